@@ -1,0 +1,132 @@
+"""An experiment: everything that decides a run, as one frozen tree that is saved with its result."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from longspan.attention import MECHANISMS, options_of
+from longspan.errors import OptionError, known
+from longspan.results import config_hash
+from longspan.tasks import TASKS
+from longspan.training import TrainConfig
+
+
+def _field(help: str, default: Any = dataclasses.MISSING) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """Which task, and the options that differ from its defaults."""
+
+    name: str = _field("a registered task")
+    options: Mapping[str, Any] = _field("options of the task")
+
+    def complete(self) -> dict[str, Any]:
+        """All options, defaults included."""
+        return dataclasses.asdict(TASKS[self.name].Options(**self.options))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """The encoder; the mechanism and its options stand beside it in the experiment."""
+
+    width: int = _field("model width")
+    layers: int = _field("layers")
+    heads: int = _field("heads per layer")
+    feed_forward: int = _field("width of the feed-forward layer")
+    classifier: int = _field("width of the classifier's hidden layer")
+    position: str = _field("learned, sinusoidal, rotary or none", "learned")
+    norm: str = _field("pre or post", "pre")
+    pooling: str = _field("mean, cls or first", "mean")
+    pair_head: str = _field("interaction or concatenate", "interaction")
+    dropout: float = _field("dropout of embeddings and blocks", 0.1)
+    attention_dropout: float = _field("dropout of the mechanism's output", 0.1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One run of a protocol: (task, mechanism, seed) and the recipe."""
+
+    protocol: str
+    task: TaskSpec
+    mechanism: str
+    options: Mapping[str, Any]
+    model: ModelSpec
+    train: TrainConfig
+    seed: int
+    backend: str = "auto"
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse unknown names, with near ones."""
+        known(self.task.name, TASKS, "task")
+        known(self.mechanism, MECHANISMS, "mechanism")
+        for option in self.options:
+            known(option, options_of(self.mechanism), f"option of {self.mechanism!r}")
+        fields = [field.name for field in dataclasses.fields(TASKS[self.task.name].Options)]
+        for option in self.task.options:
+            known(option, fields, f"option of task {self.task.name!r}")
+
+    def config(self) -> dict[str, Any]:
+        """What tells one experiment from another: all but the seed, defaults included."""
+        return {
+            "task": {
+                "name": self.task.name,
+                "version": TASKS[self.task.name].info.version,
+                "options": self.task.complete(),
+            },
+            "mechanism": self.mechanism,
+            "options": {**options_of(self.mechanism), **self.options},
+            "backend": self.backend,
+            "model": dataclasses.asdict(self.model),
+            "train": dataclasses.asdict(self.train),
+        }
+
+    @property
+    def hash(self) -> str:
+        """Ten hex digits naming the configuration."""
+        return config_hash(self.config())
+
+    @property
+    def name(self) -> str:
+        """`<mechanism>-<hash>-<seed>`, the stem of the record's file."""
+        return f"{self.mechanism}-{self.hash}-{self.seed}"
+
+
+PARTS = ("task", "options", "model", "train")
+
+
+def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """Change fields by dotted name: `train.steps`, `model.layers`, `task.length`, `options.window`.
+
+    What was changed is kept in `overrides`, and so in the result.
+
+    Raises:
+        UnknownNameError: no such part or field (with near names).
+        OptionError: a name without a part, or a value that the field refuses.
+    """
+    for name, value in changes.items():
+        part, dot, field = name.partition(".")
+        if not dot:
+            raise OptionError(f"{name!r} names no field; write PART.FIELD=VALUE, as train.steps=100")
+        experiment = _changed(experiment, known(part, PARTS, "part of an experiment"), field, value)
+    overrides = {**experiment.overrides, **changes}
+    return dataclasses.replace(experiment, overrides=overrides)
+
+
+def _changed(experiment: Experiment, part: str, field: str, value: Any) -> Experiment:
+    if part == "task":
+        options = {**experiment.task.options, field: value}
+        return dataclasses.replace(
+            experiment, task=dataclasses.replace(experiment.task, options=options)
+        )
+    if part == "options":
+        return dataclasses.replace(experiment, options={**experiment.options, field: value})
+    record = getattr(experiment, part)
+    names = {f.name: f for f in dataclasses.fields(record)}
+    known(field, names, f"field of {part}")
+    old = getattr(record, field)
+    if isinstance(old, int | float) and not isinstance(value, int | float):
+        raise OptionError(f"{part}.{field} must be a number, got {value!r}")
+    return dataclasses.replace(experiment, **{part: dataclasses.replace(record, **{field: value})})

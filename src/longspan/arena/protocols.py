@@ -1,0 +1,174 @@
+"""Protocols: named recipes. A number means nothing without the one it was obtained under.
+
+A protocol is a function from (task, mechanism) to the parts of an experiment. This is the one
+place where settings are chosen per mechanism; a mechanism that a protocol does not list runs with
+its own defaults.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec
+from longspan.attention import MECHANISMS
+from longspan.errors import OptionError, known
+from longspan.training import TrainConfig
+
+Parts = tuple[TaskSpec, ModelSpec, TrainConfig]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """A recipe: what it is for, where it comes from, what it covers, what it does not copy."""
+
+    name: str
+    summary: str
+    source: str
+    tasks: tuple[str, ...]
+    differs: str  # from its source, in words
+    settings: Mapping[str, Mapping[str, Any]]  # options by mechanism
+    parts: Callable[[str], Parts]
+
+    def experiment(self, task: str, mechanism: str, seed: int) -> Experiment:
+        """The whole configuration of one run.
+
+        Raises:
+            UnknownNameError: no such task in this protocol, or no such mechanism.
+        """
+        known(task, self.tasks, f"task of protocol {self.name!r}")
+        known(mechanism, MECHANISMS, "mechanism")
+        spec, model, train = self.parts(task)
+        return Experiment(
+            protocol=self.name,
+            task=spec,
+            mechanism=mechanism,
+            options=self.settings.get(mechanism, {}),
+            model=model,
+            train=train,
+            seed=seed,
+        )
+
+
+PROTOCOLS: dict[str, Protocol] = {}
+
+
+def register(
+    name: str,
+    *,
+    summary: str,
+    source: str,
+    tasks: tuple[str, ...],
+    differs: str,
+    settings: Mapping[str, Mapping[str, Any]],
+) -> Callable[[Callable[[str], Parts]], Callable[[str], Parts]]:
+    """Function decorator: make a protocol known by its name."""
+
+    def add(parts: Callable[[str], Parts]) -> Callable[[str], Parts]:
+        if name in PROTOCOLS:
+            raise OptionError(f"protocol {name!r} is already there")
+        PROTOCOLS[name] = Protocol(
+            name=name,
+            summary=summary,
+            source=source,
+            tasks=tasks,
+            differs=differs,
+            settings=settings,
+            parts=parts,
+        )
+        return parts
+
+    return add
+
+
+def get(name: str) -> Protocol:
+    """A protocol by name.
+
+    Raises:
+        UnknownNameError: there is none (with near names).
+    """
+    return PROTOCOLS[known(name, PROTOCOLS, "protocol")]
+
+
+@register(
+    "quick",
+    summary="Minutes on two CPU cores: short ListOps, and bytes of IMDB when the reviews are there.",
+    source="longspan",
+    tasks=("listops", "text"),
+    differs="Not a published recipe. ListOps comes from LRA's generator at shorter length and depth.",
+    settings={
+        "local": {"window": 16},
+        "blockwise": {"block": 16},
+        "disjoint": {"block": 32},
+        "performer": {"features": 64},
+        "linformer": {"rank": 64},
+        "nystrom": {"landmarks": 32, "convolution": 15},
+    },
+)
+def _quick(task: str) -> Parts:
+    model = ModelSpec(
+        width=64, layers=2, heads=2, feed_forward=128, classifier=128, attention_dropout=0.0
+    )
+    train = TrainConfig(
+        steps=600,
+        batch=64,
+        learning_rate=1e-3,
+        warmup=60,
+        schedule="linear",
+        evaluate_every=100,
+        clip=1.0,
+        weight_decay=0.01,
+        evaluation_batch=128,
+    )
+    if task == "listops":
+        options = {
+            "train": 20_000,
+            "validation": 1_000,
+            "test": 2_000,
+            "min_length": 10,
+            "max_length": 101,
+            "max_depth": 4,
+            "max_args": 5,
+        }
+        return TaskSpec(name=task, options=options), model, train
+    options = {"length": 1024, "train": 4_000, "validation": 500, "test": 1_000}
+    text = dataclasses.replace(train, steps=150, batch=16, warmup=15, evaluate_every=50)
+    return TaskSpec(name=task, options=options), model, text
+
+
+@register(
+    "lra-small",
+    summary="The small-model recipe of Nystromformer, Long-Short, Xiong et al. and xformers.",
+    source="mlpen/Nystromformer, LRA/code/lra_config.py and run_tasks.py (2021)",
+    tasks=("listops", "text"),
+    differs=(
+        "Every validation and test example is counted (the source drops the last batch); padding "
+        "is masked everywhere and pooling averages real tokens only; Text holds validation out of "
+        "train (the source selects on test); attention dropout acts on the mechanism's output; "
+        "lengths are not rounded up to a power of two; bfloat16 in place of float16 mixed "
+        "precision; pre-norm; GELU."
+    ),
+    settings={
+        "local": {"window": 8},
+        "blockwise": {"block": 16},
+        "disjoint": {"block": 32},
+        "performer": {"features": 256},
+        "linformer": {"rank": 256},
+        "nystrom": {"landmarks": 128, "convolution": 35},
+    },
+)
+def _lra_small(task: str) -> Parts:
+    model = ModelSpec(width=64, layers=2, heads=2, feed_forward=128, classifier=128)
+    listops = TrainConfig(
+        steps=5_000,
+        batch=32,
+        learning_rate=1e-4,
+        warmup=1_000,
+        schedule="linear",
+        evaluate_every=50,
+        precision="bf16",
+        evaluation_batch=32,
+    )
+    if task == "listops":
+        return TaskSpec(name=task, options={}), model, listops
+    text = dataclasses.replace(listops, steps=20_000, warmup=8_000, evaluate_every=500)
+    return TaskSpec(name=task, options={"length": 4000}), model, text

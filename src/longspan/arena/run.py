@@ -1,0 +1,228 @@
+"""One run: open the task, build the model, train, score, write the record."""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from longspan import __version__
+from longspan.arena.experiment import Experiment
+from longspan.attention import Attention, options_of
+from longspan.data.cache import default_folder
+from longspan.errors import RunError
+from longspan.files import read_json, write_json
+from longspan.models import (
+    LongspanConfig,
+    LongspanForPairClassification,
+    LongspanForSequenceClassification,
+    flops,
+    parameters,
+)
+from longspan.results import Result, load
+from longspan.tasks import Task, build
+from longspan.training import Outcome, Watcher, fit
+from longspan.training.checkpoint import Checkpoints
+
+PACKAGES = ("torch", "transformers", "accelerate", "numpy")
+DTYPES = {"no": "float32", "bf16": "bfloat16 mixed", "fp16": "float16 mixed"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where a run reads and writes."""
+
+    runs: Path = Path("runs")
+    cache: Path = dataclasses.field(default_factory=default_folder)
+    data: Path | None = None  # folder of source files, as IMDB's
+    device: str | None = None  # "cpu", or None for the accelerator that is there
+
+    def record(self, experiment: Experiment) -> Path:
+        """The file of an experiment's result."""
+        folder = self.runs / experiment.protocol / experiment.task.name
+        return folder / f"{experiment.name}.json"
+
+    def work(self, experiment: Experiment) -> Path:
+        """The folder of an experiment's checkpoints."""
+        return self.record(experiment).parent / "work" / experiment.name
+
+
+def make_model(experiment: Experiment, task: Task) -> PreTrainedModel:
+    """A fresh model for an experiment, its weights drawn from the experiment's seed."""
+    spec = experiment.model
+    config = LongspanConfig(
+        vocab_size=task.info.vocabulary,
+        hidden_size=spec.width,
+        num_hidden_layers=spec.layers,
+        num_attention_heads=spec.heads,
+        intermediate_size=spec.feed_forward,
+        classifier_hidden_size=spec.classifier,
+        max_position_embeddings=task.length,
+        position=spec.position,
+        norm=spec.norm,
+        pooling=spec.pooling,
+        pair_head=spec.pair_head,
+        hidden_dropout_prob=spec.dropout,
+        attention_dropout=spec.attention_dropout,
+        attention=experiment.mechanism,
+        attention_options=dict(experiment.options),
+        attention_backend=experiment.backend,
+        num_labels=task.info.classes,
+    )
+    kind = LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
+    with torch.random.fork_rng():
+        torch.manual_seed(experiment.seed)
+        return kind(config)
+
+
+def run(
+    experiment: Experiment, task: Task, places: Places, watcher: Watcher | None = None
+) -> Result:
+    """Run an experiment on its open task, or load its result if it has already ended.
+
+    A run that was interrupted continues from its last checkpoint.
+
+    Raises:
+        RunError: the folder belongs to another configuration, or the run cannot go on.
+    """
+    path = places.record(experiment)
+    if path.exists():
+        return _finished(experiment, path)
+    work = places.work(experiment)
+    _claim(experiment, work)
+    model = make_model(experiment, task)
+    outcome = fit(
+        model,
+        task,
+        experiment.train,
+        seed=experiment.seed,
+        folder=work,
+        device=places.device,
+        watcher=watcher,
+    )
+    result = _result(experiment, task, model, outcome)
+    result.save(places.runs)
+    Checkpoints(work).keep_only_best()
+    return result
+
+
+def _finished(experiment: Experiment, path: Path) -> Result:
+    """The record of a run that has ended, after a look whether it is this one."""
+    result = load(path)
+    if result.config_hash != experiment.hash or result.seed != experiment.seed:
+        raise RunError(
+            f"{path} records configuration {result.config_hash} with seed {result.seed}, expected "
+            f"{experiment.hash} with {experiment.seed}; move it away or choose another --runs"
+        )
+    return result
+
+
+def _claim(experiment: Experiment, work: Path) -> None:
+    """Write the configuration into the run's folder, or compare it with the one there."""
+    path, config = work / "experiment.json", experiment.config()
+    if not path.exists():
+        write_json(path, config)
+        return
+    there = read_json(path)
+    here = _plain(config)
+    if there != here:
+        names = sorted(_differing(there, here))
+        raise RunError(
+            f"{work} was started with another configuration ({', '.join(names)} differ); "
+            "move it away or choose another --runs"
+        )
+
+
+def _plain(config: dict[str, Any]) -> Any:
+    """As JSON reads it back: tuples are lists."""
+    if isinstance(config, dict):
+        return {name: _plain(value) for name, value in config.items()}
+    return list(config) if isinstance(config, tuple) else config
+
+
+def _differing(a: Any, b: Any, name: str = "") -> list[str]:
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return [] if a == b else [name]
+    keys = sorted({*a, *b})
+    return [d for k in keys for d in _differing(a.get(k), b.get(k), f"{name}.{k}".lstrip("."))]
+
+
+def _result(
+    experiment: Experiment, task: Task, model: PreTrainedModel, outcome: Outcome
+) -> Result:
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    length, train = task.length, experiment.train
+    return Result(
+        protocol=experiment.protocol,
+        overrides=dict(experiment.overrides),
+        task=task.info.name,
+        task_version=task.info.version,
+        task_options=experiment.task.complete(),
+        data_source=task.source,
+        data_checksum=task.checksum,
+        chance=task.info.chance,
+        mechanism=experiment.mechanism,
+        options={**options_of(experiment.mechanism), **experiment.options},
+        backend=str(attentions[0].ran),
+        model=dataclasses.asdict(experiment.model),
+        training=_plain(dataclasses.asdict(train)),
+        seed=experiment.seed,
+        config_hash=experiment.hash,
+        parameters=parameters(model),
+        flops=flops(model.config, length, task.info.classes),
+        attended_pairs=attentions[0].pairs(length),
+        length=length,
+        selection=train.selection,
+        scores=outcome.scores,
+        steps=outcome.steps,
+        curve=outcome.curve,
+        seconds=outcome.seconds,
+        tokens_per_second=outcome.tokens / outcome.seconds,
+        peak_memory=outcome.peak_memory,
+        device=_device_name(outcome.device),
+        dtype=DTYPES[train.precision],
+        versions=versions(),
+        git_commit=git_commit(),
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a number depends on."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"longspan": __version__, "python": platform.python_version(), **found}
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    return f"cpu, {torch.get_num_threads()} threads"
+
+
+def git_commit() -> str | None:
+    """The commit of the library's working tree, or None outside one (marked when it is changed)."""
+    here = Path(__file__).parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", str(Path(__file__))],
+            cwd=here,
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip() if tracked.returncode == 0 else None

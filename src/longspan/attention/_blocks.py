@@ -1,0 +1,193 @@
+"""One gathered-block kernel for every pattern, in plain PyTorch, trainable on CPU and CUDA.
+
+Queries are cut into blocks; each block gathers the one run of keys that its pattern can reach
+(`BlockLayout`), so work and memory are T x span, never T x T. Global tokens are gathered beside
+the run, their own rows are computed apart, and no key is counted twice.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention._softmax import softmax_attention
+from longspan.attention.patterns import BlockLayout, Pattern
+
+
+class _Runs(torch.autograd.Function):
+    """Overlapping runs of positions, (..., T, D) -> (..., T/block, span, D); T % block == 0.
+
+    Run c holds positions c*block - left .. (c+1)*block + right - 1, zeros where there are none.
+    torch's own gradient of `unfold` walks element by element; here it is a few shifted sums.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, block: int, left: int, right: int) -> Tensor:
+        ctx.block, ctx.left, ctx.length = block, left, x.shape[-2]
+        padded = F.pad(x, (0, 0, left, right))
+        return padded.unfold(-2, left + block + right, block).mT.contiguous()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        kept = slice(ctx.left, ctx.left + ctx.length)
+        return _overlap_add(grad, ctx.block)[..., kept, :], None, None, None
+
+
+def _overlap_add(runs: Tensor, block: int) -> Tensor:
+    """Sum overlapping runs back onto their positions: the adjoint of `_Runs`."""
+    *lead, count, span, D = runs.shape
+    pieces = -(-span // block)
+    out = runs.new_zeros(*lead, count + pieces - 1, block, D)
+    for piece in range(pieces):
+        part = runs[..., piece * block : (piece + 1) * block, :]
+        out[..., piece : piece + count, : part.shape[-2], :] += part
+    return out.flatten(-3, -2)
+
+
+def pattern_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern,
+    key_mask: Tensor | None,
+    global_mask: Tensor | None,
+) -> Tensor:
+    """Softmax attention over the pairs of `pattern`, plus the ragged global tokens of each row.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, T, D), zero where masked.
+        v: values (B, H, T, E), zero where masked.
+        pattern: which pairs; its fixed global positions are joined with `global_mask`.
+        key_mask: True at real tokens (B, T), or None.
+        global_mask: True at global tokens (B, T), or None; a token that is not real is not global.
+    """
+    layout, causal = pattern.layout, pattern.causal
+    is_global = _joined_globals(layout, key_mask, global_mask, q)
+    if is_global is None:
+        return _block_rows(q, k, v, pattern, layout, key_mask, None)
+    # Without ragged tokens the count is known, and the device need not be asked for it.
+    count = len(layout.globals) if global_mask is None else int(is_global.sum(1).max())
+    chosen = _GlobalTokens(is_global, min(count, q.shape[2]), k, v)
+    local_keys = ~is_global if key_mask is None else key_mask & ~is_global
+    out = _block_rows(q, k, v, pattern, layout, local_keys, (chosen, causal))
+    return _with_global_rows(out, q, k, v, chosen, key_mask, causal)
+
+
+def _joined_globals(
+    layout: BlockLayout, key_mask: Tensor | None, global_mask: Tensor | None, q: Tensor
+) -> Tensor | None:
+    """The global tokens of each row, from the pattern and the caller, real ones only."""
+    B, _, T, _ = q.shape
+    fixed = [p for p in layout.globals if p < T]
+    if global_mask is None and not fixed:
+        return None
+    joined = torch.zeros(B, T, dtype=torch.bool, device=q.device)
+    joined[:, fixed] = True
+    if global_mask is not None:
+        joined = joined | global_mask
+    return joined if key_mask is None else joined & key_mask
+
+
+class _GlobalTokens:
+    """The global tokens of a batch, packed to `count`, at least the largest among its rows."""
+
+    def __init__(self, is_global: Tensor, count: int, k: Tensor, v: Tensor):
+        # A stable sort moves the global positions to the front and keeps their order.
+        self.index = torch.argsort(is_global.byte(), dim=1, descending=True, stable=True)[:, :count]
+        self.real = is_global.gather(1, self.index)
+        self.k, self.v = self.gather(k), self.gather(v)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Rows of x (B, H, T, D) at the global tokens, (B, H, G, D)."""
+        index = self.index[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[-1])
+        return x.gather(2, index)
+
+
+def _block_rows(q, k, v, pattern, layout, key_mask, globals_) -> Tensor:
+    """Rows of all queries over their run of keys and, if any, the global keys."""
+    B, T = q.shape[0], q.shape[2]
+    g = min(layout.dilation, T)
+    block = min(layout.block, -(-T // g))
+    length = -(-T // (g * block)) * block
+    q, k, v = (_classes(x, g, length) for x in (q, k, v))
+    real = key_mask
+    if real is None:
+        real = torch.ones(B if g > 1 else 1, T, dtype=torch.bool, device=q.device)
+    real = _classes(real[:, None, :, None], g, length)
+    # No key lies farther from a block than the other blocks do.
+    sides = (block, min(layout.left, length - block), min(layout.right, length - block))
+    q = q.unflatten(2, (-1, block))
+    k, v, real = (_Runs.apply(x, *sides) for x in (k, v, real))
+    mask = real.mT & _inside(pattern, layout, sides, q.device)
+    if globals_ is not None:
+        k, v, mask = _with_global_keys(k, v, mask, globals_, (g, block, length))
+    out = softmax_attention(q, k, v, mask).flatten(2, 3)
+    return _unclasses(out, g, B, T)
+
+
+def _inside(
+    pattern: Pattern, layout: BlockLayout, sides: tuple[int, int, int], device: torch.device
+) -> Tensor:
+    """Which keys of its run a query of a block may attend, (block, span): the same everywhere.
+
+    The pattern is read past its fixed global positions, which are covered apart.
+    """
+    block, left, right = sides
+    past = max(layout.globals, default=-1) + 1 + left * layout.dilation
+    start = -(-past // pattern.period) * pattern.period
+    q = start + torch.arange(block, device=device)[:, None] * layout.dilation
+    kv = start + (torch.arange(left + block + right, device=device) - left) * layout.dilation
+    return pattern(0, 0, q, kv)
+
+
+def _classes(x: Tensor, g: int, length: int) -> Tensor:
+    """Residue classes of positions modulo g as batch rows: (B, H, T, D) -> (B*g, H, length, D)."""
+    x = F.pad(x, (0, 0, 0, g * length - x.shape[2]))
+    if g == 1:
+        return x
+    return x.unflatten(2, (length, g)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+
+def _unclasses(x: Tensor, g: int, B: int, T: int) -> Tensor:
+    """Undo `_classes` and drop the padding."""
+    if g > 1:
+        x = x.unflatten(0, (B, g)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    return x[:, :, :T]
+
+
+def _with_global_keys(k, v, mask, globals_, sizes):
+    """Append the global keys to the run of every block; a causal query sees earlier ones only."""
+    (chosen, causal), (g, block, length) = globals_, sizes
+    count = k.shape[2]
+
+    def beside(run: Tensor, x: Tensor) -> Tensor:
+        x = x.repeat_interleave(g, 0)[:, :, None].expand(-1, -1, count, -1, -1)
+        return torch.cat([run, x], dim=3)
+
+    allowed = chosen.real.repeat_interleave(g, 0)[:, None, None, None, :]
+    if causal:
+        position = torch.arange(g * length, device=k.device)[None, None, :, None]
+        position = _classes(position, g, length).view(g, 1, count, block, 1)
+        position = position.repeat(k.shape[0] // g, 1, 1, 1, 1)
+        index = chosen.index.repeat_interleave(g, 0)[:, None, None, None, :]
+        allowed = allowed & (index <= position)
+    shape = (k.shape[0], 1, count, block)
+    mask = torch.cat([mask.expand(*shape, -1), allowed.expand(*shape, -1)], dim=-1)
+    return beside(k, chosen.k), beside(v, chosen.v), mask
+
+
+def _with_global_rows(out, q, k, v, chosen, key_mask, causal) -> Tensor:
+    """Replace the rows of global tokens: they attend to every real key."""
+    T = q.shape[2]
+    mask = torch.ones(1, 1, 1, T, dtype=torch.bool, device=q.device)
+    if key_mask is not None:
+        mask = key_mask[:, None, None, :]
+    if causal:
+        position = torch.arange(T, device=q.device)
+        mask = mask & (position <= chosen.index[:, None, :, None])
+    rows = softmax_attention(chosen.gather(q), k, v, mask)
+    real = chosen.real[:, None, :, None]
+    # Slots without a token keep the row they point to; indices of a row are distinct.
+    rows = torch.where(real, rows, chosen.gather(out))
+    index = chosen.index[:, None, :, None].expand_as(rows)
+    return out.scatter(2, index, rows)

@@ -1,0 +1,83 @@
+"""Attention through feature maps, shared by the mechanisms whose weights are phi(q) . phi(k).
+
+    out_t = sum_s a_ts v_s / sum_s a_ts,   a_ts = (phi(q_t) . phi(k_s)) exp(c_s)
+
+`c` is a logarithmic weight per key (zero for most maps): it keeps exponential features in range.
+Sums and divisions run in float32 at least, whatever the inputs; a row whose weights sum to zero
+gives zero.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK = 64  # queries that look at each other directly in the causal form
+
+
+def wide(x: Tensor) -> Tensor:
+    """X in float32, or as it is where that is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _divided(total: Tensor, weight: Tensor) -> Tensor:
+    return total / torch.where(weight > 0, weight, torch.ones_like(weight))
+
+
+def mix(fq: Tensor, fk: Tensor, v: Tensor) -> Tensor:
+    """Bidirectional: one D x E summary of all keys; features (B, H, T, M), values (B, H, S, E)."""
+    return _divided(fq @ (fk.mT @ v), fq @ fk.sum(-2)[..., None])
+
+
+def causal_mix(fq: Tensor, fk: Tensor, v: Tensor, log_weight: Tensor | None = None) -> Tensor:
+    """Causal, exact, in chunks: T x CHUNK products and one M x E summary per chunk.
+
+    Args:
+        fq: features of the queries (B, H, T, M); the last query sees all keys.
+        fk: features of the keys (B, H, S, M), zero at masked keys.
+        v: values (B, H, S, E).
+        log_weight: c (B, H, S), -inf at masked keys, or None for zeros. Nothing computed for a
+            query depends on the weight of a later key, not even a rescaling.
+    """
+    T, S = fq.shape[-2], fk.shape[-2]
+    fq = F.pad(fq, (0, 0, S - T, 0))
+    fq, fk, v = (_chunked(x) for x in (fq, fk, v))
+    # The last column of the summary is the sum of the features: the normaliser.
+    v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
+    scores = fq @ fk.mT
+    if log_weight is None:
+        before = _exclusive_sum(fk.mT @ v)
+        total = scores.tril() @ v + fq @ before
+    else:
+        total = _weighted(scores, fq, fk, v, _chunked(log_weight[..., None], -torch.inf)[..., 0])
+    out = _divided(total[..., :-1], total[..., -1:])
+    return out.flatten(2, 3)[:, :, S - T : S]
+
+
+def _chunked(x: Tensor, fill: float = 0.0) -> Tensor:
+    """(B, H, S, D) -> (B, H, chunks, CHUNK, D), padded at the end."""
+    return F.pad(x, (0, 0, 0, -x.shape[-2] % CHUNK), value=fill).unflatten(-2, (-1, CHUNK))
+
+
+def _exclusive_sum(x: Tensor) -> Tensor:
+    """Sum over the earlier chunks (dimension 2)."""
+    return torch.cat([torch.zeros_like(x[:, :, :1]), x[:, :, :-1]], dim=2).cumsum(2)
+
+
+def _weighted(scores: Tensor, fq: Tensor, fk: Tensor, v: Tensor, c: Tensor) -> Tensor:
+    """Totals with key weights exp(c), each row relative to the largest weight it may see."""
+    highest = c.flatten(2).cummax(-1).values.view_as(c)  # prefix maximum, B H chunks CHUNK
+    level = torch.where(highest.isfinite(), highest, torch.zeros_like(highest))
+    later = torch.ones(CHUNK, CHUNK, dtype=torch.bool, device=c.device).triu(1)
+    gain = (c[..., None, :] - level[..., None]).masked_fill(later, -torch.inf).exp()
+    last = level[..., -1]  # what the summary up to the end of a chunk is relative to
+    # Entering a chunk: the level so far, and -inf (not 0) while no key has been seen.
+    entered = F.pad(highest[..., :-1, -1], (1, 0), value=-torch.inf)
+    summary = (fk * (c - last[..., None]).exp()[..., None]).mT @ v
+    states, state = [], torch.zeros_like(summary[:, :, 0])
+    for n in range(c.shape[2]):
+        # On its way through chunk n the running summary is brought to that chunk's level.
+        states.append(state)
+        fade = (entered[:, :, n] - last[:, :, n]).exp()
+        state = state * fade[..., None, None] + summary[:, :, n]
+    carried = (entered[..., None] - level).exp()[..., None]
+    return (scores * gain) @ v + (fq @ torch.stack(states, dim=2)) * carried

@@ -1,0 +1,44 @@
+"""What the mechanisms of the pattern family share: softmax over the pairs of one pattern."""
+
+from longspan.attention._blocks import pattern_attention
+from longspan.attention._softmax import softmax_reference
+from longspan.attention.base import Attention
+from longspan.attention.patterns import Causal, Pattern
+
+
+class PatternAttention(Attention):
+    """Softmax attention over the pairs of `pattern`; a subclass only chooses the pattern."""
+
+    pattern: Pattern
+
+    def __init__(self, pattern: Pattern, causal: bool):
+        """Keep the pattern, without the future when causal."""
+        super().__init__()
+        self.causal = causal
+        self.pattern = pattern & Causal() if causal else pattern
+
+    def attend(self, q, k, v, key_mask, global_mask):
+        """Run the gathered-block kernel."""
+        return pattern_attention(q, k, v, self.pattern, key_mask, global_mask)
+
+    def reference(self, q, k, v, key_mask, global_mask):
+        """Full softmax under the pattern's dense mask, global rows and columns opened."""
+        mask = self.pattern.dense(q.shape[2], q.device)
+        if global_mask is not None:
+            if key_mask is not None:
+                global_mask = global_mask & key_mask
+            mask = mask | global_mask[:, None, None, :] | global_mask[:, None, :, None]
+            mask = mask.tril() if self.causal else mask
+        if key_mask is not None:
+            mask = mask & key_mask[:, None, None, :]
+        return softmax_reference(q, k, v, mask)
+
+    def flops(self, T, head_dim):
+        """Two products over the gathered runs of keys (what is computed, masked pairs too)."""
+        layout = self.pattern.layout
+        span = min(layout.span, T)
+        return 4 * T * span * head_dim + 8 * T * len(layout.globals) * head_dim
+
+    def pairs(self, T):
+        """The pattern's own count."""
+        return self.pattern.pairs(T)

@@ -1,0 +1,42 @@
+"""Softmax attention under a boolean mask, shared by the mechanisms that need one."""
+
+import torch
+from torch import Tensor
+
+
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
+
+    Args:
+        q: queries (..., T, D).
+        k: keys (..., S, D).
+        v: values (..., S, E).
+        mask: True where a pair may be attended, broadcastable to (..., T, S), or None.
+    """
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    if mask is None:
+        return scores.softmax(-1) @ v
+    lowest = torch.finfo(scores.dtype).min
+    out = scores.masked_fill(~mask, lowest).softmax(-1) @ v
+    return out.masked_fill(~mask.any(-1, keepdim=True), 0)
+
+
+def softmax_reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """The same, written as the formula: exp, sum over the admissible keys, divide."""
+    scores = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
+    scores = scores.masked_fill(~mask, -torch.inf)
+    highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
+    weights = (scores - highest).exp()
+    total = weights.sum(-1, keepdim=True)
+    weights = weights / torch.where(total > 0, total, torch.ones_like(total))
+    return torch.einsum("...ts,...se->...te", weights, v)
+
+
+def pair_mask(
+    T: int, S: int, causal: bool, key_mask: Tensor | None, device: torch.device
+) -> Tensor:
+    """Which of all pairs may be attended, (1 or B, 1, T, S); the last query sees the last key."""
+    mask = torch.ones(1, 1, T, S, dtype=torch.bool, device=device)
+    if causal:
+        mask = mask.tril(S - T)
+    return mask if key_mask is None else mask & key_mask[:, None, None, :]

@@ -1,0 +1,228 @@
+"""The contract that every attention mechanism obeys, and the one registry that names them.
+
+Letters: B batch, H heads, T queries, S keys, D head dimension of queries and keys, E of values.
+Masks are boolean and True means "may be attended". Layout is (B, H, T, D), always.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from longspan.errors import InputError, OptionError, known
+from longspan.shapes import Bool, Float
+
+Size = Literal["heads", "head_dim", "max_length", "layer"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a mechanism claims; each claim has a contract test, and nothing else is asked of it."""
+
+    paper: str  # authors, year and address
+    cost: Literal["T", "T^2"]  # growth of time and memory with the length
+    exact: bool  # softmax over its pattern; False: an approximation or another kernel
+    causal: bool = False  # has a causal form
+    cross: bool = False  # accepts other keys than queries (S != T)
+    global_tokens: bool = False  # honours `global_mask`
+    sizes: tuple[Size, ...] = ()  # what `build` must tell its constructor
+
+
+class Attention(nn.Module):
+    """Map queries, keys and values to outputs; the projections belong to the model.
+
+    A mechanism writes two bodies of one function: `attend` (as fast as plain PyTorch can, on
+    every device, trainable) and `reference` (the formula as plainly as it can be read). Both
+    get inputs that `forward` has checked, with zeros at padded positions. `forward` is the only
+    public door and the only place of checks.
+    """
+
+    traits: ClassVar[Traits]
+    name: ClassVar[str]
+    small: ClassVar[dict[str, Any]] = {}  # options that show the mechanism on a few dozen tokens
+    causal: bool = False
+    backend: str = "auto"  # what was asked for
+    ran: str | None = None  # the body that the last call used
+
+    def forward(
+        self,
+        q: Float[Tensor, "B H T D"],
+        k: Float[Tensor, "B H S D"],
+        v: Float[Tensor, "B H S E"],
+        key_mask: Bool[Tensor, "B S"] | None = None,
+        *,
+        query_mask: Bool[Tensor, "B T"] | None = None,
+        global_mask: Bool[Tensor, "B S"] | None = None,
+    ) -> Float[Tensor, "B H T E"]:
+        """Attend.
+
+        Args:
+            q: queries.
+            k: keys.
+            v: values.
+            key_mask: True at real tokens. A False key has no influence at all, whatever its
+                content (NaN included).
+            query_mask: True at real queries; the output is zero at the others, and no gradient
+                flows from them. When T == S it defaults to `key_mask`: queries and keys are
+                taken to be the same positions.
+            global_mask: True at tokens that attend to all and are attended by all (within the
+                masks and the causal order); the number may differ from sample to sample.
+
+        Returns:
+            Mixed values; rows of queries that have nothing to attend are zero. With a causal
+            mechanism and T < S the last query sees all keys, as in decoding.
+
+        Raises:
+            InputError: the inputs cannot be served; the message lists every reason.
+        """
+        if reasons := self.refusals(q, k, v, key_mask, query_mask, global_mask):
+            raise InputError(f"{self.name} refuses these inputs: {'; '.join(reasons)}")
+        if query_mask is None and q.shape[-2] == k.shape[-2]:
+            query_mask = key_mask
+        q, k, v = _zeroed(q, query_mask), _zeroed(k, key_mask), _zeroed(v, key_mask)
+        extra = (global_mask,) if self.traits.global_tokens else ()
+        self.ran, body = self._body(q, k, v, key_mask, *extra)
+        with torch.autocast(q.device.type, enabled=False):
+            out = body(self, q, k, v, key_mask, *extra)
+        return _zeroed(out, query_mask)
+
+    def refusals(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_mask: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        global_mask: Tensor | None = None,
+    ) -> list[str]:
+        """Why these inputs cannot be served; empty when they can. Extended by mechanisms."""
+        reasons = _shape_refusals(q, k, v)
+        (B, _, T, _), S = q.shape, k.shape[-2]
+        reasons += _mask_refusals("key_mask", key_mask, (B, S))
+        reasons += _mask_refusals("query_mask", query_mask, (B, T))
+        reasons += _mask_refusals("global_mask", global_mask, (B, S))
+        if T != S and not self.traits.cross:
+            reasons.append(f"it needs as many keys as queries, got T={T} and S={S}")
+        if global_mask is not None and not self.traits.global_tokens:
+            reasons.append("it has no global tokens (traits.global_tokens is False)")
+        if self.causal and T > S:
+            reasons.append(f"the causal form needs T <= S, got T={T} and S={S}")
+        return reasons
+
+    def attend(self, q, k, v, key_mask, *global_mask):
+        """Compute the output fast. Inputs are checked, and zero at padded positions."""
+        raise TypeError(f"{type(self).__name__} does not define attend")
+
+    def reference(self, q, k, v, key_mask, *global_mask):
+        """Compute the same function as plainly as it can be read."""
+        raise TypeError(f"{type(self).__name__} does not define reference")
+
+    def flops(self, T: int, head_dim: int) -> int:
+        """Forward floating-point operations of one head (multiply and add counted apart)."""
+        raise TypeError(f"{type(self).__name__} does not define flops")
+
+    def pairs(self, T: int) -> int | None:
+        """Query-key pairs attended in one head, or None where there is no such notion."""
+        return None
+
+    def _body(self, *inputs) -> tuple[str, Callable]:
+        """The body to run: the one asked for by name, or the first kernel that does not refuse."""
+        cls = type(self)
+        own = {"torch": cls.attend, "reference": cls.reference}
+        if self.backend in own:
+            return self.backend, own[self.backend]
+        for name, kernel in KERNELS.get(cls, {}).items():
+            if self.backend == "auto" and not kernel.automatic:
+                continue
+            if self.backend in ("auto", name):
+                reasons = kernel.refusals(self, *inputs)
+                if not reasons:
+                    return name, kernel.run
+                if self.backend == name:
+                    because = "; ".join(reasons)
+                    raise InputError(f"{self.name}: kernel {name!r} refuses: {because}")
+        return "torch", cls.attend
+
+
+def _zeroed(x: Tensor, mask: Tensor | None) -> Tensor:
+    """`x` with zeros where the mask is False: a selection, so that no NaN survives it."""
+    return x if mask is None else x.masked_fill(~mask[:, None, :, None], 0)
+
+
+def _shape_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
+    if not q.dim() == k.dim() == v.dim() == 4:
+        shapes = [tuple(x.shape) for x in (q, k, v)]
+        raise InputError(f"q, k and v must be (B, H, T, D), got shapes {shapes}")
+    reasons = []
+    if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
+        reasons.append(f"q, k, v need one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        reasons.append(f"q, k, v need one device, got {q.device}, {k.device}, {v.device}")
+    if q.shape[:2] != k.shape[:2] or q.shape[-1] != k.shape[-1]:
+        reasons.append(f"q {tuple(q.shape)} and k {tuple(k.shape)} differ in B, H or D")
+    if k.shape[:3] != v.shape[:3]:
+        reasons.append(f"k {tuple(k.shape)} and v {tuple(v.shape)} differ in B, H or S")
+    if q.shape[-2] == 0 or k.shape[-2] == 0:
+        reasons.append("it needs at least one query and one key")
+    return reasons
+
+
+def _mask_refusals(what: str, mask: Tensor | None, shape: tuple[int, int]) -> list[str]:
+    if mask is None:
+        return []
+    reasons = []
+    if mask.dtype != torch.bool:
+        reasons.append(f"{what} must be boolean (True = real), got {mask.dtype}; use mask.bool()")
+    if tuple(mask.shape) != shape:
+        reasons.append(f"{what} must have shape {shape}, got {tuple(mask.shape)}")
+    return reasons
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """Another body of a mechanism: `refusals(attention, *inputs)` says why it cannot run."""
+
+    run: Callable
+    refusals: Callable
+    automatic: bool
+
+
+MECHANISMS: dict[str, type[Attention]] = {}
+KERNELS: dict[type[Attention], dict[str, Kernel]] = {}
+
+
+def register(name: str) -> Callable[[type[Attention]], type[Attention]]:
+    """Class decorator: make a mechanism known by its name."""
+
+    def add(cls: type[Attention]) -> type[Attention]:
+        if name in MECHANISMS:
+            raise OptionError(f"mechanism {name!r} is already {MECHANISMS[name].__qualname__}")
+        MECHANISMS[name] = cls
+        cls.name = name
+        return cls
+
+    return add
+
+
+def register_kernel(
+    cls: type[Attention], name: str, refusals: Callable, *, automatic: bool
+) -> Callable:
+    """Function decorator: one more body of a mechanism.
+
+    Kernels are tried in order of registration when the backend is "auto" and `automatic` is
+    True; a kernel that is not automatic runs only when asked for by name.
+    """
+
+    def add(run: Callable) -> Callable:
+        KERNELS.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
+        return run
+
+    return add
+
+
+def backends(name: str) -> list[str]:
+    """The backends of a mechanism: "auto", its own two bodies, and its kernels."""
+    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    return ["auto", "torch", "reference", *KERNELS.get(cls, {})]

@@ -1,0 +1,68 @@
+"""Building a mechanism by name: every option is checked, none is dropped."""
+
+import inspect
+from typing import Any
+
+from longspan.attention.base import MECHANISMS, Attention, backends
+from longspan.errors import OptionError, known
+
+SIZES = {
+    "heads": "number of heads",
+    "head_dim": "width of one head",
+    "max_length": "longest input",
+}
+
+
+def build(
+    name: str,
+    *,
+    causal: bool = False,
+    backend: str = "auto",
+    heads: int | None = None,
+    head_dim: int | None = None,
+    max_length: int | None = None,
+    layer: int = 0,
+    **options: Any,
+) -> Attention:
+    """Build a mechanism.
+
+    Args:
+        name: a key of `MECHANISMS`.
+        causal: whether output t may depend on inputs 0..t only.
+        backend: "auto", "torch", "reference" or a kernel's name; one asked for by name runs or
+            raises, it is never replaced.
+        heads: number of heads; needed by mechanisms with per-head parameters.
+        head_dim: width of a head; needed by mechanisms with parameters or features of it.
+        max_length: longest input; needed by mechanisms with parameters per position.
+        layer: index of the layer, so that layers draw different random features.
+        options: the mechanism's own options; `options_of(name)` lists them.
+
+    Raises:
+        UnknownNameError: no such mechanism, option or backend (with near names).
+        OptionError: no causal form, a size that is missing, or a value out of range.
+    """
+    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    for option in options:
+        known(option, options_of(name), f"option of {name!r}")
+    reasons = []
+    if causal and not cls.traits.causal:
+        reasons.append("it has no causal form")
+    sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
+    needed = {size: sizes[size] for size in cls.traits.sizes}
+    for size in (size for size, value in needed.items() if value is None):
+        reasons.append(f"it needs {size} (the {SIZES[size]})")
+    if reasons:
+        raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
+    if cls.traits.causal:
+        needed["causal"] = causal
+    attention = cls(**needed, **options)
+    attention.backend = known(backend, backends(name), f"backend of {name!r}")
+    return attention
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of a mechanism with their defaults; sizes and `causal` are not options."""
+    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    given = {"self", "causal", *cls.traits.sizes}
+    return {p.name: p.default for p in parameters if p.name not in given}

@@ -1,0 +1,1 @@
+"""Generators, readers, and the cache of built splits; nothing here knows a task by name."""

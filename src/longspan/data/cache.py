@@ -1,0 +1,262 @@
+"""Built sets: `<cache>/<task>/<key>/{train,validation,test}.arrow` and `manifest.json`.
+
+The manifest is written last, so an interrupted build leaves nothing that is read. A lock beside
+the folder keeps two processes from building the same set; readers take no lock.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from longspan.data import store
+from longspan.data.store import Examples
+from longspan.errors import DataError, RunError
+from longspan.files import read_json, write_json
+
+logger = logging.getLogger(__name__)
+
+SCHEMA = 1
+_MANIFEST = "manifest.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a built set follows from; its hash names the folder."""
+
+    task: str
+    version: int  # of the task: examples, splits and the code that makes them
+    options: dict[str, Any]
+    origin: dict[str, Any]  # identity of the source files; empty for generated data
+
+    @property
+    def key(self) -> str:
+        """Sixteen hex digits, the same in every process."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a build returns: the splits, and what is worth knowing about them."""
+
+    splits: dict[str, Examples]
+    source: str  # where the examples came from, in words
+    licence: str
+    facts: dict[str, Any]  # counts and checksums that the manifest keeps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """One split's file, as it was written."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The record of a built set."""
+
+    task: str
+    version: int
+    options: dict[str, Any]
+    origin: dict[str, Any]
+    source: str
+    licence: str
+    facts: dict[str, Any]
+    checksum: str  # sha256 over the content of the splits, whatever wrote the files
+    files: dict[str, FileRecord]
+    schema: int = SCHEMA
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuiltSet:
+    """A set that is ready: verified and mapped."""
+
+    folder: Path
+    manifest: Manifest
+    splits: dict[str, Examples]
+
+
+def default_folder() -> Path:
+    """`$LONGSPAN_CACHE`, or `~/.cache/longspan`."""
+    return Path(os.environ.get("LONGSPAN_CACHE") or Path.home() / ".cache" / "longspan")
+
+
+def open_set(cache: Path, recipe: Recipe, build: Callable[[], Built]) -> BuiltSet:
+    """Verify and map the set of this recipe; build it first if it is absent or corrupted.
+
+    Raises:
+        DataError: `build` found its source absent or foreign.
+        RunError: the disk is full or the cache cannot be written; nothing partial is left.
+    """
+    folder = cache / recipe.task / recipe.key
+    with contextlib.suppress(DataError):
+        if (found := _load(folder)) is not None:
+            return found
+    with _lock(folder):
+        # another process may have built it in the meantime
+        try:
+            found = _load(folder)
+        except DataError as error:
+            logger.warning("building %s again: %s", folder, error)
+            found = None
+        if found is None:
+            _write(folder, recipe, build)
+            found = _load(folder)
+    if found is None:
+        raise RunError(f"{folder} vanished while it was opened; another process cleared the cache")
+    return found
+
+
+def open_any(cache: Path, task: str, version: int, options: dict[str, Any]) -> BuiltSet | None:
+    """The set built with these options from whatever source, the one with most rows; or None.
+
+    For when the source is no longer there. A corrupted set is passed over with a warning.
+    """
+    candidates = []
+    for manifest_path in sorted((cache / task).glob(f"*/{_MANIFEST}")):
+        try:
+            manifest = _read_manifest(manifest_path)
+            if (manifest.version, manifest.options) == (version, options):
+                candidates.append(_load(manifest_path.parent))
+        except DataError as error:
+            logger.warning("passing over %s: %s", manifest_path.parent, error)
+    ready = [candidate for candidate in candidates if candidate is not None]
+    return max(ready, key=lambda one: sum(map(len, one.splits.values())), default=None)
+
+
+def manifests(cache: Path) -> dict[Path, Manifest]:
+    """The record of every built set in the cache, by folder.
+
+    Raises:
+        DataError: a manifest is unreadable.
+    """
+    paths = sorted(cache.glob(f"*/*/{_MANIFEST}"))
+    return {path.parent: _read_manifest(path) for path in paths}
+
+
+def verify(cache: Path) -> None:
+    """Check every file of every built set against its recorded size and sha256.
+
+    Raises:
+        DataError: the first file that differs, and the remedy.
+    """
+    for folder in manifests(cache):
+        _load(folder)
+
+
+def _load(folder: Path) -> BuiltSet | None:
+    """Verify and map a set; None when there is none.
+
+    Raises:
+        DataError: it is corrupted; the message names the file.
+    """
+    path = folder / _MANIFEST
+    if not path.exists():
+        return None
+    manifest = _read_manifest(path)
+    splits = {}
+    for split, record in manifest.files.items():
+        file = folder / f"{split}.arrow"
+        _check(file, record)
+        splits[split] = store.read(file)
+    return BuiltSet(folder=folder, manifest=manifest, splits=splits)
+
+
+def _check(file: Path, record: FileRecord) -> None:
+    remedy = f"delete {file.parent} to have it built again"
+    try:
+        size = file.stat().st_size
+        if size != record.bytes:
+            raise DataError(f"{file} has {size} bytes, its record says {record.bytes}; {remedy}")
+        if _sha256(file) != record.sha256:
+            raise DataError(f"{file} does not match its recorded sha256; {remedy}")
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error.strerror or error}); {remedy}") from error
+
+
+def _read_manifest(path: Path) -> Manifest:
+    record = read_json(path)
+    names = {field.name for field in dataclasses.fields(Manifest)}
+    if not isinstance(record, dict) or record.keys() != names or record["schema"] != SCHEMA:
+        raise DataError(f"{path} is no manifest of schema {SCHEMA}; delete {path.parent}")
+    try:
+        files = {split: FileRecord(**file) for split, file in record["files"].items()}
+    except (TypeError, AttributeError) as error:
+        raise DataError(f"{path}: files are malformed ({error}); delete {path.parent}") from error
+    return Manifest(**{**record, "files": files})
+
+
+def _write(folder: Path, recipe: Recipe, build: Callable[[], Built]) -> None:
+    """Build the set; whatever goes wrong, no part of it stays."""
+    _clear(folder)
+    try:
+        built = build()
+        files, content = {}, hashlib.sha256()
+        for split, examples in built.splits.items():
+            path = folder / f"{split}.arrow"
+            store.write(path, examples)
+            size = path.stat().st_size
+            files[split] = FileRecord(rows=len(examples), bytes=size, sha256=_sha256(path))
+            content.update(f"{split} {examples.checksum()}\n".encode())
+        manifest = Manifest(
+            **dataclasses.asdict(recipe),
+            source=built.source,
+            licence=built.licence,
+            facts=built.facts,
+            checksum=content.hexdigest(),
+            files=files,
+        )
+        write_json(folder / _MANIFEST, dataclasses.asdict(manifest))
+    except BaseException:
+        _clear(folder)
+        raise
+
+
+def _clear(folder: Path) -> None:
+    """Remove a set, its manifest first."""
+    try:
+        (folder / _MANIFEST).unlink(missing_ok=True)
+        if folder.is_dir():
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+    except OSError as error:
+        raise RunError(f"cannot clear {folder} ({error.strerror or error}); remove it") from error
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a set; the system frees it if this process dies."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.parent / f".{folder.name}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.info("waiting for another process that builds %s", folder)
+            lock.acquire()
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(
+            f"cannot write the cache {folder.parent} ({reason}); set LONGSPAN_CACHE"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

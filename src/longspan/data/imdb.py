@@ -1,0 +1,237 @@
+"""The IMDB reviews (Maas et al. 2011) from whatever form of them lies on this machine.
+
+Four forms: the unpacked `aclImdb` folder, an `aclImdb*.tar.gz` archive (read, never unpacked),
+`{train,test}.parquet` with columns text and label, the same in the cache of the Hugging Face hub.
+Nothing here touches the network. The reviews come sorted, so the form makes no difference.
+"""
+
+import dataclasses
+import gzip
+import hashlib
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longspan.errors import DataError
+
+URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
+LABELS = ("neg", "pos")
+
+_PARTS = ("train", "test")
+_WHOLE = 50_000  # reviews in the whole set
+_MEMBER = re.compile(r"(?:\./)?(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
+_LARGEST = 1 << 20  # bytes of a review; the longest has 13,704
+T = TypeVar("T")
+
+_BROKEN_ARCHIVE = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reviews:
+    """The reviews of one part, sorted by text: UTF-8 bytes, and 0 (negative) or 1 (positive)."""
+
+    texts: list[bytes]
+    labels: np.ndarray  # uint8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """One form of the data set that was found."""
+
+    form: Literal["folder", "archive", "parquet"]
+    files: dict[str, tuple[Path, ...]]  # by part; an archive holds both
+    rows: int | None  # in both parts; None for an archive, which takes seconds to count
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What tells this source from another, wherever it lies: names, sizes, number of rows."""
+        sizes = {path.name: path.stat().st_size for path in self._paths()}
+        return {"form": self.form, "rows": self.rows, "bytes": sizes}
+
+    def checksums(self) -> dict[str, str]:
+        """sha256 of each file (of none in a folder, which has 50,000)."""
+        sums = {}
+        for path in self._paths():
+            with path.open("rb") as file:
+                sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return sums
+
+    def _paths(self) -> list[Path]:
+        paths = {path for part in _PARTS for path in self.files[part]}
+        return sorted(path for path in paths if path.is_file())
+
+
+def find(data: Path | None) -> Source:
+    """The most complete copy of IMDB in `data`.
+
+    Without `data`, in the first of $LONGSPAN_DATA, $LONGSPAN_TEST_DATA and the cache of the
+    Hugging Face hub that holds one. In a folder, its `imdb` and `imdb/full` are searched too.
+
+    Raises:
+        DataError: there is none (the message says how to get it), or it is malformed.
+    """
+    if data is not None and not data.exists():
+        raise DataError(f"{data} does not exist; expected the folder that holds IMDB")
+    places = [data] if data is not None else list(_default_places())
+    for place in places:
+        sources = list(_sources(place))
+        if sources:
+            return _fullest(sources)
+    where = ", ".join(str(place) for place in places) or "no folder: $LONGSPAN_DATA is not set"
+    raise DataError(
+        f"IMDB is not here (searched {where}); download {URL} to FOLDER and run "
+        "`longspan data build text --data FOLDER`"
+    )
+
+
+def read(source: Source) -> dict[str, Reviews]:
+    """All reviews of both parts.
+
+    Raises:
+        DataError: a file is truncated or foreign; the message names it and says why.
+    """
+    if source.form == "archive":
+        rows = list(_archive_rows(source.files["train"][0]))
+    elif source.form == "folder":
+        rows = [row for part in _PARTS for row in _folder_rows(part, source.files[part][0])]
+    else:
+        paths = [(part, path) for part in _PARTS for path in source.files[part]]
+        rows = [row for part, path in paths for row in _parquet_rows(part, path)]
+    reviews = {}
+    for part in _PARTS:
+        found = sorted((text, label) for where, label, text in rows if where == part)
+        labels = np.array([label for _, label in found], np.uint8)
+        if set(labels) != {0, 1}:
+            files = ", ".join(str(path) for path in source.files[part])
+            raise DataError(f"{files}: part {part!r} lacks positive or negative reviews")
+        reviews[part] = Reviews(texts=[text for text, _ in found], labels=labels)
+    return reviews
+
+
+def _default_places() -> Iterator[Path]:
+    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable])
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    yield from sorted(hub.glob("datasets--stanfordnlp--imdb/snapshots/*/plain_text"))
+
+
+def _fullest(sources: list[Source]) -> Source:
+    """The source with most reviews; the first one, which is the quickest to read, on a tie."""
+    whole = [source for source in sources if source.rows == _WHOLE]
+    if whole or len(sources) == 1:
+        return (whole or sources)[0]
+    return max(sources, key=_count)
+
+
+def _count(source: Source) -> int:
+    if source.rows is not None:
+        return source.rows
+    return sum(1 for _ in _archive_rows(source.files["train"][0]))
+
+
+def _sources(place: Path) -> Iterator[Source]:
+    """Every copy of IMDB in a place: parquet first, since that is the quickest to read."""
+    folders = (place, place / "imdb", place / "imdb" / "full")
+    for folder in folders:
+        shards = {
+            part: (*folder.glob(f"{part}.parquet"), *sorted(folder.glob(f"{part}-*-of-*.parquet")))
+            for part in _PARTS
+        }
+        if all(shards.values()):
+            rows = sum(_parquet_size(path) for part in _PARTS for path in shards[part])
+            yield Source(form="parquet", files=shards, rows=rows)
+    for folder in (*folders, place / "aclImdb", place / "imdb" / "aclImdb"):
+        classes = [folder / part / label for part in _PARTS for label in LABELS]
+        if all(one.is_dir() for one in classes):
+            rows = sum(1 for one in classes for _ in one.glob("*.txt"))
+            yield Source(
+                form="folder", files={part: (folder / part,) for part in _PARTS}, rows=rows
+            )
+    archives = [place] if place.is_file() else []
+    for path in [*archives, *(path for one in folders for path in one.glob("aclImdb*.tar.gz"))]:
+        yield Source(form="archive", files=dict.fromkeys(_PARTS, (path,)), rows=None)
+
+
+def _text(raw: bytes, where: str) -> bytes:
+    """The review, once it is known to be UTF-8 and not empty."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} is not UTF-8 text (byte {error.start})") from error
+    if not raw:
+        raise DataError(f"{where} is empty; expected a review")
+    return raw
+
+
+def _folder_rows(part: str, folder: Path) -> Iterator[tuple[str, int, bytes]]:
+    for label, name in enumerate(LABELS):
+        for path in (folder / name).glob("*.txt"):
+            yield part, label, _text(path.read_bytes(), str(path))
+
+
+def _archive_rows(path: Path) -> Iterator[tuple[str, int, bytes]]:
+    """Read the members one after the other; nothing is written to disk."""
+    try:
+        with gzip.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
+            for member in archive:
+                match = _MEMBER.fullmatch(member.name)
+                if match is None:
+                    continue
+                if not member.isreg() or member.size > _LARGEST:
+                    raise DataError(f"{path}: {member.name} is no plain file of at most 1 MiB")
+                content = archive.extractfile(member)
+                raw = content.read() if content else b""
+                yield match[1], LABELS.index(match[2]), _text(raw, f"{path}: {member.name}")
+            # to the end, or a truncated archive would pass for a small one
+            while packed.read(1 << 20):
+                pass
+    except _BROKEN_ARCHIVE as error:
+        raise DataError(
+            f"{path} is truncated or no tar.gz archive ({error}); download {URL}"
+        ) from (error)
+
+
+def _parquet_size(path: Path) -> int:
+    return _guard(path, lambda: pq.read_metadata(path)).num_rows
+
+
+def _parquet_rows(part: str, path: Path) -> Iterator[tuple[str, int, bytes]]:
+    columns = _guard(path, lambda: pq.read_schema(path)).names
+    missing = [name for name in ("text", "label") if name not in columns]
+    if missing:
+        raise DataError(f"{path} lacks column {', '.join(missing)}; it has {', '.join(columns)}")
+    table = _guard(path, lambda: pq.read_table(path, columns=["text", "label"]))
+    text, label = table["text"], table["label"]
+    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
+        raise DataError(f"{path}: column text has type {text.type}, expected string")
+    if not pa.types.is_integer(label.type) or text.null_count or label.null_count:
+        raise DataError(f"{path}: column label ({label.type}) or text has nulls or no integers")
+    labels = label.to_numpy()
+    if len(labels) and not 0 <= labels.min() <= labels.max() <= 1:
+        raise DataError(
+            f"{path}: labels go from {labels.min()} to {labels.max()}, expected 0 and 1"
+        )
+    texts = pc.cast(text, pa.large_binary()).to_pylist()
+    for row, raw in enumerate(texts):
+        yield part, int(labels[row]), _text(raw, f"{path}: row {row}")
+
+
+def _guard(path: Path, action: Callable[[], T]) -> T:
+    """Run a reading of `path`, naming the file if it fails."""
+    try:
+        return action()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} is truncated or no parquet file ({reason})") from error

@@ -1,0 +1,22 @@
+"""One Transformer family for every mechanism, known to the Auto classes of transformers."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+from longspan.models.config import LongspanConfig
+from longspan.models.cost import flops, parameters
+from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel
+from longspan.models.heads import LongspanForPairClassification, LongspanForSequenceClassification
+
+AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
+AutoModel.register(LongspanConfig, LongspanModel)
+AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
+
+__all__ = [
+    "LongspanConfig",
+    "LongspanForPairClassification",
+    "LongspanForSequenceClassification",
+    "LongspanModel",
+    "LongspanPreTrainedModel",
+    "flops",
+    "parameters",
+]

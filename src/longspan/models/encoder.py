@@ -1,0 +1,182 @@
+"""The encoder: token ids in, states and a summary of each input out."""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from longspan.attention import MECHANISMS
+from longspan.errors import InputError
+from longspan.models.config import LongspanConfig
+from longspan.models.layers import Layer, SelfAttention
+from longspan.models.positions import rotations, sinusoids
+from longspan.shapes import Bool, Float, Int
+
+
+class Embeddings(nn.Module):
+    """Words, positions, and the learned summary vector that `pooling="cls"` puts first."""
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__()
+        width = config.hidden_size
+        self.config = config
+        self.words = nn.Embedding(config.vocab_size, width)
+        self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
+        learned = config.position == "learned"
+        self.positions = nn.Embedding(config.max_states, width) if learned else None
+        post = config.norm == "post"
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Int[Tensor, "B T"]) -> Float[Tensor, "B N M"]:
+        """Embed; N is T, or T + 1 with a summary vector."""
+        try:
+            x = self.words(input_ids)
+        except IndexError as error:
+            low, high = int(input_ids.min()), int(input_ids.max())
+            raise InputError(
+                f"token ids must be in 0..{self.config.vocab_size - 1}, got {low}..{high}; "
+                "check the tokenizer, or build the model with a larger vocab_size"
+            ) from error
+        if self.summary is not None:
+            x = torch.cat((self.summary.weight.expand(len(x), 1, -1), x), dim=1)
+        return self.dropout(self.norm(self._placed(x)))
+
+    def _placed(self, x: Tensor) -> Tensor:
+        if self.positions is not None:
+            return x + self.positions.weight[: x.shape[1]]
+        if self.config.position != "sinusoidal":
+            return x
+        table = sinusoids(*x.shape[1:], device=x.device, dtype=x.dtype)
+        # Root mean square as that of the initial words, or they would be lost beside it.
+        return x + math.sqrt(2) * self.config.initializer_range * table
+
+
+class LongspanPreTrainedModel(PreTrainedModel):
+    """What all models of the family share: configuration, initialisation, checkpointing."""
+
+    config_class = LongspanConfig
+    base_model_prefix = "encoder"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Layer"]
+
+    def __init__(self, config: LongspanConfig):
+        config.check()
+        super().__init__(config)
+
+    def initialize_weights(self) -> None:
+        """Draw linear maps and embeddings; mechanisms initialise themselves.
+
+        Weights are normal with deviation `initializer_range`, biases zero, norms the identity.
+        """
+        super().initialize_weights()
+        for module in self.modules():
+            if isinstance(module, SelfAttention):
+                module.restore_mechanism()
+
+
+class LongspanModel(LongspanPreTrainedModel):
+    """The encoder without a head."""
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__(config)
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(Layer(config, i) for i in range(config.num_hidden_layers))
+        pre = config.norm == "pre"
+        eps = config.layer_norm_eps
+        self.norm = nn.LayerNorm(config.hidden_size, eps=eps) if pre else nn.Identity()
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of words."""
+        return self.embeddings.words
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the table of words."""
+        self.embeddings.words = cast(nn.Embedding, value)
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B T"],
+        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+    ) -> BaseModelOutputWithPooling:
+        """Encode.
+
+        Args:
+            input_ids: token ids.
+            attention_mask: True or 1 at real tokens; None: all are real. What stands at the
+                other positions has no influence on the result.
+            global_attention_mask: True or 1 at tokens that attend to all and are attended by
+                all, for mechanisms that have global tokens.
+
+        Returns:
+            `last_hidden_state` (B, T, M), zero at padded positions, and `pooler_output` (B, M),
+            the summary that the configuration's `pooling` asks for. Both are finite (and free
+            of gradients with regard to the tokens) for a row without any real token.
+
+        Raises:
+            InputError: more tokens than `max_position_embeddings`, an id outside the vocabulary,
+                a malformed mask, or what the mechanism refuses.
+        """
+        states = self.config.states(input_ids.shape[1])
+        real = as_mask("attention_mask", attention_mask, input_ids)
+        spread = as_mask("global_attention_mask", global_attention_mask, input_ids)
+        x = self.embeddings(input_ids)
+        key_mask, global_mask, turns = real, spread, None
+        if states > input_ids.shape[1]:
+            key_mask = None if real is None else _prepended(real, True)
+            global_mask = self._with_summary(spread, input_ids)
+        if self.config.position == "rotary":
+            turns = rotations(states, self.config.head_dim, device=x.device, dtype=x.dtype)
+        for layer in self.layers:
+            x = layer(x, key_mask, global_mask, turns)
+        x = self.norm(x)
+        if key_mask is not None:
+            x = x.masked_fill(~key_mask[..., None], 0)
+        tokens = x[:, states - input_ids.shape[1] :]
+        return BaseModelOutputWithPooling(
+            last_hidden_state=tokens, pooler_output=self._pooled(x, key_mask)
+        )
+
+    def _with_summary(self, spread: Tensor | None, input_ids: Tensor) -> Tensor | None:
+        """The global mask when a summary stands first: itself global, where there are globals."""
+        if not MECHANISMS[self.config.attention].traits.global_tokens:
+            # A mask from the caller goes to the mechanism, which says why it refuses it.
+            return None if spread is None else _prepended(spread, False)
+        if spread is None:
+            spread = torch.zeros_like(input_ids, dtype=torch.bool)
+        return _prepended(spread, True)
+
+    def _pooled(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
+        if self.config.pooling != "mean":
+            return x[:, 0]
+        if key_mask is None:
+            return x.mean(1)
+        # The states of padded positions are zero already.
+        return x.sum(1) / key_mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def as_mask(what: str, mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
+    """A caller's mask as booleans (B, T).
+
+    Raises:
+        InputError: it is neither boolean nor integer, or shaped unlike the tokens.
+    """
+    if mask is None:
+        return None
+    if mask.is_floating_point() or mask.is_complex():
+        raise InputError(f"{what} must be boolean or 0/1 integers (1 = real), got {mask.dtype}")
+    if mask.shape != input_ids.shape:
+        raise InputError(
+            f"{what} must have the shape of input_ids, {tuple(input_ids.shape)}, "
+            f"got {tuple(mask.shape)}"
+        )
+    return mask.bool()
+
+
+def _prepended(mask: Tensor, value: bool) -> Tensor:
+    return torch.cat((torch.full_like(mask[:, :1], value), mask), dim=1)

@@ -1,0 +1,41 @@
+"""HTML that escapes by construction: only `Markup` is taken as written, all other text is not."""
+
+import html
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+
+def element(name: str, *children: Any, attributes: Mapping[str, Any] | None = None) -> Markup:
+    """An element with its children; an attribute of None or False is left out, of True is bare."""
+    shown = "".join(
+        f" {key}" if value is True else f' {key}="{html.escape(str(value))}"'
+        for key, value in (attributes or {}).items()
+        if value is not None and value is not False
+    )
+    return Markup(f"<{name}{shown}>{join(*children)}</{name}>")
+
+
+def join(*children: Any) -> Markup:
+    """Texts, and lists of texts, one after another, escaped unless they are `Markup`."""
+    parts: list[str] = []
+    for child in children:
+        if isinstance(child, Markup):
+            parts.append(child)
+        elif isinstance(child, str):
+            parts.append(html.escape(child))
+        else:
+            parts.append(join(*child))
+    return Markup("".join(parts))
+
+
+def script_json(value: Any) -> Markup:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)

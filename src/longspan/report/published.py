@@ -1,0 +1,56 @@
+"""Numbers that others published, beside ours, each with the protocol it was obtained under."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from longspan.errors import OptionError
+from longspan.report.numbers import Number
+from longspan.report.tables import Cell, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A score that somebody else reported."""
+
+    task: str
+    mechanism: str
+    accuracy: Number  # a fraction, 0 to 1
+    protocol: str
+    source: str
+
+    def __post_init__(self):
+        """Refuse percentages, which would be drawn a hundred times too high."""
+        if not 0 <= self.accuracy <= 1:
+            raise OptionError(
+                f"a published accuracy is a fraction from 0 to 1, got {self.accuracy} "
+                f"({self.mechanism} on {self.task}); divide percentages by 100"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A published score and one of ours on the same task, if there is one."""
+
+    published: Published
+    protocol: str | None
+    label: str | None
+    cell: Cell | None
+
+
+def compare(tables: Sequence[Table], published: Iterable[Published]) -> list[Comparison]:
+    """Every published score on a task of the tables, beside each of our rows that it is about."""
+    tasks = {column.task for table in tables for column in table.columns}
+    known = [score for score in published if score.task in tasks]
+    known.sort(key=lambda score: (score.task, score.mechanism, score.protocol, score.source))
+    return [pair for score in known for pair in _beside(tables, score)]
+
+
+def _beside(tables: Sequence[Table], score: Published) -> list[Comparison]:
+    ours = [
+        Comparison(published=score, protocol=table.protocol, label=row.label, cell=cell)
+        for table in tables
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+        if cell is not None and row.mechanism == score.mechanism and column.task == score.task
+    ]
+    return ours or [Comparison(published=score, protocol=None, label=None, cell=None)]

@@ -1,0 +1,27 @@
+"""Shapes as types: `Float[Tensor, "B H T D"]` on public signatures.
+
+The names come from jaxtyping where it is installed (the tests install it and check every call);
+without it they are plain `Tensor`, so that the library runs on torch alone.
+
+Letters, everywhere: B batch, H heads, T queries, S keys, D head dimension of queries and keys,
+E head dimension of values, M model width.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Annotated as Bool
+    from typing import Annotated as Float
+    from typing import Annotated as Int
+else:
+    try:
+        from jaxtyping import Bool, Float, Int
+    except ImportError:
+
+        class _Unchecked:
+            def __class_getitem__(cls, item):
+                return item[0]
+
+        Bool = Float = Int = _Unchecked
+
+__all__ = ["Bool", "Float", "Int"]

@@ -1,0 +1,194 @@
+"""What tasks over token sequences share: opening a built set, and batches from it.
+
+A subclass says which sequences there are (`make`) and, if they are not generated, what its source
+files are (`origin`).
+"""
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.data import cache as cached
+from longspan.data.cache import Built, BuiltSet, Recipe
+from longspan.data.store import Examples, Ragged
+from longspan.errors import DataError, OptionError, RunError, known
+from longspan.shapes import Bool, Int
+from longspan.tasks.base import SPLITS, Batch, Report, Split, Task
+
+
+class SequenceTask(Task):
+    """A task whose examples are one or two token sequences and a label; id 0 is padding."""
+
+    def __init__(self, options: object | None = None):
+        """Use the given options, or the defaults."""
+        super().__init__(options)
+        self._set: BuiltSet | None = None
+
+    @abstractmethod
+    def make(self, data: Path | None, report: Report | None) -> Built:
+        """Build the splits.
+
+        Raises:
+            DataError: the source is absent, truncated or foreign.
+        """
+
+    def origin(self, data: Path | None) -> dict[str, Any]:
+        """Identity of the source files; empty for generated data.
+
+        Raises:
+            DataError: they are absent or malformed.
+        """
+        return {}
+
+    @property
+    def source(self) -> str:
+        """Where the examples came from, in words; known once the task is open."""
+        return self._opened.manifest.source
+
+    @property
+    def checksum(self) -> str:
+        """sha256 over the built splits; known once the task is open."""
+        return self._opened.manifest.checksum
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts and checksums noted when the set was built; known once the task is open."""
+        return self._opened.manifest.facts
+
+    def available(self, data: Path | None, cache: Path | None = None) -> str | None:
+        """None when the data can be had; else one line: what is missing and the remedy."""
+        try:
+            self.origin(data)
+        except DataError as error:
+            built = cache and data is None and self._built_before(cache)
+            return None if built else str(error)
+        return None
+
+    def open(self, cache: Path, data: Path | None = None, report: Report | None = None) -> None:
+        """Build the splits into `cache`, or verify and map those already there.
+
+        A source named by `data` is used or refused; without it, a set built earlier from a source
+        that has since gone is used again.
+
+        Raises:
+            DataError: the source is absent, truncated or foreign.
+            RunError: the cache cannot be written.
+        """
+        try:
+            origin = self.origin(data)
+        except DataError:
+            self._set = None if data is not None else self._built_before(cache)
+            if self._set is None:
+                raise
+            return
+        recipe = Recipe(
+            task=self.info.name,
+            version=self.info.version,
+            options=self._option_values(),
+            origin=origin,
+        )
+        self._set = cached.open_set(cache, recipe, lambda: self.make(data, report))
+
+    def size(self, split: Split) -> int:
+        """How many examples the split has."""
+        return len(self._examples(split))
+
+    def labels(self, split: Split) -> Int[Tensor, " N"]:
+        """The targets of a split, in row order."""
+        return torch.from_numpy(self._examples(split).labels.astype(np.int64))
+
+    def batches(
+        self, split: Split, *, batch: int, seed: int = 0, start: int = 0
+    ) -> Iterator[Batch]:
+        """Yield batches from the `start`-th on, as `Task.batches` says.
+
+        Raises:
+            OptionError: batch, seed or start is out of range.
+        """
+        examples = self._examples(split)
+        if batch < 1 or seed < 0 or start < 0:
+            raise OptionError(
+                f"batch={batch}, seed={seed}, start={start}; expected at least 1, 0 and 0"
+            )
+        if split != "train":
+            return _evaluation_batches(examples, batch, start)
+        if batch > len(examples):
+            raise OptionError(
+                f"batch={batch} is larger than the train split ({len(examples)} examples); "
+                f"use {len(examples)} or less"
+            )
+        return _training_batches(examples, batch, seed, start)
+
+    @property
+    def _opened(self) -> BuiltSet:
+        if self._set is None:
+            raise RunError(f"task {self.info.name!r} is not open; call open(cache) first")
+        return self._set
+
+    def _examples(self, split: str) -> Examples:
+        return self._opened.splits[known(split, SPLITS, "split")]
+
+    def _example(self, split: Split, row: int) -> tuple[np.ndarray, int]:
+        """Tokens and label of one example, for `show`."""
+        examples = self._examples(split)
+        if not 0 <= row < len(examples):
+            raise OptionError(f"row {row} of {split!r}: expected 0 to {len(examples) - 1}")
+        return examples.tokens[row], int(examples.labels[row])
+
+    def _option_values(self) -> dict[str, Any]:
+        return {
+            field.name: getattr(self.options, field.name)
+            for field in dataclasses.fields(self.Options)
+        }
+
+    def _built_before(self, cache: Path) -> BuiltSet | None:
+        return cached.open_any(cache, self.info.name, self.info.version, self._option_values())
+
+
+def _training_batches(examples: Examples, batch: int, seed: int, start: int) -> Iterator[Batch]:
+    """Epochs without end; batch n is found from (seed, n) alone."""
+    per_epoch = len(examples) // batch
+    epoch, first = divmod(start, per_epoch)
+    while True:
+        stream = np.random.SeedSequence([seed, epoch])
+        order = np.random.Generator(np.random.PCG64(stream)).permutation(len(examples))
+        for number in range(first, per_epoch):
+            yield collate(examples, order[number * batch : (number + 1) * batch])
+        epoch, first = epoch + 1, 0
+
+
+def _evaluation_batches(examples: Examples, batch: int, start: int) -> Iterator[Batch]:
+    order = np.argsort(examples.tokens.lengths, kind="stable")
+    for first in range(start * batch, len(examples), batch):
+        yield collate(examples, order[first : first + batch])
+
+
+def collate(examples: Examples, rows: Sequence[int] | np.ndarray) -> Batch:
+    """The examples of these rows, padded to the longest of them."""
+    rows = np.asarray(rows, np.int64)
+    inputs, key_mask = _pad(examples.tokens, rows)
+    second = (None, None) if examples.second is None else _pad(examples.second, rows)
+    return Batch(
+        inputs=inputs,
+        key_mask=key_mask,
+        targets=torch.from_numpy(examples.labels[rows].astype(np.int64)),
+        rows=torch.from_numpy(rows),
+        inputs_b=second[0],
+        key_mask_b=second[1],
+    )
+
+
+def _pad(part: Ragged, rows: np.ndarray) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+    starts, ends = part.offsets[rows], part.offsets[rows + 1]
+    lengths = ends - starts
+    width = int(lengths.max())
+    padded = np.zeros((len(rows), width), np.int64)
+    for line, start, end in zip(padded, starts, ends, strict=True):
+        line[: end - start] = part.values[start:end]
+    return torch.from_numpy(padded), torch.from_numpy(np.arange(width) < lengths[:, None])

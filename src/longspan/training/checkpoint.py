@@ -1,0 +1,174 @@
+"""Checkpoints that survive a kill at any moment, without pickle.
+
+A checkpoint is a folder `step-000500/` (model files, `optimizer.safetensors`, `state.json`) that
+counts only once `last.json` names it; `last.json` is replaced atomically, and what it no longer
+names is removed afterwards. The best model so far is a folder `best-000400/` of the same kind.
+"""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from longspan.errors import RunError
+from longspan.files import read_json, write_json
+
+POINTER, STATE, OPTIMIZER, SEED = "last.json", "state.json", "optimizer.safetensors", "rng"
+WEIGHTS = "model.safetensors"
+UNREADABLE = (OSError, SafetensorError, RuntimeError)
+
+
+@dataclasses.dataclass
+class Progress:
+    """Everything of a run that is not a tensor; it grows while the run goes on."""
+
+    step: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    curve: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    best: float | None = None  # validation accuracy of the best checkpoint
+    best_loss: float | None = None
+    best_step: int | None = None
+    window_loss: float = 0.0  # sums over the steps since the last point of the curve
+    window_hits: int = 0
+    window_steps: int = 0
+
+
+class Checkpoints:
+    """The checkpoints of one run, in one folder."""
+
+    def __init__(self, folder: Path):
+        """Use (and make, when something is saved) the folder."""
+        self.folder = folder
+
+    def exists(self) -> bool:
+        """Whether there is a checkpoint to continue from."""
+        return (self.folder / POINTER).exists() and self._pointer()["last"] is not None
+
+    def load_best(self, model: PreTrainedModel) -> Path:
+        """Put the weights of the best model saved so far into `model`; its folder is returned.
+
+        Raises:
+            RunError: there is none, or it is damaged.
+        """
+        folder = self.folder / str(self._pointer()["best"])
+        _load_weights(model, folder, self.folder)
+        return folder
+
+    def save_best(self, model: PreTrainedModel, step: int) -> str:
+        """Save a model that is the best so far; it counts from the next `save` on."""
+        name = f"best-{step:06d}"
+        self._write(name, lambda folder: _save_model(model, folder))
+        return name
+
+    def save(
+        self,
+        model: PreTrainedModel,
+        optimizer: torch.optim.Optimizer,
+        progress: Progress,
+        best: str | None,
+    ) -> None:
+        """Save all that is needed to continue exactly here, then forget older checkpoints."""
+        name = f"step-{progress.step:06d}"
+
+        def write(folder: Path) -> None:
+            _save_model(model, folder)
+            save_file(_tensors(optimizer), folder / OPTIMIZER)
+            write_json(folder / STATE, dataclasses.asdict(progress))
+
+        self._write(name, write)
+        write_json(self.folder / POINTER, {"last": name, "best": best})
+        self._remove_all_but({name, best})
+
+    def load(
+        self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
+    ) -> tuple[Progress, str | None]:
+        """Restore model, optimiser and random state in place.
+
+        Raises:
+            RunError: the checkpoint is damaged; the message says how to start over.
+        """
+        pointer = self._pointer()
+        folder = self.folder / pointer["last"]
+        _load_weights(model, folder, self.folder)
+        try:
+            _restore(optimizer, load_file(folder / OPTIMIZER))
+            progress = Progress(**read_json(folder / STATE))
+        except (*UNREADABLE, KeyError, TypeError) as error:
+            raise _damaged(folder, self.folder, error) from error
+        return progress, pointer["best"]
+
+    def keep_only_best(self) -> None:
+        """A finished run needs no way to continue: keep the selected model alone."""
+        best = self._pointer()["best"]
+        write_json(self.folder / POINTER, {"last": None, "best": best})
+        self._remove_all_but({best})
+
+    def _pointer(self) -> dict[str, Any]:
+        return read_json(self.folder / POINTER)
+
+    def _write(self, name: str, write) -> None:
+        """Let `write` fill a folder; on any failure nothing of it stays."""
+        temporary, final = self.folder / f".{name}.part", self.folder / name
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            temporary.mkdir(parents=True)
+            write(temporary)
+            shutil.rmtree(final, ignore_errors=True)
+            temporary.rename(final)
+        except (OSError, SafetensorError) as error:
+            remedy = "free space or choose another folder"
+            raise RunError(f"cannot write the checkpoint {final} ({error}); {remedy}") from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _remove_all_but(self, names: set[str | None]) -> None:
+        for path in [*self.folder.glob("step-*"), *self.folder.glob("best-*")]:
+            if path.name not in names:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _damaged(folder: Path, run: Path, error: Exception) -> RunError:
+    reason = f"the checkpoint {folder} cannot be read ({error})"
+    return RunError(f"{reason}; remove {run} to start the run over")
+
+
+def _save_model(model: PreTrainedModel, folder: Path) -> None:
+    """What `save_pretrained` writes for one shard, without its progress bar."""
+    model.config.save_pretrained(folder)
+    weights = {name: x.detach().contiguous().cpu() for name, x in model.state_dict().items()}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
+    try:
+        model.load_state_dict(load_file(folder / WEIGHTS))
+    except UNREADABLE as error:
+        raise _damaged(folder, run, error) from error
+
+
+def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimiser's state and torch's random state as named tensors."""
+    state = optimizer.state_dict()["state"]
+    tensors = {f"{index}.{key}": x for index, slot in state.items() for key, x in slot.items()}
+    tensors[f"{SEED}.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors[f"{SEED}.cuda"] = torch.cuda.get_rng_state()
+    return {name: x.detach().contiguous().cpu() for name, x in tensors.items()}
+
+
+def _restore(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    torch.set_rng_state(tensors.pop(f"{SEED}.cpu"))
+    cuda = tensors.pop(f"{SEED}.cuda", None)
+    if cuda is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(cuda)
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, x in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = x
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -1,0 +1,67 @@
+"""How a model is trained: one frozen record, explained field by field."""
+
+import dataclasses
+from typing import Any, Literal
+
+from longspan.errors import OptionError
+
+SCHEDULES = ("linear", "cosine", "rsqrt", "constant")
+PRECISIONS = ("no", "bf16", "fp16")
+SELECTIONS = ("best validation", "last")
+
+
+def _field(help: str, default: Any = dataclasses.MISSING) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The recipe of a run; every number of it is stored with the result."""
+
+    steps: int = _field("optimiser steps")
+    batch: int = _field("examples per optimiser step")
+    learning_rate: float = _field("peak learning rate (rsqrt: the factor of 1/sqrt(step))")
+    warmup: int = _field("steps of linear warmup")
+    schedule: Literal["linear", "cosine", "rsqrt", "constant"] = _field("course after warmup")
+    evaluate_every: int = _field("steps between evaluations on validation")
+    weight_decay: float = _field("decoupled weight decay (AdamW)", 0.0)
+    betas: tuple[float, float] = _field("AdamW's averaging of gradients", (0.9, 0.999))
+    epsilon: float = _field("AdamW's epsilon", 1e-6)
+    clip: float | None = _field("largest norm of the gradient; none: no clipping", None)
+    accumulate: int = _field("parts into which a batch is cut to save memory", 1)
+    precision: Literal["no", "bf16", "fp16"] = _field("mixed precision", "no")
+    gradient_checkpointing: bool = _field("recompute activations in the backward pass", False)
+    evaluation_batch: int = _field("examples per batch of an evaluation", 64)
+    checkpoint_every: int = _field("steps between checkpoints for resumption", 500)
+    selection: Literal["best validation", "last"] = _field(
+        "which checkpoint is scored on test", "best validation"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained, naming every reason."""
+        reasons = []
+        for name in ("steps", "batch", "evaluate_every", "evaluation_batch", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                reasons.append(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, allowed in (
+            ("schedule", SCHEDULES),
+            ("precision", PRECISIONS),
+            ("selection", SELECTIONS),
+        ):
+            if getattr(self, name) not in allowed:
+                got = getattr(self, name)
+                reasons.append(f"{name} is one of {', '.join(allowed)}, got {got!r}")
+        if not 0 <= self.warmup:
+            reasons.append(f"warmup must be at least 0, got {self.warmup}")
+        if not 1 <= self.accumulate <= max(self.batch, 1):
+            reasons.append(
+                f"accumulate must be between 1 and batch={self.batch}, got {self.accumulate}"
+            )
+        if not self.learning_rate > 0:
+            reasons.append(f"learning_rate must be positive, got {self.learning_rate}")
+        if self.clip is not None and not self.clip > 0:
+            reasons.append(f"clip must be positive or none, got {self.clip}")
+        if reasons:
+            raise OptionError("; ".join(reasons))
+        # A record read back from JSON brings a list.
+        object.__setattr__(self, "betas", tuple(self.betas))

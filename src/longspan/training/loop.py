@@ -1,0 +1,262 @@
+"""The training loop: step, evaluate, checkpoint, continue.
+
+Batch number n depends on (seed, n) alone and dropout's random state is in the checkpoint, so a
+run that was killed and started again ends with the metrics of one that was not.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from transformers import PreTrainedModel
+
+from longspan.errors import RunError
+from longspan.memory import PeakMemory
+from longspan.results import Point, Score
+from longspan.tasks.base import Batch, Task
+from longspan.training.checkpoint import Checkpoints, Progress
+from longspan.training.config import TrainConfig
+from longspan.training.evaluate import evaluate, to_device
+from longspan.training.schedule import learning_rate
+
+
+class Watcher(Protocol):
+    """Whoever wants to see the run while it goes on."""
+
+    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+        """One optimiser step is done: its loss, and tokens and seconds of the run so far."""
+
+    def evaluated(self, point: Point) -> None:
+        """A point of the learning curve is there."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a run ended with; scores are of the selected checkpoint."""
+
+    scores: dict[str, Score]
+    curve: list[Point]
+    steps: int
+    best_step: int | None
+    seconds: float
+    tokens: int
+    peak_memory: int | None
+    device: str
+    model: Path  # folder of the selected model
+
+
+def accelerator(config: TrainConfig, folder: Path, device: str | None) -> Accelerator:
+    """The device and precision of a run.
+
+    Raises:
+        RunError: the process is one of several, which this loop does not split batches over.
+    """
+    if AcceleratorState._shared_state:
+        # Precision is global to accelerate; a run in the same process may have another one.
+        AcceleratorState._reset_state(reset_partial_state=True)
+    made = Accelerator(
+        mixed_precision=config.precision,
+        cpu=device == "cpu",
+        log_with="tensorboard",
+        project_dir=folder,
+    )
+    if made.num_processes > 1:
+        raise RunError(
+            f"one run trains in one process, got {made.num_processes}; start it without a launcher"
+        )
+    return made
+
+
+def fit(
+    model: PreTrainedModel,
+    task: Task,
+    config: TrainConfig,
+    *,
+    seed: int,
+    folder: Path,
+    device: str | None = None,
+    watcher: Watcher | None = None,
+) -> Outcome:
+    """Train a model on an open task, continuing from the checkpoint in `folder` if there is one.
+
+    Args:
+        model: with fresh weights; replaced by the checkpoint's when there is one.
+        task: open; `train` is trained on, `validation` selects, `test` is scored once at the end.
+        config: the recipe.
+        seed: of the order of examples and of dropout.
+        folder: for checkpoints and TensorBoard files of this run alone.
+        device: "cpu" to stay off an accelerator, None to use the one that is there.
+        watcher: told about steps and evaluations.
+
+    Raises:
+        RunError: the loss is not finite, or a checkpoint cannot be read or written.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return _Run(model, task, config, seed, folder, device, watcher).complete()
+
+
+class _Run:
+    """One run from its (re)start to its outcome."""
+
+    def __init__(self, model, task, config, seed, folder, device, watcher):
+        self.task, self.config, self.seed, self.watcher = task, config, seed, watcher
+        self.accelerator = accelerator(config, folder, device)
+        self.device = self.accelerator.device
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=config.learning_rate,
+            betas=config.betas,
+            eps=config.epsilon,
+            weight_decay=config.weight_decay,
+            foreach=True,
+        )
+        self.bare = model
+        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.checkpoints = Checkpoints(folder)
+        self.progress, self.best = Progress(), None
+        if self.checkpoints.exists():
+            self.progress, self.best = self.checkpoints.load(model, optimizer)
+        self.memory = PeakMemory(self.device.type)
+        self.window_loss = torch.tensor(self.progress.window_loss, device=self.device)
+        self.window_hits = torch.tensor(self.progress.window_hits, device=self.device)
+        self.window_steps = self.progress.window_steps
+
+    def complete(self) -> Outcome:
+        """Train to the last step, then score the selected checkpoint."""
+        self.memory.start()
+        self.accelerator.init_trackers("tensorboard")
+        batches = self._batches()
+        self.model.train()
+        while self.progress.step < self.config.steps:
+            self._step(next(batches))
+            self._evaluate_and_save()
+        outcome = self._outcome()
+        self.accelerator.end_training()
+        return outcome
+
+    def _batches(self) -> Iterator[Batch]:
+        return self.task.batches(
+            "train", batch=self.config.batch, seed=self.seed, start=self.progress.step
+        )
+
+    def _step(self, batch: Batch) -> None:
+        started = time.perf_counter()
+        progress, config = self.progress, self.config
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(config, progress.step)
+        inputs, targets = to_device(batch, self.device), batch.targets.to(self.device)
+        total = torch.zeros((), device=self.device)
+        for part in torch.arange(len(targets)).chunk(config.accumulate):
+            rows = slice(int(part[0]), int(part[-1]) + 1)
+            logits = self.model(**{name: x[rows] for name, x in inputs.items()}).logits
+            loss = self.task.losses(logits, targets[rows]).sum() / len(targets)
+            self.accelerator.backward(loss)
+            total += loss.detach()
+            self.window_hits += self.task.hits(logits.detach(), targets[rows]).sum()
+        if config.clip is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.window_loss += total
+        self.window_steps += 1
+        progress.step += 1
+        progress.tokens += int(batch.key_mask.sum())
+        if batch.key_mask_b is not None:
+            progress.tokens += int(batch.key_mask_b.sum())
+        progress.seconds += time.perf_counter() - started
+        if self.watcher is not None:
+            self.watcher.stepped(progress.step, total, progress.tokens, progress.seconds)
+
+    def _evaluate_and_save(self) -> None:
+        step, config = self.progress.step, self.config
+        done = step == config.steps
+        evaluating = step % config.evaluate_every == 0 or done
+        if evaluating:
+            self._evaluate()
+        if evaluating or step % config.checkpoint_every == 0:
+            self._save()
+
+    def _evaluate(self) -> None:
+        score = self._score("validation")
+        point = self._point(score)
+        self.progress.curve.append(dataclasses.asdict(point))
+        self.accelerator.log(_logged(point), step=point.step)
+        if self._is_best(score) or self.config.selection == "last":
+            self.progress.best, self.progress.best_loss = score.accuracy, score.loss
+            self.progress.best_step = point.step
+            self.best = self.checkpoints.save_best(self.bare, point.step)
+        if self.watcher is not None:
+            self.watcher.evaluated(point)
+
+    def _is_best(self, score: Score) -> bool:
+        """Higher accuracy, or the same with a lower loss."""
+        best, best_loss = self.progress.best, self.progress.best_loss
+        if best is None or best_loss is None:
+            return True
+        return (score.accuracy, -score.loss) > (best, -best_loss)
+
+    def _point(self, score: Score) -> Point:
+        step, steps = self.progress.step, self.window_steps
+        loss = float(self.window_loss) / steps if steps else None
+        if loss is not None and not math.isfinite(loss):
+            raise RunError(
+                f"the training loss is {loss} at step {step}; lower the learning rate "
+                f"({self.config.learning_rate}) or clip gradients"
+            )
+        accuracy = float(self.window_hits) / (steps * self.config.batch) if steps else None
+        self.window_loss.zero_()
+        self.window_hits.zero_()
+        self.window_steps = 0
+        return Point(
+            step=step,
+            seconds=self.progress.seconds,
+            learning_rate=learning_rate(self.config, step - 1),
+            train_loss=loss,
+            train_accuracy=accuracy,
+            validation_loss=score.loss,
+            validation_accuracy=score.accuracy,
+        )
+
+    def _save(self) -> None:
+        self.progress.window_loss = float(self.window_loss)
+        self.progress.window_hits = int(self.window_hits)
+        self.progress.window_steps = self.window_steps
+        self.checkpoints.save(self.bare, self.optimizer.optimizer, self.progress, self.best)
+
+    def _score(self, split) -> Score:
+        return evaluate(
+            self.model, self.task, split, batch=self.config.evaluation_batch, device=self.device
+        )
+
+    def _outcome(self) -> Outcome:
+        """Load the selected model, and look at test for the first and only time."""
+        peak = self.memory.peak()
+        folder = self.checkpoints.load_best(self.bare)
+        scores = {split: self._score(split) for split in ("validation", "test")}
+        return Outcome(
+            scores=scores,
+            curve=[Point(**point) for point in self.progress.curve],
+            steps=self.progress.step,
+            best_step=self.progress.best_step,
+            seconds=self.progress.seconds,
+            tokens=self.progress.tokens,
+            peak_memory=peak,
+            device=str(self.device),
+            model=folder,
+        )
+
+
+def _logged(point: Point) -> dict[str, float]:
+    """The numbers of a point, by the names TensorBoard groups."""
+    values = dataclasses.asdict(point)
+    named = {name.replace("_", "/", 1): x for name, x in values.items() if name != "step"}
+    return {name: x for name, x in named.items() if x is not None}

@@ -1,0 +1,97 @@
+"""What the contract tests share: the cases, small inputs, and the one table of tolerances."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.attention import MECHANISMS, Attention, backends, build
+from longspan.errors import InputError
+
+HEADS, HEAD_DIM = 3, 8
+
+# Absolute error allowed against the float64 reference on inputs of unit size.
+TOLERANCE = {
+    torch.float64: 1e-10,
+    torch.float32: 2e-5,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+CASES = [
+    pytest.param(name, causal, backend, id=f"{name}-{'causal' if causal else 'full'}-{backend}")
+    for name, cls in MECHANISMS.items()
+    for causal in ((False, True) if cls.traits.causal else (False,))
+    for backend in backends(name)
+    if backend not in ("auto", "reference")
+]
+every_mechanism = pytest.mark.parametrize(("name", "causal", "backend"), CASES)
+
+
+def built(name, causal=False, backend="torch", max_length=128, **sizes) -> Attention:
+    """The mechanism at a size where a few dozen tokens show all of it, in float64."""
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": max_length, **sizes}
+    small = MECHANISMS[name].small
+    return build(name, causal=causal, backend=backend, **sizes, **small).double()
+
+
+def slow_twin(attention: Attention) -> Attention:
+    """The same weights, computed by the reference."""
+    twin = copy.deepcopy(attention)
+    twin.backend = "reference"
+    return twin
+
+
+def run(attention: Attention, *inputs, **masks) -> Tensor:
+    """Call the mechanism; where a kernel refuses such inputs by itself, skip and say why."""
+    try:
+        return attention(*inputs, **masks)
+    except InputError as refusal:
+        if attention.backend in ("torch", "reference"):
+            raise
+        pytest.skip(str(refusal))
+
+
+def qkv(T, S=None, B=3, H=HEADS, D=HEAD_DIM, E=None, seed=0, dtype=torch.float64):
+    """Random queries (B, H, T, D), keys (B, H, S, D) and values (B, H, S, E)."""
+    g = torch.Generator().manual_seed(seed)
+    S = T if S is None else S
+    shapes = ((B, H, T, D), (B, H, S, D), (B, H, S, D if E is None else E))
+    return [torch.randn(shape, generator=g, dtype=torch.float64).to(dtype) for shape in shapes]
+
+
+def key_masks(T, B=3):
+    """No mask, padding on the right of different length in each row, and holes anywhere."""
+    g = torch.Generator().manual_seed(T)
+    lengths = torch.tensor([T, max(1, T - 3), (T + 1) // 2])[:B]
+    return {
+        "none": None,
+        "ragged": torch.arange(T) < lengths[:, None],
+        "holes": torch.rand(B, T, generator=g) < 0.6,
+    }
+
+
+def global_masks(name, T, B=3):
+    """Only None, or also a different number of global tokens in each row, one row without."""
+    masks = [None]
+    if MECHANISMS[name].traits.global_tokens:
+        g = torch.Generator().manual_seed(T + 1)
+        share = torch.tensor([0.1, 0.3, 0.0])[:B, None]
+        masks.append(torch.rand(B, T, generator=g) < share)
+    return masks
+
+
+def gradients(out: Tensor, inputs, attention: Attention, seed=0):
+    """Gradients of a random projection of `out` to the inputs and every parameter."""
+    g = torch.Generator().manual_seed(seed)
+    cotangent = torch.randn(out.shape, generator=g, dtype=torch.float64).to(out.dtype)
+    targets = [*inputs, *attention.parameters()]
+    return torch.autograd.grad(out, targets, cotangent, allow_unused=True, materialize_grads=True)
+
+
+def assert_near(actual: Tensor, expected: Tensor, what: str, atol: float = 1e-10):
+    """Elementwise equality up to `atol` absolutely, and relatively where values exceed one."""
+    torch.testing.assert_close(
+        actual, expected, atol=atol, rtol=atol, msg=lambda text: f"{what}: {text}"
+    )

@@ -1,0 +1,189 @@
+"""Every trait is a claim; here each claim of each mechanism is put to the test."""
+
+import dataclasses
+
+import pytest
+import torch
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    built,
+    every_mechanism,
+    key_masks,
+    qkv,
+    run,
+    slow_twin,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from longspan.attention import MECHANISMS, build
+from longspan.errors import InputError, OptionError
+
+every_name = pytest.mark.parametrize("name", sorted(MECHANISMS))
+GROWTH = {"T": 8, "T^2": 64}  # for eight times the tokens
+SHORT, LONG = 128, 1024
+
+
+def weights(attention, T):
+    """The matrix that the mechanism applies to the values, (B, H, T, T), and its logits."""
+    q, k, _ = qkv(T)
+    identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
+    return run(attention, q, k, identity), q @ k.mT / q.shape[-1] ** 0.5
+
+
+def spread(weights, logits):
+    """How far log w - q.k/sqrt(D) is from being constant over the support of each row."""
+    if (weights < 0).any():
+        return torch.inf
+    excess = weights.log() - logits
+    support = weights > 0
+    highest = excess.masked_fill(~support, -torch.inf).amax(-1)
+    return (highest - excess.masked_fill(~support, torch.inf).amin(-1)).max().item()
+
+
+@every_mechanism
+def test_exact_means_softmax_over_the_support(name, causal, backend):
+    attention = built(name, causal, backend)
+    w, logits = weights(attention, 40)
+    if attention.traits.exact:
+        assert spread(w, logits) < 1e-8
+        assert_near(w.sum(-1), torch.ones_like(w[..., 0]), "sum of the weights of a row")
+    else:
+        assert spread(w, logits) > 1e-2, "it is exact: the trait is too modest"
+
+
+@every_mechanism
+def test_pairs_counts_the_weights_that_are_not_zero(name, causal, backend):
+    attention = built(name, causal, backend)
+    assert not attention.traits.exact or attention.pairs(1) is not None
+    for T in (1, 7, 40, 64):
+        if attention.pairs(T) is not None:
+            counts = (weights(attention, T)[0] != 0).sum((-1, -2))
+            assert (counts == attention.pairs(T)).all(), T
+
+
+class Allocations(TorchDispatchMode):
+    """Bytes of the largest tensor, and of all tensors, that operations returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = self.total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(x, torch.Tensor):
+                size = x.untyped_storage().nbytes()
+                self.largest, self.total = max(self.largest, size), self.total + size
+        return out
+
+
+def masks_of(name, kind, T):
+    if kind == "none":
+        return {}
+    masks = {"key_mask": key_masks(T, B=2)["ragged"]}
+    if MECHANISMS[name].traits.global_tokens:
+        masks["global_mask"] = (torch.arange(T) % (T // 2) == 3).expand(2, T)
+    return masks
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["none", "masked"])
+def test_memory_grows_as_claimed(name, causal, backend, kind):
+    attention, seen = built(name, causal, backend, max_length=LONG), {}
+    for T in (SHORT, LONG):
+        inputs = [x.requires_grad_() for x in qkv(T, B=2)]
+        attention = built(name, causal, backend, max_length=T)
+        with Allocations() as forward:
+            out = run(attention, *inputs, **masks_of(name, kind, T))
+        with Allocations() as backward:
+            out.sum().backward()
+        seen[T] = (forward.largest, forward.total, backward.largest, backward.total)
+    claimed = GROWTH[attention.traits.cost]
+    for what, short, long in zip(
+        ("largest, forward", "sum, forward", "largest, backward", "sum, backward"),
+        seen[SHORT],
+        seen[LONG],
+        strict=True,
+    ):
+        assert long <= 1.1 * claimed * short, f"{what}: grew {long / short:.1f} times"
+
+
+def counted_flops(attention, T, masks):
+    with FlopCounterMode(display=False) as counter:
+        run(attention, *qkv(T, B=2), **masks)
+    return counter.get_total_flops()
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["none", "masked"])
+def test_flops_grow_as_claimed_and_are_counted_honestly(name, causal, backend, kind):
+    counted = {}
+    for T in (SHORT, LONG):
+        attention = built(name, causal, backend, max_length=T)
+        counted[T] = counted_flops(attention, T, masks_of(name, kind, T))
+        if kind == "none":
+            claimed = 2 * HEADS * attention.flops(T, HEAD_DIM)
+            assert 0.3 <= claimed / counted[T] <= 3, f"T={T}: {claimed} against {counted[T]}"
+    growth = counted[LONG] / counted[SHORT]
+    assert growth <= 1.1 * GROWTH[attention.traits.cost], f"grew {growth:.1f} times"
+
+
+@every_mechanism
+def test_values_may_be_wider_or_narrower_than_keys(name, causal, backend):
+    attention = built(name, causal, backend)
+    for E in (1, 5, 13):
+        for mask in (None, key_masks(33)["holes"]):
+            inputs = qkv(33, E=E)
+            out = run(attention, *inputs, mask)
+            assert out.shape == (3, HEADS, 33, E)
+            assert_near(out, slow_twin(attention)(*inputs, mask), f"E={E}")
+
+
+@every_name
+def test_other_keys_than_queries_are_refused_without_the_trait(name):
+    if MECHANISMS[name].traits.cross:
+        return
+    with pytest.raises(InputError, match="as many keys as queries, got T=7 and S=9"):
+        built(name)(*qkv(7, 9))
+
+
+@every_name
+def test_global_tokens_are_refused_without_the_trait(name):
+    if MECHANISMS[name].traits.global_tokens:
+        return
+    with pytest.raises(InputError, match="no global tokens"):
+        built(name)(*qkv(7), global_mask=torch.zeros(3, 7, dtype=torch.bool))
+
+
+@every_name
+def test_a_causal_form_is_refused_without_the_trait(name):
+    if MECHANISMS[name].traits.causal:
+        assert built(name, causal=True).causal
+        with pytest.raises(InputError, match="the causal form needs T <= S|as many keys"):
+            built(name, causal=True)(*qkv(9, 7))
+        return
+    with pytest.raises(OptionError, match=f"{name} cannot be built: it has no causal form"):
+        built(name, causal=True)
+
+
+@every_name
+def test_exactly_the_declared_sizes_are_needed(name):
+    traits = MECHANISMS[name].traits
+    given = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 32}
+    declared = {size: value for size, value in given.items() if size in traits.sizes}
+    build(name, **declared, **MECHANISMS[name].small)
+    for size in declared:
+        others = {key: value for key, value in declared.items() if key != size}
+        with pytest.raises(OptionError, match=f"it needs {size} "):
+            build(name, **others, **MECHANISMS[name].small)
+
+
+@every_name
+def test_traits_are_frozen_and_cite_their_source(name):
+    traits = MECHANISMS[name].traits
+    assert "https://" in traits.paper
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        traits.exact = not traits.exact

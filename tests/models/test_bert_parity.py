@@ -1,0 +1,86 @@
+"""Our full encoder is BERT: the same function and the same gradients from the same weights."""
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from longspan.models import LongspanModel
+
+OURS_FROM_BERT = {
+    "attention.query": "attention.self.query",
+    "attention.key": "attention.self.key",
+    "attention.value": "attention.self.value",
+    "attention.output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feed_forward.input": "intermediate.dense",
+    "feed_forward.output": "output.dense",
+    "feed_forward_norm": "output.LayerNorm",
+}
+
+
+def bert_and_ours(small) -> tuple[BertModel, LongspanModel, dict[str, str]]:
+    config = small(norm="post", layer_norm_eps=1e-12, pooling="first", num_hidden_layers=3)
+    bert = BertModel(
+        BertConfig(
+            **{name: getattr(config, name) for name in SHARED},
+            attention_probs_dropout_prob=0.0,
+            attn_implementation="eager",
+        ),
+        add_pooling_layer=False,
+    ).double()
+    ours = LongspanModel(config).double()
+    names = {
+        "embeddings.words": "embeddings.word_embeddings",
+        "embeddings.positions": "embeddings.position_embeddings",
+        "embeddings.norm": "embeddings.LayerNorm",
+    }
+    for i in range(config.num_hidden_layers):
+        for mine, theirs in OURS_FROM_BERT.items():
+            names[f"layers.{i}.{mine}"] = f"encoder.layer.{i}.{theirs}"
+    with torch.no_grad():
+        for parameter in bert.parameters():
+            parameter.normal_(0, 0.3)
+        # BERT adds the row of token type 0 to every word.
+        types = bert.embeddings.token_type_embeddings.weight
+        bert.embeddings.word_embeddings.weight += types[0]
+        types.zero_()
+        for mine, theirs in names.items():
+            ours.get_submodule(mine).load_state_dict(bert.get_submodule(theirs).state_dict())
+    return bert, ours, names
+
+
+SHARED = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "max_position_embeddings",
+    "layer_norm_eps",
+    "initializer_range",
+)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["unpadded", "padded"])
+def test_states_and_gradients_equal_those_of_bert(small, padded):
+    bert, ours, names = bert_and_ours(small)
+    ids = torch.randint(1, 50, (3, 13))
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[0, 9:], mask[1, 1:] = 0, 0
+    wanted = torch.randn(3, 13, 16, dtype=torch.float64) * mask[..., None]
+
+    theirs = bert(ids, attention_mask=mask).last_hidden_state
+    mine = ours(ids, mask if padded else None).last_hidden_state
+    torch.testing.assert_close(mine, theirs * mask[..., None], atol=1e-10, rtol=0)
+
+    (theirs * wanted).sum().backward()
+    (mine * wanted).sum().backward()
+    for my_name, their_name in names.items():
+        mine_of = dict(ours.get_submodule(my_name).named_parameters())
+        for name, parameter in bert.get_submodule(their_name).named_parameters():
+            torch.testing.assert_close(mine_of[name].grad, parameter.grad, atol=1e-10, rtol=1e-10)
+    copied = sum(len(list(ours.get_submodule(name).parameters())) for name in names)
+    assert copied == len(list(ours.parameters()))

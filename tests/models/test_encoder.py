@@ -1,0 +1,241 @@
+import jaxtyping
+import pytest
+import torch
+from torch import nn
+
+from longspan.attention import MECHANISMS, Attention
+from longspan.errors import InputError
+from longspan.models import LongspanModel
+from longspan.models.encoder import as_mask
+
+POOLINGS = ("mean", "cls", "first")
+POSITIONS = ("learned", "sinusoidal", "rotary", "none")
+
+
+def encoder(config) -> LongspanModel:
+    return LongspanModel(config).double().eval()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_and_neighbours_do_not_change_a_row(small, pooling, position, norm):
+    model = encoder(small(pooling=pooling, position=position, norm=norm))
+    row = torch.randint(1, 50, (1, 11))
+    alone = model(row)
+    batch = torch.randint(0, 50, (3, 29))
+    batch[1, :11] = row
+    mask = torch.ones_like(batch)
+    mask[1, 11:], mask[2, 4:] = 0, 0
+    together = model(batch, mask)
+    torch.testing.assert_close(together.last_hidden_state[1, :11], alone.last_hidden_state[0])
+    torch.testing.assert_close(together.pooler_output[1], alone.pooler_output[0])
+    assert together.last_hidden_state[1, 11:].eq(0).all()
+
+
+def test_boolean_and_integer_masks_are_the_same(small):
+    model = encoder(small())
+    ids, mask = torch.randint(1, 50, (2, 9)), torch.rand(2, 9) > 0.4
+    expected = model(ids, mask).last_hidden_state
+    assert model(ids, mask.long()).last_hidden_state.equal(expected)
+    assert not model(ids).last_hidden_state.equal(expected)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_a_row_without_tokens_gives_finite_states_and_no_gradient(small, pooling, norm):
+    model = encoder(small(pooling=pooling, norm=norm))
+    ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
+    out = model(ids, torch.tensor([[1, 1, 0], [0, 0, 0]]))
+    assert out.last_hidden_state[1].eq(0).all()
+    assert out.pooler_output.isfinite().all()
+    (out.pooler_output.sin().sum() + out.last_hidden_state.sin().sum()).backward()
+    gradient = model.embeddings.words.weight.grad
+    assert gradient[[5, 6]].ne(0).any(1).all()
+    assert gradient[[7, 8, 9, 10]].eq(0).all()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_the_mean_is_over_real_tokens_only(small):
+    model = encoder(small())
+    ids = torch.randint(1, 50, (2, 8))
+    mask = torch.tensor([[1] * 8, [1, 1, 1, 0, 0, 0, 0, 0]])
+    out = model(ids, mask)
+    torch.testing.assert_close(out.pooler_output[1], out.last_hidden_state[1, :3].mean(0))
+    torch.testing.assert_close(model(ids).pooler_output, model(ids).last_hidden_state.mean(1))
+
+
+def test_first_pooling_is_the_state_of_the_first_token(small):
+    out = encoder(small(pooling="first"))(torch.randint(1, 50, (2, 8)))
+    assert out.pooler_output.equal(out.last_hidden_state[:, 0])
+
+
+def test_the_summary_is_a_token_put_first(small):
+    model = encoder(small(pooling="cls"))
+    ids = torch.randint(1, 49, (2, 40))
+    out = model(ids)
+    plain = encoder(small(pooling="first", max_position_embeddings=41))
+    plain.load_state_dict(
+        {k: v for k, v in model.state_dict().items() if "summary" not in k}, strict=True
+    )
+    with torch.no_grad():
+        plain.embeddings.words.weight[49] = model.embeddings.summary.weight[0]
+    expected = plain(torch.cat((torch.full((2, 1), 49), ids), dim=1))
+    torch.testing.assert_close(out.pooler_output, expected.pooler_output)
+    torch.testing.assert_close(out.last_hidden_state, expected.last_hidden_state[:, 1:])
+    assert out.last_hidden_state.shape == (2, 40, 16)
+
+
+def recorded_masks(model: LongspanModel, monkeypatch) -> list:
+    seen, forward = [], Attention.forward
+
+    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None):
+        seen.append(global_mask)
+        return forward(self, q, k, v, key_mask, query_mask=query_mask, global_mask=global_mask)
+
+    monkeypatch.setattr(Attention, "forward", spy)
+    return seen
+
+
+def test_the_summary_is_global_where_the_mechanism_has_global_tokens(small, monkeypatch):
+    model = encoder(small(pooling="cls"))
+    assert MECHANISMS["full"].traits.global_tokens
+    seen = recorded_masks(model, monkeypatch)
+    model(torch.ones(2, 3, dtype=torch.long))
+    assert [mask.tolist() for mask in seen] == [[[True, False, False, False]] * 2] * 2
+    seen.clear()
+    model(torch.ones(1, 3, dtype=torch.long), None, torch.tensor([[0, 1, 0]]))
+    assert seen[0].tolist() == [[True, False, True, False]]
+
+
+def test_without_global_tokens_the_summary_asks_for_none(small, stateful, monkeypatch):
+    model = encoder(small(pooling="cls", attention=stateful))
+    seen = recorded_masks(model, monkeypatch)
+    ids = torch.ones(2, 3, dtype=torch.long)
+    model(ids)
+    assert seen == [None, None]
+    with pytest.raises(InputError, match=r"stateful refuses .* no global tokens"):
+        model(ids, None, torch.ones_like(ids))
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_only_without_positions_is_the_order_of_tokens_lost(small, position):
+    model = encoder(small(position=position))
+    ids = torch.arange(1, 10)[None]
+    same = torch.allclose(model(ids).pooler_output, model(ids.flip(1)).pooler_output)
+    assert same == (position == "none")
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_only_tables_of_positions_notice_padding_on_the_left(small, position):
+    model = encoder(small(position=position))
+    ids, mask = torch.randint(1, 50, (1, 16)), torch.ones(1, 16, dtype=torch.bool)
+    mask[:, :5] = False
+    shifted, plain = model(ids, mask).pooler_output, model(ids[:, 5:]).pooler_output
+    assert torch.allclose(shifted, plain) == (position in ("rotary", "none"))
+
+
+def test_sinusoids_start_as_strong_as_words(small):
+    model = encoder(small(position="sinusoidal", norm="pre"))
+    ids = torch.randint(1, 50, (1, 40))
+    added = model.embeddings(ids) - model.embeddings.words(ids)
+    assert added.square().mean().sqrt().item() == pytest.approx(0.3, rel=0.1)
+
+
+def test_norms_stand_where_they_should(small):
+    ids = torch.randint(1, 50, (2, 7))
+    post, pre = encoder(small(norm="post")), encoder(small(norm="pre"))
+    for states in (post.embeddings(ids), post(ids).last_hidden_state, pre(ids).last_hidden_state):
+        torch.testing.assert_close(states.mean(-1), torch.zeros(2, 7).double(), atol=1e-9, rtol=0)
+    assert pre.embeddings(ids).mean(-1).abs().max() > 1e-3
+    # Pre-norm: a layer whose outputs are zero is the identity; post-norm normalises still.
+    for model in (pre, post):
+        for part in (model.layers[0].attention.output, model.layers[0].feed_forward.output):
+            nn.init.zeros_(part.weight)
+            nn.init.zeros_(part.bias)
+    x = torch.randn(1, 3, 16, dtype=torch.float64) + 5
+    assert pre.layers[0](x).equal(x)
+    assert post.layers[0](x).mean().abs() < 1e-9
+
+
+def test_dropout_stands_after_embeddings_mechanisms_and_blocks(small):
+    model = LongspanModel(small(hidden_dropout_prob=0.25, attention_dropout=0.5)).train()
+    used = []
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(lambda module, *_: used.append(module.p))
+    model(torch.ones(1, 7, dtype=torch.long))
+    assert used == [0.25, *[0.5, 0.25, 0.25] * 2]
+
+
+@pytest.mark.parametrize("field", ["hidden_dropout_prob", "attention_dropout"])
+def test_dropout_is_drawn_in_training_only(small, field):
+    model = LongspanModel(small(**{field: 0.5})).train()
+    ids = torch.randint(1, 50, (2, 7))
+    assert not model(ids).last_hidden_state.equal(model(ids).last_hidden_state)
+    model.eval()
+    assert model(ids).last_hidden_state.equal(model(ids).last_hidden_state)
+
+
+def test_weights_begin_as_documented(small):
+    config = small(hidden_size=64, intermediate_size=64, vocab_size=500, pooling="cls")
+    model = LongspanModel(config)
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            assert module.weight.std().item() == pytest.approx(0.3, rel=0.35)
+        if isinstance(module, nn.Linear):
+            assert module.bias.eq(0).all()
+        if isinstance(module, nn.LayerNorm):
+            assert module.weight.eq(1).all()
+            assert module.bias.eq(0).all()
+    assert model.embeddings.words.weight.std().item() == pytest.approx(0.3, rel=0.05)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_bfloat16_autocast_runs_close_to_float32(small, position):
+    model = LongspanModel(small(position=position, pooling="cls")).eval()
+    ids, mask = torch.randint(1, 50, (2, 17)), torch.ones(2, 17)
+    mask[1, 5:] = 0
+    exact = model(ids, mask.bool()).pooler_output
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(ids, mask.bool()).pooler_output
+    rough.float().sum().backward()
+    assert not rough.float().equal(exact)
+    torch.testing.assert_close(rough.float(), exact, atol=0.1, rtol=0.05)
+
+
+@pytest.mark.slow
+def test_a_compiled_encoder_equals_an_eager_one(small, monkeypatch):
+    # The compiler cannot trace the shape checker of the tests.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    model = encoder(small(pooling="cls"))
+    ids, mask = torch.randint(1, 50, (2, 17)), torch.rand(2, 17) > 0.3
+    compiled = torch.compile(model)(ids, mask)
+    torch.testing.assert_close(compiled.last_hidden_state, model(ids, mask).last_hidden_state)
+
+
+def test_inputs_longer_than_the_model_are_refused(small):
+    with pytest.raises(InputError, match=r"41 tokens, but .*=40; truncate the input or build"):
+        encoder(small())(torch.ones(1, 41, dtype=torch.long))
+
+
+def test_ids_outside_the_vocabulary_are_refused(small):
+    with pytest.raises(InputError, match=r"ids must be in 0\.\.49, got 1\.\.50; check"):
+        encoder(small())(torch.tensor([[1, 50]]))
+
+
+def test_malformed_masks_are_refused():
+    ids = torch.ones(2, 3, dtype=torch.long)
+    with pytest.raises(InputError, match=r"attention_mask must be boolean .* got torch.float32"):
+        as_mask("attention_mask", torch.ones(2, 3), ids)
+    with pytest.raises(InputError, match=r"the shape of input_ids, \(2, 3\), got \(2, 4\)"):
+        as_mask("attention_mask", torch.ones(2, 4, dtype=torch.bool), ids)
+
+
+def test_the_table_of_words_can_be_resized(small):
+    model = LongspanModel(small())
+    before = model.embeddings.words.weight.clone()
+    model.resize_token_embeddings(60)
+    assert model.config.vocab_size == 60
+    assert model.embeddings.words.weight[:50].equal(before)
+    model(torch.tensor([[59]]))

@@ -1,0 +1,67 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from longspan.models import LongspanForPairClassification, LongspanForSequenceClassification
+
+
+def test_logits_are_two_linear_maps_of_the_summary(small):
+    model = LongspanForSequenceClassification(small(num_labels=3, pooling="cls")).double()
+    ids, mask = torch.randint(1, 50, (4, 9)), torch.rand(4, 9) > 0.3
+    labels = torch.tensor([0, 2, 1, 1])
+    out = model(ids, mask, labels=labels)
+    hidden = model.classifier.hidden(model.encoder(ids, mask).pooler_output)
+    weight, bias = model.classifier.output.weight, model.classifier.output.bias
+    torch.testing.assert_close(out.logits, hidden.clamp(min=0) @ weight.T + bias)
+    expected = -out.logits.log_softmax(-1)[torch.arange(4), labels].mean()
+    torch.testing.assert_close(out.loss, expected)
+    assert model(ids, mask).loss is None
+
+
+def pair_model(small, **fields) -> LongspanForPairClassification:
+    return LongspanForPairClassification(small(num_labels=2, **fields)).double().eval()
+
+
+@pytest.mark.parametrize(("head", "blocks"), [("interaction", 4), ("concatenate", 2)])
+def test_pairs_are_joined_as_the_configuration_says(small, head, blocks):
+    model = pair_model(small, pair_head=head)
+    a, b = torch.randint(1, 50, (3, 9)), torch.randint(1, 50, (3, 14))
+    mask_b = torch.rand(3, 14) > 0.3
+    x, y = model.encoder(a).pooler_output, model.encoder(b, mask_b).pooler_output
+    joined = torch.cat([x, y, x * y, x - y][:blocks], dim=1)
+    expected = model.classifier(joined)
+    labels = torch.tensor([0, 1, 1])
+    out = model(a, b, None, mask_b, labels=labels)
+    torch.testing.assert_close(out.logits, expected)
+    torch.testing.assert_close(out.loss, F.cross_entropy(expected, labels))
+
+
+def test_a_pair_is_ordered_unless_its_head_is_made_symmetric(small):
+    model = pair_model(small)
+    a, b = torch.randint(1, 50, (2, 3, 9))
+    assert not torch.allclose(model(a, b).logits, model(b, a).logits)
+    with torch.no_grad():
+        first, second, _, difference = model.classifier.hidden.weight.split(16, dim=1)
+        second.copy_(first)
+        difference.zero_()
+    torch.testing.assert_close(model(a, b).logits, model(b, a).logits)
+
+
+def test_both_towers_are_one_encoder(small):
+    model = pair_model(small)
+    a, b = torch.full((1, 3), 5), torch.full((1, 4), 6)
+    model(a, b).logits[0, 0].backward()
+    assert model.encoder.embeddings.words.weight.grad[[5, 6]].ne(0).any(1).all()
+    assert model.num_parameters() == pair_model(small).num_parameters()
+    names = [name for name, _ in model.named_parameters() if "words" in name]
+    assert names == ["encoder.embeddings.words.weight"]
+
+
+def test_the_padding_of_either_sequence_changes_nothing(small):
+    model = pair_model(small)
+    a, b = torch.randint(1, 50, (1, 6)), torch.randint(1, 50, (1, 8))
+    expected = model(a, b).logits
+    longer, real = F.pad(b, (0, 5), value=7), F.pad(torch.ones_like(b), (0, 5))
+    torch.testing.assert_close(model(a, longer, None, real).logits, expected)
+    longer, real = F.pad(a, (0, 5), value=7), F.pad(torch.ones_like(a), (0, 5))
+    torch.testing.assert_close(model(longer, b, real).logits, expected)

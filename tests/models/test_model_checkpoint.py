@@ -1,0 +1,132 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+from longspan.attention import MECHANISMS
+from longspan.models import (
+    LongspanForPairClassification,
+    LongspanForSequenceClassification,
+    LongspanModel,
+)
+
+IDS = torch.arange(1, 21).view(2, 10)
+ELSEWHERE = """
+import runpy, sys
+import torch
+from safetensors.torch import save_file
+from longspan.attention import MECHANISMS
+from longspan.models import LongspanForSequenceClassification
+conftest, folder = sys.argv[1:]
+MECHANISMS["stateful"] = runpy.run_path(conftest)["Stateful"]
+torch.manual_seed(99)
+model = LongspanForSequenceClassification.from_pretrained(folder)
+with torch.no_grad():
+    logits = model.eval()(torch.arange(1, 21).view(2, 10)).logits
+save_file({"logits": logits}, folder + "/logits")
+"""
+
+
+def disturbed(model):
+    """The model with every saved value unlike the one that its constructor gives it."""
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            tensor.add_(torch.randn_like(tensor), alpha=0.1)
+    return model.eval()
+
+
+def test_a_checkpoint_gives_the_same_bits_in_another_process(small, stateful, tmp_path):
+    from safetensors.torch import load_file
+
+    model = disturbed(LongspanForSequenceClassification(small(attention=stateful, num_labels=3)))
+    model.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+    conftest = Path(__file__).with_name("conftest.py")
+    command = [sys.executable, "-c", ELSEWHERE, str(conftest), str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert load_file(tmp_path / "logits")["logits"].equal(model(IDS).logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_state_that_is_not_in_the_checkpoint_is_the_mechanisms_own(
+    small, stateful, tmp_path, dtype
+):
+    model = disturbed(LongspanModel(small()))
+    model.to(dtype).save_pretrained(tmp_path)
+    loaded, report = LongspanModel.from_pretrained(
+        tmp_path, attention=stateful, output_loading_info=True
+    )
+    assert any("mechanism" in key for key in report["missing_keys"])
+    fresh = LongspanModel(small(attention=stateful))
+    for layer in range(2):
+        mine = loaded.layers[layer].attention
+        own = fresh.layers[layer].attention
+        for name in ("gate", "saved", "unsaved", "mix.weight", "mix.bias"):
+            path, _, leaf = name.rpartition(".")
+            value = getattr(mine.mechanism.get_submodule(path), leaf)
+            expected = getattr(own.mechanism.get_submodule(path), leaf)
+            assert value.dtype == dtype
+            assert value.equal(expected.to(dtype)), name
+        assert mine.query.weight.equal(model.layers[layer].attention.query.weight)
+
+
+def test_mechanisms_initialise_themselves(small, stateful):
+    model = LongspanForSequenceClassification(small(attention=stateful))
+    for i, layer in enumerate(model.encoder.layers):
+        own = MECHANISMS[stateful](heads=2, layer=i)
+        for name, tensor in own.state_dict().items():
+            assert layer.attention.mechanism.state_dict()[name].equal(tensor), name
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_every_mechanism_survives_saving(small, name, tmp_path):
+    model = LongspanForSequenceClassification(small(attention=name)).eval()
+    model.save_pretrained(tmp_path)
+    torch.manual_seed(5)
+    loaded = LongspanForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert loaded(IDS).logits.equal(model(IDS).logits)
+
+
+def test_auto_classes_find_the_family(small, tmp_path):
+    model = LongspanForSequenceClassification(small(num_labels=4)).eval()
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert type(loaded) is LongspanForSequenceClassification
+    assert loaded(IDS).logits.equal(model(IDS).logits)
+    encoder = AutoModel.from_pretrained(tmp_path)
+    assert type(encoder) is LongspanModel
+    assert encoder(IDS).pooler_output.equal(model.encoder(IDS).pooler_output)
+
+
+def test_an_encoder_can_be_given_a_head(small, tmp_path):
+    encoder = disturbed(LongspanModel(small()))
+    encoder.save_pretrained(tmp_path)
+    model = LongspanForPairClassification.from_pretrained(tmp_path, num_labels=5)
+    assert model.encoder(IDS).pooler_output.equal(encoder(IDS).pooler_output)
+    assert model(IDS, IDS).logits.isfinite().all()
+    weight = model.classifier.hidden.weight
+    assert weight.std().item() == pytest.approx(0.3, rel=0.2)
+
+
+@pytest.mark.parametrize("attention", ["full", "local"])
+def test_gradient_checkpointing_changes_nothing_but_memory(small, attention):
+    config = small(attention=attention, hidden_dropout_prob=0.2, attention_dropout=0.2)
+    model = LongspanForSequenceClassification(config).double().train()
+    ids, mask = torch.randint(1, 50, (3, 12)), torch.rand(3, 12) > 0.2
+    runs, calls = [], []
+    model.encoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
+    for enabled in (False, True):
+        if enabled:
+            model.gradient_checkpointing_enable()
+        model.zero_grad()
+        torch.manual_seed(3)
+        logits = model(ids, mask).logits
+        logits.sin().sum().backward()
+        runs.append([logits, *(p.grad.clone() for p in model.parameters())])
+    # Once plainly, then once more in the backward pass of the second run.
+    assert len(calls) == 3
+    for plain, checkpointed in zip(*runs, strict=True):
+        torch.testing.assert_close(checkpointed, plain, atol=1e-14, rtol=1e-12)

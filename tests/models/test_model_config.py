@@ -1,0 +1,75 @@
+import json
+
+import pytest
+from transformers import AutoConfig
+
+from longspan.errors import InputError, OptionError, UnknownNameError
+from longspan.models import LongspanConfig, LongspanModel
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"hidden_size": 66, "num_attention_heads": 4}, "hidden_size=66 .* num_attention_heads=4"),
+        ({"hidden_size": 6, "num_attention_heads": 2, "position": "rotary"}, "even .* got 3; ch"),
+        ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\), got 1.0"),
+        ({"attention_dropout": -0.1}, "attention_dropout must be in"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1, got 0"),
+        ({"max_position_embeddings": -5, "vocab_size": 0}, "vocab_size .* 0; max_position_.* -5"),
+        ({"problem_type": "regression"}, "'regression' has no head"),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused(fields, message):
+    with pytest.raises(OptionError, match=message):
+        LongspanConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"position": "rotari"}, "no position called 'rotari'; did you mean rotary"),
+        ({"norm": "middle"}, "no norm called 'middle'; there are: post, pre"),
+        ({"pooling": "max"}, "no pooling called 'max'"),
+        ({"pair_head": "interact"}, "no pair_head called 'interact'; did you mean interaction"),
+        ({"hidden_act": "gellu"}, "no hidden_act called 'gellu'; did you mean gelu"),
+        ({"attention": "ful"}, "no mechanism called 'ful'; did you mean full"),
+        ({"attention_options": {"window": 3}}, "no option of 'full' called 'window'"),
+        ({"attention_backend": "torhc"}, "no backend of 'full' called 'torhc'; did you mean torch"),
+        ({"hiden_size": 8}, "no field of LongspanConfig called 'hiden_size'; did you mean hidden"),
+    ],
+)
+def test_unknown_names_are_refused_with_near_ones(fields, message):
+    with pytest.raises(UnknownNameError, match=message):
+        LongspanConfig(**fields)
+
+
+def test_a_value_assigned_after_construction_is_checked_by_the_model(small):
+    config = small()
+    config.num_attention_heads = 3
+    with pytest.raises(OptionError, match="num_attention_heads=3"):
+        LongspanModel(config)
+
+
+def test_a_saved_configuration_comes_back_equal(small, tmp_path):
+    config = small(attention="local", attention_options={"window": 5}, norm="post", num_labels=7)
+    config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert type(loaded) is LongspanConfig
+    assert loaded.num_labels == 7
+    assert loaded.to_diff_dict() == config.to_diff_dict()
+    assert loaded.attention_options == {"window": 5}
+    assert "attention_dropout" in json.loads((tmp_path / "config.json").read_text())
+
+
+def test_configurations_do_not_share_their_options(small):
+    first, second = small(), small()
+    first.attention_options["window"] = 3
+    assert second.attention_options == {}
+
+
+@pytest.mark.parametrize(("pooling", "most"), [("mean", 40), ("cls", 41), ("first", 40)])
+def test_states_count_the_summary_and_have_an_end(small, pooling, most):
+    config = small(pooling=pooling)
+    assert config.states(40) == config.max_states == most
+    with pytest.raises(InputError, match=r"41 tokens, .* max_position_embeddings=40; truncate"):
+        config.states(41)

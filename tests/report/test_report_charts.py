@@ -1,0 +1,226 @@
+import dataclasses
+import itertools
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from report_records import curve, record
+
+from longspan.errors import OptionError
+from longspan.report.charts import POINTS, learning_curves, score_against_cost
+from longspan.report.layout import Box, Span, places, scores, speeds
+from longspan.report.page import SWATCHES
+from longspan.report.styles import COLOURS, SHAPES, save, styles
+from longspan.report.tables import leaderboard
+
+NAMES = ["bigbird", "linear", "performer"]
+LOOK = styles(NAMES)
+# Machado, Oliveira and Fernandes 2009: what is seen without one kind of cone.
+BLIND = {
+    "protan": [(0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)],
+    "deutan": [(0.3673, 0.8606, -0.2280), (0.2801, 0.6725, 0.0474), (-0.0118, 0.0429, 0.9689)],
+    "tritan": [(1.2555, -0.0767, -0.1788), (-0.0784, 0.9308, 0.1476), (0.0047, 0.6914, 0.3039)],
+}
+
+
+def small():
+    return leaderboard(
+        record(name, task, 0, 0.3 + 0.02 * i, tokens_per_second=1e4 * (i + 1))
+        for i, name in enumerate(NAMES)
+        for task in ("listops", "text")
+    )
+
+
+def values(chart):
+    for data in chart.to_dict()["datasets"].values():
+        rows = json.loads(data) if isinstance(data, str) else data
+        yield from rows
+
+
+def linear_light(colour):
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return [((part + 0.055) / 1.055) ** 2.4 if part > 0.04045 else part / 12.92 for part in parts]
+
+
+def seen(colour, cones):
+    """CIE Lab of a colour as a reader without one kind of cone sees it."""
+    light = linear_light(colour)
+    r, g, b = (sum(x * y for x, y in zip(row, light, strict=True)) for row in cones)
+    xyz = (
+        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
+        0.2126 * r + 0.7152 * g + 0.0722 * b,
+        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.0888,
+    )
+    x, y, z = (max(v, 0) ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("kind", BLIND)
+def test_colours_stay_distinct_to_colour_blind_readers(kind):
+    for one, two in itertools.combinations(COLOURS, 2):
+        pairs = zip(seen(one, BLIND[kind]), seen(two, BLIND[kind]), strict=True)
+        assert sum((a - b) ** 2 for a, b in pairs) ** 0.5 > 12, (one, two)
+
+
+@pytest.mark.parametrize("background", ["#ffffff", "#14171a"])
+def test_colours_stand_out_from_both_backgrounds(background):
+    def luminance(colour):
+        weights = (0.2126, 0.7152, 0.0722)
+        return sum(w * x for w, x in zip(weights, linear_light(colour), strict=True))
+
+    for colour in COLOURS:
+        dim, bright = sorted((luminance(colour), luminance(background)))
+        assert (bright + 0.05) / (dim + 0.05) > 2, colour
+
+
+def test_no_two_of_28_mechanisms_are_drawn_alike():
+    look = styles(f"m{i:02}" for i in range(28))
+    assert len(set(zip(look.colours, look.dashes, strict=True))) == 28
+    assert len(set(zip(look.colours, look.shapes, strict=True))) == 28
+    assert set(SWATCHES) == set(SHAPES)
+
+
+def test_a_mechanism_has_one_colour_in_every_chart():
+    table = small()
+    charts = [
+        learning_curves(table, 0, "validation accuracy", LOOK),
+        learning_curves(table, 1, "training loss", LOOK),
+        score_against_cost(table, None, "cpu, float32", LOOK),
+    ]
+    for chart in charts:
+        scales = [
+            layer["encoding"]["color"]["scale"]
+            for layer in chart.to_dict()["layer"]
+            if "scale" in layer.get("encoding", {}).get("color", {})
+        ]
+        assert scales
+        assert all(scale == {"domain": NAMES, "range": list(COLOURS[:3])} for scale in scales)
+
+
+def test_curves_show_measured_points_only_and_keep_the_last():
+    runs = [record(curve=curve(0.4, points=1000, steps=5000))]
+    (drawn,) = (
+        row
+        for row in values(learning_curves(leaderboard(runs), 0, "training loss", LOOK))
+        if "step" in row
+    )
+    assert len(drawn["step"]) <= POINTS + 1
+    assert drawn["step"][0] == 5
+    assert drawn["step"][-1] == 5000
+    assert drawn["value"][-1] == pytest.approx(1.7, abs=1e-4)
+
+
+def test_accuracy_is_drawn_in_percent():
+    chart = learning_curves(leaderboard([record()]), 0, "validation accuracy", LOOK)
+    (drawn,) = (row for row in values(chart) if "step" in row)
+    assert drawn["value"][-1] == pytest.approx(
+        100 * record().curve[-1].validation_accuracy, abs=0.01
+    )
+    assert drawn["majority"] == pytest.approx(17.45)
+
+
+def test_runs_without_a_curve_give_no_chart():
+    assert learning_curves(leaderboard([record(curve=[])]), 0, "training loss", LOOK) is None
+
+
+def test_bubbles_hold_what_the_table_holds():
+    table = small()
+    dots = {
+        row["mechanism"]: row
+        for row in values(score_against_cost(table, None, "cpu, float32", LOOK))
+        if "mechanism" in row
+    }
+    assert dots.keys() == set(NAMES)
+    for row in table.rows:
+        dot = dots[row.mechanism]
+        assert dot["accuracy"] == pytest.approx(100 * row.mean)
+        assert dot["speed"] == row.cost.tokens_per_second
+        assert dot["memory"] == row.cost.peak_memory / 2**20
+
+
+def test_bubbles_of_another_device_are_left_out():
+    runs = [record("bigbird"), record("linear", device="NVIDIA H200")]
+    chart = score_against_cost(leaderboard(runs), 0, "NVIDIA H200, float32", LOOK)
+    assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["linear"]
+    assert score_against_cost(leaderboard(runs), 0, "TPU, float32", LOOK) is None
+
+
+def test_rows_with_a_hole_have_no_bubble_of_the_mean():
+    runs = [record("bigbird", "listops"), record("linear", "listops"), record("linear", "text")]
+    chart = score_against_cost(leaderboard(runs), None, "cpu, float32", LOOK)
+    assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["linear"]
+
+
+def test_bubble_of_unknown_memory_is_drawn_as_the_smallest():
+    runs = [
+        record("bigbird"),
+        record("linear", peak_memory=None),
+        record("performer", peak_memory=2**30),
+    ]
+    chart = score_against_cost(leaderboard(runs), 0, "cpu, float32", LOOK)
+    areas = {row["mechanism"]: row["area"] for row in values(chart) if "mechanism" in row}
+    assert areas == {"bigbird": 1536, "linear": 1024, "performer": 1024}
+
+
+def test_names_avoid_points_and_each_other():
+    boxes = [Box(200, 100, 8, 9), Box(230, 100, 8, 9), Box(200, 125, 8, 9)]
+    found = places(boxes, 480)
+    assert found[0].align == "right"
+    assert found[1].align == "left"
+    assert all(abs(box.x + place.dx) < 480 for box, place in zip(boxes, found, strict=True))
+
+
+def test_names_at_the_edge_turn_inwards():
+    (right,) = places([Box(470, 100, 8, 9)], 480)
+    (left,) = places([Box(10, 100, 8, 9)], 480)
+    assert (right.align, left.align) == ("right", "left")
+
+
+def test_axes_cover_every_value():
+    assert speeds([1e3, 1e5]).log
+    assert not speeds([1e3, 2e3]).log
+    for span, inside in [
+        (speeds([1e3, 1e5]), (1e3, 1e5)),
+        (speeds([7.0]), (7.0,)),
+        (scores([30.0], [40.0], 25.0), (25.0, 40.0)),
+        (scores([30.0], [30.0], None), (30.0,)),
+    ]:
+        assert all(0 < span.pixel(value, 100) < 100 for value in inside)
+    # A floor far below would squeeze what is compared.
+    assert scores([39.0], [40.0], 10.0).low > 30
+    assert Span(0, 10).pixel(2.5, 100) == 25
+
+
+def test_charts_are_saved_as_pictures(tmp_path):
+    chart = score_against_cost(small(), 0, "cpu, float32", LOOK, legend=False)
+    text = save(chart, tmp_path / "cost.svg").read_text(encoding="utf-8")
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    assert all(f">{name}<" in text for name in NAMES)
+    assert save(chart, tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.png", "cost.svg"]
+
+
+def test_saving_as_something_else_is_refused(tmp_path):
+    chart = score_against_cost(small(), 0, "cpu, float32", LOOK)
+    with pytest.raises(OptionError, match=r"as .svg or .png, got 'cost.gif'"):
+        save(chart, tmp_path / "cost.gif")
+
+
+def test_curves_are_drawn_from_the_data_they_carry(tmp_path):
+    runs = [record(curve=curve(0.4, points=5)), record("linear", curve=curve(0.2, points=5))]
+    chart = learning_curves(leaderboard(runs), 0, "validation accuracy", LOOK, legend=False)
+    picture = ElementTree.fromstring(save(chart, tmp_path / "c.svg").read_text(encoding="utf-8"))
+    lines = [
+        path.get("d")
+        for path in picture.iter("{http://www.w3.org/2000/svg}path")
+        if path.get("stroke") in COLOURS
+    ]
+    assert len([line for line in lines if line.count("L") == 5]) == 2
+
+
+def test_diverged_points_are_left_out():
+    broken = dataclasses.replace(curve(0.3)[5], train_loss=float("inf"))
+    table = leaderboard([record(curve=[*curve(0.3)[:5], broken])])
+    chart = learning_curves(table, 0, "training loss", LOOK)
+    (drawn,) = (row for row in values(chart) if "step" in row)
+    assert len(drawn["step"]) == 4

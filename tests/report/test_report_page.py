@@ -1,0 +1,235 @@
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report_records import record
+
+from longspan.errors import DataError, RunError
+from longspan.report import page
+from longspan.report.markup import Markup, element, script_json
+from longspan.report.page import write
+from longspan.report.published import Published
+
+EVIL = "</script><img src=http://evil onerror=alert(1)>'\"&"
+VOID = {"meta", "link", "img", "br", "input"}
+
+
+class Document(HTMLParser):
+    """The elements of a page, its texts by element, and every tag left open or closed twice."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.wrong, self.texts = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else None, data))
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def runs():
+    return [
+        record(name, task, seed, 0.3 + 0.01 * seed)
+        for name in ("performer", "bigbird")
+        for task in ("listops", "text")
+        for seed in (0, 1)
+    ] + [record("linear", protocol="quick", options={"feature": EVIL})]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    published = [
+        Published(task="text", mechanism=EVIL, accuracy=0.64, protocol="lra-paper", source=EVIL),
+        Published(
+            task="text",
+            mechanism="bigbird",
+            accuracy=0.6402,
+            protocol="lra-paper",
+            source="table 1",
+        ),
+    ]
+    hostile = record(EVIL, "text", data_source=EVIL, backend=EVIL, overrides={EVIL: EVIL})
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    return write([*runs(), hostile], path, published).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def document(text):
+    return Document(text)
+
+
+def test_page_is_well_formed(document):
+    assert document.wrong == []
+    assert document.open == []
+    names = [attributes["id"] for _, attributes in document.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+
+
+def test_page_loads_nothing_from_a_network(document):
+    for tag, attributes in document.elements:
+        for name in ("src", "href", "srcset", "action", "data"):
+            target = attributes.get(name)
+            assert target is None or target.startswith(("#", "data:")), (tag, target)
+    styles = [text for tag, text in document.texts if tag == "style"]
+    assert styles
+    assert not any("url(" in text or "@import" in text for text in styles)
+
+
+def test_text_of_records_stays_text(document):
+    assert document.all("img") == []
+    assert not any("onerror" in attributes for _, attributes in document.elements)
+    cells = [data for tag, data in document.texts if tag in ("th", "td", "dd", "button", "span")]
+    assert any(EVIL in data for data in cells)
+
+
+def test_charts_are_json_that_cannot_leave_its_script(text, document):
+    raw = "".join(data for tag, data in document.texts if tag == "script")
+    block = re.search(r'<script type="application/json" id="charts">(.*?)</script>', text, re.S)
+    assert block.group(1) in raw
+    assert "<" not in block.group(1)
+    specs = json.loads(block.group(1))
+    places = [
+        attributes["data-chart"] for attributes in document.all("div") if "data-chart" in attributes
+    ]
+    assert sorted(specs) == sorted(places)
+    scales = re.findall(r'"domain": (\[.*?\])', json.dumps(specs))
+    assert any(EVIL in domain for domain in map(json.loads, scales))
+
+
+def test_libraries_are_there_once(text):
+    assert text.count("window.vegaEmbed") == 1
+    assert len(Document(text).all("script")) == 3
+
+
+def test_page_can_be_read_by_a_screen_reader(document):
+    assert len(document.all("h1")) == 1
+    assert len(document.all("main")) == 1
+    assert document.all("html") == [{"lang": "en"}]
+    assert all("scope" in attributes for attributes in document.all("th"))
+    ids = {attributes.get("id") for _, attributes in document.elements}
+    labels = [a["aria-labelledby"] for _, a in document.elements if "aria-labelledby" in a]
+    assert labels
+    assert set(labels) <= ids
+    scrolling = [a for a in document.all("div") if a.get("class") == "scroll"]
+    assert all(a["tabindex"] == "0" and a["role"] == "region" for a in scrolling)
+
+
+def test_each_protocol_has_its_own_table(document):
+    captions = [data for tag, data in document.texts if tag == "caption"]
+    assert sum("Leaderboard of" in caption for caption in captions) == 2
+    assert "Leaderboard of quick: test accuracy, %" in captions
+
+
+def test_page_says_what_was_selected_and_counted(text):
+    assert "Checkpoint tested: best validation." in text
+    assert "listops 2000 of 2000" in text
+    assert "Scores of different protocols must not be compared" in text
+
+
+def test_settings_of_every_configuration_are_there(document):
+    terms = [data for tag, data in document.texts if tag == "dt"]
+    values = [data for tag, data in document.texts if tag == "dd"]
+    # Two mechanisms on two tasks, the hostile one, and the one of the other protocol.
+    assert terms.count("Data checksum") == 6
+    assert f"sha256 {'5f' * 32}" in values
+    assert "longspan = 0.1.0, torch = 2.13.0" in values
+    assert "0123456789abcdef0123456789abcdef01234567" in values
+
+
+def test_settings_that_differ_between_seeds_are_shown_by_seed(tmp_path):
+    pair = [record(seed=0), record(seed=1, git_commit=None)]
+    text = write(pair, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "seed 0: 0123456789abcdef0123456789abcdef01234567; seed 1: not in a repository" in text
+
+
+def test_published_numbers_carry_their_protocol(document):
+    cells = [data for tag, data in document.texts if tag == "td"]
+    assert "64.02" in cells
+    assert cells.count("lra-paper") == 2
+
+
+def test_sorting_has_the_unrounded_values(document):
+    values = [a["data-value"] for a in document.all("td") if "data-value" in a]
+    assert "52345.6789" in values
+    assert "" in values
+
+
+def test_the_same_results_give_the_same_page(tmp_path):
+    few = [record("bigbird"), record("linear", "text"), record("linear", seed=1)]
+    one = write(few, tmp_path / "a.html").read_bytes()
+    assert write(few[::-1], tmp_path / "b.html").read_bytes() == one
+
+
+def test_a_page_of_few_runs_is_small(text):
+    assert len(text) < 1_300_000
+
+
+def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def fail(self, *args, **options):
+        self.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", fail)
+        with pytest.raises(RunError, match="No space left on device"):
+            write([record()], path)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_page_of_nothing_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no results to report"):
+        write([], tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reports_need_no_torch(tmp_path):
+    modules = sorted(path.stem for path in Path(page.__file__).parent.glob("[!_]*.py"))
+    # The package's own `__init__` may import what it likes; reports must not depend on it.
+    code = (
+        "import sys, types; sys.modules['torch'] = None\n"
+        "sys.modules['longspan'] = package = types.ModuleType('longspan')\n"
+        f"package.__path__ = [{str(Path(page.__file__).parents[1])!r}]\n"
+        f"import {', '.join(f'longspan.report.{name}' for name in modules)}\n"
+        "from report_records import record\n"
+        "from pathlib import Path\n"
+        "longspan.report.page.write([record()], Path(sys.argv[1]))\n"
+    )
+    where = {"PYTHONPATH": str(Path(__file__).parent)}
+    target = tmp_path / "report.html"
+    done = subprocess.run(
+        [sys.executable, "-c", code, target], env=where, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert target.stat().st_size > 800_000
+
+
+def test_markup_escapes_all_but_markup():
+    assert element("p", "a<b", Markup("<i>"), ["&", ["x"]]) == "<p>a&lt;b<i>&amp;x</p>"
+    shown = element("a", attributes={"title": '"<', "hidden": True, "id": None, "open": False})
+    assert shown == '<a title="&quot;&lt;" hidden></a>'
+
+
+def test_script_json_survives_a_round_trip():
+    value = {"a": "</script><!--\u2028\u2029&", "b": [1 / 3, None]}
+    packed = script_json(value)
+    assert not set("<>&\u2028\u2029") & set(packed)
+    assert json.loads(packed) == value
