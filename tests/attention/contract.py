@@ -1,6 +1,7 @@
 """What the contract tests share: the cases, small inputs, and the one table of tolerances."""
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -34,6 +35,13 @@ def built(name, causal=False, backend="torch", max_length=128, **sizes) -> Atten
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": max_length, **sizes}
     small = MECHANISMS[name].small
     return build(name, causal=causal, backend=backend, **sizes, **small).double()
+
+
+def unchecked(name, **options) -> Attention:
+    """Build past the types that the tests check, so that the mechanism itself must refuse."""
+    attention = MECHANISMS[name].__new__(MECHANISMS[name])
+    inspect.unwrap(type(attention).__init__)(attention, **options)
+    return attention
 
 
 def slow_twin(attention: Attention) -> Attention:

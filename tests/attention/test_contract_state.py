@@ -182,12 +182,15 @@ def test_compiling_the_whole_graph_changes_nothing(name, causal, backend, compil
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_compiling_to_machine_code_changes_nothing():
     for case, worst in json.loads(in_new_process(COMPILED, "inductor")).items():
         assert worst <= TOLERANCE[torch.float64], case
 
 
-@pytest.mark.parametrize("name", sorted(n for n, c in MECHANISMS.items() if "layer" in c.traits.sizes))
+@pytest.mark.parametrize(
+    "name", sorted(n for n, c in MECHANISMS.items() if "layer" in c.traits.sizes)
+)
 def test_layers_draw_different_buffers(name):
     first, second = (dict(built(name, layer=layer).named_buffers()) for layer in (0, 1))
     assert first

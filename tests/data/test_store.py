@@ -30,7 +30,9 @@ def contents(examples):
 SEQUENCES = st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), min_size=1, max_size=9)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(sequences=SEQUENCES, dtype=st.sampled_from([np.uint8, np.uint16]), pair=st.booleans())
 def test_what_is_written_is_read(tmp_path, sequences, dtype, pair):
     examples = make(sequences, dtype, second=sequences[::-1] if pair else None)
@@ -42,7 +44,7 @@ def test_what_is_written_is_read(tmp_path, sequences, dtype, pair):
 
 
 @given(left=SEQUENCES, right=SEQUENCES, data=st.data())
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 def test_concatenate_and_select_agree_with_lists(left, right, data):
     joined = Examples.concatenate([make(left), make(right)])
     assert contents(joined)[0] == [left + right]

@@ -11,6 +11,7 @@ from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanModel,
+    layers,
 )
 
 IDS = torch.arange(1, 21).view(2, 10)
@@ -79,6 +80,13 @@ def test_mechanisms_initialise_themselves(small, stateful):
         own = MECHANISMS[stateful](heads=2, layer=i)
         for name, tensor in own.state_dict().items():
             assert layer.attention.mechanism.state_dict()[name].equal(tensor), name
+
+
+def test_mechanisms_are_built_once(small, stateful, monkeypatch):
+    built, build = [], layers.mechanism
+    monkeypatch.setattr(layers, "mechanism", lambda *a: built.append(1) or build(*a))
+    LongspanForSequenceClassification(small(attention=stateful))
+    assert len(built) == 2
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

@@ -7,10 +7,10 @@ import pytest
 from report_records import curve, record
 
 from longspan.errors import OptionError
-from longspan.report.charts import POINTS, learning_curves, score_against_cost
+from longspan.report.charts import POINTS, learning_curves, save, score_against_cost
 from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.page import SWATCHES
-from longspan.report.styles import COLOURS, SHAPES, save, styles
+from longspan.report.styles import COLOURS, SHAPES, styles
 from longspan.report.tables import leaderboard
 
 NAMES = ["bigbird", "linear", "performer"]

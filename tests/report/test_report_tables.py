@@ -72,7 +72,9 @@ def test_speeds_of_two_devices_are_never_averaged():
     cost = row(table, "bigbird").cost
     assert (cost.tokens_per_second, cost.peak_memory, cost.hardware) == (None, None, None)
     assert cost.parameters == 214_154
-    assert row(table, "bigbird").cells[0].accuracy == pytest.approx(0.36)
+    cell = row(table, "bigbird").cells[0]
+    assert cell.accuracy == pytest.approx(0.36)
+    assert (cell.cost.tokens_per_second, cell.cost.peak_memory) == (None, None)
     assert all("Cost measured on" in table.notes[row.notes[0]] for row in table.rows)
 
 
@@ -114,6 +116,13 @@ def test_overrides_are_named_in_a_footnote_and_not_ranked():
     assert kept.notes == ()
     assert kept.rank == 1
     assert kept.cells[0].rank == 1
+
+
+def test_a_run_that_departs_from_the_protocol_never_completes_a_row_that_keeps_to_it():
+    runs = [record(task="listops"), record(task="text", overrides={"training.steps": 9000})]
+    table = leaderboard(runs)
+    assert len(table.rows) == 2
+    assert all(row.mean is None for row in table.rows)
 
 
 def test_configurations_are_rows_labelled_by_the_options_that_differ():

@@ -15,7 +15,7 @@ from longspan.data.cache import Built
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.base import TaskInfo, published
+from longspan.tasks.base import TaskInfo, check_whole, published
 from longspan.tasks.sequence import SequenceTask
 
 SMALL = {
@@ -84,10 +84,10 @@ def take(batches, count):
 def test_batch_is_its_rows_padded_to_the_longest(task):
     examples = task._opened.splits["train"]
     for batch in itertools.islice(task.batches("train", batch=8), 20):
-        lengths = [len(examples.tokens[row]) for row in batch.rows]
+        lengths = [len(examples.tokens[row]) for row in batch.rows.tolist()]
         assert batch.inputs.shape == batch.key_mask.shape == (8, max(lengths))
         assert batch.inputs.dtype == batch.targets.dtype == torch.int64
-        for line, row in enumerate(batch.rows):
+        for line, row in enumerate(batch.rows.tolist()):
             real = torch.tensor(examples.tokens[row].astype(np.int64))
             padding = batch.inputs.shape[1] - len(real)
             assert torch.equal(batch.inputs[line], torch.nn.functional.pad(real, (0, padding)))
@@ -214,6 +214,30 @@ def test_every_task_has_a_complete_record(name):
     assert task.length > 0
     for field in dataclasses.fields(task.Options):
         assert field.metadata["help"]
+
+
+@dataclasses.dataclass
+class Numbers:
+    rows: object = 3
+    limit: object = None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (Numbers(rows=1), "rows=1; expected a whole number, 2 or more"),
+        (Numbers(rows=2.5), "rows=2.5; expected"),
+        (Numbers(rows="4"), "rows='4'; expected"),
+        (Numbers(rows=True), "rows=True; expected"),
+        (Numbers(rows=None), "rows=None; expected"),
+        (Numbers(limit=4), "limit=4; expected a whole number, 5 or more"),
+    ],
+    ids=str,
+)
+def test_options_that_are_no_such_whole_numbers_are_refused(wrong, reason):
+    with pytest.raises(OptionError, match=reason):
+        check_whole(wrong, {"rows": 2, "limit": 5})
+    check_whole(Numbers(rows=2, limit=None), {"rows": 2, "limit": 5})
 
 
 def test_published_scores_become_fractions():

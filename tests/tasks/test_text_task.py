@@ -166,7 +166,6 @@ def test_splits_larger_than_the_source_are_refused(data, change, reason):
     [
         ({"length": 0}, "length=0; expected a whole number, 1 or more"),
         ({"validation": 1}, "validation=1; expected a whole number, 2 or more"),
-        ({"validation": None}, "validation=None; expected a whole number"),
         ({"train": 1}, "train=1; expected a whole number, 2 or more"),
         ({"seed": -1}, "seed=-1"),
     ],

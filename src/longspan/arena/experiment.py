@@ -109,7 +109,9 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     for name, value in changes.items():
         part, dot, field = name.partition(".")
         if not dot:
-            raise OptionError(f"{name!r} names no field; write PART.FIELD=VALUE, as train.steps=100")
+            raise OptionError(
+                f"{name!r} names no field; write PART.FIELD=VALUE, as train.steps=100"
+            )
         experiment = _changed(experiment, known(part, PARTS, "part of an experiment"), field, value)
     overrides = {**experiment.overrides, **changes}
     return dataclasses.replace(experiment, overrides=overrides)

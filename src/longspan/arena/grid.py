@@ -58,7 +58,9 @@ def grid(
         asked for by name: that one is refused).
     """
     chosen, skipped = protocols.get(protocol), []
-    tasks = [known(t, chosen.tasks, f"task of protocol {protocol!r}") for t in tasks or chosen.tasks]
+    tasks = [
+        known(t, chosen.tasks, f"task of protocol {protocol!r}") for t in tasks or chosen.tasks
+    ]
     named = [known(m, MECHANISMS, "mechanism") for m in mechanisms or MECHANISMS]
     experiments = []
     for seed in seeds:
@@ -76,7 +78,10 @@ def grid(
 
 def _unfit(experiment: Experiment) -> str | None:
     """Why the mechanism cannot be built for the experiment, or None."""
-    options, model = TASKS[experiment.task.name].Options(**experiment.task.options), experiment.model
+    options, model = (
+        TASKS[experiment.task.name].Options(**experiment.task.options),
+        experiment.model,
+    )
     length = TASKS[experiment.task.name](options).length
     try:
         build(

@@ -25,7 +25,7 @@ from longspan.models import (
     parameters,
 )
 from longspan.results import Result, load
-from longspan.tasks import Task, build
+from longspan.tasks import Task
 from longspan.training import Outcome, Watcher, fit
 from longspan.training.checkpoint import Checkpoints
 
@@ -152,9 +152,7 @@ def _differing(a: Any, b: Any, name: str = "") -> list[str]:
     return [d for k in keys for d in _differing(a.get(k), b.get(k), f"{name}.{k}".lstrip("."))]
 
 
-def _result(
-    experiment: Experiment, task: Task, model: PreTrainedModel, outcome: Outcome
-) -> Result:
+def _result(experiment: Experiment, task: Task, model: PreTrainedModel, outcome: Outcome) -> Result:
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
     length, train = task.length, experiment.train
     return Result(

@@ -4,7 +4,7 @@
 
 `c` is a logarithmic weight per key (zero for most maps): it keeps exponential features in range.
 Sums and divisions run in float32 at least, whatever the inputs; a row whose weights sum to zero
-gives zero.
+(or to less than can be divided by) gives zero.
 """
 
 import torch
@@ -20,7 +20,9 @@ def wide(x: Tensor) -> Tensor:
 
 
 def _divided(total: Tensor, weight: Tensor) -> Tensor:
-    return total / torch.where(weight > 0, weight, torch.ones_like(weight))
+    # Below this the quotient may pass, but its gradient leaves the range.
+    some = weight > torch.finfo(weight.dtype).tiny ** 0.8
+    return (total / weight.where(some, 1.0)).where(some, 0.0)
 
 
 def mix(fq: Tensor, fk: Tensor, v: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from longspan.attention.masking import masked_softmax, zeroed
+
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
@@ -16,9 +18,7 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> T
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if mask is None:
         return scores.softmax(-1) @ v
-    lowest = torch.finfo(scores.dtype).min
-    out = scores.masked_fill(~mask, lowest).softmax(-1) @ v
-    return out.masked_fill(~mask.any(-1, keepdim=True), 0)
+    return zeroed(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
 
 
 def softmax_reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:

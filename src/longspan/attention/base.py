@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.masking import zeroed
 from longspan.errors import InputError, OptionError, known
 from longspan.shapes import Bool, Float
 
@@ -148,7 +149,7 @@ class Attention(nn.Module):
 
 def _zeroed(x: Tensor, mask: Tensor | None) -> Tensor:
     """`x` with zeros where the mask is False: a selection, so that no NaN survives it."""
-    return x if mask is None else x.masked_fill(~mask[:, None, :, None], 0)
+    return x if mask is None else zeroed(x, mask[:, None, :, None])
 
 
 def _shape_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from longspan.attention._softmax import pair_mask, softmax_reference
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.masking import zeroed
 
 
 @register("full")
@@ -43,7 +44,7 @@ class FullAttention(Attention):
         some = mask.any(-1, keepdim=True)
         # A row without keys gets all of them, then zeros: no backend sees an empty row.
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask | ~some)
-        return out.masked_fill(~some, 0)
+        return zeroed(out, some)
 
     def reference(self, q, k, v, key_mask, global_mask):
         """The formula over the (T, S) matrix of weights."""

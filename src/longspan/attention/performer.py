@@ -24,6 +24,11 @@ from longspan.errors import OptionError
 RELU_FLOOR = 1e-3
 
 
+def _below_one(exponents):
+    """The features of each query up to a factor of its own, the largest of them one."""
+    return (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
+
+
 @register("performer")
 class PerformerAttention(Attention):
     """Random positive features whose products estimate the softmax kernel."""
@@ -98,15 +103,15 @@ class PerformerAttention(Attention):
         eq, ek = self._exponents(q), self._exponents(k)
         if real is not None:
             ek = ek.masked_fill(~real, -torch.inf)
-        # Constants per query cancel in the ratio; so no gradient need flow through them.
-        fq = (eq - eq.detach().amax(-1, keepdim=True)).exp()
-        highest = ek.detach().amax(-1)
+        # Levels cancel in the ratio, so no gradient need flow through them.
         if self.causal:
+            highest = ek.detach().amax(-1)
             level = torch.where(highest.isfinite(), highest, 0.0)[..., None]
-            return causal_mix(fq, (ek - level).exp(), wide_v, highest).to(v.dtype)
-        highest = highest.amax(-1)[..., None, None]
+            return causal_mix(_below_one(eq), (ek - level).exp(), wide_v, highest).to(v.dtype)
+        # The level of a feature moves from the keys to the queries: no sum can underflow.
+        highest = ek.detach().amax(-2, keepdim=True)
         level = torch.where(highest.isfinite(), highest, 0.0)
-        return mix(fq, (ek - level).exp(), wide_v).to(v.dtype)
+        return mix(_below_one(eq + level), (ek - level).exp(), wide_v).to(v.dtype)
 
     def reference(self, q, k, v, key_mask):
         """The matrix of estimated weights, masked and normalised."""

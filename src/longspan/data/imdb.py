@@ -87,7 +87,7 @@ def find(data: Path | None) -> Source:
         sources = list(_sources(place))
         if sources:
             return _fullest(sources)
-    where = ", ".join(str(place) for place in places) or "no folder: $LONGSPAN_DATA is not set"
+    where = ", ".join(str(place) for place in places) or "nothing, since $LONGSPAN_DATA is not set"
     raise DataError(
         f"IMDB is not here (searched {where}); download {URL} to FOLDER and run "
         "`longspan data build text --data FOLDER`"

@@ -9,8 +9,10 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from longspan.attention import MECHANISMS
+from longspan.attention.masking import zeroed
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
+from longspan.models.dropout import Dropout
 from longspan.models.layers import Layer, SelfAttention
 from longspan.models.positions import rotations, sinusoids
 from longspan.shapes import Bool, Float, Int
@@ -29,7 +31,7 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(config.max_states, width) if learned else None
         post = config.norm == "post"
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Int[Tensor, "B T"]) -> Float[Tensor, "B N M"]:
         """Embed; N is T, or T + 1 with a summary vector."""
@@ -136,7 +138,7 @@ class LongspanModel(LongspanPreTrainedModel):
             x = layer(x, key_mask, global_mask, turns)
         x = self.norm(x)
         if key_mask is not None:
-            x = x.masked_fill(~key_mask[..., None], 0)
+            x = zeroed(x, key_mask[..., None])
         tokens = x[:, states - input_ids.shape[1] :]
         return BaseModelOutputWithPooling(
             last_hidden_state=tokens, pooler_output=self._pooled(x, key_mask)

@@ -10,6 +10,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from longspan.attention import Attention, build
 from longspan.models.config import LongspanConfig
+from longspan.models.dropout import Dropout
 from longspan.models.positions import rotate
 from longspan.shapes import Bool, Float
 
@@ -51,10 +52,8 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
         self.mechanism = mechanism(config, layer)
-        self.dropout = nn.Dropout(config.attention_dropout)
+        self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(width, width)
-        for module in self.mechanism.modules():
-            setattr(module, INITIALISED, True)
         # On the meta device a checkpoint is about to be loaded: what it lacks is to be reported.
         if torch.get_default_device().type != "meta":
             self._mark_initialised()
@@ -121,7 +120,7 @@ class Layer(GradientCheckpointingLayer):
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,

@@ -10,9 +10,11 @@ from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.numbers import Number, magnitude, memory, percent
 from longspan.report.render import seeds, spread
 from longspan.report.statistics import mean
-from longspan.report.styles import Styles, colour, dash, focus, framed, rule, shape
+from longspan.report.styles import Styles, colour, dash, focus, framed, rule, save, shape
 from longspan.report.tables import Cell, Row, Table
 from longspan.results import Result
+
+__all__ = ["learning_curves", "save", "score_against_cost"]
 
 POINTS = 150  # of a curve; more than a panel can show
 # Of a bubble chart, in pixels; its width only where no container gives one.

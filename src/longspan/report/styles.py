@@ -98,6 +98,8 @@ def save(chart: alt.LayerChart, path: Path, *, width: int = 720) -> Path:
             temporary.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
         else:
             temporary.write_bytes(vl_convert.vegalite_to_png(still, scale=2))
+        # A temporary file is private; a picture is made to be seen.
+        temporary.chmod(0o644)
     return path
 
 

@@ -196,7 +196,8 @@ class Text(SequenceTask):
 
     def _encode(self, reviews: imdb.Reviews, rows: np.ndarray) -> Examples:
         kept = [np.frombuffer(reviews.texts[row][: self.options.length], np.uint8) for row in rows]
-        packed = Ragged.pack(kept, np.uint16)
+        # UTF-8 has no byte above 0xF4, so that a byte plus one is a byte
+        packed = Ragged.pack(kept, np.uint8)
         return Examples(
             tokens=Ragged(packed.values + 1, packed.offsets), labels=reviews.labels[rows]
         )

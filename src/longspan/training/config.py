@@ -51,7 +51,7 @@ class TrainConfig:
             if getattr(self, name) not in allowed:
                 got = getattr(self, name)
                 reasons.append(f"{name} is one of {', '.join(allowed)}, got {got!r}")
-        if not 0 <= self.warmup:
+        if not self.warmup >= 0:
             reasons.append(f"warmup must be at least 0, got {self.warmup}")
         if not 1 <= self.accumulate <= max(self.batch, 1):
             reasons.append(

@@ -51,8 +51,8 @@ class Outcome:
     model: Path  # folder of the selected model
 
 
-def accelerator(config: TrainConfig, folder: Path, device: str | None) -> Accelerator:
-    """The device and precision of a run.
+def accelerator(precision: str, folder: Path, device: str | None) -> Accelerator:
+    """The device and precision of a run ("no", "bf16", "fp16"); trackers write below `folder`.
 
     Raises:
         RunError: the process is one of several, which this loop does not split batches over.
@@ -61,7 +61,7 @@ def accelerator(config: TrainConfig, folder: Path, device: str | None) -> Accele
         # Precision is global to accelerate; a run in the same process may have another one.
         AcceleratorState._reset_state(reset_partial_state=True)
     made = Accelerator(
-        mixed_precision=config.precision,
+        mixed_precision=precision,
         cpu=device == "cpu",
         log_with="tensorboard",
         project_dir=folder,
@@ -107,7 +107,7 @@ class _Run:
 
     def __init__(self, model, task, config, seed, folder, device, watcher):
         self.task, self.config, self.seed, self.watcher = task, config, seed, watcher
-        self.accelerator = accelerator(config, folder, device)
+        self.accelerator = accelerator(config.precision, folder, device)
         self.device = self.accelerator.device
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable()

@@ -1,0 +1,49 @@
+"""Scoring the saved model of a finished run again."""
+
+from pathlib import Path
+from typing import cast
+
+from transformers import AutoConfig
+
+from longspan.arena.run import Places
+from longspan.errors import DataError, known
+from longspan.files import read_json
+from longspan.models import LongspanForPairClassification, LongspanForSequenceClassification
+from longspan.results import Score, load
+from longspan.tasks import build
+from longspan.tasks.base import SPLITS, Split
+from longspan.training.evaluate import evaluate
+from longspan.training.loop import accelerator
+
+
+def rescore(record: Path, split: str, places: Places) -> Score:
+    """Score the selected model of a run on a split, in the precision it was trained in.
+
+    Raises:
+        DataError: the record or the model beside it is absent, or the data is another one.
+    """
+    known(split, SPLITS, "split")
+    result = load(record)
+    work = record.parent / "work" / record.stem
+    name = read_json(work / "last.json")["best"] if (work / "last.json").exists() else None
+    if name is None or not (work / name).is_dir():
+        raise DataError(f"{work} holds no saved model of {record.name}; run it again")
+    task = build(result.task, result.task_options)
+    task.open(places.cache, places.data)
+    if task.checksum != result.data_checksum:
+        raise DataError(
+            f"{record.name} was scored on data {result.data_checksum[:12]}, here is "
+            f"{task.checksum[:12]}; pass the same source with --data"
+        )
+    kind = LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
+    config = AutoConfig.from_pretrained(work / name)
+    model = kind.from_pretrained(work / name, config=config)
+    precision = result.training["precision"]
+    engine = accelerator(precision, work, places.device)
+    return evaluate(
+        engine.prepare(model),
+        task,
+        cast(Split, split),
+        batch=result.training["evaluation_batch"],
+        device=engine.device,
+    )

@@ -1,0 +1,147 @@
+"""What there is: the registries as plain tables, for the command line and the docs."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from longspan.arena.protocols import PROTOCOLS, Protocol
+from longspan.attention import MECHANISMS, Attention, backends, build, options_of
+from longspan.errors import known
+from longspan.report.published import Published
+from longspan.results import Result
+from longspan.tasks import TASKS, Task
+
+SAMPLE = 48  # tokens of a picture
+SHADES = "·░▒▓█"
+COLUMNS = {  # of the lists in a terminal; `--json` has every field
+    "mechanisms": ("name", "cost", "forms", "options", "paper"),
+    "tasks": ("name", "title", "classes", "chance", "licence"),
+    "protocols": ("name", "tasks", "summary", "source"),
+}
+
+
+def mechanisms() -> list[dict[str, Any]]:
+    """Every mechanism with its traits, options (defaults) and backends."""
+    rows = []
+    for name, cls in sorted(MECHANISMS.items()):
+        traits = dataclasses.asdict(cls.traits)
+        claims = ("exact", "causal", "cross", "global_tokens")
+        row = {
+            "name": name,
+            **traits,
+            "forms": [claim.replace("_", " ") for claim in claims if traits[claim]],
+            "options": options_of(name),
+            "backends": backends(name),
+        }
+        rows.append(row)
+    return rows
+
+
+def tasks() -> list[dict[str, Any]]:
+    """Every task with the facts of its metadata record."""
+    names = ("name", "version", "title", "classes", "chance", "metric", "licence", "source")
+    return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
+
+
+def protocols() -> list[dict[str, Any]]:
+    """Every protocol: what it is for and where it comes from."""
+    names = ("name", "summary", "source", "tasks", "differs")
+    return [{k: getattr(p, k) for k in names} for p in PROTOCOLS.values()]
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Everything about one mechanism, task or protocol.
+
+    Raises:
+        UnknownNameError: there is nothing of that name (with near names).
+    """
+    known(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
+    if name in MECHANISMS:
+        return _mechanism(name)
+    return _task(TASKS[name]) if name in TASKS else _protocol(PROTOCOLS[name])
+
+
+def _mechanism(name: str) -> dict[str, Any]:
+    cls = MECHANISMS[name]
+    row = next(row for row in mechanisms() if row["name"] == name)
+    small = ", ".join(f"{k}={v}" for k, v in cls.small.items()) or "no options"
+    module = __import__(cls.__module__, fromlist=["__doc__"])
+    picture = draw(weights(name, SAMPLE))
+    return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": picture}
+
+
+def _task(cls: type[Task]) -> dict[str, Any]:
+    options = {
+        field.name: f"{field.default!r}: {field.metadata.get('help', '')}"
+        for field in dataclasses.fields(cls.Options)
+    }
+    return {**dataclasses.asdict(cls.info), "options": options}
+
+
+def _protocol(protocol: Protocol) -> dict[str, Any]:
+    """Its fields with the values for each task, explained by the configuration's own help."""
+    row = next(row for row in protocols() if row["name"] == protocol.name)
+    for task in protocol.tasks:
+        spec, model, train = protocol.parts(task)
+        row[f"task ({task})"] = dict(spec.options)
+        for part, record in (("model", model), ("train", train)):
+            row[f"{part} ({task})"] = {
+                field.name: f"{getattr(record, field.name)!r}: {field.metadata['help']}"
+                for field in dataclasses.fields(record)
+            }
+    row["options by mechanism"] = {k: dict(v) for k, v in protocol.settings.items()}
+    return row
+
+
+def weights(name: str, T: int) -> torch.Tensor:
+    """The weights (T, T) of a mechanism on a fixed random sample, in the size made for pictures.
+
+    The values are the identity, so the output is the matrix of weights; it is implicit for
+    mechanisms that never form it, and may then be negative.
+    """
+    attention = sample(name, T)
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 1, T, 8, generator=generator) for _ in range(2))
+    with torch.no_grad():
+        return attention(q, k, torch.eye(T).expand(1, 1, T, T))[0, 0]
+
+
+def sample(name: str, T: int) -> Attention:
+    """A small mechanism for T tokens, with one head of width 8 and reproducible parameters."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return build(name, heads=1, head_dim=8, max_length=T, **MECHANISMS[name].small)
+
+
+def draw(matrix: torch.Tensor) -> str:
+    """Weights as text, a row per query, darker where a key weighs more within its row."""
+    share = matrix.abs() / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+    shade = (share * (len(SHADES) - 1)).ceil().long()
+    return "\n".join("".join(SHADES[cell] for cell in row) for row in shade.tolist())
+
+
+def published(results: Iterable[Result]) -> list[Published]:
+    """What others reported for the tasks of these results."""
+    return [
+        Published(
+            task=name,
+            mechanism=score.mechanism,
+            accuracy=score.accuracy,
+            protocol=score.protocol,
+            source=score.source,
+        )
+        for name in sorted({result.task for result in results})
+        for score in TASKS[name].info.published
+    ]
+
+
+def text(value: Any) -> str:
+    """A value of a table as text."""
+    if isinstance(value, dict):
+        lines = [f"{k} = {v}" for k, v in value.items()]
+        return ("\n" if len(lines) > 6 else ", ").join(lines)
+    if isinstance(value, list | tuple):
+        return ", ".join(text(x) for x in value)
+    return str(value)

@@ -1,0 +1,361 @@
+"""The command line: `longspan arena | train | eval | list | show | data | report`.
+
+Everything heavy is imported inside the command that needs it, so that help is instant.
+"""
+
+import dataclasses
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+
+from longspan.errors import DataError, LongspanError, OptionError, known
+
+if TYPE_CHECKING:
+    from longspan.arena import Experiment, GridWatcher, Places, Skipped
+    from longspan.results import Result
+
+app = typer.Typer(
+    help="Every efficient attention behind one interface, and an arena that compares them honestly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Build and check data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
+Seeds = Annotated[str, typer.Option(help="Seeds, as 0 or 0,1,2.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Override a field of the recipe: train.steps=100, options.window=8."
+    ),
+]
+Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
+Cache = Annotated[
+    Path | None, typer.Option(help="Folder of built data sets [default: ~/.cache/longspan].")
+]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder of source files, as IMDB's [default: $LONGSPAN_DATA].")
+]
+Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+out = Console()
+err = Console(stderr=True)
+
+
+@app.callback()
+def _common(
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s")
+    logging.getLogger("numba").setLevel(logging.WARNING)
+
+
+@app.command()
+def arena(
+    protocol: Protocol = "quick",
+    tasks: Annotated[str | None, typer.Option(help="Tasks [default: all with data].")] = None,
+    mechanisms: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
+    seeds: Seeds = "0",
+    set_: Changes = None,
+    runs: Runs = Path("runs"),
+    cache: Cache = None,
+    data: Data = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Run every mechanism on every task of a protocol; print the table, write the report.
+
+    The same command again continues what was interrupted and skips what has ended.
+    """
+    from longspan.arena import grid
+
+    places = _places(runs, cache, data, device)
+    chosen, absent = _tasks(protocol, _names(tasks), places)
+    experiments, skipped = grid(
+        protocol,
+        tasks=chosen,
+        mechanisms=_names(mechanisms),
+        seeds=_seeds(seeds),
+        changes=_changes(set_),
+    )
+    results = _run(experiments, places, [*absent, *skipped])
+    page = runs / protocol / "report.html"
+    _report(results, page, as_json)
+
+
+@app.command()
+def train(
+    mechanism: Annotated[str, typer.Argument(help="A mechanism; `longspan list mechanisms`.")],
+    task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
+    protocol: Protocol = "lra-small",
+    seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
+    set_: Changes = None,
+    runs: Runs = Path("runs"),
+    cache: Cache = None,
+    data: Data = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Train one mechanism on one task; the same command again continues after an interruption."""
+    from longspan.arena import get, override
+
+    experiment = override(get(protocol).experiment(task, mechanism, seed), _changes(set_))
+    results = _run([experiment], _places(runs, cache, data, device), [])
+    _show_results(results, as_json)
+
+
+@app.command(name="eval")
+def evaluate(
+    record: Annotated[Path, typer.Argument(help="A result file of `arena` or `train`.")],
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    cache: Cache = None,
+    data: Data = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Score the saved model of a run again, on every example of a split."""
+    from longspan.arena.rescore import rescore
+
+    score = rescore(record, split, _places(Path("runs"), cache, data, device))
+    if as_json:
+        _print_json({"split": split, **dataclasses.asdict(score)})
+        return
+    out.print(
+        f"{split}: accuracy {100 * score.accuracy:.2f} %, loss {score.loss:.4f}, "
+        f"{score.examples:,} examples (majority class {100 * score.majority:.2f} %)"
+    )
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(help="mechanisms, tasks or protocols.")] = "mechanisms",
+    as_json: Json = False,
+) -> None:
+    """List mechanisms with traits and options, tasks, or protocols."""
+    from longspan import catalogue
+
+    rows = getattr(catalogue, known(what, ("mechanisms", "tasks", "protocols"), "list"))()
+    if as_json:
+        _print_json(rows)
+        return
+    grid = Grid(box=box.SIMPLE_HEAD)
+    for column in catalogue.COLUMNS[what]:
+        grid.add_column(column, no_wrap=column == "name")
+    for row in rows:
+        grid.add_row(*(catalogue.text(row[column]) for column in catalogue.COLUMNS[what]))
+    out.print(grid)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A mechanism, task or protocol.")],
+    as_json: Json = False,
+) -> None:
+    """Show one mechanism (with its weights drawn on a small sample), task or protocol."""
+    from longspan import catalogue
+
+    described = catalogue.describe(name)
+    if as_json:
+        _print_json(described)
+        return
+    for title, value in described.items():
+        text = catalogue.text(value)
+        out.print(f"[bold]{title}[/bold]", end="\n" if "\n" in text else "  ")
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@data_app.command()
+def build(
+    task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
+    protocol: Protocol = "lra-small",
+    cache: Cache = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Build a task's data set into the cache, as a protocol wants it."""
+    from longspan.arena import get
+    from longspan.tasks import TASKS
+
+    chosen = get(protocol)
+    spec, _, _ = chosen.parts(known(task, chosen.tasks, f"task of protocol {protocol!r}"))
+    built = TASKS[task](TASKS[task].Options(**spec.options))
+    places = _places(Path("runs"), cache, data, None)
+    with _watcher() as watcher:
+        built.open(places.cache, places.data, watcher.building)
+    sizes = {split: built.size(split) for split in ("train", "validation", "test")}
+    record = {"task": task, **sizes, "source": built.source, "checksum": built.checksum}
+    if as_json:
+        _print_json(record)
+        return
+    for name, value in record.items():
+        out.print(f"{name}: {value}", highlight=False)
+
+
+@data_app.command()
+def verify(cache: Cache = None, as_json: Json = False) -> None:
+    """Check every built data set against its recorded sizes and checksums."""
+    from longspan.data.cache import manifests
+    from longspan.data.cache import verify as check
+
+    folder = _places(Path("runs"), cache, None, None).cache
+    check(folder)
+    found = [str(path) for path in manifests(folder)]
+    if as_json:
+        _print_json({"cache": str(folder), "verified": found})
+        return
+    out.print(f"{len(found)} data sets in {folder} are as they were built")
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of results.")] = None,
+    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    format: Annotated[str, typer.Option(help="terminal, markdown or csv.")] = "terminal",
+    as_json: Json = False,
+) -> None:
+    """Draw tables and one self-contained HTML page from result records."""
+    from longspan.results import load_all
+
+    known(format, ("terminal", "markdown", "csv"), "format")
+    _report(load_all(folders or [Path("runs")]), page, as_json, format)
+
+
+def _run(
+    experiments: "list[Experiment]", places: "Places", skipped: "list[Skipped]"
+) -> "list[Result]":
+    """Run with a bar; say what was left out; exit with code 1 when a run failed."""
+    from longspan.arena import arena as run_all
+
+    for item in skipped:
+        err.print(f"left out: {item.what}: {item.reason}", highlight=False)
+    with _watcher() as watcher:
+        results, failed = run_all(experiments, places, watcher)
+    for item in failed:
+        err.print(f"[red]failed:[/red] {item.what}: {item.reason}", highlight=False)
+    if failed and not results:
+        raise typer.Exit(1)
+    return results
+
+
+def _watcher() -> "GridWatcher":
+    from longspan.arena.progress import ConsoleWatcher
+
+    return ConsoleWatcher(err)
+
+
+def _report(results: "list[Result]", page: Path, as_json: bool, format: str = "terminal") -> None:
+    from longspan import catalogue
+    from longspan.report.page import write
+
+    write(results, page, catalogue.published(results))
+    _show_results(results, as_json, format)
+    err.print(f"report: {page}", highlight=False)
+
+
+def _show_results(results: "list[Result]", as_json: bool, format: str = "terminal") -> None:
+    from longspan.report import render
+    from longspan.report.tables import leaderboards
+
+    tables = leaderboards(results)
+    if as_json:
+        _print_json([render.to_json(table) for table in tables])
+        return
+    for table in tables:
+        if format == "terminal":
+            out.print(render.terminal(table))
+        else:
+            text = render.markdown(table) if format == "markdown" else render.to_csv(table)
+            sys.stdout.write(text)
+
+
+def _places(runs: Path, cache: Path | None, data: Path | None, device: str | None) -> "Places":
+    from longspan.arena import Places
+
+    if device not in (None, "cpu"):
+        raise OptionError(f"--device is cpu or left out (the accelerator is found), got {device!r}")
+    if data is not None and not data.exists():
+        raise DataError(f"--data {data} does not exist")
+    if cache is None:
+        return Places(runs=runs, data=data, device=device)
+    return Places(runs=runs, cache=cache, data=data, device=device)
+
+
+def _tasks(
+    protocol: str, named: list[str] | None, places: "Places"
+) -> "tuple[list[str], list[Skipped]]":
+    """The tasks that were asked for; or all those of the protocol whose data can be had."""
+    from longspan.arena import Skipped, get
+    from longspan.tasks import TASKS
+
+    if named:
+        return named, []
+    chosen, absent = [], []
+    for name in get(protocol).tasks:
+        reason = TASKS[name]().available(places.data, places.cache)
+        if reason is None:
+            chosen.append(name)
+        else:
+            absent.append(Skipped(name, reason))
+    return chosen, absent
+
+
+def _names(text: str | None) -> list[str] | None:
+    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise OptionError(f"--seeds takes whole numbers, as 0,1,2, got {text!r}") from None
+
+
+def _changes(pairs: list[str] | None) -> dict[str, Any]:
+    changes = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
+        try:
+            changes[name] = json.loads(value)
+        except json.JSONDecodeError:
+            changes[name] = value  # a bare word is text
+    return changes
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def main() -> None:
+    """Run a command; a refusal is one line on the error stream and exit code 2."""
+    debug = "--debug" in sys.argv
+    try:
+        app()
+    except LongspanError as error:
+        if debug:
+            raise
+        err.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("stopped; the same command continues", highlight=False)
+        sys.exit(130)
+    except OSError as error:
+        if debug:
+            raise
+        err.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""The one door: what it refuses, what it says, and what it records."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from contract import qkv
+from jaxtyping import TypeCheckError
+
+import longspan
+from longspan.attention import (
+    MECHANISMS,
+    Attention,
+    Traits,
+    backends,
+    build,
+    options_of,
+    register,
+    register_kernel,
+)
+from longspan.attention.base import KERNELS
+from longspan.errors import InputError, LongspanError, OptionError, UnknownNameError
+
+SOURCE = Path(longspan.__file__).parents[1]
+
+
+def refusals(*inputs, name="local", causal=False, **masks):
+    return "; ".join(build(name, causal=causal).refusals(*inputs, **masks))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda q, k, v: (q.int(), k.int(), v.int()), "one floating dtype, got torch.int32"),
+        (lambda q, k, v: (q, k.float(), v), "got torch.float64, torch.float32, torch.float64"),
+        (lambda q, k, v: (q, k.to("meta"), v), "one device, got cpu, meta, cpu"),
+        (lambda q, k, v: (q, k[:2], v[:2]), r"q \(3, 3, 9, 8\) and k \(2, 3, 9, 8\) differ in B"),
+        (lambda q, k, v: (q, k[:, :2], v[:, :2]), r"and k \(3, 2, 9, 8\) differ in B, H or D"),
+        (lambda q, k, v: (q, k[..., :4], v), r"and k \(3, 3, 9, 4\) differ in B, H or D"),
+        (lambda q, k, v: (q, k, v[:2]), r"and v \(2, 3, 9, 8\) differ in B, H or S"),
+        (lambda q, k, v: (q, k, v[:, :, :5]), r"and v \(3, 3, 5, 8\) differ in B, H or S"),
+        (lambda q, k, v: (q[:, :, :0], k, v), "at least one query and one key"),
+        (lambda q, k, v: (q, k[:, :, :0], v[:, :, :0]), "at least one query and one key"),
+        (lambda q, k, v: (q[:, :, :4], k, v), "as many keys as queries, got T=4 and S=9"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(change, message):
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(refusals(*change(*qkv(9))))
+
+
+def test_fewer_dimensions_are_refused():
+    with pytest.raises(InputError, match=r"must be \(B, H, T, D\), got shapes \[\(3, 9, 8\)"):
+        refusals(*(x[:, 0] for x in qkv(9)))
+
+
+@pytest.mark.parametrize("mask", ["key_mask", "query_mask", "global_mask"])
+def test_masks_of_another_dtype_or_shape_are_refused(mask):
+    wrong = torch.ones(3, 9)
+    found = refusals(*qkv(9), **{mask: wrong})
+    assert f"{mask} must be boolean (True = real), got torch.float32; use mask.bool()" in found
+    # A mask of one sample, or of one per head, would broadcast without a word.
+    for shape in ((1, 9), (3, 1), (3, 8), (3, 1, 9)):
+        found = refusals(*qkv(9), **{mask: torch.ones(shape, dtype=torch.bool)})
+        assert f"{mask} must have shape (3, 9), got {shape}" in found
+
+
+def test_masks_of_keys_and_queries_have_their_own_lengths():
+    masks = {m: torch.ones(3, 5, dtype=torch.bool) for m in ("key_mask", "query_mask")}
+    found = refusals(*qkv(5, 9), name="full", **masks)
+    assert found == "key_mask must have shape (3, 9), got (3, 5)"
+
+
+def test_a_causal_form_needs_a_key_for_each_query():
+    found = refusals(*qkv(9, 5), name="full", causal=True)
+    assert found == "the causal form needs T <= S, got T=9 and S=5"
+    assert not refusals(*qkv(9, 5), name="full")
+
+
+def test_every_reason_is_listed_at_once():
+    masks = {"key_mask": torch.ones(3, 9), "global_mask": torch.ones(3, 8, dtype=torch.bool)}
+    reasons = build("linear", causal=True).refusals(*qkv(9, 7), **masks)
+    assert len(reasons) == 5
+    q, k, v = qkv(9)
+    message = "^local refuses these inputs: q, k, v need one .*; it needs as many keys as queries"
+    with pytest.raises(InputError, match=message):
+        build("local")(q[:, :, :4].float(), k, v)
+
+
+def test_the_door_refuses_what_refusals_says():
+    q, k, v = qkv(9)
+    with pytest.raises((InputError, TypeCheckError)):
+        build("local")(q, k, v, torch.ones(1, 9, dtype=torch.bool))
+    with pytest.raises(InputError, match="local refuses these inputs: q, k, v need one floating"):
+        build("local")(q.float(), k, v)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "linea"}, "no mechanism called 'linea'; did you mean linear"),
+        ({"name": "qqq"}, "no mechanism called 'qqq'; there are: .*full"),
+        ({"name": "local", "widow": 3}, "no option of 'local' called 'widow'; did you mean window"),
+        ({"name": "full", "window": 3}, "no option of 'full' called 'window'; there are: $"),
+        ({"name": "full", "backend": "torhc"}, "no backend of 'full' called 'torhc'; .* torch"),
+    ],
+)
+def test_unknown_names_are_refused_with_near_ones(arguments, message):
+    with pytest.raises(UnknownNameError, match=message) as caught:
+        build(**arguments)
+    assert isinstance(caught.value, KeyError)
+    assert isinstance(caught.value, LongspanError)
+
+
+def test_sizes_and_the_causal_form_are_no_options():
+    with pytest.raises(UnknownNameError, match="no option of 'local' called 'self'"):
+        build("local", **{"self": 1})
+    assert options_of("local") == {"window": 128}
+    assert set(options_of("performer")) == {"features", "map", "seed"}
+    with pytest.raises(UnknownNameError, match="no mechanism called 'loca'"):
+        options_of("loca")
+    with pytest.raises(UnknownNameError, match="no mechanism called 'loca'"):
+        backends("loca")
+
+
+def test_all_missing_sizes_are_named_at_once():
+    message = "it needs heads .the number of heads.; it needs max_length .the longest input."
+    with pytest.raises(OptionError, match=message):
+        build("linformer")
+
+
+def test_an_option_out_of_range_is_refused():
+    with pytest.raises(OptionError, match=r"sizes >= 0 .* got Window\(left=-4"):
+        build("local", window=-4)
+    for name in ("blockwise", "disjoint"):
+        with pytest.raises(OptionError, match=r"block >= 1 .* got BlockWindow\(block=0"):
+            build(name, block=0)
+
+
+def test_a_name_is_taken_once():
+    with pytest.raises(OptionError, match="mechanism 'full' is already FullAttention"):
+        register("full")(Attention)
+    assert MECHANISMS["full"].__name__ == "FullAttention"
+    assert Attention.__dict__.get("name") is None
+
+
+class Bare(Attention):
+    """A mechanism that forgot everything."""
+
+    name = "bare"
+    traits = Traits(paper="none", cost="T", exact=False)
+
+
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_a_body_that_is_missing_is_named(backend):
+    bare = Bare()
+    bare.backend = backend
+    body = {"torch": "attend", "reference": "reference"}[backend]
+    with pytest.raises(TypeError, match=f"Bare does not define {body}"):
+        bare(*qkv(3))
+    with pytest.raises(TypeError, match="Bare does not define flops"):
+        bare.flops(3, 8)
+    assert bare.pairs(3) is None
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """A kernel of "full" that answers with zeros and refuses lengths beyond four."""
+    cls = MECHANISMS["full"]
+    monkeypatch.setitem(KERNELS, cls, {})
+
+    def refuses(attention, q, *rest):
+        return [f"T={q.shape[2]} is beyond 4"] if q.shape[2] > 4 else []
+
+    def registered(automatic):
+        register_kernel(cls, "zeros", refuses, automatic=automatic)(
+            lambda attention, q, k, v, *masks: torch.zeros_like(v)
+        )
+
+    return registered
+
+
+def test_a_kernel_asked_for_by_name_runs_or_raises(kernel):
+    kernel(automatic=False)
+    assert backends("full") == ["auto", "torch", "reference", "zeros"]
+    attention = build("full", backend="zeros")
+    assert not attention(*qkv(4)).any()
+    assert attention.ran == "zeros"
+    with pytest.raises(InputError, match="full: kernel 'zeros' refuses: T=5 is beyond 4"):
+        attention(*qkv(5))
+
+
+def test_auto_takes_an_automatic_kernel_where_it_does_not_refuse(kernel):
+    kernel(automatic=True)
+    attention = build("full")
+    for T, ran in ((4, "zeros"), (5, "torch")):
+        attention(*qkv(T))
+        assert attention.ran == ran
+    for backend in ("torch", "reference"):
+        attention = build("full", backend=backend)
+        assert attention(*qkv(4)).any()
+        assert attention.ran == backend
+
+
+def test_auto_leaves_other_kernels_alone(kernel):
+    kernel(automatic=False)
+    attention = build("full")
+    attention(*qkv(4))
+    assert attention.ran == "torch"
+
+
+def test_a_kernel_is_unknown_to_other_mechanisms(kernel):
+    kernel(automatic=True)
+    with pytest.raises(UnknownNameError, match="no backend of 'local' called 'zeros'"):
+        build("local", backend="zeros")
+
+
+TORCH_ALONE = """
+import sys, torch
+allowed = {name.partition(".")[0] for name in sys.modules} | set(sys.stdlib_module_names)
+allowed |= {"longspan", "torch", "sympy", "mpmath", "networkx", "jinja2", "fsspec", "filelock"}
+allowed -= {"jaxtyping", "beartype", "transformers"}
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in allowed:
+            raise ModuleNotFoundError(f"not with torch alone: {name}")
+
+sys.meta_path.insert(0, Refuse())
+import longspan
+x = torch.randn(1, 2, 9, 4)
+out = longspan.build("local")(x, x, x, torch.ones(1, 9, dtype=torch.bool))
+for name in ("jaxtyping", "transformers", "datasets", "numba"):
+    try:
+        __import__(name)
+    except ModuleNotFoundError:
+        continue
+    raise SystemExit(f"{name} could be imported: the test sees nothing")
+print(tuple(out.shape))
+"""
+
+
+def test_the_library_needs_torch_alone():
+    done = subprocess.run(
+        [sys.executable, "-c", TORCH_ALONE],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "(1, 2, 9, 4)"
+
+
+def test_the_example_of_the_package_is_true():
+    q = k = v = torch.randn(1, 8, 1000, 64, generator=torch.Generator().manual_seed(0))
+    assert build("local", window=64)(q, k, v).shape == (1, 8, 1000, 64)

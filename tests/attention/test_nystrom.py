@@ -1,0 +1,141 @@
+"""Nystromformer: exact where theory says so, and one row never knows of another."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from contract import assert_near, qkv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longspan import build
+from longspan.attention.nystrom import inverse, segments
+from longspan.errors import InputError, OptionError
+
+
+def nystrom(heads=3, landmarks=6, **options):
+    return build("nystrom", heads=heads, landmarks=landmarks, **options).double()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 60), st.integers(1, 20), st.integers(0, 9), st.integers(0, 99))
+def test_segments_share_the_real_tokens_evenly_and_in_order(count, landmarks, holes, seed):
+    real = torch.cat([torch.ones(count), torch.zeros(holes)]).bool()
+    real = real[torch.randperm(count + holes, generator=torch.Generator().manual_seed(seed))]
+    index, used = segments(real[None], landmarks)
+    found = index[0][real].tolist()
+    sizes = [found.count(i) for i in range(landmarks)]
+    L = min(landmarks, count)
+    assert found == sorted(found)
+    assert (index[0][~real] == landmarks).all()
+    assert used[0].tolist() == [i < L for i in range(landmarks)]
+    assert sum(sizes) == count
+    assert sizes[:L] == sorted(sizes[:L])
+    assert L == 0 or max(sizes[:L]) - min(sizes[:L]) <= 1
+
+
+@pytest.mark.parametrize("T", [12, 18, 25, 40])
+def test_queries_and_keys_constant_in_each_segment_are_exact(T):
+    """F A^+ B is the whole matrix if its rows and columns repeat those at the landmarks."""
+    q, k, v = qkv(T)
+    index, _ = segments(torch.ones(1, T, dtype=torch.bool), 6)
+    q, k = (x[:, :, index[0]] for x in (q, k))
+    out = nystrom(iterations=None)(q, k, v)
+    assert_near(out, build("full")(q, k, v), "output", 1e-8)
+
+
+@pytest.mark.parametrize("T", [1, 5, 6])
+def test_as_many_landmarks_as_tokens_are_exact(T):
+    inputs = qkv(T)
+    for iterations in (1, 6, None):
+        out = nystrom(iterations=iterations)(*inputs)
+        assert_near(out, build("full")(*inputs), f"iterations {iterations}")
+
+
+def test_the_iteration_converges_to_the_inverse():
+    # Six groups of like tokens, far from each other: a matrix A that is well conditioned.
+    x, noise, v = 1.5 * qkv(6)[0].repeat_interleave(10, 2), qkv(60)[1], qkv(60)[2]
+    x = x + 0.05 * noise
+    exact = nystrom(iterations=None)(x, x, v)
+    errors = [(nystrom(iterations=n)(x, x, v) - exact).abs().max() for n in (1, 2, 3, 4, 12)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 1e-2
+    assert errors[-1] < 1e-10
+    A = torch.rand(2, 3, 7, 7, dtype=torch.float64).softmax(-1) + 0.2 * torch.eye(7)
+    assert_near(inverse(A, 40) @ A, torch.eye(7).double().expand_as(A), "inverse", 1e-8)
+
+
+def test_it_approaches_softmax_as_landmarks_grow():
+    time = torch.arange(96, dtype=torch.float64)[:, None] / 96
+    waves = torch.cos(torch.pi * time * torch.arange(1, 5))
+    q, k, v = (waves @ x for x in qkv(4))
+    full = build("full")(q, k, v)
+    errors = [
+        (nystrom(landmarks=n, iterations=None)(q, k, v) - full).square().mean().sqrt()
+        for n in (4, 8, 16, 32)
+    ]
+    assert all(many < few / 2 for few, many in pairwise(errors))
+    assert errors[-1] < 0.01
+
+
+def test_a_row_does_not_know_the_size_of_another():
+    q, k, v = qkv(30)
+    attention = nystrom()
+    alone = attention(q[:1], k[:1], v[:1])
+    for scale in (0.0, 1.0, 40.0):
+        size = torch.tensor([1.0, scale, scale], dtype=torch.float64)[:, None, None, None]
+        assert_near(attention(size * q, size * k, v)[:1], alone, f"others times {scale}", 1e-12)
+
+
+@pytest.mark.parametrize("iterations", [1, 6, 30, None])
+def test_landmarks_that_do_not_exist_change_nothing(iterations):
+    """Eight real tokens and room for 16 landmarks; then 20 real ones, in a longer batch."""
+    attention = nystrom(landmarks=16, iterations=iterations)
+    q, k, v = qkv(50)
+    for real in (1, 8, 16, 17, 20):
+        mask = (torch.arange(50) < real).expand(3, -1)
+        alone = attention(*(x[:, :, :real] for x in (q, k, v)))
+        assert_near(attention(q, k, v, mask)[:, :, :real], alone, f"{real} real", 1e-9)
+
+
+def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():
+    q, k, v = qkv(20)
+    attention = nystrom(convolution=5)
+    mask = torch.arange(20) < torch.tensor([20, 13, 2])[:, None]
+    both = attention(q, k, v, mask)
+    weight = attention.conv.weight[:, 0].detach()
+    attention.conv = None
+    difference = both - attention(q, k, v, mask)
+    v = v * mask[:, None, :, None]
+    padded = F.pad(v, (0, 0, 2, 2))
+    expected = sum(weight[None, :, i, None, None] * padded[:, :, i : i + 20] for i in range(5))
+    assert_near(difference, expected * mask[:, None, :, None], "output")
+    assert sum(x.numel() for x in nystrom(convolution=5).parameters()) == 3 * 5
+
+
+def test_half_precision_is_inverted_in_single():
+    inputs = qkv(60, dtype=torch.bfloat16)
+    out = build("nystrom", heads=3, landmarks=16, iterations=20)(*inputs)
+    exact = build("nystrom", heads=3, landmarks=16, iterations=20)(*(x.double() for x in inputs))
+    assert_near(out.double(), exact, "output", 1e-2)
+
+
+def test_heads_of_another_convolution_are_refused():
+    with pytest.raises(InputError, match="it was built for 3 heads, got 2"):
+        nystrom(convolution=3)(*qkv(9, H=2))
+    nystrom()(*qkv(9, H=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"landmarks": 0}, "nystrom needs landmarks >= 1, got 0"),
+        ({"iterations": 0}, r"nystrom needs iterations >= 1 or None \(exact\), got 0"),
+        ({"convolution": 4}, "nystrom needs an odd convolution or 0, got 4"),
+        ({"convolution": -3}, "nystrom needs an odd convolution or 0, got -3"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        nystrom(**options)

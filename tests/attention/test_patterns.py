@@ -1,0 +1,226 @@
+"""A pattern is one value: its mask, its picture, its count and its kernel must agree."""
+
+import doctest
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+from contract import assert_near, gradients, qkv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from longspan.attention import patterns
+from longspan.attention._blocks import pattern_attention
+from longspan.attention._softmax import softmax_reference
+from longspan.attention.patterns import BlockWindow, Causal, Global, Window
+from longspan.errors import OptionError
+
+# Checking shapes draws from `random`, which no strategy here does.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
+windows = st.builds(
+    Window, st.integers(0, 6), st.none() | st.integers(0, 6), dilation=st.integers(1, 4)
+)
+block_windows = st.builds(BlockWindow, st.integers(1, 9), st.integers(0, 12))
+global_sets = st.lists(st.integers(0, 45), min_size=1, max_size=3, unique=True).map(
+    lambda positions: Global(tuple(positions))
+)
+
+
+@st.composite
+def random_patterns(draw, with_globals=True):
+    """Unions and intersections of every kind of pattern, causal or not."""
+    local = windows | block_windows
+    pattern = draw(local)
+    for _ in range(draw(st.integers(0, 2))):
+        other = draw(local)
+        pattern = draw(st.sampled_from([pattern | other, pattern & other]))
+    if with_globals and draw(st.booleans()):
+        chosen = draw(global_sets)
+        pattern = draw(st.sampled_from([pattern | chosen, chosen | pattern]))
+        if draw(st.booleans()):
+            pattern = pattern | draw(local)
+    return pattern & Causal() if draw(st.booleans()) else pattern
+
+
+def naive(pattern, q, kv):
+    """Whether a pair is in the pattern: the definition, in Python numbers."""
+    if isinstance(pattern, Window):
+        after = pattern.left if pattern.right is None else pattern.right
+        steps = range(-pattern.left, after + 1)
+        return any(kv == q + step * pattern.dilation for step in steps)
+    if isinstance(pattern, BlockWindow):
+        first = math.floor(q / pattern.block) * pattern.block - pattern.overlap
+        return kv in range(first, first + pattern.block + 2 * pattern.overlap)
+    if isinstance(pattern, Global):
+        return q in pattern.positions or kv in pattern.positions
+    if isinstance(pattern, Causal):
+        return kv <= q
+    sides = naive(pattern.first, q, kv), naive(pattern.second, q, kv)
+    return any(sides) if isinstance(pattern, patterns.Either) else all(sides)
+
+
+@settings(max_examples=80, deadline=None)
+@given(random_patterns(), st.integers(1, 50))
+def test_the_mask_is_the_definition_and_pairs_counts_it(pattern, T):
+    expected = [[naive(pattern, q, kv) for kv in range(T)] for q in range(T)]
+    assert pattern.dense(T).tolist() == expected
+    assert pattern.pairs(T) == sum(map(sum, expected))
+
+
+@settings(max_examples=30, deadline=None)
+@given(random_patterns(), st.integers(100, 400))
+def test_pairs_is_exact_over_many_blocks(pattern, T):
+    assert pattern.pairs(T) == int(pattern.dense(T).sum())
+
+
+def test_pairs_takes_no_memory_of_all_pairs():
+    T, w = 100_000, 100
+    assert Window(w).pairs(T) == T * (2 * w + 1) - w * (w + 1)
+    assert (Window(w) & Causal()).pairs(T) == T * (w + 1) - w * (w + 1) // 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(random_patterns(with_globals=False), st.integers(1, 60))
+def test_shifting_by_the_period_changes_nothing(pattern, T):
+    p = pattern.period
+    assert torch.equal(pattern.dense(T + p)[p:, p:], pattern.dense(T))
+
+
+def masked_case(pattern, T, masked, ragged, seed):
+    """Inputs as a mechanism hands them over (zero where masked), masks, and the dense mask."""
+    g = torch.Generator().manual_seed(seed)
+    q, k, v = qkv(T, B=2, H=2, D=4, E=3, seed=seed)
+    dense, key_mask, global_mask = pattern.dense(T), None, None
+    if masked:
+        key_mask = torch.rand(2, T, generator=g) < 0.7
+        k, v = (x.masked_fill(~key_mask[:, None, :, None], 0) for x in (k, v))
+    if ragged:
+        global_mask = torch.rand(2, T, generator=g) < torch.tensor([[0.2], [0.05]])
+        real = global_mask if key_mask is None else global_mask & key_mask
+        opened = real[:, None, :, None] | real[:, None, None, :]
+        dense = dense | (opened.tril() if pattern.causal else opened)
+    dense = dense.expand(2, 1, T, T)
+    if masked:
+        dense = dense & key_mask[:, None, None, :]
+    return (q, k, v), key_mask, global_mask, dense
+
+
+def rows_that_count(out, key_mask):
+    """A padded global position keeps its pattern's row in the mask and not in the kernel."""
+    return out if key_mask is None else out.masked_fill(~key_mask[:, None, :, None], 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(random_patterns(), st.integers(1, 150), st.booleans(), st.booleans(), st.integers(0, 1000))
+def test_the_block_kernel_is_softmax_under_the_mask(pattern, T, masked, ragged, seed):
+    inputs, key_mask, global_mask, dense = masked_case(pattern, T, masked, ragged, seed)
+    inputs = [x.requires_grad_() for x in inputs]
+    fast = pattern_attention(*inputs, pattern, key_mask, global_mask)
+    slow = softmax_reference(*inputs, dense)
+    fast, slow = rows_that_count(fast, key_mask), rows_that_count(slow, key_mask)
+    assert_near(fast, slow, "output")
+    nothing = nn.Module()
+    pairs = zip(gradients(fast, inputs, nothing), gradients(slow, inputs, nothing), strict=True)
+    for x, y in pairs:
+        assert_near(x, y, "gradient")
+
+
+LARGE = [
+    Window(70),
+    Window(40, 3, dilation=3),
+    Window(9, dilation=60),
+    BlockWindow(48, 100),
+    (Window(33) | Global((0, 5, 200))) & Causal(),
+    Window(40, dilation=2) | Window(3, dilation=2) | Global((31, 32, 33)),
+    Window(8, dilation=4) | BlockWindow(10, 3),
+    Window(8, dilation=3) & BlockWindow(10, 30),
+    Window(100, 0) & Window(7, 90),
+]
+
+
+@pytest.mark.parametrize("pattern", LARGE, ids=str)
+@pytest.mark.parametrize("T", [31, 97, 260])
+def test_the_block_kernel_is_right_over_many_blocks(pattern, T):
+    for ragged in (False, True):
+        inputs, _, global_mask, dense = masked_case(pattern, T, False, ragged, T)
+        fast = pattern_attention(*inputs, pattern, None, global_mask)
+        assert_near(fast, softmax_reference(*inputs, dense), f"ragged globals {ragged}")
+
+
+def test_no_global_token_at_all_is_the_pattern_alone():
+    q, k, v = qkv(40)
+    none = torch.zeros(3, 40, dtype=torch.bool)
+    alone = pattern_attention(q, k, v, Window(3), None, None)
+    assert_near(pattern_attention(q, k, v, Window(3), None, none), alone, "output")
+
+
+@pytest.mark.parametrize("pattern", LARGE, ids=str)
+def test_work_grows_with_the_length_alone(pattern):
+    flops = []
+    for T in (4096, 16384):
+        with FlopCounterMode(display=False) as counter:
+            pattern_attention(*qkv(T, B=1, H=1, D=4), pattern, None, None)
+        flops.append(counter.get_total_flops())
+    assert flops[1] <= 1.1 * 4 * flops[0]
+
+
+def test_equal_dilations_stay_dilated_and_a_grid_ends_them():
+    dilated = Window(40, dilation=2) | Window(3, dilation=2) | Global((31, 32))
+    assert (dilated.layout.dilation, dilated.layout.left) == (2, 40)
+    assert (dilated & Causal()).layout.dilation == 2
+    gridded = Window(40, dilation=2) | BlockWindow(10)
+    assert (gridded.layout.dilation, gridded.layout.left) == (1, 80)
+    assert gridded.layout.block % 10 == 0
+
+
+def test_a_drawing_shows_the_mask():
+    pattern = (Window(2) | Global((3,))) & Causal()
+    cells = [[cell == "█" for cell in line] for line in pattern.draw(9).split("\n")]
+    assert cells == pattern.dense(9).tolist()
+
+
+def test_the_svg_has_a_square_for_each_pair():
+    pattern, space = BlockWindow(4, 1) | Global((0,)), "{http://www.w3.org/2000/svg}"
+    root = ET.fromstring(pattern.svg(10))
+    squares = root.find(f"{space}g").findall(f"{space}rect")
+    assert {(int(x.get("y")), int(x.get("x"))) for x in squares} == {
+        tuple(pair) for pair in pattern.dense(10).nonzero().tolist()
+    }
+    assert root.find(f"{space}title").text == f"{pattern}, 10 positions"
+
+
+def test_patterns_are_values():
+    assert Window(3) | Global((0,)) == Window(3) | Global((0,))
+    assert len({Window(3), Window(3), Window(4)}) == 2
+
+
+def test_the_examples_of_the_module_are_true():
+    assert doctest.testmod(patterns).attempted >= 3
+    assert doctest.testmod(patterns).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Window(-1), r"sizes >= 0 and a dilation >= 1, got Window\(left=-1"),
+        (lambda: Window(2, -1), r"sizes >= 0 and a dilation >= 1, got Window\(left=2, right=-1"),
+        (lambda: Window(2, dilation=0), r"dilation >= 1, got .*dilation=0"),
+        (lambda: BlockWindow(0), r"block >= 1 and overlap >= 0, got BlockWindow\(block=0"),
+        (lambda: BlockWindow(4, -1), r"block >= 1 and overlap >= 0, got .*overlap=-1"),
+        (lambda: Global(()), r"distinct and >= 0, got \(\)"),
+        (lambda: Global((1, -1)), r"distinct and >= 0, got \(1, -1\)"),
+        (lambda: Global((1, 1)), r"distinct and >= 0, got \(1, 1\)"),
+        (lambda: Causal().layout, r"combine it: Window\(64\) & Causal\(\)"),
+        (lambda: (Causal() & Window(1)).layout, r"combine it: Window\(64\) & Causal\(\)"),
+        (lambda: ((Global((0,)) & Causal()) | Window(2)).layout, r"\(a \| b\) & Causal\(\)"),
+        (lambda: ((Global((0,)) | Window(2)) & Window(9)).layout, r"cut by Causal\(\) only"),
+        (lambda: (Window(9) & (Global((0,)) | Window(2))).layout, r"cut by Causal\(\) only"),
+    ],
+)
+def test_what_cannot_be_a_pattern_is_refused(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()

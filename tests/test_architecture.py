@@ -1,0 +1,194 @@
+"""Rules about the source itself: layers, sizes, and words that must not appear."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import longspan
+from longspan.attention import MECHANISMS
+
+SOURCE = Path(longspan.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in FILES}
+
+# Lower layers first: a file imports from its own layer and from those above it in this list.
+LAYERS = (
+    ("shapes", "errors", "files", "memory", "results"),
+    ("attention",),
+    ("models",),
+    ("data",),
+    ("tasks",),
+    ("training",),
+    ("arena",),
+    ("bench",),
+    ("analysis",),
+    ("report",),
+    ("catalogue",),
+    ("cli", "__main__"),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 150, 40, 3
+LONGER_FUNCTIONS = {"training/loop.py": 60}
+# Names of mechanisms that are everyday words too: a schedule may be linear.
+EVERYDAY = {"full", "local", "linear"}
+MAY_NAME_MECHANISMS = ("attention/", "arena/protocols.py", "tasks/")
+COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
+
+every_file = pytest.mark.parametrize("file", sorted(TREES))
+
+
+def layer_of(file):
+    return file.partition("/")[0].removesuffix(".py")
+
+
+def imported(tree):
+    """Full names of the parts of longspan that a file imports, at its top or inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, n) for n in names if n.split(".")[0] == "longspan")
+
+
+def wrong_imports(file, tree):
+    if file == "__init__.py":
+        return [n for _, n in imported(tree) if n.split(".")[1] != "attention"]
+    rank = RANK[layer_of(file)]
+    parts = [(line, name, name.split(".")[1]) for line, name in imported(tree)]
+    # The package itself is known by its version only.
+    parts = [x for x in parts if x[2] != "__version__"]
+    return [f"line {line}: {name}" for line, name, part in parts if RANK.get(part, 99) > rank]
+
+
+@every_file
+def test_imports_go_downwards_only(file):
+    assert file == "__init__.py" or layer_of(file) in RANK, "give the new part a layer here"
+    assert not wrong_imports(file, TREES[file])
+
+
+def functions(tree):
+    return [x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def length_of(function):
+    """Lines of a function without its docstring."""
+    documented = ast.get_docstring(function, clean=False)
+    first = function.body[0]
+    documentation = first.end_lineno - first.lineno + 1 if documented else 0
+    return function.end_lineno - function.lineno + 1 - documentation
+
+
+def depth_of(node, depth=0):
+    """How deep loops, choices and tries are nested; `elif` and `with` start no new level."""
+    deepest = depth
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST):
+                continue
+            inside = isinstance(child, COMPOUND)
+            is_elif = field == "orelse" and isinstance(node, ast.If) and isinstance(child, ast.If)
+            deepest = max(deepest, depth_of(child, depth + (inside and not is_elif)))
+    return deepest
+
+
+@every_file
+def test_files_and_functions_keep_their_size(file):
+    tree = TREES[file]
+    lines = len((SOURCE / file).read_text().splitlines())
+    registers = any("register(" in ast.unparse(d) for d in decorators(tree))
+    assert lines <= (MECHANISM_LINES if registers else FILE_LINES)
+    allowed = LONGER_FUNCTIONS.get(file, FUNCTION_LINES)
+    assert not {f.name: length_of(f) for f in functions(tree) if length_of(f) > allowed}
+    assert not {f.name: depth_of(f) for f in functions(tree) if depth_of(f) > NESTING}
+
+
+def decorators(tree):
+    classes = (x for x in ast.walk(tree) if isinstance(x, ast.ClassDef))
+    return [decorator for x in classes for decorator in x.decorator_list]
+
+
+def docstrings(tree):
+    nodes = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    documented = [x for x in ast.walk(tree) if isinstance(x, nodes) and ast.get_docstring(x)]
+    return {id(x.body[0].value) for x in documented}
+
+
+def strings(tree):
+    skip = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skip:
+            yield node
+
+
+def named_mechanisms(tree):
+    """Names used as values; everyday words count where a mechanism is compared with them."""
+    found = [x for x in strings(tree) if x.value in MECHANISMS and x.value not in EVERYDAY]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare | ast.match_case | ast.Subscript):
+            text = ast.unparse(node)
+            about = any(word in text for word in ("attention", "mechanism", "name"))
+            found += [x for x in strings(node) if about and x.value in EVERYDAY]
+    return [f"line {x.lineno}: {x.value!r}" for x in found]
+
+
+@every_file
+def test_nothing_depends_on_the_name_of_a_mechanism(file):
+    if not file.startswith(MAY_NAME_MECHANISMS):
+        assert not named_mechanisms(TREES[file])
+
+
+def forbidden(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "hash", "torch.load"):
+            yield f"line {node.lineno}: {ast.unparse(node.func)}("
+        if isinstance(node, ast.ExceptHandler) and node.type is None:
+            yield f"line {node.lineno}: bare except"
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
+            yield from (f"line {node.lineno}: {n}" for n in names & {"pickle", "__future__"})
+
+
+@every_file
+def test_no_print_no_pickle_no_hash(file):
+    assert not list(forbidden(TREES[file]))
+
+
+PLANTED = {
+    "from longspan.models import x": lambda t: wrong_imports("attention/base.py", t),
+    "def f():\n    import longspan.cli": lambda t: wrong_imports("report/tables.py", t),
+    "from longspan.unheard import x": lambda t: wrong_imports("cli.py", t),
+    "x = {'performer': 1}": named_mechanisms,
+    "if config.attention == 'full': pass": named_mechanisms,
+    "if mechanism in ('linear', 'local'): pass": named_mechanisms,
+    "def f():\n    print(1)": lambda t: list(forbidden(t)),
+    "import pickle": lambda t: list(forbidden(t)),
+    "from pickle import loads": lambda t: list(forbidden(t)),
+    "torch.load('x')": lambda t: list(forbidden(t)),
+    "hash(x)": lambda t: list(forbidden(t)),
+    "try:\n    f()\nexcept:\n    g()": lambda t: list(forbidden(t)),
+}
+ALLOWED = {
+    "from longspan.errors import x": lambda t: wrong_imports("attention/base.py", t),
+    "if config.schedule == 'linear': pass": named_mechanisms,
+    "attention: str = 'full'": named_mechanisms,
+}
+
+
+@pytest.mark.parametrize("code", [*PLANTED, *ALLOWED])
+def test_the_rules_see_what_breaks_them_and_nothing_else(code):
+    check = PLANTED.get(code) or ALLOWED[code]
+    assert bool(check(ast.parse(code))) == (code in PLANTED)
+
+
+def test_sizes_are_measured_as_meant():
+    code = 'def f(x):\n    """One.\n\n    Two.\n    """\n    if x:\n        return 1\n'
+    code += "    elif x is None:\n        for y in x:\n            y()\n"
+    (function,) = functions(ast.parse(code))
+    assert length_of(function) == 6
+    assert depth_of(function) == 2
