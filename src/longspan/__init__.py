@@ -7,10 +7,22 @@
     >>> attention(q, k, v).shape
     torch.Size([1, 8, 1000, 64])
 
-Importing this package needs torch alone; models, tasks and the arena need `longspan[arena]`.
+The mechanisms need torch alone; models, tasks and the arena need `longspan[arena]`.
 """
 
-from longspan.attention import MECHANISMS, Attention, build, options_of
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from longspan.attention import MECHANISMS, Attention, build, options_of
 
 __version__ = "0.1.0"
 __all__ = ["MECHANISMS", "Attention", "__version__", "build", "options_of"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the mechanisms when they are asked for: records and reports need no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from longspan import attention
+
+    return getattr(attention, name)

@@ -18,11 +18,12 @@ from rich.table import Table as Grid
 from longspan.errors import DataError, LongspanError, OptionError, known
 
 if TYPE_CHECKING:
-    from longspan.arena import Experiment, GridWatcher, Places, Skipped
+    from longspan.arena import Experiment, Places, Skipped
+    from longspan.arena.progress import ConsoleWatcher
     from longspan.results import Result
 
 app = typer.Typer(
-    help="Every efficient attention behind one interface, and an arena that compares them honestly.",
+    help="Every efficient attention behind one interface, compared honestly.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -247,7 +248,7 @@ def _run(
     return results
 
 
-def _watcher() -> "GridWatcher":
+def _watcher() -> "ConsoleWatcher":
     from longspan.arena.progress import ConsoleWatcher
 
     return ConsoleWatcher(err)

@@ -1,14 +1,17 @@
 """Writing files so that a reader sees the old content or the new, never a part of either."""
 
 import contextlib
+import glob
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import DataError, RunError
+
+REMEDY = "free space or choose another folder"
 
 
 @contextlib.contextmanager
@@ -18,30 +21,37 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         RunError: the disk is full or the folder cannot be written; nothing is left behind.
     """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-    temporary = Path(name)
-    try:
+        temporary.touch(exist_ok=False)
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        reason = error.strerror or error
-        raise RunError(
-            f"cannot write {path}: {reason}; free space or choose another folder"
-        ) from error
+        raise RunError(f"cannot write {path}: {error.strerror or error}; {REMEDY}") from error
     finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def sweep(path: Path) -> None:
+    """Remove the temporary files of writes to `path` whose process was killed."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*"):
         temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, atomically. NaN is refused: a number that is not one is `None`."""
-    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+    """Write `value` as JSON, atomically.
+
+    Raises:
+        RunError: the disk is full, or a number is not finite (what was not measured is `None`).
+    """
+    try:
+        text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+    except ValueError as error:
+        raise RunError(f"cannot write {path}: it would hold a number that is not one") from error
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -52,11 +62,17 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: it is absent or not JSON; the message names the file and the place.
     """
+
+    def refuse(constant: str) -> None:
+        raise DataError(f"{path} is not JSON ({constant} is no number)")
+
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error})") from error

@@ -1,5 +1,6 @@
 """Memory of the process: keeping freed pages, and the peak that a piece of work needs."""
 
+import contextlib
 import ctypes
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ class PeakMemory:
     def __init__(self, device_type: str):
         """Watch a device: "cuda" or "cpu"."""
         self.cuda = device_type == "cuda"
-        self.before = 0
+        self.before: int | None = None
 
     def start(self) -> None:
         """Give back what is free, and take the present use as zero."""
@@ -49,17 +50,20 @@ class PeakMemory:
             return
         if trim := _libc("malloc_trim"):
             trim(0)
-        if CLEAR.exists():
+        # Some containers forbid it, and other systems lack it.
+        with contextlib.suppress(OSError):
             CLEAR.write_text(RESET_PEAK)
             self.before = _status("VmRSS")
 
     def peak(self) -> int | None:
         """Bytes above the start, or None where nobody counts."""
+        if self.before is None:
+            return None
         if self.cuda:
             import torch
 
             return torch.cuda.max_memory_allocated() - self.before
-        return _status("VmHWM") - self.before if CLEAR.exists() else None
+        return _status("VmHWM") - self.before
 
 
 def _status(field: str) -> int:

@@ -10,12 +10,13 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from longspan.errors import DataError
+from longspan.errors import DataError, mismatches
 from longspan.files import read_json, write_json
 
 SCHEMA = 1
+T = TypeVar("T", "Score", "Point", "Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,16 +108,26 @@ def load(path: Path) -> Result:
         raise DataError(f"{path} is not a longspan result (no 'schema' field)")
     if record["schema"] != SCHEMA:
         raise DataError(f"{path} has schema {record['schema']}, this version reads {SCHEMA}")
-    names = {field.name for field in dataclasses.fields(Result)}
-    if record.keys() != names:
-        missing, foreign = sorted(names - record.keys()), sorted(record.keys() - names)
-        raise DataError(f"{path}: missing fields {missing}, unknown fields {foreign}")
-    try:
-        scores = {split: Score(**score) for split, score in record["scores"].items()}
-        curve = [Point(**point) for point in record["curve"]]
-    except (TypeError, AttributeError) as error:
-        raise DataError(f"{path}: scores or curve are malformed ({error})") from error
-    return Result(**{**record, "scores": scores, "curve": curve})
+    if isinstance(scores := record.get("scores"), dict):
+        record["scores"] = {split: _made(Score, score, path) for split, score in scores.items()}
+    if isinstance(curve := record.get("curve"), list):
+        record["curve"] = [_made(Point, point, path) for point in curve]
+    return _made(Result, record, path)
+
+
+def _made(kind: type[T], values: Any, path: Path) -> T:
+    """Build a part of a record; all of its fields must be there, with their types."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    if not isinstance(values, dict):
+        raise DataError(f"{path}: a {kind.__name__} has named fields, got {values!r:.60}")
+    if values.keys() != names:
+        missing, foreign = sorted(names - values.keys()), sorted(values.keys() - names)
+        raise DataError(
+            f"{path}: {kind.__name__} with missing fields {missing}, unknown fields {foreign}"
+        )
+    if reasons := mismatches(values, kind):
+        raise DataError(f"{path}: {kind.__name__} is malformed: {'; '.join(reasons)}")
+    return kind(**values)
 
 
 def load_all(folders: Iterable[Path]) -> list[Result]:
@@ -129,13 +140,13 @@ def load_all(folders: Iterable[Path]) -> list[Result]:
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder} is not a folder of results")
-        paths = sorted(path for path in folder.rglob("*.json") if is_record(path))
+        paths = sorted(path for path in folder.rglob("*.json") if _is_record(path, folder))
         if not paths:
             raise DataError(f"{folder} holds no results; run `longspan arena` first")
         results += [load(path) for path in paths]
     return results
 
 
-def is_record(path: Path) -> bool:
-    """Whether the file is named like a record: not hidden, and not inside a run's work folder."""
-    return not path.name.startswith(".") and "work" not in path.parts[-4:-1]
+def _is_record(path: Path, folder: Path) -> bool:
+    """Whether a file below a folder of results is not hidden, and not a run's working file."""
+    return not path.name.startswith(".") and "work" not in path.relative_to(folder).parts[:-1]

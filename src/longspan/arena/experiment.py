@@ -1,11 +1,11 @@
-"""An experiment: everything that decides a run, as one frozen tree that is saved with its result."""
+"""An experiment: everything that decides a run, as one frozen tree saved with its result."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from longspan.attention import MECHANISMS, options_of
-from longspan.errors import OptionError, known
+from longspan.errors import OptionError, known, mistyped
 from longspan.results import config_hash
 from longspan.tasks import TASKS
 from longspan.training import TrainConfig
@@ -43,6 +43,11 @@ class ModelSpec:
     dropout: float = _field("dropout of embeddings and blocks", 0.1)
     attention_dropout: float = _field("dropout of the mechanism's output", 0.1)
 
+    def __post_init__(self) -> None:
+        """Refuse values of another type; the model itself checks the rest."""
+        if reasons := mistyped(self):
+            raise OptionError("; ".join(reasons))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -59,7 +64,9 @@ class Experiment:
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse unknown names, with near ones."""
+        """Refuse unknown names, with near ones, and what is no seed."""
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise OptionError(f"a seed is a whole number, 0 or more, got {self.seed!r}")
         known(self.task.name, TASKS, "task")
         known(self.mechanism, MECHANISMS, "mechanism")
         for option in self.options:
@@ -100,20 +107,23 @@ PARTS = ("task", "options", "model", "train")
 def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Change fields by dotted name: `train.steps`, `model.layers`, `task.length`, `options.window`.
 
-    What was changed is kept in `overrides`, and so in the result.
+    What differs then is kept in `overrides`, and so in the result.
 
     Raises:
         UnknownNameError: no such part or field (with near names).
         OptionError: a name without a part, or a value that the field refuses.
     """
+    overrides = dict(experiment.overrides)
     for name, value in changes.items():
         part, dot, field = name.partition(".")
         if not dot:
             raise OptionError(
                 f"{name!r} names no field; write PART.FIELD=VALUE, as train.steps=100"
             )
+        before = experiment.config()
         experiment = _changed(experiment, known(part, PARTS, "part of an experiment"), field, value)
-    overrides = {**experiment.overrides, **changes}
+        if experiment.config() != before:
+            overrides[name] = value
     return dataclasses.replace(experiment, overrides=overrides)
 
 
@@ -129,6 +139,7 @@ def _changed(experiment: Experiment, part: str, field: str, value: Any) -> Exper
     names = {f.name: f for f in dataclasses.fields(record)}
     known(field, names, f"field of {part}")
     old = getattr(record, field)
-    if isinstance(old, int | float) and not isinstance(value, int | float):
-        raise OptionError(f"{part}.{field} must be a number, got {value!r}")
+    if isinstance(old, float) and type(value) is int:
+        # 1 and 1.0 are one configuration, with one hash
+        value = float(value)
     return dataclasses.replace(experiment, **{part: dataclasses.replace(record, **{field: value})})

@@ -100,8 +100,8 @@ class ConsoleWatcher:
         test = result.scores["test"]
         margin = 100 * (test.accuracy - test.majority)
         self.console.print(
-            f"{self._title()}: test {100 * test.accuracy:.1f} % ({margin:+.1f} against the majority "
-            f"class), {result.seconds:.0f} s, {result.tokens_per_second:,.0f} tokens/s",
+            f"{self._title()}: test {100 * test.accuracy:.1f} % ({margin:+.1f} against the "
+            f"majority class), {result.seconds:.0f} s, {result.tokens_per_second:,.0f} tokens/s",
             highlight=False,
         )
 

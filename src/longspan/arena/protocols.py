@@ -91,10 +91,10 @@ def get(name: str) -> Protocol:
 
 @register(
     "quick",
-    summary="Minutes on two CPU cores: short ListOps, and bytes of IMDB when the reviews are there.",
+    summary="Minutes on two CPU cores: short ListOps, and bytes of IMDB when they are there.",
     source="longspan",
     tasks=("listops", "text"),
-    differs="Not a published recipe. ListOps comes from LRA's generator at shorter length and depth.",
+    differs="Not a published recipe. ListOps is LRA's generator at shorter length and depth.",
     settings={
         "local": {"window": 16},
         "blockwise": {"block": 16},
@@ -109,10 +109,10 @@ def _quick(task: str) -> Parts:
         width=64, layers=2, heads=2, feed_forward=128, classifier=128, attention_dropout=0.0
     )
     train = TrainConfig(
-        steps=600,
-        batch=64,
+        steps=400,
+        batch=32,
         learning_rate=1e-3,
-        warmup=60,
+        warmup=40,
         schedule="linear",
         evaluate_every=100,
         clip=1.0,
@@ -124,10 +124,10 @@ def _quick(task: str) -> Parts:
             "train": 20_000,
             "validation": 1_000,
             "test": 2_000,
-            "min_length": 10,
-            "max_length": 101,
-            "max_depth": 4,
-            "max_args": 5,
+            "min_length": 80,
+            "max_length": 256,
+            "max_depth": 5,
+            "max_args": 6,
         }
         return TaskSpec(name=task, options=options), model, train
     options = {"length": 1024, "train": 4_000, "validation": 500, "test": 1_000}

@@ -3,12 +3,9 @@
 from pathlib import Path
 from typing import cast
 
-from transformers import AutoConfig
-
-from longspan.arena.run import Places
+from longspan.arena.run import Places, model_class
 from longspan.errors import DataError, known
 from longspan.files import read_json
-from longspan.models import LongspanForPairClassification, LongspanForSequenceClassification
 from longspan.results import Score, load
 from longspan.tasks import build
 from longspan.tasks.base import SPLITS, Split
@@ -35,9 +32,7 @@ def rescore(record: Path, split: str, places: Places) -> Score:
             f"{record.name} was scored on data {result.data_checksum[:12]}, here is "
             f"{task.checksum[:12]}; pass the same source with --data"
         )
-    kind = LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
-    config = AutoConfig.from_pretrained(work / name)
-    model = kind.from_pretrained(work / name, config=config)
+    model = model_class(task).from_pretrained(work / name)
     precision = result.training["precision"]
     engine = accelerator(precision, work, places.device)
     return evaluate(

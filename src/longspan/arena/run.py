@@ -6,10 +6,9 @@ import importlib.metadata
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers import PreTrainedModel
 
 from longspan import __version__
 from longspan.arena.experiment import Experiment
@@ -21,6 +20,7 @@ from longspan.models import (
     LongspanConfig,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
+    LongspanPreTrainedModel,
     flops,
     parameters,
 )
@@ -52,7 +52,7 @@ class Places:
         return self.record(experiment).parent / "work" / experiment.name
 
 
-def make_model(experiment: Experiment, task: Task) -> PreTrainedModel:
+def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     """A fresh model for an experiment, its weights drawn from the experiment's seed."""
     spec = experiment.model
     config = LongspanConfig(
@@ -72,12 +72,17 @@ def make_model(experiment: Experiment, task: Task) -> PreTrainedModel:
         attention=experiment.mechanism,
         attention_options=dict(experiment.options),
         attention_backend=experiment.backend,
-        num_labels=task.info.classes,
     )
-    kind = LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
+    config.num_labels = task.info.classes
+    kind = model_class(task)
     with torch.random.fork_rng():
         torch.manual_seed(experiment.seed)
         return kind(config)
+
+
+def model_class(task: Task) -> type[LongspanPreTrainedModel]:
+    """The head that a task needs."""
+    return LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
 
 
 def run(
@@ -152,7 +157,9 @@ def _differing(a: Any, b: Any, name: str = "") -> list[str]:
     return [d for k in keys for d in _differing(a.get(k), b.get(k), f"{name}.{k}".lstrip("."))]
 
 
-def _result(experiment: Experiment, task: Task, model: PreTrainedModel, outcome: Outcome) -> Result:
+def _result(
+    experiment: Experiment, task: Task, model: LongspanPreTrainedModel, outcome: Outcome
+) -> Result:
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
     length, train = task.length, experiment.train
     return Result(
@@ -172,7 +179,7 @@ def _result(experiment: Experiment, task: Task, model: PreTrainedModel, outcome:
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=parameters(model),
-        flops=flops(model.config, length, task.info.classes),
+        flops=flops(cast(LongspanConfig, model.config), length, task.info.classes),
         attended_pairs=attentions[0].pairs(length),
         length=length,
         selection=train.selection,

@@ -48,7 +48,7 @@ def build(
     if causal and not cls.traits.causal:
         reasons.append("it has no causal form")
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
-    needed = {size: sizes[size] for size in cls.traits.sizes}
+    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
     for size in (size for size, value in needed.items() if value is None):
         reasons.append(f"it needs {size} (the {SIZES[size]})")
     if reasons:

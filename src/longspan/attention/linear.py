@@ -47,7 +47,7 @@ class LinearAttention(Attention):
     def reference(self, q, k, v, key_mask):
         """The matrix of weights, masked and normalised."""
         weights = torch.einsum("bhtd,bhsd->bhts", phi(q), phi(k))
-        weights = weights * pair_mask(*weights.shape[-2:], self.causal, key_mask, q.device)
+        weights = weights * pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
         total = weights.sum(-1, keepdim=True)
         return (weights / torch.where(total > 0, total, 1.0)) @ v
 

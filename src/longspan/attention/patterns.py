@@ -61,8 +61,12 @@ class BlockLayout:
 class Pattern(ABC):
     """A set of query-key pairs. Combine with `|` (either) and `&` (both, with `Causal`)."""
 
-    period: int = 1  # shifting queries and keys by this many positions changes nothing
     causal: bool = False  # restricted by `Causal()`; so are its global positions
+
+    @property
+    def period(self) -> int:
+        """Shifting queries and keys by this many positions changes nothing."""
+        return 1
 
     @abstractmethod
     def __call__(self, b, h, q: Tensor, kv: Tensor) -> Tensor:

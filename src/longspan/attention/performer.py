@@ -119,7 +119,7 @@ class PerformerAttention(Attention):
             weights = self._relu(q) @ self._relu(k).mT
         else:
             weights = self._exponents(q).exp() @ self._exponents(k).exp().mT
-        weights = weights * pair_mask(*weights.shape[-2:], self.causal, key_mask, q.device)
+        weights = weights * pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
         total = weights.sum(-1, keepdim=True)
         return (weights / torch.where(total > 0, total, 1.0)) @ v
 

@@ -16,11 +16,12 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from longspan.errors import RunError
-from longspan.files import read_json, write_json
+from longspan.files import REMEDY, read_json, sweep, write_json
 
 POINTER, STATE, OPTIMIZER, SEED = "last.json", "state.json", "optimizer.safetensors", "rng"
 WEIGHTS = "model.safetensors"
-UNREADABLE = (OSError, SafetensorError, RuntimeError)
+# ValueError: a file of longspan that is malformed (DataError), or names that are not numbers
+UNREADABLE = (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError)
 
 
 @dataclasses.dataclass
@@ -81,9 +82,11 @@ class Checkpoints:
             save_file(_tensors(optimizer), folder / OPTIMIZER)
             write_json(folder / STATE, dataclasses.asdict(progress))
 
-        self._write(name, write)
-        write_json(self.folder / POINTER, {"last": name, "best": best})
-        self._remove_all_but({name, best})
+        try:
+            self._write(name, write)
+            write_json(self.folder / POINTER, {"last": name, "best": best})
+        finally:
+            self.tidy()
 
     def load(
         self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
@@ -99,18 +102,31 @@ class Checkpoints:
         try:
             _restore(optimizer, load_file(folder / OPTIMIZER))
             progress = Progress(**read_json(folder / STATE))
-        except (*UNREADABLE, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
         return progress, pointer["best"]
 
     def keep_only_best(self) -> None:
         """A finished run needs no way to continue: keep the selected model alone."""
-        best = self._pointer()["best"]
-        write_json(self.folder / POINTER, {"last": None, "best": best})
-        self._remove_all_but({best})
+        write_json(self.folder / POINTER, {"last": None, "best": self._pointer()["best"]})
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what the pointer does not name: older checkpoints, and parts of a killed save."""
+        path = self.folder / POINTER
+        sweep(path)
+        named = set(self._pointer().values()) if path.exists() else set()
+        for pattern in ("step-*", "best-*", ".*.part"):
+            for found in self.folder.glob(pattern):
+                if found.name not in named:
+                    shutil.rmtree(found, ignore_errors=True)
 
     def _pointer(self) -> dict[str, Any]:
-        return read_json(self.folder / POINTER)
+        path = self.folder / POINTER
+        pointer = read_json(path)
+        if not isinstance(pointer, dict) or pointer.keys() != {"last", "best"}:
+            raise _damaged(path, self.folder, ValueError("it names no checkpoints"))
+        return pointer
 
     def _write(self, name: str, write) -> None:
         """Let `write` fill a folder; on any failure nothing of it stays."""
@@ -122,15 +138,9 @@ class Checkpoints:
             shutil.rmtree(final, ignore_errors=True)
             temporary.rename(final)
         except (OSError, SafetensorError) as error:
-            remedy = "free space or choose another folder"
-            raise RunError(f"cannot write the checkpoint {final} ({error}); {remedy}") from error
+            raise RunError(f"cannot write the checkpoint {final} ({error}); {REMEDY}") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def _remove_all_but(self, names: set[str | None]) -> None:
-        for path in [*self.folder.glob("step-*"), *self.folder.glob("best-*")]:
-            if path.name not in names:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _damaged(folder: Path, run: Path, error: Exception) -> RunError:

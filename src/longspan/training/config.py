@@ -3,11 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-from longspan.errors import OptionError
-
-SCHEDULES = ("linear", "cosine", "rsqrt", "constant")
-PRECISIONS = ("no", "bf16", "fp16")
-SELECTIONS = ("best validation", "last")
+from longspan.errors import OptionError, mistyped
 
 
 def _field(help: str, default: Any = dataclasses.MISSING) -> Any:
@@ -39,29 +35,27 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained, naming every reason."""
-        reasons = []
+        if isinstance(self.betas, list):
+            # A record read back from JSON brings a list.
+            object.__setattr__(self, "betas", tuple(self.betas))
+        if reasons := mistyped(self):
+            raise OptionError("; ".join(reasons))
         for name in ("steps", "batch", "evaluate_every", "evaluation_batch", "checkpoint_every"):
             if getattr(self, name) < 1:
                 reasons.append(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name, allowed in (
-            ("schedule", SCHEDULES),
-            ("precision", PRECISIONS),
-            ("selection", SELECTIONS),
-        ):
-            if getattr(self, name) not in allowed:
-                got = getattr(self, name)
-                reasons.append(f"{name} is one of {', '.join(allowed)}, got {got!r}")
-        if not self.warmup >= 0:
-            reasons.append(f"warmup must be at least 0, got {self.warmup}")
+        for name in ("warmup", "weight_decay"):
+            if getattr(self, name) < 0:
+                reasons.append(f"{name} must be at least 0, got {getattr(self, name)}")
         if not 1 <= self.accumulate <= max(self.batch, 1):
             reasons.append(
                 f"accumulate must be between 1 and batch={self.batch}, got {self.accumulate}"
             )
-        if not self.learning_rate > 0:
-            reasons.append(f"learning_rate must be positive, got {self.learning_rate}")
+        for name in ("learning_rate", "epsilon"):
+            if not getattr(self, name) > 0:
+                reasons.append(f"{name} must be positive, got {getattr(self, name)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            reasons.append(f"betas must be in [0, 1), got {self.betas}")
         if self.clip is not None and not self.clip > 0:
             reasons.append(f"clip must be positive or none, got {self.clip}")
         if reasons:
             raise OptionError("; ".join(reasons))
-        # A record read back from JSON brings a list.
-        object.__setattr__(self, "betas", tuple(self.betas))

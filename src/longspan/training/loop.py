@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from transformers import PreTrainedModel
 
-from longspan.errors import RunError
+from longspan.errors import OptionError, RunError
 from longspan.memory import PeakMemory
 from longspan.results import Point, Score
 from longspan.tasks.base import Batch, Task
@@ -55,8 +55,11 @@ def accelerator(precision: str, folder: Path, device: str | None) -> Accelerator
     """The device and precision of a run ("no", "bf16", "fp16"); trackers write below `folder`.
 
     Raises:
+        OptionError: the device cannot train in this precision.
         RunError: the process is one of several, which this loop does not split batches over.
     """
+    if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
+        raise OptionError("precision fp16 needs a CUDA device, this run is on CPU; use bf16 or no")
     if AcceleratorState._shared_state:
         # Precision is global to accelerate; a run in the same process may have another one.
         AcceleratorState._reset_state(reset_partial_state=True)
@@ -95,6 +98,7 @@ def fit(
         watcher: told about steps and evaluations.
 
     Raises:
+        OptionError: the device cannot train in the precision of the recipe.
         RunError: the loss is not finite, or a checkpoint cannot be read or written.
     """
     with torch.random.fork_rng():
@@ -123,6 +127,7 @@ class _Run:
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.checkpoints = Checkpoints(folder)
         self.progress, self.best = Progress(), None
+        self.checkpoints.tidy()
         if self.checkpoints.exists():
             self.progress, self.best = self.checkpoints.load(model, optimizer)
         self.memory = PeakMemory(self.device.type)
@@ -186,7 +191,9 @@ class _Run:
             self._save()
 
     def _evaluate(self) -> None:
+        self._check_finite("training", float(self.window_loss))
         score = self._score("validation")
+        self._check_finite("validation", score.loss)
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(_logged(point), step=point.step)
@@ -207,11 +214,6 @@ class _Run:
     def _point(self, score: Score) -> Point:
         step, steps = self.progress.step, self.window_steps
         loss = float(self.window_loss) / steps if steps else None
-        if loss is not None and not math.isfinite(loss):
-            raise RunError(
-                f"the training loss is {loss} at step {step}; lower the learning rate "
-                f"({self.config.learning_rate}) or clip gradients"
-            )
         accuracy = float(self.window_hits) / (steps * self.config.batch) if steps else None
         self.window_loss.zero_()
         self.window_hits.zero_()
@@ -226,7 +228,15 @@ class _Run:
             validation_accuracy=score.accuracy,
         )
 
+    def _check_finite(self, which: str, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise RunError(
+                f"the {which} loss is {loss} at step {self.progress.step}; lower the learning "
+                f"rate ({self.config.learning_rate}) or clip gradients"
+            )
+
     def _save(self) -> None:
+        self._check_finite("training", float(self.window_loss))
         self.progress.window_loss = float(self.window_loss)
         self.progress.window_hits = int(self.window_hits)
         self.progress.window_steps = self.window_steps
