@@ -14,8 +14,9 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
+from rich.text import Text
 
-from longspan.errors import DataError, LongspanError, OptionError, known
+from longspan.errors import DataError, LongspanError, OptionError, RunError, known
 
 if TYPE_CHECKING:
     from longspan.arena import Experiment, Places, Skipped
@@ -48,6 +49,8 @@ Data = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+INTERRUPTED = 130  # exit code after Ctrl-C
 
 out = Console()
 err = Console(stderr=True)
@@ -89,9 +92,15 @@ def arena(
         seeds=_seeds(seeds),
         changes=_changes(set_),
     )
-    results = _run(experiments, places, [*absent, *skipped])
-    page = runs / protocol / "report.html"
-    _report(results, page, as_json)
+    for item in [*absent, *skipped]:
+        _say("left out:", f"{item.what}: {item.reason}")
+    results, failed = _run(experiments, places)
+    for item in failed:
+        _say("failed:", f"{item.what}: {item.reason}")
+    if results:
+        _report(results, runs / protocol / "report.html", as_json)
+    if failed or not results:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -108,10 +117,15 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command again continues after an interruption."""
-    from longspan.arena import get, override
+    from longspan.arena import get, override, unfit
 
+    places = _places(runs, cache, data, device)
     experiment = override(get(protocol).experiment(task, mechanism, seed), _changes(set_))
-    results = _run([experiment], _places(runs, cache, data, device), [])
+    if reason := unfit(experiment):
+        raise OptionError(reason)
+    results, failed = _run([experiment], places)
+    if failed:
+        raise RunError(failed[0].reason)
     _show_results(results, as_json)
 
 
@@ -209,6 +223,8 @@ def verify(cache: Cache = None, as_json: Json = False) -> None:
     from longspan.data.cache import verify as check
 
     folder = _places(Path("runs"), cache, None, None).cache
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder of built data sets; pass --cache FOLDER")
     check(folder)
     found = [str(path) for path in manifests(folder)]
     if as_json:
@@ -231,21 +247,12 @@ def report(
     _report(load_all(folders or [Path("runs")]), page, as_json, format)
 
 
-def _run(
-    experiments: "list[Experiment]", places: "Places", skipped: "list[Skipped]"
-) -> "list[Result]":
-    """Run with a bar; say what was left out; exit with code 1 when a run failed."""
+def _run(experiments: "list[Experiment]", places: "Places") -> "tuple[list[Result], list[Skipped]]":
+    """Run with a bar; the results, and what failed."""
     from longspan.arena import arena as run_all
 
-    for item in skipped:
-        err.print(f"left out: {item.what}: {item.reason}", highlight=False)
     with _watcher() as watcher:
-        results, failed = run_all(experiments, places, watcher)
-    for item in failed:
-        err.print(f"[red]failed:[/red] {item.what}: {item.reason}", highlight=False)
-    if failed and not results:
-        raise typer.Exit(1)
-    return results
+        return run_all(experiments, places, watcher)
 
 
 def _watcher() -> "ConsoleWatcher":
@@ -260,7 +267,7 @@ def _report(results: "list[Result]", page: Path, as_json: bool, format: str = "t
 
     write(results, page, catalogue.published(results))
     _show_results(results, as_json, format)
-    err.print(f"report: {page}", highlight=False)
+    _say("report:", str(page))
 
 
 def _show_results(results: "list[Result]", as_json: bool, format: str = "terminal") -> None:
@@ -302,7 +309,9 @@ def _tasks(
         return named, []
     chosen, absent = [], []
     for name in get(protocol).tasks:
-        reason = TASKS[name]().available(places.data, places.cache)
+        spec, _, _ = get(protocol).parts(name)
+        task = TASKS[name](TASKS[name].Options(**spec.options))
+        reason = task.available(places.data, places.cache)
         if reason is None:
             chosen.append(name)
         else:
@@ -328,14 +337,26 @@ def _changes(pairs: list[str] | None) -> dict[str, Any]:
         if not equals:
             raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
         try:
-            changes[name] = json.loads(value)
+            changes[name] = json.loads(value, parse_constant=_refuse)
         except json.JSONDecodeError:
-            changes[name] = value  # a bare word is text
+            # a bare word is text
+            changes[name] = value
     return changes
+
+
+def _refuse(constant: str) -> None:
+    raise OptionError(f"--set takes finite numbers, got {constant}")
 
 
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def _say(label: str, message: object, style: str = "") -> None:
+    """One line on the error stream, whatever is in the message."""
+    err.print(
+        Text.assemble((label, style), " ", " ".join(str(message).splitlines())), soft_wrap=True
+    )
 
 
 def main() -> None:
@@ -346,16 +367,17 @@ def main() -> None:
     except LongspanError as error:
         if debug:
             raise
-        err.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        _say("error:", error, "red")
         sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("stopped; the same command continues", highlight=False)
-        sys.exit(130)
     except OSError as error:
         if debug:
             raise
-        err.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        _say("error:", error, "red")
         sys.exit(1)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            _say("stopped;", "the same command continues")
+        raise
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import difflib
 import math
 import types
 from collections.abc import Iterable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 
 class LongspanError(Exception):
@@ -52,16 +52,16 @@ def known(name: str, names: Iterable[str], what: str) -> str:
 
 def mistyped(record: Any) -> list[str]:
     """What is wrong with the types of a dataclass's fields, in words; empty when they all fit."""
-    values = {name: getattr(record, name) for name in get_type_hints(type(record))}
+    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     return mismatches(values, type(record))
 
 
 def mismatches(values: dict[str, Any], kind: type) -> list[str]:
     """What keeps values from being the fields of a dataclass: their types, in words."""
     return [
-        f"{name} must be {_words(hint)}, got {values[name]!r:.60}"
-        for name, hint in get_type_hints(kind).items()
-        if not _fits(values[name], hint)
+        f"{field.name} must be {_words(field.type)}, got {values[field.name]!r:.60}"
+        for field in dataclasses.fields(kind)
+        if not _fits(values[field.name], field.type)
     ]
 
 

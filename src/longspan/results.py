@@ -127,7 +127,10 @@ def _made(kind: type[T], values: Any, path: Path) -> T:
         )
     if reasons := mismatches(values, kind):
         raise DataError(f"{path}: {kind.__name__} is malformed: {'; '.join(reasons)}")
-    return kind(**values)
+    # JSON writers may leave out the point of a whole number.
+    real = {f.name for f in dataclasses.fields(kind) if f.type in (float, float | None)}
+    whole = {k: float(x) for k, x in values.items() if k in real and isinstance(x, int)}
+    return kind(**{**values, **whole})
 
 
 def load_all(folders: Iterable[Path]) -> list[Result]:

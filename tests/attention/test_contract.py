@@ -96,12 +96,15 @@ def test_causal_output_ignores_the_future(name, causal, backend, dtype):
     attention = built(name, causal, backend).to(dtype)
     T = 100
     changed = False
-    for mask in (None, key_masks(T)["holes"]):
-        inputs, others = qkv(T, dtype=dtype), qkv(T, seed=1, dtype=dtype)
+    # A past of small weight and a future of large weight, or the other way round.
+    for size, other, kind in ((1, 50, "none"), (1, 50, "holes"), (12, 0, "none")):
+        mask = key_masks(T)[kind]
+        inputs = [size * x for x in qkv(T, dtype=dtype)]
+        others = [other * x for x in qkv(T, seed=1, dtype=dtype)]
         before = run(attention, *inputs, mask)
         for t in (0, 6, 42, 62, 63, 64, 98):
             past = (torch.arange(T) <= t)[:, None]
-            new = [torch.where(past, x, 50 * y) for x, y in zip(inputs, others, strict=True)]
+            new = [torch.where(past, x, y) for x, y in zip(inputs, others, strict=True)]
             after = run(attention, *new, mask)[:, :, : t + 1]
             if causal:
                 atol = max(TOLERANCE[dtype] / 10, 1e-10)
@@ -172,6 +175,22 @@ def test_padded_keys_of_cross_attention_have_no_influence(name, causal, backend)
     padded = [torch.cat([x, y], 2) for x, y in zip((k, v), ends, strict=True)]
     key_mask = (torch.arange(42) < 33).expand(3, -1)
     assert_near(run(attention, q, *padded, key_mask), run(attention, q, k, v), "output")
+
+
+@every_mechanism
+def test_scores_of_any_size_stay_within_the_masks(name, causal, backend):
+    """A masked key must not win by a fixed penalty that real scores exceed."""
+    if not MECHANISMS[name].traits.exact:
+        pytest.skip("no scores of its own (trait)")
+    attention = built(name, causal, backend)
+    q, k, v = qkv(40)
+    # All scores of real pairs are far below zero.
+    q, k = 100 * q.abs(), -1000 * k.abs()
+    for kind, mask in key_masks(40).items():
+        for global_mask in global_masks(name, 40):
+            masks = {"key_mask": mask, "global_mask": global_mask}
+            out = run(attention, q, k, v, **masks)
+            assert_near(out, slow_twin(attention)(q, k, v, **masks), kind, 1e-8)
 
 
 @every_mechanism

@@ -86,6 +86,14 @@ def test_a_checkpoint_gives_the_same_bits_in_a_new_process(name, causal, backend
 
 
 @every_mechanism
+def test_all_state_is_saved_and_none_is_shared(name, causal, backend):
+    first, second = built(name, causal, backend), built(name, causal, backend)
+    assert {n for n, _ in first.named_buffers()} <= set(first.state_dict())
+    ours, theirs = ({x.data_ptr() for x in y.state_dict().values()} for y in (first, second))
+    assert not ours & theirs
+
+
+@every_mechanism
 def test_two_calls_are_equal_and_change_no_state(name, causal, backend):
     attention = built(name, causal, backend)
     inputs = qkv(50)

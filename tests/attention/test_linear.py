@@ -65,6 +65,15 @@ def test_the_weights_of_a_row_sum_to_one(causal, dtype):
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_summed_in_single(causal, dtype):
+    """In half precision these sums overflow, and their quotient is not one."""
+    q, k, v = qkv(5000, B=1, H=1, dtype=dtype)
+    out = build("linear", causal=causal)(q, k + 20, torch.ones_like(v))
+    assert_near(out, torch.ones_like(v), "output", 0.0)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_inputs_of_fifty_stay_finite(causal):
     g = torch.Generator().manual_seed(0)
     signs = [torch.randint(0, 2, (2, 3, 100, 8), generator=g) * 100.0 - 50 for _ in range(3)]

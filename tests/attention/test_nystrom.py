@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, qkv
+from contract import assert_near, gradients, qkv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,6 +66,16 @@ def test_the_iteration_converges_to_the_inverse():
     assert_near(inverse(A, 40) @ A, torch.eye(7).double().expand_as(A), "inverse", 1e-8)
 
 
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_the_iteration_is_equation_14(iterations):
+    A = torch.rand(2, 3, 5, 5, dtype=torch.float64).softmax(-1)
+    Z = torch.stack([a.T / (a.sum(0).max() * a.sum(1).max()) for a in A.flatten(0, 1)])
+    for _ in range(iterations):
+        AZ = A.flatten(0, 1) @ Z
+        Z = Z @ (13 * torch.eye(5) - 15 * AZ + 7 * AZ @ AZ - AZ @ AZ @ AZ) / 4
+    assert_near(inverse(A, iterations), Z.view_as(A), "Z")
+
+
 def test_it_approaches_softmax_as_landmarks_grow():
     time = torch.arange(96, dtype=torch.float64)[:, None] / 96
     waves = torch.cos(torch.pi * time * torch.arange(1, 5))
@@ -97,6 +107,16 @@ def test_landmarks_that_do_not_exist_change_nothing(iterations):
         mask = (torch.arange(50) < real).expand(3, -1)
         alone = attention(*(x[:, :, :real] for x in (q, k, v)))
         assert_near(attention(q, k, v, mask)[:, :, :real], alone, f"{real} real", 1e-9)
+
+
+@pytest.mark.parametrize("iterations", [6, 200, None])
+def test_landmarks_that_do_not_exist_keep_gradients_finite(iterations):
+    """A singular matrix of landmarks grows with each iteration, until it is infinite."""
+    attention = build("nystrom", heads=3, landmarks=16, iterations=iterations)
+    inputs = [x.requires_grad_() for x in qkv(40, dtype=torch.float32)]
+    mask = torch.arange(40) < torch.tensor([5, 1, 0])[:, None]
+    found = gradients(attention(*inputs, mask), inputs, attention)
+    assert all(x.isfinite().all() for x in found)
 
 
 def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():

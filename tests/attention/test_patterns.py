@@ -138,6 +138,7 @@ LARGE = [
     Window(40, dilation=2) | Window(3, dilation=2) | Global((31, 32, 33)),
     Window(8, dilation=4) | BlockWindow(10, 3),
     Window(8, dilation=3) & BlockWindow(10, 30),
+    Global((7,)) | BlockWindow(10) | Window(2, dilation=3),
     Window(100, 0) & Window(7, 90),
 ]
 

@@ -1,7 +1,7 @@
 """Comparing mechanisms: protocols, experiments, runs and grids of them."""
 
 from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec, override
-from longspan.arena.grid import GridWatcher, Skipped, arena, grid
+from longspan.arena.grid import GridWatcher, Skipped, arena, grid, unfit
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import Places, make_model, run
 
@@ -20,4 +20,5 @@ __all__ = [
     "make_model",
     "override",
     "run",
+    "unfit",
 ]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, no_type_check
 
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import OptionError, known, mistyped
@@ -27,6 +27,8 @@ class TaskSpec:
         return dataclasses.asdict(TASKS[self.name].Options(**self.options))
 
 
+# `mistyped` checks the types of fields, with words for people.
+@no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """The encoder; the mechanism and its options stand beside it in the experiment."""

@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from longspan.arena import protocols
 from longspan.arena.experiment import Experiment, override
-from longspan.arena.run import Places, run
-from longspan.attention import MECHANISMS, build
+from longspan.arena.run import Places, model_config, run
+from longspan.attention import MECHANISMS
 from longspan.errors import LongspanError, OptionError, known
 from longspan.memory import keep_freed_memory
+from longspan.models.layers import mechanism as build
 from longspan.results import Result
 from longspan.tasks import TASKS, Task
 from longspan.training import Watcher
@@ -23,6 +24,7 @@ class Skipped:
     reason: str
 
 
+@runtime_checkable
 class GridWatcher(Watcher, Protocol):
     """Whoever wants to see the grid while it goes on."""
 
@@ -62,12 +64,13 @@ def grid(
         known(t, chosen.tasks, f"task of protocol {protocol!r}") for t in tasks or chosen.tasks
     ]
     named = [known(m, MECHANISMS, "mechanism") for m in mechanisms or MECHANISMS]
+    tasks, named = list(dict.fromkeys(tasks)), list(dict.fromkeys(named))
     experiments = []
-    for seed in seeds:
+    for seed in dict.fromkeys(seeds):
         for task in tasks:
             for mechanism in named:
                 experiment = override(chosen.experiment(task, mechanism, seed), changes or {})
-                if (reason := _unfit(experiment)) is None:
+                if (reason := unfit(experiment)) is None:
                     experiments.append(experiment)
                 elif mechanisms:
                     raise OptionError(reason)
@@ -76,21 +79,12 @@ def grid(
     return experiments, skipped
 
 
-def _unfit(experiment: Experiment) -> str | None:
-    """Why the mechanism cannot be built for the experiment, or None."""
-    options, model = (
-        TASKS[experiment.task.name].Options(**experiment.task.options),
-        experiment.model,
-    )
-    length = TASKS[experiment.task.name](options).length
+def unfit(experiment: Experiment) -> str | None:
+    """Why the experiment's model cannot be built, or None."""
+    kind = TASKS[experiment.task.name]
+    task = kind(kind.Options(**experiment.task.options))
     try:
-        build(
-            experiment.mechanism,
-            heads=model.heads,
-            head_dim=model.width // model.heads,
-            max_length=length,
-            **experiment.options,
-        )
+        build(model_config(experiment, task), layer=0)
     except LongspanError as error:
         return str(error)
     return None

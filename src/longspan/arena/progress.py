@@ -64,7 +64,7 @@ class ConsoleWatcher:
         self.started = self.looked = time.perf_counter()
         self.bar.update(self.step_task, description=self._title(), visible=True, completed=0)
         if not self.console.is_terminal:
-            self.console.print(self._title())
+            self.console.print(self._title(), soft_wrap=True)
 
     def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done."""
@@ -92,7 +92,8 @@ class ConsoleWatcher:
         loss = "" if point.train_loss is None else f"loss {point.train_loss:.3f}  "
         self.console.print(
             f"  step {point.step:,}/{self.steps:,}  {loss}validation {accuracy:.1f} %  "
-            f"{self._left(point.step, now)}"
+            f"{self._left(point.step, now)}",
+            soft_wrap=True,
         )
 
     def ended(self, result: Result) -> None:
@@ -103,6 +104,7 @@ class ConsoleWatcher:
             f"{self._title()}: test {100 * test.accuracy:.1f} % ({margin:+.1f} against the "
             f"majority class), {result.seconds:.0f} s, {result.tokens_per_second:,.0f} tokens/s",
             highlight=False,
+            soft_wrap=True,
         )
 
     def _title(self) -> str:

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import cast
 
+from safetensors import SafetensorError
+
 from longspan.arena.run import Places, model_class
 from longspan.errors import DataError, known
-from longspan.files import read_json
 from longspan.results import Score, load
 from longspan.tasks import build
 from longspan.tasks.base import SPLITS, Split
+from longspan.training.checkpoint import Checkpoints
 from longspan.training.evaluate import evaluate
 from longspan.training.loop import accelerator
 
@@ -22,8 +24,8 @@ def rescore(record: Path, split: str, places: Places) -> Score:
     known(split, SPLITS, "split")
     result = load(record)
     work = record.parent / "work" / record.stem
-    name = read_json(work / "last.json")["best"] if (work / "last.json").exists() else None
-    if name is None or not (work / name).is_dir():
+    saved = Checkpoints(work).best()
+    if saved is None:
         raise DataError(f"{work} holds no saved model of {record.name}; run it again")
     task = build(result.task, result.task_options)
     task.open(places.cache, places.data)
@@ -32,7 +34,11 @@ def rescore(record: Path, split: str, places: Places) -> Score:
             f"{record.name} was scored on data {result.data_checksum[:12]}, here is "
             f"{task.checksum[:12]}; pass the same source with --data"
         )
-    model = model_class(task).from_pretrained(work / name)
+    try:
+        model = model_class(task).from_pretrained(saved)
+    except (OSError, SafetensorError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
     precision = result.training["precision"]
     engine = accelerator(precision, work, places.device)
     return evaluate(

@@ -15,7 +15,7 @@ from longspan.arena.experiment import Experiment
 from longspan.attention import Attention, options_of
 from longspan.data.cache import default_folder
 from longspan.errors import RunError
-from longspan.files import read_json, write_json
+from longspan.files import REMEDY, read_json, sweep, write_json
 from longspan.models import (
     LongspanConfig,
     LongspanForPairClassification,
@@ -52,8 +52,13 @@ class Places:
         return self.record(experiment).parent / "work" / experiment.name
 
 
-def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
-    """A fresh model for an experiment, its weights drawn from the experiment's seed."""
+def model_config(experiment: Experiment, task: Task) -> LongspanConfig:
+    """The configuration of an experiment's model, for a task that need not be open.
+
+    Raises:
+        OptionError: a value cannot be used; the message lists every reason.
+        UnknownNameError: no such choice or backend (with near names).
+    """
     spec = experiment.model
     config = LongspanConfig(
         vocab_size=task.info.vocabulary,
@@ -74,7 +79,12 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
         attention_backend=experiment.backend,
     )
     config.num_labels = task.info.classes
-    kind = model_class(task)
+    return config
+
+
+def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
+    """A fresh model for an experiment, its weights drawn from the experiment's seed."""
+    config, kind = model_config(experiment, task), model_class(task)
     with torch.random.fork_rng():
         torch.manual_seed(experiment.seed)
         return kind(config)
@@ -95,25 +105,42 @@ def run(
     Raises:
         RunError: the folder belongs to another configuration, or the run cannot go on.
     """
-    path = places.record(experiment)
+    path, work = places.record(experiment), places.work(experiment)
+    checkpoints = Checkpoints(work)
     if path.exists():
-        return _finished(experiment, path)
-    work = places.work(experiment)
-    _claim(experiment, work)
-    model = make_model(experiment, task)
-    outcome = fit(
-        model,
-        task,
-        experiment.train,
-        seed=experiment.seed,
-        folder=work,
-        device=places.device,
-        watcher=watcher,
-    )
-    result = _result(experiment, task, model, outcome)
-    result.save(places.runs)
-    Checkpoints(work).keep_only_best()
+        result = _finished(experiment, path)
+    else:
+        sweep(path)
+        _claim(experiment, work)
+        result = _trained(experiment, task, places, watcher)
+        result.save(places.runs)
+    # Also when the record is there already: the process may have been killed right after it.
+    if checkpoints.exists():
+        checkpoints.keep_only_best()
     return result
+
+
+def _trained(experiment: Experiment, task: Task, places: Places, watcher: Watcher | None) -> Result:
+    work = places.work(experiment)
+    model = make_model(experiment, task)
+    try:
+        outcome = fit(
+            model,
+            task,
+            experiment.train,
+            seed=experiment.seed,
+            folder=work,
+            device=places.device,
+            watcher=watcher,
+        )
+    except OSError as error:
+        raise RunError(f"cannot write below {work}: {error.strerror or error}; {REMEDY}") from error
+    except torch.OutOfMemoryError as error:
+        raise RunError(
+            f"{experiment.name} needs more memory than the device has; raise train.accumulate "
+            "or set train.gradient_checkpointing=true"
+        ) from error
+    return _result(experiment, task, model, outcome)
 
 
 def _finished(experiment: Experiment, path: Path) -> Result:
@@ -130,6 +157,7 @@ def _finished(experiment: Experiment, path: Path) -> Result:
 def _claim(experiment: Experiment, work: Path) -> None:
     """Write the configuration into the run's folder, or compare it with the one there."""
     path, config = work / "experiment.json", experiment.config()
+    sweep(path)
     if not path.exists():
         write_json(path, config)
         return

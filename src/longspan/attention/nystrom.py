@@ -100,10 +100,10 @@ class NystromAttention(Attention):
         live = used[:, None, None, :]
         scores = (QL @ KL.mT * q.shape[-1] ** -0.5).masked_fill(~live, torch.finfo(q.dtype).min)
         A = scores.softmax(-1)
-        # Unused landmarks become an identity block, so the inverse of the used ones is their own.
+        # Unused landmarks become an identity block: a singular A would grow without bound.
         A = torch.where(live.mT, A, torch.eye(A.shape[-1], dtype=A.dtype, device=A.device))
-        Bv = softmax_attention(QL, k, v, real[:, None, None, :]) * live.mT
-        out = softmax_attention(q, KL, inverse(A, self.iterations) @ Bv, live)
+        Bv = softmax_attention(QL, k, v, real[:, None, None, :])
+        out = softmax_attention(q, KL, inverse(A, self.iterations) @ Bv, None)
         short = (real.sum(1) <= used.shape[1])[:, None, None, None]
         # One token per segment: the means are the tokens, and A v is exact attention.
         exact = member[:, None].mT @ (A @ (member[:, None] @ v))

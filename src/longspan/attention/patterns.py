@@ -61,12 +61,15 @@ class BlockLayout:
 class Pattern(ABC):
     """A set of query-key pairs. Combine with `|` (either) and `&` (both, with `Causal`)."""
 
-    causal: bool = False  # restricted by `Causal()`; so are its global positions
-
     @property
     def period(self) -> int:
         """Shifting queries and keys by this many positions changes nothing."""
         return 1
+
+    @property
+    def causal(self) -> bool:
+        """Whether `Causal()` restricts the pattern, its global positions too."""
+        return False
 
     @abstractmethod
     def __call__(self, b, h, q: Tensor, kv: Tensor) -> Tensor:
@@ -229,7 +232,10 @@ class Global(Pattern):
 class Causal(Pattern):
     """Keys no later than the query. Only of use in `pattern & Causal()`: alone it is dense."""
 
-    causal = True
+    @property
+    def causal(self):
+        """It is the restriction itself."""
+        return True
 
     def __call__(self, b, h, q, kv):
         """Whether the key does not lie in the future."""

@@ -51,6 +51,12 @@ class Checkpoints:
         """Whether there is a checkpoint to continue from."""
         return (self.folder / POINTER).exists() and self._pointer()["last"] is not None
 
+    def best(self) -> Path | None:
+        """The folder of the best model saved so far, if there is one."""
+        name = self._pointer()["best"] if (self.folder / POINTER).exists() else None
+        folder = self.folder / str(name)
+        return folder if folder.is_dir() else None
+
     def load_best(self, model: PreTrainedModel) -> Path:
         """Put the weights of the best model saved so far into `model`; its folder is returned.
 

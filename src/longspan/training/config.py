@@ -1,7 +1,7 @@
 """How a model is trained: one frozen record, explained field by field."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, no_type_check
 
 from longspan.errors import OptionError, mistyped
 
@@ -10,6 +10,8 @@ def _field(help: str, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"help": help})
 
 
+# `mistyped` checks the types of fields, with words for people.
+@no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """The recipe of a run; every number of it is stored with the result."""

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from accelerate import Accelerator
@@ -26,6 +26,7 @@ from longspan.training.evaluate import evaluate, to_device
 from longspan.training.schedule import learning_rate
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Whoever wants to see the run while it goes on."""
 
@@ -142,7 +143,7 @@ class _Run:
         batches = self._batches()
         self.model.train()
         while self.progress.step < self.config.steps:
-            self._step(next(batches))
+            self._step(batches)
             self._evaluate_and_save()
         outcome = self._outcome()
         self.accelerator.end_training()
@@ -153,8 +154,9 @@ class _Run:
             "train", batch=self.config.batch, seed=self.seed, start=self.progress.step
         )
 
-    def _step(self, batch: Batch) -> None:
+    def _step(self, batches: Iterator[Batch]) -> None:
         started = time.perf_counter()
+        batch = next(batches)
         progress, config = self.progress, self.config
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, progress.step)

@@ -1,0 +1,122 @@
+"""A reader sees the old content or the new; a write that fails leaves nothing of itself."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from longspan.errors import DataError, RunError
+from longspan.files import read_json, replacing, sweep, write_json
+
+FULL = "No space left on device; free space or choose another folder"
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_old_content_stands_until_the_new_is_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        assert path.read_text() == "old"
+        temporary.write_text("new")
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_folders_are_made_and_permissions_are_those_of_the_user(tmp_path):
+    path = tmp_path / "deep" / "er" / "a.json"
+    before = os.umask(0o027)
+    try:
+        write_json(path, {"x": [1, None]})
+    finally:
+        os.umask(before)
+    assert read_json(path) == {"x": [1, None]}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_the_old_content_alone(tmp_path, error):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(type(error)), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def fail_with_full_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("operation", ["fsync", "replace"])
+def test_a_disk_that_fills_at_the_end_is_one_line_and_leaves_nothing(
+    tmp_path, monkeypatch, operation
+):
+    path = tmp_path / "a.json"
+    write_json(path, "old")
+    # `Path.replace` calls it too
+    monkeypatch.setattr(os, operation, fail_with_full_disk)
+    with pytest.raises(RunError, match=FULL) as caught:
+        write_json(path, "new")
+    assert str(caught.value).startswith(f"cannot write {path}: ")
+    assert read_json(path) == "old"
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_a_real_full_disk_is_one_line_and_leaves_the_old_content(small_disk):
+    path = small_disk / "a.json"
+    write_json(path, "old")
+    with pytest.raises(RunError, match=FULL):
+        write_json(path, "x" * 200_000)
+    assert read_json(path) == "old"
+    assert names(small_disk) == ["a.json"]
+    path.unlink()
+
+
+def test_a_place_that_cannot_be_a_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"cannot write .*file/a\.json: .*; free space or choose"):
+        write_json(tmp_path / "file" / "a.json", 1)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_none_are_not_written(tmp_path, number):
+    with pytest.raises(RunError, match=r"cannot write .*a\.json: it would hold a number"):
+        write_json(tmp_path / "a.json", {"x": [number]})
+    assert names(tmp_path) == []
+
+
+BROKEN = {
+    "absent": (None, r"a\.json does not exist"),
+    "truncated": (b'{\n"a": [1,', r"a\.json is not JSON \(line 2: "),
+    "empty": (b"", r"a\.json is not JSON \(line 1: "),
+    "binary": (b"\x80\x81", r"a\.json is not UTF-8 text \(byte 0\)"),
+    "nan": (b'{"a": NaN}', r"a\.json is not JSON \(NaN is no number\)"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_no_json_is_refused_with_its_place(tmp_path, case):
+    content, message = BROKEN[case]
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_json(path)
+
+
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
+        read_json(tmp_path)
+
+
+def test_sweeping_removes_what_killed_writes_to_this_file_left(tmp_path):
+    for name in ("a.json", ".a.json.12345678", ".b.json.12345678", ".a.jsonx"):
+        (tmp_path / name).write_text("")
+    sweep(tmp_path / "a.json")
+    assert names(tmp_path) == [".a.jsonx", ".b.json.12345678", "a.json"]

@@ -1,0 +1,102 @@
+"""Experiments of a fraction of a second, and processes to run and kill them in."""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+from longspan.arena import Places, get, override
+from longspan.tasks import build
+
+TASK = {
+    "train": 200,
+    "validation": 40,
+    "test": 44,
+    "min_length": 4,
+    "max_length": 24,
+    "max_depth": 3,
+    "max_args": 4,
+}
+MODEL = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "classifier": 16}
+TRAIN = {
+    "steps": 12,
+    "batch": 4,
+    "warmup": 2,
+    "learning_rate": 0.01,
+    "evaluate_every": 4,
+    "checkpoint_every": 2,
+    "evaluation_batch": 16,
+}
+CHANGES = {
+    f"{part}.{name}": value
+    for part, values in (("task", TASK), ("model", MODEL), ("train", TRAIN))
+    for name, value in values.items()
+}
+
+
+def experiment(mechanism="local", seed=0, changes=None):
+    """The quick protocol on ListOps, cut down; a few more fields changed."""
+    whole = get("quick").experiment("listops", mechanism, seed)
+    return override(whole, {**CHANGES, **(changes or {})})
+
+
+def listops(cache):
+    """The open task."""
+    task = build("listops", TASK)
+    task.open(cache)
+    return task
+
+
+def places(runs, cache):
+    return Places(runs=Path(runs), cache=Path(cache), device="cpu")
+
+
+def flags(changes=None):
+    """The changes as the command line takes them."""
+    pairs = {**CHANGES, **(changes or {})}.items()
+    return [part for name, x in pairs for part in ("--set", f"{name}={json.dumps(x)}")]
+
+
+def command(runs, cache, *more, changes=None):
+    """Arguments that train the tiny experiment."""
+    where = ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
+    what = ["train", "local", "listops", "--protocol", "quick"]
+    return [*what, *flags(changes), *where, *more]
+
+
+def server():
+    """Starts processes that have imported everything already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["longspan.arena.progress", "longspan.report.page", "tiny"])
+    return context
+
+
+def main(arguments, log, kill_at):
+    """Run the command line in a started process; SIGKILL it before its n-th file operation."""
+    import longspan.cli
+    import torch
+
+    torch.set_num_threads(1)
+    with Path(log).open("a") as stream:
+        sys.stdout = sys.stderr = stream
+        if kill_at:
+            sys.addaudithook(_Killer(arguments[arguments.index("--runs") + 1], kill_at))
+        sys.argv = ["longspan", *arguments]
+        longspan.cli.main()
+
+
+class _Killer:
+    """Kills the process before the n-th operation on a file below a folder."""
+
+    EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
+
+    def __init__(self, folder, number):
+        self.folder, self.left = folder, number
+
+    def __call__(self, event, arguments):
+        if event in self.EVENTS and str(arguments[0]).startswith(self.folder):
+            self.left -= 1
+            if not self.left:
+                os.kill(os.getpid(), signal.SIGKILL)
