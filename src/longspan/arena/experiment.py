@@ -6,21 +6,18 @@ from typing import Any, no_type_check
 
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import OptionError, known, mistyped
+from longspan.fields import setting
 from longspan.results import config_hash
 from longspan.tasks import TASKS
 from longspan.training import TrainConfig
-
-
-def _field(help: str, default: Any = dataclasses.MISSING) -> Any:
-    return dataclasses.field(default=default, metadata={"help": help})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """Which task, and the options that differ from its defaults."""
 
-    name: str = _field("a registered task")
-    options: Mapping[str, Any] = _field("options of the task")
+    name: str = setting("a registered task")
+    options: Mapping[str, Any] = setting("options of the task")
 
     def complete(self) -> dict[str, Any]:
         """All options, defaults included."""
@@ -33,17 +30,17 @@ class TaskSpec:
 class ModelSpec:
     """The encoder; the mechanism and its options stand beside it in the experiment."""
 
-    width: int = _field("model width")
-    layers: int = _field("layers")
-    heads: int = _field("heads per layer")
-    feed_forward: int = _field("width of the feed-forward layer")
-    classifier: int = _field("width of the classifier's hidden layer")
-    position: str = _field("learned, sinusoidal, rotary or none", "learned")
-    norm: str = _field("pre or post", "pre")
-    pooling: str = _field("mean, cls or first", "mean")
-    pair_head: str = _field("interaction or concatenate", "interaction")
-    dropout: float = _field("dropout of embeddings and blocks", 0.1)
-    attention_dropout: float = _field("dropout of the mechanism's output", 0.1)
+    width: int = setting("model width")
+    layers: int = setting("layers")
+    heads: int = setting("heads per layer")
+    feed_forward: int = setting("width of the feed-forward layer")
+    classifier: int = setting("width of the classifier's hidden layer")
+    position: str = setting("learned, sinusoidal, rotary or none", "learned")
+    norm: str = setting("pre or post", "pre")
+    pooling: str = setting("mean, cls or first", "mean")
+    pair_head: str = setting("interaction or concatenate", "interaction")
+    dropout: float = setting("dropout of embeddings and blocks", 0.1)
+    attention_dropout: float = setting("dropout of the mechanism's output", 0.1)
 
     def __post_init__(self) -> None:
         """Refuse values of another type; the model itself checks the rest."""

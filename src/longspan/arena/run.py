@@ -171,11 +171,11 @@ def _claim(experiment: Experiment, work: Path) -> None:
         )
 
 
-def _plain(config: dict[str, Any]) -> Any:
+def _plain(config: Any) -> Any:
     """As JSON reads it back: tuples are lists."""
     if isinstance(config, dict):
         return {name: _plain(value) for name, value in config.items()}
-    return list(config) if isinstance(config, tuple) else config
+    return [_plain(value) for value in config] if isinstance(config, tuple | list) else config
 
 
 def _differing(a: Any, b: Any, name: str = "") -> list[str]:

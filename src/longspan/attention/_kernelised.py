@@ -15,7 +15,7 @@ CHUNK = 64  # queries that look at each other directly in the causal form
 
 
 def wide(x: Tensor) -> Tensor:
-    """X in float32, or as it is where that is wider."""
+    """Give x in float32, or as it is where that is wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

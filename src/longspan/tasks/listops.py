@@ -9,6 +9,7 @@ from pathlib import Path
 
 from longspan.data.cache import Built
 from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, symbols
+from longspan.fields import setting
 from longspan.tasks.base import Report, Split, TaskInfo, check_whole, published, register
 from longspan.tasks.sequence import SequenceTask
 
@@ -17,22 +18,14 @@ from longspan.tasks.sequence import SequenceTask
 class ListOpsOptions:
     """Sizes of the splits and of the expressions."""
 
-    train: int = dataclasses.field(default=96_000, metadata={"help": "training expressions"})
-    validation: int = dataclasses.field(default=2_000, metadata={"help": "validation expressions"})
-    test: int = dataclasses.field(default=2_000, metadata={"help": "test expressions"})
-    min_length: int = dataclasses.field(
-        default=500, metadata={"help": "an expression has more tokens than this"}
-    )
-    max_length: int = dataclasses.field(
-        default=2_000, metadata={"help": "an expression has fewer tokens than this"}
-    )
-    max_depth: int = dataclasses.field(
-        default=10, metadata={"help": "greatest depth of a tree; the root has depth 1"}
-    )
-    max_args: int = dataclasses.field(
-        default=10, metadata={"help": "most arguments of an operator; the fewest are 2"}
-    )
-    seed: int = dataclasses.field(default=0, metadata={"help": "seed of the data"})
+    train: int = setting("training expressions", 96_000)
+    validation: int = setting("validation expressions", 2_000)
+    test: int = setting("test expressions", 2_000)
+    min_length: int = setting("an expression has more tokens than this", 500)
+    max_length: int = setting("an expression has fewer tokens than this", 2_000)
+    max_depth: int = setting("greatest depth of a tree; the root has depth 1", 10)
+    max_args: int = setting("most arguments of an operator; the fewest are 2", 10)
+    seed: int = setting("seed of the data", 0)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""

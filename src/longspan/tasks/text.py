@@ -14,6 +14,7 @@ from longspan.data import imdb
 from longspan.data.cache import Built
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError
+from longspan.fields import setting
 from longspan.tasks.base import Report, Split, TaskInfo, check_whole, published, register
 from longspan.tasks.sequence import SequenceTask
 
@@ -25,21 +26,11 @@ _VALIDATION, _TRAIN, _TEST = range(3)
 class TextOptions:
     """Length of a review and sizes of the splits."""
 
-    length: int = dataclasses.field(
-        default=1024, metadata={"help": "bytes of a review that are kept"}
-    )
-    validation: int = dataclasses.field(
-        default=5_000, metadata={"help": "reviews held out of the training part, by class"}
-    )
-    train: int | None = dataclasses.field(
-        default=None, metadata={"help": "training reviews, as many of each class; none: all"}
-    )
-    test: int | None = dataclasses.field(
-        default=None, metadata={"help": "test reviews, as many of each class; none: all"}
-    )
-    seed: int = dataclasses.field(
-        default=0, metadata={"help": "seed that chooses which reviews are held out or kept"}
-    )
+    length: int = setting("bytes of a review that are kept", 1024)
+    validation: int = setting("reviews held out of the training part, by class", 5_000)
+    train: int | None = setting("training reviews, as many of each class; none: all", None)
+    test: int | None = setting("test reviews, as many of each class; none: all", None)
+    seed: int = setting("seed that chooses which reviews are held out or kept", 0)
 
     def __post_init__(self) -> None:
         """Refuse empty splits."""

@@ -1,13 +1,10 @@
 """How a model is trained: one frozen record, explained field by field."""
 
 import dataclasses
-from typing import Any, Literal, no_type_check
+from typing import Literal, no_type_check
 
 from longspan.errors import OptionError, mistyped
-
-
-def _field(help: str, default: Any = dataclasses.MISSING) -> Any:
-    return dataclasses.field(default=default, metadata={"help": help})
+from longspan.fields import setting
 
 
 # `mistyped` checks the types of fields, with words for people.
@@ -16,22 +13,22 @@ def _field(help: str, default: Any = dataclasses.MISSING) -> Any:
 class TrainConfig:
     """The recipe of a run; every number of it is stored with the result."""
 
-    steps: int = _field("optimiser steps")
-    batch: int = _field("examples per optimiser step")
-    learning_rate: float = _field("peak learning rate (rsqrt: the factor of 1/sqrt(step))")
-    warmup: int = _field("steps of linear warmup")
-    schedule: Literal["linear", "cosine", "rsqrt", "constant"] = _field("course after warmup")
-    evaluate_every: int = _field("steps between evaluations on validation")
-    weight_decay: float = _field("decoupled weight decay (AdamW)", 0.0)
-    betas: tuple[float, float] = _field("AdamW's averaging of gradients", (0.9, 0.999))
-    epsilon: float = _field("AdamW's epsilon", 1e-6)
-    clip: float | None = _field("largest norm of the gradient; none: no clipping", None)
-    accumulate: int = _field("parts into which a batch is cut to save memory", 1)
-    precision: Literal["no", "bf16", "fp16"] = _field("mixed precision", "no")
-    gradient_checkpointing: bool = _field("recompute activations in the backward pass", False)
-    evaluation_batch: int = _field("examples per batch of an evaluation", 64)
-    checkpoint_every: int = _field("steps between checkpoints for resumption", 500)
-    selection: Literal["best validation", "last"] = _field(
+    steps: int = setting("optimiser steps")
+    batch: int = setting("examples per optimiser step")
+    learning_rate: float = setting("peak learning rate (rsqrt: the factor of 1/sqrt(step))")
+    warmup: int = setting("steps of linear warmup")
+    schedule: Literal["linear", "cosine", "rsqrt", "constant"] = setting("course after warmup")
+    evaluate_every: int = setting("steps between evaluations on validation")
+    weight_decay: float = setting("decoupled weight decay (AdamW)", 0.0)
+    betas: tuple[float, float] = setting("AdamW's averaging of gradients", (0.9, 0.999))
+    epsilon: float = setting("AdamW's epsilon", 1e-6)
+    clip: float | None = setting("largest norm of the gradient; none: no clipping", None)
+    accumulate: int = setting("parts into which a batch is cut to save memory", 1)
+    precision: Literal["no", "bf16", "fp16"] = setting("mixed precision", "no")
+    gradient_checkpointing: bool = setting("recompute activations in the backward pass", False)
+    evaluation_batch: int = setting("examples per batch of an evaluation", 64)
+    checkpoint_every: int = setting("steps between checkpoints for resumption", 500)
+    selection: Literal["best validation", "last"] = setting(
         "which checkpoint is scored on test", "best validation"
     )
 

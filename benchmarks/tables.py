@@ -1,0 +1,117 @@
+"""Render docs/benchmarks.md from the records in benchmarks/results, so that no figure is typed.
+
+    python benchmarks/tables.py
+"""
+
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
+
+HEAD = """# Benchmarks
+
+Rendered by `python benchmarks/tables.py` from the records in `benchmarks/results/`; each section
+names the script that measured it. Times are medians of turns taken by all candidates in one
+process. No GPU was at hand: every figure is of a CPU.
+"""
+
+
+def environment(record: dict) -> str:
+    return ", ".join(f"{name} {value}" for name, value in record["environment"].items())
+
+
+def megabytes(value: int | None) -> str:
+    return "–" if value is None else f"{value / 2**20:,.0f}"
+
+
+def layer(record: dict) -> str:
+    lines = [
+        "## One layer of every mechanism",
+        "",
+        f"`benchmarks/layer.py`: (B, T, {record['width']}) to the same, {record['heads']} heads, "
+        "projections included, forward and backward, default options. *Floor* is the layer's FLOPs "
+        "over the rate of a 2048 x 2048 x 2048 product measured in the same run; *peak* is what the "
+        "process needed beyond its start.",
+        "",
+        environment(record) + ".",
+        "",
+    ]
+    groups = sorted({(row["dtype"], row["length"]) for row in record["rows"]}, reverse=True)
+    for dtype in sorted({dtype for dtype, _ in groups}, reverse=True):
+        lengths = sorted(length for kind, length in groups if kind == dtype)
+        heads = [f"T = {length:,}: ms | times faster than `full` | floor ms | peak MiB" for length in lengths]
+        lines += [f"### {dtype}", "", "| mechanism | " + " | ".join(heads) + " |"]
+        lines.append("|---|" + "---:|" * (4 * len(lengths)))
+        rows = [row for row in record["rows"] if row["dtype"] == dtype]
+        for name in dict.fromkeys(row["mechanism"] for row in rows):
+            cells = []
+            for length in lengths:
+                row = next(r for r in rows if (r["mechanism"], r["length"]) == (name, length))
+                cells += [
+                    f"{1e3 * row['median']:,.0f}",
+                    f"{row['full_over_this']:.2f}",
+                    f"{1e3 * row['floor_seconds']:,.0f}",
+                    megabytes(row["peak_memory"]),
+                ]
+            lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def training(record: dict) -> str:
+    lines = [
+        "## The training loop against its bare step",
+        "",
+        "`benchmarks/training_loop.py`: `lra-small` on ListOps; the bare step is forward, loss, "
+        "backward and AdamW on batches that lie ready in memory.",
+        "",
+        environment(record) + ".",
+        "",
+        "| mechanism | batch | bare step, ms | bare, tokens/s | loop, tokens/s | overhead |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in record["rows"]:
+        lines.append(
+            f"| `{row['mechanism']}` | {row['batch']} | {1e3 * row['bare_seconds_per_step']:,.1f} | "
+            f"{row['bare_tokens_per_second']:,.0f} | {row['loop_tokens_per_second']:,.0f} | "
+            f"{100 * row['overhead']:+.1f} % |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def generation(record: dict) -> str:
+    names = {"samples_per_second_per_core": "samples/s", "tokens_per_second_per_core": "tokens/s"}
+    figures = ", ".join(f"{record[key]:,.0f} {name}" for key, name in names.items())
+    original = 687
+    times = record["samples_per_second_per_core"] / original
+    return "\n".join(
+        [
+            "## Generating ListOps",
+            "",
+            "`benchmarks/listops_generation.py`, LRA's parameters, one core, duplicates removed: "
+            f"{figures} ({times:.0f} times the {original} samples/s of the original generator, "
+            "measured on the same kind of machine).",
+            "",
+        ]
+    )
+
+
+SECTIONS = {
+    "layer-cpu.json": layer,
+    "training-loop-cpu.json": training,
+    "listops-generation.json": generation,
+}
+
+
+def main() -> None:
+    parts = [HEAD]
+    for name, render in SECTIONS.items():
+        path = RESULTS / name
+        if path.exists():
+            parts.append(render(json.loads(path.read_text())))
+    PAGE.write_text("\n".join(parts).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()

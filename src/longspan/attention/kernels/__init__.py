@@ -1,0 +1,1 @@
+"""Other bodies of mechanisms, one file each; optional packages are imported only here."""

@@ -1,0 +1,249 @@
+"""The loop trains as its recipe says, selects on validation, and looks at test once, at the end."""
+
+import dataclasses
+import itertools
+
+import pytest
+import tiny
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from longspan.arena import make_model
+from longspan.errors import OptionError, RunError
+from longspan.training import TrainConfig, fit
+from longspan.training.evaluate import to_device
+from longspan.training.loop import accelerator
+from longspan.training.schedule import learning_rate
+
+DRY = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
+
+
+@pytest.fixture
+def train(listops, tmp_path):
+    """Train the tiny experiment with some fields changed; the outcome and the model."""
+    numbers = itertools.count()
+
+    def trained(changes=None, seed=0, mechanism="local", watcher=None, folder=None):
+        made = tiny.experiment(mechanism, seed, changes)
+        model = make_model(made, listops)
+        folder = folder or tmp_path / str(next(numbers))
+        outcome = fit(
+            model, listops, made.train, seed=seed, folder=folder, device="cpu", watcher=watcher
+        )
+        return outcome, model
+
+    return trained
+
+
+class Recorder:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self):
+        self.steps, self.points = [], []
+
+    def stepped(self, step, loss, tokens, seconds):
+        self.steps.append((step, float(loss), tokens, seconds))
+
+    def evaluated(self, point):
+        self.points.append(point)
+
+
+def weights(model):
+    return {name: x.clone() for name, x in model.state_dict().items()}
+
+
+def timeless(outcome):
+    """Everything of an outcome that a repetition must give again."""
+    curve = [dataclasses.replace(point, seconds=0.0) for point in outcome.curve]
+    return outcome.scores, curve, outcome.steps, outcome.best_step, outcome.tokens
+
+
+def test_the_loop_is_adamw_on_the_mean_loss_of_each_batch(train, listops):
+    """Against a loop of ten lines, without accelerate, to the last bit that matters."""
+    changes = {**DRY, "train.selection": "last", "train.weight_decay": 0.1, "train.clip": 0.5}
+    made = tiny.experiment(changes=changes)
+    truth, recipe = make_model(made, listops), made.train
+    optimizer = torch.optim.AdamW(truth.parameters(), eps=1e-6, weight_decay=0.1)
+    losses = []
+    for step, batch in zip(range(12), listops.batches("train", batch=4, seed=0), strict=False):
+        optimizer.param_groups[0]["lr"] = learning_rate(recipe, step)
+        logits = truth(**to_device(batch, torch.device("cpu"))).logits
+        loss = torch.nn.functional.cross_entropy(logits, batch.targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(truth.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    watcher = Recorder()
+    outcome, model = train(changes, watcher=watcher)
+    torch.testing.assert_close(weights(model), weights(truth), rtol=1e-4, atol=1e-6)
+    assert [loss for _, loss, _, _ in watcher.steps] == pytest.approx(losses, rel=1e-5)
+    means = [sum(losses[n : n + 4]) / 4 for n in (0, 4, 8)]
+    assert [point.train_loss for point in outcome.curve] == pytest.approx(means, rel=1e-5)
+
+
+def test_a_batch_in_parts_trains_as_a_whole_one(train, listops):
+    _, whole = train(DRY)
+    before = weights(make_model(tiny.experiment(), listops))
+    for parts in (2, 3, 4):
+        _, cut = train({**DRY, "train.accumulate": parts})
+        torch.testing.assert_close(weights(cut), weights(whole), rtol=1e-3, atol=1e-5)
+    assert any(not torch.equal(x, before[name]) for name, x in weights(whole).items())
+
+
+def test_clipping_bounds_the_gradient(train, monkeypatch):
+    norms = []
+    step = torch.optim.AdamW.step
+
+    def spy(self, *arguments, **options):
+        found = [p.grad.norm() for group in self.param_groups for p in group["params"]]
+        norms.append(float(torch.stack(found).norm()))
+        return step(self, *arguments, **options)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    train({"train.clip": None})
+    free, norms[:] = [*norms], []
+    train({"train.clip": 0.01})
+    assert len(free) == len(norms) == 12
+    assert min(free) > 0.02
+    assert norms == pytest.approx([0.01] * 12, rel=1e-3)
+
+
+def test_recomputed_activations_change_nothing_even_with_dropout(train):
+    wet = {"model.dropout": 0.3, "model.layers": 2}
+    plain, one = train(wet)
+    again, other = train({**wet, "train.gradient_checkpointing": True})
+    torch.testing.assert_close(weights(one), weights(other), rtol=1e-4, atol=1e-6)
+    assert plain.scores["test"].accuracy == again.scores["test"].accuracy
+
+
+def test_bfloat16_runs_in_bfloat16_and_is_close(train, monkeypatch):
+    from longspan.attention.local import LocalAttention
+
+    seen, attend = set(), LocalAttention.attend
+
+    def spy(self, q, *rest):
+        seen.add(q.dtype)
+        return attend(self, q, *rest)
+
+    monkeypatch.setattr(LocalAttention, "attend", spy)
+    full, _ = train(DRY)
+    assert seen == {torch.float32}
+    half, model = train({**DRY, "train.precision": "bf16"})
+    assert torch.bfloat16 in seen
+    assert model.dtype == torch.float32
+    pairs = zip(full.curve, half.curve, strict=True)
+    assert all(a.train_loss == pytest.approx(b.train_loss, rel=0.02) for a, b in pairs)
+    assert any(a.train_loss != b.train_loss for a, b in zip(full.curve, half.curve, strict=True))
+
+
+def test_a_precision_holds_for_its_own_run_only(train):
+    first, _ = train(DRY)
+    train({**DRY, "train.precision": "bf16"})
+    again, _ = train(DRY)
+    assert timeless(first) == timeless(again)
+
+
+def test_float16_without_a_gpu_is_refused(train):
+    with pytest.raises(OptionError, match="precision fp16 needs a CUDA device"):
+        train({"train.precision": "fp16"})
+
+
+def test_one_of_several_processes_is_refused(monkeypatch, tmp_path):
+    from accelerate import Accelerator
+
+    monkeypatch.setattr(Accelerator, "num_processes", 2)
+    with pytest.raises(RunError, match=r"one run trains in one process, got 2; start it without"):
+        accelerator("no", tmp_path, "cpu")
+
+
+def test_a_loss_that_is_no_number_ends_the_run_at_the_next_look(train, tmp_path):
+    wild = {"train.learning_rate": 1e30, "train.schedule": "constant", "train.clip": None}
+    message = r"the training loss is nan at step 2; lower the learning rate \(1e\+30\) or clip"
+    with pytest.raises(RunError, match=message):
+        train({**wild, "train.warmup": 0}, folder=tmp_path / "a")
+    # the first look is at validation, after a step whose own loss was finite
+    early = {"train.warmup": 0, "train.evaluate_every": 1}
+    with pytest.raises(RunError, match=r"the validation loss is nan at step 1; lower the"):
+        train({**wild, **early}, folder=tmp_path / "b")
+    assert not list(tmp_path.rglob("last.json"))
+
+
+def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(train):
+    (one, a), (two, b), (other, c) = train(), train(), train(seed=1)
+    assert timeless(one) == timeless(two)
+    torch.testing.assert_close(weights(a), weights(b), rtol=0, atol=0)
+    assert timeless(one) != timeless(other)
+    assert not torch.equal(weights(a)["classifier.output.bias"], weights(c)["classifier.output.bias"])
+
+
+def test_the_seed_decides_dropout_and_order_apart_from_the_weights(listops, tmp_path):
+    made = tiny.experiment()
+    curves = []
+    for seed in (0, 1):
+        model = make_model(made, listops)
+        folder = tmp_path / str(seed)
+        curves.append(fit(model, listops, made.train, seed=seed, folder=folder, device="cpu").curve)
+    assert curves[0][0].train_loss != curves[1][0].train_loss
+
+
+def test_the_random_numbers_of_the_caller_are_left_alone_and_have_no_influence(train):
+    torch.manual_seed(123)
+    state = torch.get_rng_state()
+    one, _ = train()
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(321)
+    two, _ = train()
+    assert timeless(one) == timeless(two)
+
+
+def test_the_watcher_sees_every_step_and_every_point(train, listops):
+    watcher = Recorder()
+    outcome, _ = train(watcher=watcher)
+    assert [step for step, *_ in watcher.steps] == list(range(1, 13))
+    batches = zip(range(12), listops.batches("train", batch=4, seed=0), strict=False)
+    real = itertools.accumulate(int(batch.key_mask.sum()) for _, batch in batches)
+    assert [tokens for _, _, tokens, _ in watcher.steps] == list(real)
+    seconds = [seconds for *_, seconds in watcher.steps]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[0] < seconds[-1] == outcome.seconds
+    assert watcher.points == outcome.curve
+    assert [point.step for point in watcher.points] == [4, 8, 12]
+    rates = [learning_rate(recipe(), step - 1) for step in (4, 8, 12)]
+    assert [point.learning_rate for point in watcher.points] == rates
+
+
+def recipe() -> TrainConfig:
+    return tiny.experiment().train
+
+
+def test_the_last_step_is_evaluated_even_between_the_others(train):
+    outcome, _ = train({"train.steps": 10})
+    assert [point.step for point in outcome.curve] == [4, 8, 10]
+
+
+def test_accuracy_in_training_is_the_share_of_hits(train, monkeypatch, listops):
+    monkeypatch.setattr(
+        listops, "hits", lambda logits, targets: torch.arange(len(targets)) % 4 == 0
+    )
+    outcome, _ = train()
+    assert [point.train_accuracy for point in outcome.curve] == [0.25] * 3
+
+
+def test_tensorboard_can_read_the_curve(train, tmp_path):
+    outcome, _ = train(folder=tmp_path / "run")
+    log = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    log.Reload()
+    for name in ("train/loss", "train/accuracy", "validation/loss", "validation/accuracy"):
+        values = [getattr(point, name.replace("/", "_")) for point in outcome.curve]
+        assert [event.step for event in log.Scalars(name)] == [4, 8, 12]
+        assert [event.value for event in log.Scalars(name)] == pytest.approx(values)
+    assert "learning/rate" in log.Tags()["scalars"]
+
+
+def test_peak_memory_grows_with_the_batch(train):
+    small, _ = train({"model.width": 64, "train.batch": 8})
+    large, _ = train({"model.width": 64, "train.batch": 160, "model.feed_forward": 512})
+    if small.peak_memory is None:
+        pytest.skip("the kernel keeps no count of resident memory here")
+    assert large.peak_memory > small.peak_memory + 2**22

@@ -1,0 +1,316 @@
+"""A run that was stopped anywhere and started again ends like one that was not.
+
+Processes are killed by SIGKILL: at chosen operations on files, at chosen times, and, as a user
+would meet it, once as `python -m longspan train`.
+"""
+
+import dataclasses
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny
+from safetensors.torch import load_file
+
+from longspan.arena import make_model, run
+from longspan.errors import LongspanError, RunError
+from longspan.results import load
+from longspan.training import fit
+
+# dropout, accumulated parts and points of the curve that fall between checkpoints
+CHANGES = {"train.checkpoint_every": 3, "train.accumulate": 2, "model.dropout": 0.2}
+LONGER = {**CHANGES, "train.steps": 60, "train.evaluate_every": 10}
+# what differs between two runs of one experiment
+TIMES = ("seconds", "tokens_per_second", "peak_memory", "date", "device")
+
+
+def lasting(result):
+    """Everything of a record that a repetition must give again."""
+    record = dataclasses.asdict(result)
+    for point in record["curve"]:
+        point.pop("seconds")
+    return {name: value for name, value in record.items() if name not in TIMES}
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tiny_cache, tmp_path_factory):
+    """Records of runs that nobody stopped."""
+
+    def truth(changes):
+        made = tiny.experiment(changes=changes)
+        runs = tmp_path_factory.mktemp("uninterrupted")
+        run(made, tiny.listops(tiny_cache), tiny.places(runs, tiny_cache))
+        return lasting(load(runs / "quick" / "listops" / f"{made.name}.json"))
+
+    return {name: truth(x) for name, x in (("short", CHANGES), ("longer", LONGER))}
+
+
+@pytest.fixture(scope="module")
+def server():
+    return tiny.server()
+
+
+def record_of(runs, changes):
+    path = tiny.places(runs, runs).record(tiny.experiment(changes=changes))
+    return path if path.exists() else None
+
+
+def check_whole(work):
+    """What the pointer names is complete, whenever the process was killed."""
+    if not (work / "last.json").exists():
+        return
+    pointer = json.loads((work / "last.json").read_text())
+    for name in filter(None, pointer.values()):
+        assert load_file(work / name / "model.safetensors")
+        assert json.loads((work / name / "config.json").read_text())
+    if pointer["last"]:
+        assert load_file(work / pointer["last"] / "optimizer.safetensors")
+        state = json.loads((work / pointer["last"] / "state.json").read_text())
+        assert pointer["last"] == f"step-{state['step']:06d}"
+        assert pointer["best"] == (f"best-{state['best_step']:06d}" if state["best_step"] else None)
+
+
+def check_tidy(runs, changes):
+    """After the run there is the record, the best model, and nothing half-written."""
+    made = tiny.experiment(changes=changes)
+    work = tiny.places(runs, runs).work(made)
+    best = json.loads((work / "last.json").read_text())["best"]
+    names = {"experiment.json", "last.json", "tensorboard", best}
+    assert {path.name for path in work.iterdir()} == names
+    assert {path.name for path in (work / best).iterdir()} == {"config.json", "model.safetensors"}
+    assert not list(runs.rglob(".*"))
+
+
+def killed(server, runs, cache, changes, *, kill_at=0, after=None):
+    """Start the command in a process of its own, kill it; its exit code."""
+    log = runs.parent / f"{runs.name}.log"
+    arguments = tiny.command(runs, cache, changes=changes)
+    process = server.Process(target=tiny.main, args=(arguments, str(log), kill_at))
+    process.start()
+    if after is not None:
+        process.join(after)
+        process.kill()
+    process.join()
+    text = log.read_text() if log.exists() else ""
+    assert "Traceback" not in text, text
+    assert process.exitcode in (0, -signal.SIGKILL), text
+    return process.exitcode
+
+
+def test_killed_before_every_operation_on_a_file_in_turn(
+    server, tiny_cache, tmp_path, uninterrupted
+):
+    """Each start gets one operation further than the one before it, until one gets to the end."""
+    runs = tmp_path / "runs"
+    work = tiny.places(runs, tiny_cache).work(tiny.experiment(changes=CHANGES))
+    kills = 0
+    while killed(server, runs, tiny_cache, CHANGES, kill_at=kills + 1):
+        kills += 1
+        check_whole(work)
+    assert kills > 20
+    assert lasting(load(record_of(runs, CHANGES))) == uninterrupted["short"]
+    check_tidy(runs, CHANGES)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_at_random_times(server, tiny_cache, tmp_path, uninterrupted, seed):
+    runs, draw = tmp_path / "runs", random.Random(seed)
+    work = tiny.places(runs, tiny_cache).work(tiny.experiment(changes=LONGER))
+    kills = 0
+    for _ in range(8):
+        after = draw.uniform(0.2, 1.2)
+        kills += bool(killed(server, runs, tiny_cache, LONGER, after=after))
+        check_whole(work)
+    assert killed(server, runs, tiny_cache, LONGER) == 0
+    assert kills > 2
+    assert lasting(load(record_of(runs, LONGER))) == uninterrupted["longer"]
+    check_tidy(runs, LONGER)
+
+
+def test_the_command_of_a_user_killed_and_given_again(tiny_cache, tmp_path, uninterrupted):
+    runs = tmp_path / "runs"
+    work = tiny.places(runs, tiny_cache).work(tiny.experiment(changes=LONGER))
+    arguments = tiny.command(runs, tiny_cache, changes=LONGER)
+    command = [sys.executable, "-m", "longspan", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (work / "last.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert record_of(runs, LONGER) is None
+    assert json.loads((work / "last.json").read_text())["last"]
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "step 60/60" in again.stderr
+    assert lasting(load(record_of(runs, LONGER))) == uninterrupted["longer"]
+    check_tidy(runs, LONGER)
+
+
+class Stop(Exception):
+    """What stops a run inside this process."""
+
+
+class Stopper:
+    """A watcher that stops the run after a step, before anything is saved for it."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def stepped(self, step, loss, tokens, seconds):
+        if step == self.step:
+            raise Stop
+
+    def evaluated(self, point):
+        pass
+
+
+@pytest.mark.parametrize("mechanism", ["local", "performer"])
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 8, 11, 12])
+def test_stopped_after_any_step(listops, tmp_path, mechanism, step, stopped_truth):
+    made = tiny.experiment(mechanism, changes=CHANGES)
+    options = {"seed": 0, "folder": tmp_path, "device": "cpu"}
+    with pytest.raises(Stop):
+        fit(make_model(made, listops), listops, made.train, **options, watcher=Stopper(step))
+    again = fit(make_model(made, listops), listops, made.train, **options)
+    assert (again.scores, untimed(again.curve)) == stopped_truth[mechanism]
+
+
+@pytest.fixture(scope="module")
+def stopped_truth(tiny_cache, tmp_path_factory):
+    task, truth = tiny.listops(tiny_cache), {}
+    for mechanism in ("local", "performer"):
+        made = tiny.experiment(mechanism, changes=CHANGES)
+        folder = tmp_path_factory.mktemp(mechanism)
+        outcome = fit(make_model(made, task), task, made.train, seed=0, folder=folder, device="cpu")
+        truth[mechanism] = outcome.scores, untimed(outcome.curve)
+    return truth
+
+
+def untimed(curve):
+    return [dataclasses.replace(point, seconds=0.0) for point in curve]
+
+
+@pytest.fixture
+def stopped(listops, tmp_path):
+    """The folder of a run that was stopped after step 8, and a function that continues it."""
+    made = tiny.experiment(changes={**CHANGES, "train.checkpoint_every": 1})
+    options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
+    with pytest.raises(Stop):
+        fit(make_model(made, listops), listops, made.train, **options, watcher=Stopper(8))
+
+    def proceed():
+        return fit(make_model(made, listops), listops, made.train, **options)
+
+    return tmp_path / "work", proceed
+
+
+def test_only_the_newest_checkpoint_and_the_best_model_are_kept(stopped):
+    work, _ = stopped
+    assert {p.name for p in work.iterdir()} == {
+        "step-000007",
+        "best-000004",
+        "last.json",
+        "tensorboard",
+    }
+
+
+DAMAGES = {
+    "model": ("step-000007/model.safetensors", lambda content: content[:-100]),
+    "optimizer": ("step-000007/optimizer.safetensors", lambda content: content[: len(content) // 2]),
+    "empty": ("step-000007/model.safetensors", lambda _: b""),
+    "state": ("step-000007/state.json", lambda content: content[:50]),
+    "foreign state": ("step-000007/state.json", lambda _: b'{"step": 7}'),
+    "foreign pointer": ("last.json", lambda _: b"{}"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_a_damaged_checkpoint_is_one_line_with_the_remedy(stopped, case):
+    work, proceed = stopped
+    name, damage = DAMAGES[case]
+    path = work / name
+    path.write_bytes(damage(path.read_bytes()))
+    folder = path.parent if path.parent != work else path
+    with pytest.raises(RunError) as caught:
+        proceed()
+    text = str(caught.value)
+    assert text.startswith(f"the checkpoint {folder} cannot be read (")
+    assert text.endswith(f"; remove {work} to start the run over")
+    assert "\n" not in text
+
+
+def test_an_absent_checkpoint_is_refused_and_the_remedy_works(stopped):
+    work, proceed = stopped
+    shutil.rmtree(work / "step-000007")
+    with pytest.raises(RunError, match=r"step-000007 cannot be read .*; remove .* to start"):
+        proceed()
+    shutil.rmtree(work)
+    assert proceed().steps == 12
+
+
+def test_a_damaged_best_model_is_refused_at_the_end(stopped, monkeypatch):
+    work, proceed = stopped
+    path = work / "best-000004" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    from longspan.training.loop import _Run
+
+    monkeypatch.setattr(_Run, "_is_best", lambda *_: False)
+    with pytest.raises(RunError, match=r"the checkpoint .*best-000004 cannot be read"):
+        proceed()
+
+
+def test_what_a_killed_save_left_is_removed_at_the_next_start(stopped):
+    work, proceed = stopped
+    for name in (".step-000008.part", "step-000008", ".best-000008.part", "best-000008"):
+        (work / name).mkdir()
+        (work / name / "model.safetensors").write_bytes(b"half")
+    (work / ".last.json.0a1b2c3d").write_text("{")
+    outcome = proceed()
+    names = {p.name for p in work.iterdir()}
+    assert names == {"step-000012", outcome.model.name, "last.json", "tensorboard"}
+
+
+def test_a_save_that_fails_leaves_the_checkpoint_before_it(stopped, monkeypatch):
+    from longspan.training import checkpoint
+
+    work, proceed = stopped
+    truth = {p.name for p in work.iterdir()}
+
+    def full(tensors, path, **_):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(RunError, match=r"cannot write the checkpoint .*No space left .*; free"):
+            proceed()
+    assert {p.name for p in work.iterdir()} == truth
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_json", full_pointer)
+        with pytest.raises(LongspanError, match="cannot write"):
+            proceed()
+    assert {p.name for p in work.iterdir()} == truth
+    assert proceed().steps == 12
+
+
+def full_pointer(path, value):
+    if path.name == "last.json":
+        raise RunError(f"cannot write {path}")
+    path.write_text(json.dumps(value))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill_at", range(1, 200, 3))
+def test_killed_once_before_any_operation_on_a_file(
+    server, tiny_cache, tmp_path, uninterrupted, kill_at
+):
+    runs = tmp_path / "runs"
+    killed(server, runs, tiny_cache, CHANGES, kill_at=kill_at)
+    assert killed(server, runs, tiny_cache, CHANGES) == 0
+    assert lasting(load(record_of(runs, CHANGES))) == uninterrupted["short"]
+    check_tidy(runs, CHANGES)

@@ -1,0 +1,99 @@
+"""The checkpoint that is tested is chosen on validation; test is looked at once, at the end."""
+
+import pytest
+import tiny
+import torch
+from safetensors.torch import load_file
+
+from longspan.arena import make_model
+from longspan.results import Score
+from longspan.training import fit, loop
+from longspan.training.evaluate import evaluate
+
+# the learning rate is high enough for validation to go up and down
+RESTLESS = {"train.steps": 40, "train.learning_rate": 0.03, "train.evaluate_every": 2}
+
+
+@pytest.fixture
+def restless(listops, tmp_path):
+    """Train with some selection: the outcome, the model, and its weights at each evaluation."""
+
+    def trained(selection):
+        made = tiny.experiment(changes={**RESTLESS, "train.selection": selection})
+        model = make_model(made, listops)
+        watcher = Recorder(model)
+        options = {"seed": 0, "folder": tmp_path, "device": "cpu", "watcher": watcher}
+        return fit(model, listops, made.train, **options), model, watcher.kept
+
+    return trained
+
+
+class Recorder:
+    """A watcher that keeps the weights of each evaluation."""
+
+    def __init__(self, model):
+        self.model, self.kept, self.steps = model, {}, 0
+
+    def stepped(self, step, loss, tokens, seconds):
+        self.steps = step
+
+    def evaluated(self, point):
+        self.kept[point.step] = {k: x.clone() for k, x in self.model.state_dict().items()}
+
+
+def test_the_best_on_validation_is_what_is_tested(restless, listops):
+    outcome, model, kept = restless("best validation")
+    best = max(outcome.curve, key=lambda p: (p.validation_accuracy, -p.validation_loss))
+    assert best.step < 40, "choose another learning rate: the last is the best"
+    assert outcome.best_step == best.step
+    assert outcome.scores["validation"].accuracy == best.validation_accuracy
+    saved = load_file(outcome.model / "model.safetensors")
+    torch.testing.assert_close(saved, kept[best.step], rtol=0, atol=0)
+    assert outcome.scores["test"] == rescored(model, listops, kept[best.step])
+    assert outcome.scores["test"] != rescored(model, listops, kept[40])
+
+
+def test_the_last_is_what_is_tested_when_the_recipe_says_so(restless, listops):
+    outcome, model, kept = restless("last")
+    assert outcome.best_step == 40
+    assert outcome.scores["validation"].accuracy == outcome.curve[-1].validation_accuracy
+    assert outcome.scores["test"] == rescored(model, listops, kept[40])
+
+
+def rescored(model, task, state):
+    model.load_state_dict(state)
+    return evaluate(model, task, "test", batch=16, device=torch.device("cpu"))
+
+
+def test_of_equal_accuracies_the_lower_loss_is_best_and_of_equal_scores_the_earlier(
+    listops, tmp_path, monkeypatch
+):
+    losses = iter([2.0, 1.5, 1.5, 0.0, 0.0])
+
+    def score(*_, **__):
+        return Score(accuracy=0.5, loss=next(losses), examples=1, majority=0.5)
+
+    monkeypatch.setattr(loop, "evaluate", score)
+    made = tiny.experiment()
+    model = make_model(made, listops)
+    outcome = fit(model, listops, made.train, seed=0, folder=tmp_path, device="cpu")
+    assert outcome.best_step == 8
+
+
+def test_test_is_read_once_after_the_last_step(listops, tmp_path, monkeypatch):
+    made, read = tiny.experiment(), []
+    model = make_model(made, listops)
+    watcher = Recorder(model)
+
+    def spied(function):
+        def spy(split, **options):
+            read.append((split, watcher.steps))
+            return function(split, **options)
+
+        return spy
+
+    for name in ("batches", "labels"):
+        monkeypatch.setattr(listops, name, spied(getattr(listops, name)))
+    fit(model, listops, made.train, seed=0, folder=tmp_path, device="cpu", watcher=watcher)
+    assert {step for split, step in read if split == "test"} == {12}
+    assert {step for split, step in read if split == "validation"} == {4, 8, 12}
