@@ -10,6 +10,15 @@ from pathlib import Path
 from longspan.arena import Places, get, override
 from longspan.tasks import build
 
+# what the command line imports when it is needed
+PRELOADED = (
+    "longspan.arena.progress",
+    "longspan.cli",
+    "longspan.report.page",
+    "longspan.report.render",
+    "torch.utils.tensorboard",
+    "typer._adapters",
+)
 TASK = {
     "train": 200,
     "validation": 40,
@@ -69,7 +78,7 @@ def command(runs, cache, *more, changes=None):
 def server():
     """Starts processes that have imported everything already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["longspan.arena.progress", "longspan.report.page", "tiny"])
+    context.set_forkserver_preload([*PRELOADED, "tiny"])
     return context
 
 

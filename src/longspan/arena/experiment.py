@@ -41,6 +41,7 @@ class ModelSpec:
     pair_head: str = setting("interaction or concatenate", "interaction")
     dropout: float = setting("dropout of embeddings and blocks", 0.1)
     attention_dropout: float = setting("dropout of the mechanism's output", 0.1)
+    initializer: float = setting("standard deviation of the initial weights", 0.07)
 
     def __post_init__(self) -> None:
         """Refuse values of another type; the model itself checks the rest."""

@@ -145,7 +145,7 @@ def _quick(task: str) -> Parts:
         "is masked everywhere and pooling averages real tokens only; Text holds validation out of "
         "train (the source selects on test); attention dropout acts on the mechanism's output; "
         "lengths are not rounded up to a power of two; bfloat16 in place of float16 mixed "
-        "precision. Norm placement and activation are pre-norm and GELU, chosen here."
+        "precision. Pre-norm, GELU and the initialisation are chosen here."
     ),
     settings={
         "local": {"window": 8},

@@ -74,6 +74,7 @@ def model_config(experiment: Experiment, task: Task) -> LongspanConfig:
         pair_head=spec.pair_head,
         hidden_dropout_prob=spec.dropout,
         attention_dropout=spec.attention_dropout,
+        initializer_range=spec.initializer,
         attention=experiment.mechanism,
         attention_options=dict(experiment.options),
         attention_backend=experiment.backend,

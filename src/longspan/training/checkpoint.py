@@ -21,7 +21,7 @@ from longspan.files import REMEDY, read_json, sweep, write_json
 POINTER, STATE, OPTIMIZER, SEED = "last.json", "state.json", "optimizer.safetensors", "rng"
 WEIGHTS = "model.safetensors"
 # ValueError: a file of longspan that is malformed (DataError), or names that are not numbers
-UNREADABLE = (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError)
+UNREADABLE = (OSError, SafetensorError, RuntimeError, ValueError, LookupError, AttributeError)
 
 
 @dataclasses.dataclass
@@ -107,7 +107,10 @@ class Checkpoints:
         _load_weights(model, folder, self.folder)
         try:
             _restore(optimizer, load_file(folder / OPTIMIZER))
-            progress = Progress(**read_json(folder / STATE))
+            state = read_json(folder / STATE)
+            if state.keys() != {field.name for field in dataclasses.fields(Progress)}:
+                raise ValueError(f"{STATE} has other fields")
+            progress = Progress(**state)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
         return progress, pointer["best"]

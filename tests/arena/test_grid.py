@@ -1,0 +1,189 @@
+"""A grid has an order and no holes that are not told; one failure does not stop it."""
+
+import json
+
+import pytest
+import tiny
+
+from longspan.arena import arena, grid, run
+from longspan.attention import MECHANISMS, Attention, Traits
+from longspan.errors import OptionError, RunError, UnknownNameError
+from longspan.results import load_all
+
+
+class Log:
+    """A watcher that notes what happens."""
+
+    def __init__(self):
+        self.lines = []
+
+    def building(self, what, done, total):
+        self.lines.append(f"building {what}")
+
+    def starts(self, number, total, experiment):
+        self.lines.append(f"{number}/{total} {experiment.mechanism} {experiment.seed}")
+
+    def ended(self, result):
+        self.lines.append(f"ended {result.mechanism} {result.seed}")
+
+    def stepped(self, step, loss, tokens, seconds):
+        self.lines.append("step")
+
+    def evaluated(self, point):
+        pass
+
+
+def small(mechanisms=("local", "full"), **options):
+    options = {"tasks": ["listops"], "changes": tiny.CHANGES, **options}
+    return grid("quick", mechanisms=mechanisms, **options)[0]
+
+
+def test_seeds_are_outermost_then_tasks_then_mechanisms():
+    experiments, skipped = grid(
+        "quick", tasks=["text", "listops"], mechanisms=["performer", "full"], seeds=[3, 1]
+    )
+    assert skipped == []
+    assert [(x.seed, x.task.name, x.mechanism) for x in experiments] == [
+        (seed, task, mechanism)
+        for seed in (3, 1)
+        for task in ("text", "listops")
+        for mechanism in ("performer", "full")
+    ]
+
+
+def test_everything_is_the_default_and_repetitions_count_once():
+    experiments, _ = grid("quick")
+    assert {x.mechanism for x in experiments} == set(MECHANISMS)
+    assert {x.task.name for x in experiments} == {"listops", "text"}
+    again, _ = grid("quick", mechanisms=["full", "full"], tasks=["text", "text"], seeds=[0, 0])
+    assert len(again) == 1
+
+
+class Picky(Attention):
+    """A mechanism that fits into short inputs only."""
+
+    traits = Traits(paper="none", cost="T", exact=False, sizes=("max_length",))
+
+    def __init__(self, *, max_length: int):
+        super().__init__()
+        if max_length > 500:
+            raise OptionError(f"picky takes max_length up to 500, got {max_length}")
+
+
+@pytest.fixture
+def picky(monkeypatch):
+    monkeypatch.setitem(MECHANISMS, "picky", Picky)
+    monkeypatch.setattr(Picky, "name", "picky", raising=False)
+
+
+def test_what_does_not_fit_is_left_out_with_the_reason_unless_asked_for(picky):
+    experiments, skipped = grid("quick")
+    assert [(x.what, x.reason) for x in skipped] == [
+        ("picky on text", "picky takes max_length up to 500, got 1024")
+    ]
+    assert ("listops", "picky") in {(x.task.name, x.mechanism) for x in experiments}
+    with pytest.raises(OptionError, match="picky takes max_length up to 500, got 1024"):
+        grid("quick", tasks=["text"], mechanisms=["picky"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocol": "quik"}, "no protocol called 'quik'; did you mean quick"),
+        ({"tasks": ["txt"]}, "no task of protocol 'quick' called 'txt'; did you mean text"),
+        ({"mechanisms": ["ful"]}, "no mechanism called 'ful'; did you mean full"),
+        ({"changes": {"train.stps": 1}}, "no field of train called 'stps'; did you mean steps"),
+    ],
+)
+def test_unknown_names_are_refused_before_anything_runs(options, message):
+    with pytest.raises(UnknownNameError, match=message):
+        grid(**{"protocol": "quick", **options})
+
+
+def test_results_come_in_order_and_are_written_as_each_ends(tiny_cache, tmp_path):
+    log, places = Log(), tiny.places(tmp_path, tiny_cache)
+    seen = log.ended
+    log.ended = lambda result: seen(result) or log.lines.append(len(load_all([tmp_path])))
+    results, failed = arena(small(), places, log)
+    assert failed == []
+    assert [result.mechanism for result in results] == ["local", "full"]
+    told = [line for line in log.lines if line != "step"]
+    assert told == ["1/2 local 0", "ended local 0", 1, "2/2 full 0", "ended full 0", 2]
+    assert log.lines.count("step") == 24
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tiny_cache, tmp_path):
+    wild = {**tiny.CHANGES, "train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+    broken = small(mechanisms=["full"], changes=wild)
+    log = Log()
+    results, failed = arena([*broken, *small(["local"])], tiny.places(tmp_path, tiny_cache), log)
+    assert [result.mechanism for result in results] == ["local"]
+    assert [x.what for x in failed] == [f"{broken[0].name} on listops"]
+    assert failed[0].reason.startswith("the training loss is nan at step 2; lower the learning")
+    assert "ended full 0" not in log.lines
+
+
+def test_a_task_without_data_fails_each_of_its_runs_and_no_other(tiny_cache, tmp_path):
+    text, _ = grid("quick", tasks=["text"], mechanisms=["full", "local"])
+    places = tiny.places(tmp_path / "runs", tiny_cache)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    places = type(places)(runs=places.runs, cache=places.cache, data=empty, device="cpu")
+    results, failed = arena([*text, *small(["local"])], places, Log())
+    assert len(results) == 1
+    assert len(failed) == 2
+    assert all("IMDB is not here" in x.reason for x in failed)
+
+
+def test_what_has_ended_is_not_run_again(tiny_cache, tmp_path):
+    places = tiny.places(tmp_path, tiny_cache)
+    first, _ = arena(small(), places, Log())
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    log = Log()
+    again, _ = arena(small(), places, log)
+    assert again == first
+    assert "step" not in log.lines
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == files
+
+
+@pytest.fixture
+def ended(listops, tiny_cache, tmp_path):
+    """An experiment that has ended, its places, and a function that runs it again."""
+    made, places = tiny.experiment(), tiny.places(tmp_path, tiny_cache)
+    run(made, listops, places)
+    return made, places, lambda: run(made, listops, places)
+
+
+@pytest.mark.parametrize(("field", "value"), [("config_hash", "0123456789"), ("seed", 4)])
+def test_a_record_of_another_configuration_is_refused(ended, field, value):
+    made, places, again = ended
+    path = places.record(made)
+    record = {**json.loads(path.read_text()), field: value}
+    path.write_text(json.dumps(record))
+    message = f"{path.name} records configuration .* expected {made.hash} with 0; move it away or"
+    with pytest.raises(RunError, match=message):
+        again()
+
+
+def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(ended):
+    made, places, again = ended
+    places.record(made).unlink()
+    path = places.work(made) / "experiment.json"
+    there = json.loads(path.read_text())
+    there["train"]["learning_rate"] = 7.0
+    there["options"] = {}
+    path.write_text(json.dumps(there))
+    message = r"was started with another configuration \(options.window, train.learning_rate differ"
+    with pytest.raises(RunError, match=message + r"\); move it away or choose another --runs"):
+        again()
+
+
+def test_a_kill_between_record_and_clean_up_is_mended_at_the_next_start(ended, listops):
+    made, places, again = ended
+    work = places.work(made)
+    pointer = json.loads((work / "last.json").read_text())
+    (work / "step-000012").mkdir()
+    (work / "last.json").write_text(json.dumps({**pointer, "last": "step-000012"}))
+    again()
+    assert not (work / "step-000012").exists()
+    assert json.loads((work / "last.json").read_text()) == pointer
