@@ -13,7 +13,7 @@ arena: $(READY)
 
 test: $(READY)
 	@echo "== running the tests"
-	@$(BIN)/python -m pytest -m "not slow and not gpu"
+	@$(BIN)/python -m pytest
 
 lint: $(READY)
 	@echo "== ruff"

@@ -1,13 +1,28 @@
-"""Render docs/benchmarks.md from the records in benchmarks/results, so that no figure is typed.
+"""Render docs/benchmarks.md, results/README.md and the README's picture from records.
 
     python benchmarks/tables.py
+
+No figure on those pages is typed by hand.
 """
 
 import json
 from pathlib import Path
 
+from longspan.report import charts, render
+from longspan.report.styles import styles
+from longspan.report.tables import leaderboards
+from longspan.results import load_all
+
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
+RUNS, PICTURE = HERE.parent / "results", HERE.parent / "docs" / "quick.svg"
+
+RUNS_HEAD = """# Results
+
+Records of real runs, one JSON file each, below `<protocol>/<task>/`; `longspan report results` draws
+them. This page is rendered from them by `python benchmarks/tables.py`. Scores of different
+protocols must not be compared.
+"""
 
 HEAD = """# Benchmarks
 
@@ -111,6 +126,22 @@ def main() -> None:
         if path.exists():
             parts.append(render(json.loads(path.read_text())))
     PAGE.write_text("\n".join(parts).rstrip() + "\n")
+    runs()
+
+
+def runs() -> None:
+    """Tables of the committed records, and the LRA figure of the quick ones."""
+    tables = leaderboards(load_all([RUNS]))
+    pages = [RUNS_HEAD, *(render.markdown(table) for table in tables)]
+    notes = RUNS / "NOTES.md"
+    if notes.exists():
+        pages.append(notes.read_text())
+    (RUNS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
+    for table in tables:
+        if table.protocol == "quick":
+            names = styles(row.mechanism for row in table.rows)
+            hardware = table.hardware[0]
+            charts.save(charts.score_against_cost(table, 0, hardware, names), PICTURE)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""One thread, and one built data set, for all tests that train."""
+"""One thread, one built data set and a few runs, for all tests that train.
+
+Nothing heavy is imported before a test asks for it: the tests of attention need torch alone.
+"""
 
 import os
 import subprocess
+import sys
 
 import pytest
-import tiny
 import torch
 
 # For the processes that tests start; this one is told below.
@@ -14,6 +17,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 @pytest.fixture(scope="session")
 def tiny_cache(tmp_path_factory):
     """A cache that holds the tiny ListOps: the generator is compiled once, here."""
+    import tiny
+
     cache = tmp_path_factory.mktemp("cache")
     tiny.listops(cache)
     return cache
@@ -21,6 +26,8 @@ def tiny_cache(tmp_path_factory):
 
 @pytest.fixture
 def listops(tiny_cache):
+    import tiny
+
     return tiny.listops(tiny_cache)
 
 
@@ -46,3 +53,34 @@ def small_disk(tmp_path_factory):
         pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=False)
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys, one_thread):
+    """Run a command in this process: exit code, output, error output."""
+    import longspan.cli
+
+    def invoke(*arguments):
+        monkeypatch.setattr(sys, "argv", ["longspan", *map(str, arguments)])
+        code = 0
+        try:
+            longspan.cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def finished(tiny_cache, tmp_path_factory):
+    """A folder with the records of two runs."""
+    import tiny
+    from longspan.arena import run
+
+    runs = tmp_path_factory.mktemp("finished")
+    for mechanism in ("local", "full"):
+        places = tiny.places(runs, tiny_cache)
+        run(tiny.experiment(mechanism), tiny.listops(tiny_cache), places)
+    return runs

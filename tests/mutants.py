@@ -91,6 +91,8 @@ def killer(mutant: Mutant, folder: Path) -> str | None:
     """The first test that fails on the planted source, or None."""
     arguments = ["-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not slow and not gpu"]
     arguments += ["-k", mutant.only] if mutant.only else []
+    # The fixtures of other folders would be imported for nothing.
+    arguments += [f"--confcutdir={ATTENTION}"]
     arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}"]
     log = folder / "log"
     status = in_child(

@@ -38,13 +38,18 @@ def test_folders_are_made_and_permissions_are_those_of_the_user(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
+def write_half(path, error):
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        raise error
+
+
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt()])
 def test_a_write_that_fails_leaves_the_old_content_alone(tmp_path, error):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(type(error)), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise error
+    with pytest.raises(type(error)):
+        write_half(path, error)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 

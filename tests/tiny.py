@@ -84,8 +84,9 @@ def server():
 
 def main(arguments, log, kill_at):
     """Run the command line in a started process; SIGKILL it before its n-th file operation."""
-    import longspan.cli
     import torch
+
+    import longspan.cli
 
     torch.set_num_threads(1)
     with Path(log).open("a") as stream:

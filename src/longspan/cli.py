@@ -132,7 +132,7 @@ def train(
 @app.command(name="eval")
 def evaluate(
     record: Annotated[Path, typer.Argument(help="A result file of `arena` or `train`.")],
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     cache: Cache = None,
     data: Data = None,
     device: Device = None,

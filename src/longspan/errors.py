@@ -4,8 +4,8 @@ import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Iterable
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Union, get_args, get_origin
 
 
 class LongspanError(Exception):
@@ -50,24 +50,24 @@ def known(name: str, names: Iterable[str], what: str) -> str:
     raise UnknownNameError(f"no {what} called {name!r}; {hint}")
 
 
-def mistyped(record: Any) -> list[str]:
-    """What is wrong with the types of a dataclass's fields, in words; empty when they all fit."""
-    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    return mismatches(values, type(record))
-
-
-def mismatches(values: dict[str, Any], kind: type) -> list[str]:
-    """What keeps values from being the fields of a dataclass: their types, in words."""
+def mistyped(values: Mapping[str, Any], hints: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the types of named values, in words; empty when they all fit."""
     return [
-        f"{field.name} must be {_words(field.type)}, got {values[field.name]!r:.60}"
-        for field in dataclasses.fields(kind)
-        if not _fits(values[field.name], field.type)
+        f"{name} must be {_words(hint)}, got {values[name]!r:.60}"
+        for name, hint in hints.items()
+        if name in values and not _fits(values[name], hint)
     ]
+
+
+def mistyped_fields(record: Any) -> list[str]:
+    """What is wrong with the types of a dataclass's fields, in words; empty when they all fit."""
+    fields = dataclasses.fields(record)
+    return mistyped(vars(record), {field.name: field.type for field in fields})
 
 
 def _fits(value: Any, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, Union):
         return any(_fits(value, choice) for choice in inner)
     if origin is Literal:
         return value in inner
@@ -81,13 +81,14 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         allowed = int if hint is int else int | float
         return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)
-    return hint is Any or isinstance(value, hint)
+    # what else can be declared is not checked
+    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
 def _words(hint: Any) -> str:
     """A type as a reader of the message would say it."""
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, Union):
         return " or ".join(_words(choice) for choice in inner)
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
@@ -98,4 +99,6 @@ def _words(hint: Any) -> str:
         return names[hint]
     if origin is dict or dataclasses.is_dataclass(hint):
         return "named values"
-    return "none" if hint is types.NoneType else "a list"
+    if origin is list:
+        return "a list"
+    return "none" if hint is types.NoneType else f"a {hint.__name__}"

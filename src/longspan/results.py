@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longspan.errors import DataError, mismatches
+from longspan.errors import DataError, mistyped
 from longspan.files import read_json, write_json
 
 SCHEMA = 1
@@ -117,7 +117,8 @@ def load(path: Path) -> Result:
 
 def _made(kind: type[T], values: Any, path: Path) -> T:
     """Build a part of a record; all of its fields must be there, with their types."""
-    names = {field.name for field in dataclasses.fields(kind)}
+    hints = {field.name: field.type for field in dataclasses.fields(kind)}
+    names = hints.keys()
     if not isinstance(values, dict):
         raise DataError(f"{path}: a {kind.__name__} has named fields, got {values!r:.60}")
     if values.keys() != names:
@@ -125,10 +126,10 @@ def _made(kind: type[T], values: Any, path: Path) -> T:
         raise DataError(
             f"{path}: {kind.__name__} with missing fields {missing}, unknown fields {foreign}"
         )
-    if reasons := mismatches(values, kind):
+    if reasons := mistyped(values, hints):
         raise DataError(f"{path}: {kind.__name__} is malformed: {'; '.join(reasons)}")
     # JSON writers may leave out the point of a whole number.
-    real = {f.name for f in dataclasses.fields(kind) if f.type in (float, float | None)}
+    real = {name for name, hint in hints.items() if hint in (float, float | None)}
     whole = {k: float(x) for k, x in values.items() if k in real and isinstance(x, int)}
     return kind(**{**values, **whole})
 

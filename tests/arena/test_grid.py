@@ -3,8 +3,8 @@
 import json
 
 import pytest
-import tiny
 
+import tiny
 from longspan.arena import arena, grid, run
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError

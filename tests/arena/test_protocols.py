@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-import tiny
 
+import tiny
 from longspan.arena import PROTOCOLS, Experiment, ModelSpec, get, make_model, override, unfit
 from longspan.arena.protocols import register
 from longspan.attention import MECHANISMS, options_of

@@ -1,10 +1,10 @@
 """A split's score is that of its examples, each counted once, scored one by one."""
 
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
 
+import tiny
 from longspan.arena import make_model
 from longspan.tasks import Batch
 from longspan.training.evaluate import evaluate, to_device

@@ -4,10 +4,10 @@ import dataclasses
 import itertools
 
 import pytest
-import tiny
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import tiny
 from longspan.arena import make_model
 from longspan.errors import OptionError, RunError
 from longspan.training import TrainConfig, fit
@@ -174,7 +174,9 @@ def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(train):
     assert timeless(one) == timeless(two)
     torch.testing.assert_close(weights(a), weights(b), rtol=0, atol=0)
     assert timeless(one) != timeless(other)
-    assert not torch.equal(weights(a)["classifier.output.bias"], weights(c)["classifier.output.bias"])
+    assert not torch.equal(
+        weights(a)["classifier.output.bias"], weights(c)["classifier.output.bias"]
+    )
 
 
 def test_the_seed_decides_dropout_and_order_apart_from_the_weights(listops, tmp_path):

@@ -14,9 +14,9 @@ import sys
 import time
 
 import pytest
-import tiny
 from safetensors.torch import load_file
 
+import tiny
 from longspan.arena import make_model, run
 from longspan.errors import LongspanError, RunError
 from longspan.results import load
@@ -222,7 +222,10 @@ def test_only_the_newest_checkpoint_and_the_best_model_are_kept(stopped):
 
 DAMAGES = {
     "model": ("step-000007/model.safetensors", lambda content: content[:-100]),
-    "optimizer": ("step-000007/optimizer.safetensors", lambda content: content[: len(content) // 2]),
+    "optimizer": (
+        "step-000007/optimizer.safetensors",
+        lambda content: content[: len(content) // 2],
+    ),
     "empty": ("step-000007/model.safetensors", lambda _: b""),
     "state": ("step-000007/state.json", lambda content: content[:50]),
     "foreign state": ("step-000007/state.json", lambda _: b'{"step": 7}'),

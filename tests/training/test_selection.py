@@ -1,10 +1,10 @@
 """The checkpoint that is tested is chosen on validation; test is looked at once, at the end."""
 
 import pytest
-import tiny
 import torch
 from safetensors.torch import load_file
 
+import tiny
 from longspan.arena import make_model
 from longspan.results import Score
 from longspan.training import fit, loop

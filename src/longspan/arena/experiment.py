@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, no_type_check
 
 from longspan.attention import MECHANISMS, options_of
-from longspan.errors import OptionError, known, mistyped
+from longspan.errors import OptionError, known, mistyped_fields
 from longspan.fields import setting
 from longspan.results import config_hash
 from longspan.tasks import TASKS
@@ -24,7 +24,7 @@ class TaskSpec:
         return dataclasses.asdict(TASKS[self.name].Options(**self.options))
 
 
-# `mistyped` checks the types of fields, with words for people.
+# `mistyped_fields` checks the types of fields, with words for people.
 @no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
@@ -45,7 +45,7 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         """Refuse values of another type; the model itself checks the rest."""
-        if reasons := mistyped(self):
+        if reasons := mistyped_fields(self):
             raise OptionError("; ".join(reasons))
 
 

@@ -1,6 +1,7 @@
 """Many runs: a list of experiments, run one after the other, each record written as it ends."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -66,16 +67,14 @@ def grid(
     named = [known(m, MECHANISMS, "mechanism") for m in mechanisms or MECHANISMS]
     tasks, named = list(dict.fromkeys(tasks)), list(dict.fromkeys(named))
     experiments = []
-    for seed in dict.fromkeys(seeds):
-        for task in tasks:
-            for mechanism in named:
-                experiment = override(chosen.experiment(task, mechanism, seed), changes or {})
-                if (reason := unfit(experiment)) is None:
-                    experiments.append(experiment)
-                elif mechanisms:
-                    raise OptionError(reason)
-                else:
-                    skipped.append(Skipped(f"{mechanism} on {task}", reason))
+    for seed, task, mechanism in itertools.product(dict.fromkeys(seeds), tasks, named):
+        experiment = override(chosen.experiment(task, mechanism, seed), changes or {})
+        if (reason := unfit(experiment)) is None:
+            experiments.append(experiment)
+        elif mechanisms:
+            raise OptionError(reason)
+        else:
+            skipped.append(Skipped(f"{mechanism} on {task}", reason))
     return experiments, skipped
 
 

@@ -122,7 +122,7 @@ def _quick(task: str) -> Parts:
     if task == "listops":
         options = {
             "train": 20_000,
-            "validation": 1_000,
+            "validation": 500,
             "test": 2_000,
             "min_length": 80,
             "max_length": 256,
@@ -130,8 +130,8 @@ def _quick(task: str) -> Parts:
             "max_args": 6,
         }
         return TaskSpec(name=task, options=options), model, train
-    options = {"length": 1024, "train": 4_000, "validation": 500, "test": 1_000}
-    text = dataclasses.replace(train, steps=150, batch=16, warmup=15, evaluate_every=50)
+    options = {"length": 1024, "train": 4_000, "validation": 200, "test": 500}
+    text = dataclasses.replace(train, steps=120, batch=16, warmup=12, evaluate_every=60)
     return TaskSpec(name=task, options=options), model, text
 
 

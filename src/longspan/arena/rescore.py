@@ -9,19 +9,23 @@ from longspan.arena.run import Places, model_class
 from longspan.errors import DataError, known
 from longspan.results import Score, load
 from longspan.tasks import build
-from longspan.tasks.base import SPLITS, Split
+from longspan.tasks.base import Split
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.evaluate import evaluate
 from longspan.training.loop import accelerator
+
+# a split for training has no end
+SCORED = ("validation", "test")
 
 
 def rescore(record: Path, split: str, places: Places) -> Score:
     """Score the selected model of a run on a split, in the precision it was trained in.
 
     Raises:
+        UnknownNameError: no such split.
         DataError: the record or the model beside it is absent, or the data is another one.
     """
-    known(split, SPLITS, "split")
+    known(split, SCORED, "split to score")
     result = load(record)
     work = record.parent / "work" / record.stem
     saved = Checkpoints(work).best()

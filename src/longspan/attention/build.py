@@ -1,10 +1,10 @@
 """Building a mechanism by name: every option is checked, none is dropped."""
 
 import inspect
-from typing import Any
+from typing import Any, get_type_hints
 
 from longspan.attention.base import MECHANISMS, Attention, backends
-from longspan.errors import OptionError, known
+from longspan.errors import OptionError, known, mistyped
 
 SIZES = {
     "heads": "number of heads",
@@ -39,12 +39,13 @@ def build(
 
     Raises:
         UnknownNameError: no such mechanism, option or backend (with near names).
-        OptionError: no causal form, a size that is missing, or a value out of range.
+        OptionError: no causal form, a size that is missing, or a value of another
+            type or out of range.
     """
     cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
     for option in options:
         known(option, options_of(name), f"option of {name!r}")
-    reasons = []
+    reasons = mistyped(options, get_type_hints(cls.__init__))
     if causal and not cls.traits.causal:
         reasons.append("it has no causal form")
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}

@@ -100,12 +100,11 @@ class NystromAttention(Attention):
         live = used[:, None, None, :]
         scores = (QL @ KL.mT * q.shape[-1] ** -0.5).masked_fill(~live, torch.finfo(q.dtype).min)
         A = scores.softmax(-1)
-        # Unused landmarks become an identity block: a singular A would grow without bound.
-        A = torch.where(live.mT, A, torch.eye(A.shape[-1], dtype=A.dtype, device=A.device))
         Bv = softmax_attention(QL, k, v, real[:, None, None, :])
         out = softmax_attention(q, KL, inverse(A, self.iterations) @ Bv, None)
         short = (real.sum(1) <= used.shape[1])[:, None, None, None]
-        # One token per segment: the means are the tokens, and A v is exact attention.
+        # One token per segment: the means are the tokens, and A v is exact attention. Only such
+        # rows have landmarks without a token, so `out` need not mask them.
         exact = member[:, None].mT @ (A @ (member[:, None] @ v))
         return self._with_convolution(torch.where(short, exact, out), v).to(dtype)
 

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Literal, no_type_check
 
-from longspan.errors import OptionError, mistyped
+from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
 
 
-# `mistyped` checks the types of fields, with words for people.
+# `mistyped_fields` checks the types of fields, with words for people.
 @no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -37,7 +37,7 @@ class TrainConfig:
         if isinstance(self.betas, list):
             # A record read back from JSON brings a list.
             object.__setattr__(self, "betas", tuple(self.betas))
-        if reasons := mistyped(self):
+        if reasons := mistyped_fields(self):
             raise OptionError("; ".join(reasons))
         for name in ("steps", "batch", "evaluate_every", "evaluation_batch", "checkpoint_every"):
             if getattr(self, name) < 1:

@@ -1,0 +1,230 @@
+"""The command line: its flags are frozen, its refusals are one line, its JSON can be read."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import longspan.cli
+import tiny
+from longspan.arena import PROTOCOLS
+from longspan.attention import MECHANISMS
+from longspan.results import load_all
+from longspan.tasks import TASKS
+
+PLACES = {"--cache", "--data"}
+FLAGS = {
+    "": {"--debug", "--no-debug", "--help"},
+    "arena": {"--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
+              "--json", "--help", *PLACES},
+    "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
+              "--help", *PLACES},
+    "eval": {"RECORD", "--split", "--device", "--json", "--help", *PLACES},
+    "list": {"WHAT", "--json", "--help"},
+    "show": {"NAME", "--json", "--help"},
+    "data": {"--help"},
+    "data build": {"TASK", "--protocol", "--json", "--help", *PLACES},
+    "data verify": {"--cache", "--json", "--help"},
+    "report": {"FOLDERS", "--page", "--format", "--json", "--help"},
+}  # fmt: skip
+
+
+def live_flags(command, name=""):
+    """Every command below this one with the names of its options and arguments."""
+    context = typer.Context(command)
+    found = set()
+    for parameter in command.get_params(context):
+        options = [*parameter.opts, *parameter.secondary_opts]
+        named = [option for option in options if option.startswith("-")]
+        found |= set(named or [parameter.name.upper()])
+    flags = {name: found}
+    for word, child in getattr(command, "commands", {}).items():
+        flags |= live_flags(child, f"{name} {word}".strip())
+    return flags
+
+
+def test_the_set_of_flags_is_frozen():
+    """Somebody's script depends on each; a change belongs into the changelog."""
+    assert live_flags(typer.main.get_command(longspan.cli.app)) == FLAGS
+
+
+@pytest.mark.parametrize("command", FLAGS)
+def test_every_command_explains_itself(command):
+    done = CliRunner().invoke(longspan.cli.app, [*command.split(), "--help"])
+    assert done.exit_code == 0
+    assert "Usage" in done.output
+
+
+def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    from longspan.training.loop import _Run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "_score", interrupt)
+        code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
+    assert code == 130
+    assert out == ""
+    assert err.splitlines()[-1] == "stopped; the same command continues"
+    assert "Traceback" not in err
+    code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
+    assert code == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of another kind")
+def test_ctrl_c_in_a_process_says_how_to_continue(tiny_cache, tmp_path):
+    arguments = tiny.command(tmp_path, tiny_cache, changes={"train.steps": 100_000})
+    command = [sys.executable, "-m", "longspan", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.rglob("last.json")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert text.splitlines()[-1] == "stopped; the same command continues"
+    assert "Traceback" not in text
+
+
+def test_training_from_the_command_line_is_a_run(cli, tiny_cache, tmp_path, finished):
+    code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
+    assert code == 0
+    assert "local" in out
+    assert "step 12/12" in err
+    (made,) = load_all([tmp_path])
+    truth = next(result for result in load_all([finished]) if result.mechanism == "local")
+    assert (made.config_hash, made.scores) == (truth.config_hash, truth.scores)
+
+
+def test_json_of_training_is_a_table(cli, tiny_cache, tmp_path):
+    code, out, _ = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
+    assert code == 0
+    (table,) = json.loads(out)
+    assert table["protocol"] == "quick"
+
+
+def arena_command(runs, cache, *more, changes=None):
+    where = ["--runs", runs, "--cache", cache, "--device", "cpu"]
+    return [
+        "arena",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "local",
+        *tiny.flags(changes),
+        *where,
+        *more,
+    ]
+
+
+def test_the_arena_prints_tables_and_writes_the_page(cli, tiny_cache, tmp_path):
+    code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
+    assert code == 0
+    assert len(json.loads(out)) == 1
+    page = tmp_path / "quick" / "report.html"
+    assert f"report: {page}" in err
+    assert page.read_text().lstrip().lower().startswith("<!doctype html>")
+    assert sorted(result.seed for result in load_all([tmp_path])) == [0, 1]
+
+
+def test_an_arena_with_a_failed_run_reports_the_others_and_exits_with_1(
+    cli, tiny_cache, tmp_path, monkeypatch
+):
+    code, *_ = cli(*arena_command(tmp_path, tiny_cache))
+    assert code == 0
+    record = next(tmp_path.rglob("local-*-0.json"))
+    record.write_text("{}")
+    code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1"))
+    assert code == 1
+    assert "local" in out
+    failed = [line for line in err.splitlines() if line.startswith("failed: ")]
+    assert len(failed) == 1
+    assert str(record) in failed[0]
+    shutil.rmtree(tmp_path / "quick")
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
+    code, out, err = cli(*arena_command(tmp_path, tiny_cache))
+    assert (code, out) == (1, "")
+
+
+def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monkeypatch):
+    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    seen = []
+    monkeypatch.setattr(longspan.cli, "_run", lambda made, places: (seen.extend(made), ([], []))[1])
+    where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
+    code, _, err = cli("arena", "--mechanisms", "local", *where)
+    assert {experiment.task.name for experiment in seen} == {"listops"}
+    (line,) = err.splitlines()
+    assert line.startswith("left out: text: IMDB is not here")
+    # nothing ran
+    assert code == 1
+
+
+def test_eval_gives_the_recorded_score(cli, finished, tiny_cache):
+    path = next(finished.rglob("local-*.json"))
+    record = json.loads(path.read_text())
+    code, out, _ = cli("eval", path, "--cache", tiny_cache, "--device", "cpu", "--json")
+    assert code == 0
+    assert json.loads(out) == {"split": "test", **record["scores"]["test"]}
+    code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "validation")
+    assert f"validation: accuracy {100 * record['scores']['validation']['accuracy']:.2f} %" in out
+    assert "40 examples" in out
+
+
+@pytest.mark.parametrize(("what", "names"), [
+    ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", PROTOCOLS),
+])  # fmt: skip
+def test_everything_is_listed(cli, what, names):
+    code, out, _ = cli("list", what, "--json")
+    assert code == 0
+    assert {row["name"] for row in json.loads(out)} == set(names)
+    code, out, _ = cli("list", what)
+    assert code == 0
+    assert all(name in out for name in names)
+
+
+@pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *PROTOCOLS])
+def test_everything_is_shown(cli, name):
+    code, out, _ = cli("show", name, "--json")
+    assert code == 0
+    described = json.loads(out)
+    code, out, _ = cli("show", name)
+    assert code == 0
+    assert all(title in out for title in described)
+
+
+def test_the_picture_of_a_mechanism_shows_its_pattern(cli):
+    _, out, _ = cli("show", "local", "--json")
+    described = json.loads(out)
+    (title,) = (title for title in described if title.startswith("weights"))
+    rows = described[title].splitlines()
+    assert len(rows) == len(rows[0]) == 48
+    assert all(row[i] != "·" for i, row in enumerate(rows))
+    assert rows[0][-1] == rows[-1][0] == "·"
+
+
+def test_report_in_every_format_and_the_page(cli, finished, tmp_path):
+    page = tmp_path / "page" / "report.html"
+    outputs = {}
+    for format in ("terminal", "markdown", "csv"):
+        code, outputs[format], err = cli("report", finished, "--page", page, "--format", format)
+        assert code == 0
+        assert err == f"report: {page}\n"
+        assert "local" in page.read_text()
+    assert "| local" in outputs["markdown"]
+    rows = list(csv.reader(io.StringIO(outputs["csv"])))
+    assert len({len(row) for row in rows}) == 1
+    code, out, _ = cli("report", finished, "--page", page, "--json")
+    assert len(json.loads(out)[0]["rows"]) >= 2
