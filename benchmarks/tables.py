@@ -19,8 +19,8 @@ RUNS, PICTURE = HERE.parent / "results", HERE.parent / "docs" / "quick.svg"
 
 RUNS_HEAD = """# Results
 
-Records of real runs, one JSON file each, below `<protocol>/<task>/`; `longspan report results` draws
-them. This page is rendered from them by `python benchmarks/tables.py`. Scores of different
+Records of real runs, one JSON file each, below `<protocol>/<task>/`; `longspan report results`
+draws them. This page is rendered from them by `python benchmarks/tables.py`. Scores of different
 protocols must not be compared.
 """
 
@@ -45,9 +45,9 @@ def layer(record: dict) -> str:
         "## One layer of every mechanism",
         "",
         f"`benchmarks/layer.py`: (B, T, {record['width']}) to the same, {record['heads']} heads, "
-        "projections included, forward and backward, default options. *Floor* is the layer's FLOPs "
-        "over the rate of a 2048 x 2048 x 2048 product measured in the same run; *peak* is what the "
-        "process needed beyond its start.",
+        "projections included, forward and backward, default options. *Floor* is the layer's "
+        "FLOPs over the rate of a 2048 x 2048 x 2048 product measured in the same run; *peak* is "
+        "what the process needed beyond its start.",
         "",
         environment(record) + ".",
         "",
@@ -55,7 +55,8 @@ def layer(record: dict) -> str:
     groups = sorted({(row["dtype"], row["length"]) for row in record["rows"]}, reverse=True)
     for dtype in sorted({dtype for dtype, _ in groups}, reverse=True):
         lengths = sorted(length for kind, length in groups if kind == dtype)
-        heads = [f"T = {length:,}: ms | times faster than `full` | floor ms | peak MiB" for length in lengths]
+        columns = "ms | times faster than `full` | floor ms | peak MiB"
+        heads = [f"T = {length:,}: {columns}" for length in lengths]
         lines += [f"### {dtype}", "", "| mechanism | " + " | ".join(heads) + " |"]
         lines.append("|---|" + "---:|" * (4 * len(lengths)))
         rows = [row for row in record["rows"] if row["dtype"] == dtype]
@@ -88,7 +89,8 @@ def training(record: dict) -> str:
     ]
     for row in record["rows"]:
         lines.append(
-            f"| `{row['mechanism']}` | {row['batch']} | {1e3 * row['bare_seconds_per_step']:,.1f} | "
+            f"| `{row['mechanism']}` | {row['batch']} | "
+            f"{1e3 * row['bare_seconds_per_step']:,.1f} | "
             f"{row['bare_tokens_per_second']:,.0f} | {row['loop_tokens_per_second']:,.0f} | "
             f"{100 * row['overhead']:+.1f} % |"
         )
@@ -121,10 +123,10 @@ SECTIONS = {
 
 def main() -> None:
     parts = [HEAD]
-    for name, render in SECTIONS.items():
+    for name, section in SECTIONS.items():
         path = RESULTS / name
         if path.exists():
-            parts.append(render(json.loads(path.read_text())))
+            parts.append(section(json.loads(path.read_text())))
     PAGE.write_text("\n".join(parts).rstrip() + "\n")
     runs()
 

@@ -354,9 +354,8 @@ def _print_json(value: Any) -> None:
 
 def _say(label: str, message: object, style: str = "") -> None:
     """One line on the error stream, whatever is in the message."""
-    err.print(
-        Text.assemble((label, style), " ", " ".join(str(message).splitlines())), soft_wrap=True
-    )
+    text = Text.assemble((label, style), " ", " ".join(str(message).splitlines()))
+    err.print(text, soft_wrap=True)
 
 
 def main() -> None:

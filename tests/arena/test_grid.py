@@ -178,12 +178,13 @@ def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(end
         again()
 
 
-def test_a_kill_between_record_and_clean_up_is_mended_at_the_next_start(ended, listops):
+@pytest.mark.parametrize("last", ["step-000012", None])
+def test_a_kill_between_record_and_clean_up_is_mended_at_the_next_start(ended, last):
     made, places, again = ended
     work = places.work(made)
     pointer = json.loads((work / "last.json").read_text())
     (work / "step-000012").mkdir()
-    (work / "last.json").write_text(json.dumps({**pointer, "last": "step-000012"}))
+    (work / "last.json").write_text(json.dumps({**pointer, "last": last}))
     again()
     assert not (work / "step-000012").exists()
     assert json.loads((work / "last.json").read_text()) == pointer

@@ -107,7 +107,6 @@ def run(
         RunError: the folder belongs to another configuration, or the run cannot go on.
     """
     path, work = places.record(experiment), places.work(experiment)
-    checkpoints = Checkpoints(work)
     if path.exists():
         result = _finished(experiment, path)
     else:
@@ -116,8 +115,7 @@ def run(
         result = _trained(experiment, task, places, watcher)
         result.save(places.runs)
     # Also when the record is there already: the process may have been killed right after it.
-    if checkpoints.exists():
-        checkpoints.keep_only_best()
+    Checkpoints(work).keep_only_best()
     return result
 
 

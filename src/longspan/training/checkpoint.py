@@ -117,7 +117,8 @@ class Checkpoints:
 
     def keep_only_best(self) -> None:
         """A finished run needs no way to continue: keep the selected model alone."""
-        write_json(self.folder / POINTER, {"last": None, "best": self._pointer()["best"]})
+        if self.exists():
+            write_json(self.folder / POINTER, {"last": None, "best": self._pointer()["best"]})
         self.tidy()
 
     def tidy(self) -> None:
