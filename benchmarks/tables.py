@@ -1,4 +1,4 @@
-"""Render docs/benchmarks.md, results/README.md and the README's picture from records.
+"""Render docs/benchmarks.md, results/README.md, and the README's table and picture from records.
 
     python benchmarks/tables.py
 
@@ -10,12 +10,14 @@ from pathlib import Path
 
 from longspan.report import charts, render
 from longspan.report.styles import styles
-from longspan.report.tables import leaderboards
+from longspan.report.tables import Table, leaderboards
 from longspan.results import load_all
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
 RUNS, PICTURE = HERE.parent / "results", HERE.parent / "docs" / "quick.svg"
+
+OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
 
 RUNS_HEAD = """# Results
 
@@ -141,9 +143,34 @@ def runs() -> None:
     (RUNS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
     for table in tables:
         if table.protocol == "quick":
+            readme(table)
             names = styles(row.mechanism for row in table.rows)
             hardware = table.hardware[0]
             charts.save(charts.score_against_cost(table, 0, hardware, names), PICTURE)
+
+
+def readme(table: Table) -> None:
+    """Put one table between the marks of the README: quick scores beside speed at length."""
+    layers = json.loads((RESULTS / "layer-cpu.json").read_text())["rows"]
+    faster = {
+        (row["mechanism"], row["dtype"], row["length"]): row["full_over_this"] for row in layers
+    }
+    columns = [("float32", 4096), ("float32", 16384), ("bfloat16", 16384)]
+    heads = [f"speed, {length // 1024}K {dtype}" for dtype, length in columns]
+    lines = [
+        "| mechanism | `quick` ListOps, % | above majority | " + " | ".join(heads) + " |",
+        "|---|---:|---:|" + "---:|" * len(columns),
+    ]
+    for row in sorted(table.rows, key=lambda row: row.mechanism != "full"):
+        cell, name = row.cells[0], row.mechanism
+        if cell is None or cell.accuracy is None or cell.margin is None:
+            continue
+        speeds = [f"{faster[name, dtype, length]:.1f} x" for dtype, length in columns]
+        score = f"{100 * cell.accuracy:.1f} | {cell.margin:+.1f}"
+        lines.append(f"| `{name}` | {score} | " + " | ".join(speeds) + " |")
+    page = HERE.parent / "README.md"
+    before, after = page.read_text().split(OPEN)[0], page.read_text().split(CLOSE)[1]
+    page.write_text(before + "\n".join([OPEN, *lines, CLOSE]) + after)
 
 
 if __name__ == "__main__":

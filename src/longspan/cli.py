@@ -52,7 +52,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
-out = Console()
+# Files and pipes have no width: tables there get room for every column.
+out = Console(width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True)
 
 

@@ -38,7 +38,8 @@ def terminal(table: Table) -> Grid:
         box=box.SIMPLE_HEAD,
     )
     for i, name in enumerate(header(table)):
-        grid.add_column(Text(name), justify="left" if i == 0 else "right")
+        # A narrow terminal breaks long words; it never hides the end of a number.
+        grid.add_column(Text(name), justify="right" if i else "left", overflow="fold")
     for row in table.rows:
         grid.add_row(*map(Text, _line(row, "\n")))
     grid.add_section()
