@@ -187,10 +187,20 @@ class _Run:
         step, config = self.progress.step, self.config
         done = step == config.steps
         evaluating = step % config.evaluate_every == 0 or done
+        saving = evaluating or step % config.checkpoint_every == 0
+        if saving:
+            self._settle()
         if evaluating:
             self._evaluate()
-        if evaluating or step % config.checkpoint_every == 0:
+        if saving:
             self._save()
+
+    def _settle(self) -> None:
+        """Wait for the steps that an accelerator still works on: they belong to the training."""
+        if self.device.type == "cuda":
+            started = time.perf_counter()
+            torch.cuda.synchronize()
+            self.progress.seconds += time.perf_counter() - started
 
     def _evaluate(self) -> None:
         self._check_finite("training", float(self.window_loss))
