@@ -165,6 +165,23 @@ def test_a_record_of_another_configuration_is_refused(ended, field, value):
         again()
 
 
+def test_a_record_of_other_data_is_refused(ended):
+    made, places, again = ended
+    path = places.record(made)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
+    with pytest.raises(RunError, match="was scored on data 000000000000, here is .*--data or"):
+        again()
+
+
+def test_a_folder_of_other_data_is_refused(ended):
+    made, places, again = ended
+    places.record(made).unlink()
+    path = places.work(made) / "experiment.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "data": "0" * 64}))
+    with pytest.raises(RunError, match=r"another configuration \(data differ\)"):
+        again()
+
+
 def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(ended):
     made, places, again = ended
     places.record(made).unlink()

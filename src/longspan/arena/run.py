@@ -108,10 +108,10 @@ def run(
     """
     path, work = places.record(experiment), places.work(experiment)
     if path.exists():
-        result = _finished(experiment, path)
+        result = _finished(experiment, task, path)
     else:
         sweep(path)
-        _claim(experiment, work)
+        _claim(experiment, task, work)
         result = _trained(experiment, task, places, watcher)
         result.save(places.runs)
     # Also when the record is there already: the process may have been killed right after it.
@@ -142,7 +142,7 @@ def _trained(experiment: Experiment, task: Task, places: Places, watcher: Watche
     return _result(experiment, task, model, outcome)
 
 
-def _finished(experiment: Experiment, path: Path) -> Result:
+def _finished(experiment: Experiment, task: Task, path: Path) -> Result:
     """The record of a run that has ended, after a look whether it is this one."""
     result = load(path)
     if result.config_hash != experiment.hash or result.seed != experiment.seed:
@@ -150,12 +150,17 @@ def _finished(experiment: Experiment, path: Path) -> Result:
             f"{path} records configuration {result.config_hash} with seed {result.seed}, expected "
             f"{experiment.hash} with {experiment.seed}; move it away or choose another --runs"
         )
+    if result.data_checksum != task.checksum:
+        raise RunError(
+            f"{path} was scored on data {result.data_checksum[:12]}, here is "
+            f"{task.checksum[:12]}; pass the same source with --data or choose another --runs"
+        )
     return result
 
 
-def _claim(experiment: Experiment, work: Path) -> None:
+def _claim(experiment: Experiment, task: Task, work: Path) -> None:
     """Write the configuration into the run's folder, or compare it with the one there."""
-    path, config = work / "experiment.json", experiment.config()
+    path, config = work / "experiment.json", {**experiment.config(), "data": task.checksum}
     sweep(path)
     if not path.exists():
         write_json(path, config)
