@@ -169,7 +169,7 @@ def test_a_record_of_other_data_is_refused(ended):
     made, places, again = ended
     path = places.record(made)
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
-    with pytest.raises(RunError, match="was scored on data 000000000000, here is .*--data or"):
+    with pytest.raises(RunError, match=r"was scored on data 000000000000, here is .*--data or"):
         again()
 
 
