@@ -1,6 +1,7 @@
 """What there is: the registries as plain tables, for the command line and the docs."""
 
 import dataclasses
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,7 +68,7 @@ def _mechanism(name: str) -> dict[str, Any]:
     cls = MECHANISMS[name]
     row = next(row for row in mechanisms() if row["name"] == name)
     small = ", ".join(f"{k}={v}" for k, v in cls.small.items()) or "no options"
-    module = __import__(cls.__module__, fromlist=["__doc__"])
+    module = sys.modules[cls.__module__]
     picture = draw(weights(name, SAMPLE))
     return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": picture}
 

@@ -5,7 +5,7 @@ from typing import cast
 
 from safetensors import SafetensorError
 
-from longspan.arena.run import Places, model_class
+from longspan.arena.run import Places, model_class, other_data
 from longspan.errors import DataError, known
 from longspan.results import Score, load
 from longspan.tasks import build
@@ -33,11 +33,8 @@ def rescore(record: Path, split: str, places: Places) -> Score:
         raise DataError(f"{work} holds no saved model of {record.name}; run it again")
     task = build(result.task, result.task_options)
     task.open(places.cache, places.data)
-    if task.checksum != result.data_checksum:
-        raise DataError(
-            f"{record.name} was scored on data {result.data_checksum[:12]}, here is "
-            f"{task.checksum[:12]}; pass the same source with --data"
-        )
+    if reason := other_data(result, task, record):
+        raise DataError(reason)
     try:
         model = model_class(task).from_pretrained(saved)
     except (OSError, SafetensorError, ValueError) as error:

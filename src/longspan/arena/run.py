@@ -150,12 +150,19 @@ def _finished(experiment: Experiment, task: Task, path: Path) -> Result:
             f"{path} records configuration {result.config_hash} with seed {result.seed}, expected "
             f"{experiment.hash} with {experiment.seed}; move it away or choose another --runs"
         )
-    if result.data_checksum != task.checksum:
-        raise RunError(
-            f"{path} was scored on data {result.data_checksum[:12]}, here is "
-            f"{task.checksum[:12]}; pass the same source with --data or choose another --runs"
-        )
+    if reason := other_data(result, task, path):
+        raise RunError(f"{reason} or choose another --runs")
     return result
+
+
+def other_data(result: Result, task: Task, path: Path) -> str | None:
+    """Why the open task cannot stand beside a record, when it holds other data; else None."""
+    if result.data_checksum == task.checksum:
+        return None
+    return (
+        f"{path.name} was scored on data {result.data_checksum[:12]}, here is "
+        f"{task.checksum[:12]}; pass the same source with --data"
+    )
 
 
 def _claim(experiment: Experiment, task: Task, work: Path) -> None:

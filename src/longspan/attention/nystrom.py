@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from longspan.attention._kernelised import wide
 from longspan.attention._softmax import softmax_attention, softmax_reference
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.masking import masked_softmax
 from longspan.errors import OptionError
 
 
@@ -98,8 +99,7 @@ class NystromAttention(Attention):
         means = (member / member.sum(-1, keepdim=True).clamp(min=1))[:, None]
         QL, KL = means @ q, means @ k
         live = used[:, None, None, :]
-        scores = (QL @ KL.mT * q.shape[-1] ** -0.5).masked_fill(~live, torch.finfo(q.dtype).min)
-        A = scores.softmax(-1)
+        A = masked_softmax(QL @ KL.mT * q.shape[-1] ** -0.5, live)
         Bv = softmax_attention(QL, k, v, real[:, None, None, :])
         out = softmax_attention(q, KL, inverse(A, self.iterations) @ Bv, None)
         short = (real.sum(1) <= used.shape[1])[:, None, None, None]
