@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
 from longspan.tasks.base import Split
@@ -99,6 +100,12 @@ class PixelTask(SequenceTask):
     def overlay(self, split: Split, row: int) -> str:
         """SVG elements to draw over the image, made with `outlined` and `marked`; none here."""
         return ""
+
+
+def packed(images: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> Examples:
+    """The examples of some rows of images (N, n * n) of uint8 with labels (N,)."""
+    offsets = np.arange(len(rows) + 1, dtype=np.int64) * images.shape[1]
+    return Examples(tokens=Ragged(images[rows].reshape(-1), offsets), labels=labels[rows])
 
 
 def outlined(points: np.ndarray, colour: str = _MARKED) -> str:
