@@ -8,7 +8,7 @@ import numpy as np
 Rule = Literal["tf", "pil"]
 
 
-def grey(pixels: np.ndarray, rule: Rule) -> np.ndarray:
+def grey_levels(pixels: np.ndarray, rule: Rule) -> np.ndarray:
     """Grey levels (N, T) of uint8 from colours (N, 3, T) of uint8: red, green, blue.
 
     `tf`: as `tf.image.rgb_to_grayscale`, which Long Range Arena calls. It scales to [0, 1] in

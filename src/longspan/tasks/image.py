@@ -15,7 +15,7 @@ import torch
 from longspan.data import cifar
 from longspan.data.cache import Built
 from longspan.data.cifar import Part
-from longspan.data.grey import Rule, grey
+from longspan.data.grey import grey_levels
 from longspan.errors import OptionError
 from longspan.fields import setting
 from longspan.tasks._pixels import LEVELS, PixelOptions, PixelTask, packed
@@ -26,7 +26,7 @@ from longspan.tasks.base import Report, TaskInfo, check_whole, published, regist
 class ImageOptions(PixelOptions):
     """How colours become grey levels, and sizes of the splits."""
 
-    grey: Rule = setting(
+    grey: Literal["tf", "pil"] = setting(
         "how colours become grey: as TensorFlow does (Long Range Arena), or as Pillow (S4)", "tf"
     )
     split: Literal["lra", "random"] = setting(
@@ -154,7 +154,7 @@ class ImageTask(PixelTask):
         chunks: dict[Part, list[tuple[np.ndarray, ...]]] = {part: [] for part in cifar.PARTS}
         done = 0
         for images in cifar.read(source):
-            levels = grey(images.pixels, self.options.grey)
+            levels = grey_levels(images.pixels, self.options.grey)
             chunks[images.part].append((images.rows, levels, images.labels))
             done += len(images.rows)
             if report:
