@@ -7,18 +7,15 @@ network.
 """
 
 import dataclasses
-import gzip
 import hashlib
 import os
-import tarfile
-import zlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
 
-from longspan.data import encoded, pickled
+from longspan.data import archives, encoded, pickled
 from longspan.errors import DataError
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -56,7 +53,8 @@ _MD5 = {
 _BATCH = 10_000  # images in an official batch
 _WHOLE = 60_000
 _WHOLE_ARCHIVE = 170_498_071  # bytes
-_LARGEST = 1 << 26  # bytes of a batch; the official ones have 31 million
+# an official batch has 31 million bytes, all of them 186 million
+_LIMITS = archives.Limits(member=1 << 26, total=1 << 28)
 _VALUES = 3 * SIDE * SIDE
 _CHUNK = 2_000
 # labels of the first images of data_batch_1
@@ -93,7 +91,7 @@ class Source:
 
     def checksums(self) -> dict[str, str]:
         """sha256 of each file."""
-        return {path.name: _sha256(path) for path in self._paths()}
+        return {path.name: archives.sha256(path) for path in self._paths()}
 
     def describe(self, rows: dict[Part, int]) -> str:
         """In words: whole or not, official pixels or not, given what was read of each part."""
@@ -142,11 +140,8 @@ def read(source: Source) -> Iterator[Images]:
     if source.form == "parquet":
         for part in PARTS:
             yield from _parquet(source, part)
-    elif source.form == "archive":
-        yield from _batches(_members(source.files["train"][0]))
     else:
-        paths = [path for part in PARTS for path in source.files[part]]
-        yield from _batches((path.name, path.read_bytes(), str(path)) for path in paths)
+        yield from _batches(source)
 
 
 def _default_places() -> Iterator[Path]:
@@ -182,8 +177,8 @@ def _sources(place: Path) -> Iterator[Source]:
     for folder in [*folders, *(one / _FOLDER for one in folders)]:
         if any((folder / name).is_file() for name in _MD5):
             yield _batches_source(folder)
-    archives = [place] if place.is_file() else []
-    for path in [*archives, *(path for one in folders for path in one.glob("cifar-10*.tar.gz"))]:
+    named = [place] if place.is_file() else []
+    for path in [*named, *(path for one in folders for path in one.glob("cifar-10*.tar.gz"))]:
         rows = _WHOLE if path.stat().st_size == _WHOLE_ARCHIVE else None
         both: dict[Part, tuple[Path, ...]] = dict.fromkeys(PARTS, (path,))
         yield Source(form="archive", files=both, rows=rows, exact=True, order="official")
@@ -203,44 +198,41 @@ def _batches_source(folder: Path) -> Source:
     return Source(form="batches", files=files, rows=rows, exact=True, order="official")
 
 
-def _members(path: Path) -> Iterator[tuple[str, bytes, str]]:
-    """Name, content and whereabouts of the batches in an archive."""
-    if path.name == _ARCHIVE and (found := _sha256(path)) != SHA256:
-        raise DataError(
-            f"{path} has sha256 {found}, the official archive has {SHA256}; download {URL}"
+def _members(source: Source) -> Iterator[archives.Member]:
+    """The files of batches in a folder or an archive."""
+    path = source.files["train"][0]
+    if source.form == "archive":
+        expected = SHA256 if path.name == _ARCHIVE else None
+        yield from archives.members(
+            path, lambda name: PurePath(name).name in _MD5, _LIMITS, expect_sha256=expected
         )
-    try:
-        with gzip.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
-            for member in archive:
-                name = member.name.rpartition("/")[2]
-                if name not in _MD5:
-                    continue
-                if not member.isreg() or member.size > _LARGEST:
-                    raise DataError(f"{path}: {member.name} is no plain file of at most 64 MiB")
-                content = archive.extractfile(member)
-                yield name, content.read() if content else b"", f"{path}: {member.name}"
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is truncated or no tar.gz archive ({error})") from error
+    else:
+        for name in _MD5:
+            with archives.opened(path.parent, name, _LIMITS) as member:
+                yield member
 
 
-def _batches(files: Iterator[tuple[str, bytes, str]]) -> Iterator[Images]:
-    """The images of batches given by name, content and whereabouts, in any order."""
+def _batches(source: Source) -> Iterator[Images]:
+    """The images of the batches; those of an archive come in its order."""
     size, first, seen = 0, "", set()
-    for name, raw, where in files:
-        pixels, labels = _batch(name, raw, where)
+    for member in _members(source):
+        name = PurePath(member.name).name
+        pixels, labels = _batch(name, member.read(), member.where)
         start, part = 0, PARTS[name == "test_batch"]
         if part == "train":
             size, first = size or len(labels), first or name
+            start = size * (int(name[-1]) - 1)
             if len(labels) != size:
                 raise DataError(
-                    f"{where} has {len(labels)} images, {first} has {size}; expected as many"
+                    f"{member.where} has {len(labels)} images, {first} has {size}; expected as many"
                 )
-            start = size * (int(name[-1]) - 1)
+        if name in seen:
+            raise DataError(f"{member.where}: a second {name}; it is unclear which counts")
         seen.add(name)
         rows = np.arange(start, start + len(labels))
         yield Images(part=part, rows=rows, pixels=pixels, labels=labels)
     if missing := [name for name in _MD5 if name not in seen]:
-        raise DataError(f"the archive lacks {', '.join(missing)}; download {URL}")
+        raise DataError(f"{source.files['train'][0]} lacks {', '.join(missing)}; download {URL}")
 
 
 def _batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
@@ -258,16 +250,16 @@ def _batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
     # a batch of this size is an official one
     if len(labels) == _BATCH and hashlib.md5(raw, usedforsecurity=False).hexdigest() != _MD5[name]:
         raise DataError(f"{where} does not match the published md5 {_MD5[name]}; download {URL}")
+    if set(map(type, labels)) != {int}:
+        raise DataError(f"{where}: no labels, or some that are no integers")
     return pixels.reshape(-1, 3, SIDE * SIDE), _classes(labels, where)
 
 
-def _classes(labels: Any, where: str) -> np.ndarray:
-    found = np.asarray(labels)
-    if not len(found) or found.dtype.kind not in "iu":
-        raise DataError(f"{where}: no labels, or some that are no integers")
-    if not 0 <= found.min() <= found.max() < len(CLASSES):
-        raise DataError(f"{where}: labels go from {found.min()} to {found.max()}, expected 0 to 9")
-    return found.astype(np.uint8)
+def _classes(labels: Sequence[int] | np.ndarray, where: str) -> np.ndarray:
+    least, most = min(labels), max(labels)
+    if not 0 <= least <= most < len(CLASSES):
+        raise DataError(f"{where}: labels go from {least} to {most}, expected 0 to 9")
+    return np.asarray(labels, np.uint8)
 
 
 def _parquet_source(folder: Path) -> Iterator[Source]:
@@ -316,8 +308,3 @@ def _parquet(source: Source, part: Part) -> Iterator[Images]:
 def _official(rows: np.ndarray) -> np.ndarray:
     """The official places of rows in the hub's order."""
     return (_HUB_BATCHES[rows // _BATCH] - 1) * _BATCH + rows % _BATCH
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
