@@ -8,7 +8,7 @@ import base64
 import dataclasses
 import io
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, no_type_check
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ _DRAWN = 512  # pixels of the side of a picture, at least
 _MARKED = "#e6550d"
 
 
+# `mistyped_fields` checks the types of fields, with words for people.
+@no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PixelOptions:
     """How a model reads the pixels."""

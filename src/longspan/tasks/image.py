@@ -7,7 +7,7 @@ al., "Long Range Arena", 2021.
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, no_type_check
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from longspan.tasks._pixels import LEVELS, PixelOptions, PixelTask, packed
 from longspan.tasks.base import Report, TaskInfo, check_whole, published, register
 
 
+# `mistyped_fields` checks the types of fields, with words for people.
+@no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageOptions(PixelOptions):
     """How colours become grey levels, and sizes of the splits."""
