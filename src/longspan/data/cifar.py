@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longspan.data import archives, encoded, pickled
+from longspan.data import archives, encoded, hub, pickled
 from longspan.errors import DataError
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -148,9 +148,7 @@ def _default_places() -> Iterator[Path]:
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
         if os.environ.get(variable):
             yield Path(os.environ[variable])
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    yield from sorted(hub.glob(f"datasets--{HUB.replace('/', '--')}/snapshots/*/plain_text"))
+    yield from hub.cached(HUB)
 
 
 def _fullest(sources: list[Source]) -> Source:

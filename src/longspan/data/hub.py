@@ -1,5 +1,6 @@
 """Sets of the Hugging Face hub, through the `datasets` library, on demand and never silently."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,13 @@ def fetch(name: str, folder: Path) -> Path:
         with replacing(path) as temporary:
             found[part].to_parquet(str(temporary))
     return folder
+
+
+def cached(name: str) -> list[Path]:
+    """The folders of parquet files of a set in the cache of the hub, of every revision there."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    return sorted(cache.glob(f"datasets--{name.replace('/', '--')}/snapshots/*/plain_text"))
 
 
 def _load(name: str) -> dict[str, Any]:
