@@ -166,7 +166,7 @@ def listops(source: Source, *, check: bool = True) -> Iterator[tuple[Split, np.n
 
     Args:
         source: what `find(data, LISTOPS)` gave.
-        check: compute each value again (20 s for the whole release).
+        check: compute each value again (a minute for the whole release).
 
     Raises:
         DataError: a file is malformed or a value is wrong; the message names file and line.
@@ -319,7 +319,7 @@ def _tokens(expression: bytes, where: str) -> np.ndarray:
 
 def _check_value(tokens: np.ndarray, value: int, where: str) -> None:
     try:
-        true = evaluate(symbols(tokens))
+        true = evaluate(symbols(tokens.tolist()))
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     if value != true:
