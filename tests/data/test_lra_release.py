@@ -202,6 +202,14 @@ def test_pathfinder_is_found_and_read_in_order(tmp_path, nesting):
     assert sorted((tmp_path / "data").rglob("*")) == before
 
 
+@pytest.mark.parametrize("named", [".", "lra_release"])
+def test_the_inner_of_two_copies_in_a_folder_is_taken(tmp_path, named):
+    inner, outer = drawn(32), drawn(32, seed=1)
+    for place, (files, _, _) in (("lra_release/lra_release", inner), ("lra_release", outer)):
+        unpacked(tmp_path, below(f"{place}/{HARD}", files))
+    assert (read_images(find(tmp_path / named, HARD), tmp_path)[1] == inner[1]).all()
+
+
 @pytest.mark.parametrize("variable", ["LONGSPAN_DATA", "LONGSPAN_TEST_DATA"])
 def test_without_a_folder_the_environment_is_searched(bare, tmp_path, variable):
     with pytest.raises(DataError, match=r"listops-1000 .* not here \(searched nothing, since"):
@@ -496,6 +504,26 @@ def test_true_npy_metadata_is_read_and_pickled_one_refused(tmp_path):
         (tmp_path / HARD / "metadata" / "0.npy").write_bytes(content)
         with pytest.raises(DataError, match=r"metadata/0\.npy is no metadata of Pathfinder"):
             lra_release.pathfinder(source, tmp_path)
+
+
+class Trap:
+    """Pickled, it makes a folder when it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_no_pickle_is_ever_loaded(tmp_path):
+    files, _, _ = drawn(32)
+    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
+    trap = np.array([[Trap(tmp_path / "sprung")]], object)
+    (tmp_path / HARD / "metadata" / "0.npy").write_bytes(_saved(trap))
+    with pytest.raises(DataError, match=r"metadata/0\.npy is no metadata of Pathfinder"):
+        lra_release.pathfinder(source, tmp_path)
+    assert not (tmp_path / "sprung").exists()
 
 
 def _saved(array):

@@ -214,11 +214,9 @@ def _row(fields: list[str], where: str) -> _Row:
 
 def _known_empty(folder: Path) -> str | None:
     """The name of the image that the release is known to hold with 0 bytes, if it does here."""
-    prefix = f"{folder.parent.name}/{folder.name}/"
-    name = _KNOWN_EMPTY.removeprefix(prefix)
+    name = _KNOWN_EMPTY.removeprefix(f"{folder.parent.name}/{folder.name}/")
     path = folder / name
-    known = _KNOWN_EMPTY.startswith(prefix) and path.is_file() and not path.stat().st_size
-    return name if known else None
+    return name if path.is_file() and not path.stat().st_size else None
 
 
 def _choose(
