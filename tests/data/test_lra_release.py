@@ -703,9 +703,9 @@ def test_real_pathfinder_is_the_same_from_every_form(tmp_path, real_pathfinder, 
     lengths = {"easy": {6}, "intermediate": {9}, "hard": {14}}[difficulty]
     assert set(packed.contour_lengths.tolist()) == lengths
     for row in random.Random(0).sample(range(count), 20):
-        number, place = divmod(row, 1000)
+        number, line = divmod(row, 1000)
         path = place / what / "metadata" / f"{number}.npy"
-        name, file, _, label, *_ = path.read_text().splitlines()[place].split()
+        name, file, _, label, *_ = path.read_text().splitlines()[line].split()
         image = np.asarray(Image.open(place / what / name / file))
         assert (pixels[row] == image).all()
         assert packed.labels[row] == int(label)
