@@ -13,7 +13,7 @@ TEXTS = ["the naïve cat 猫", "a cat 😀 sat", "at café", "zz\n\tzz", "\x00 n
 
 
 def encoded(texts):
-    return [text.encode() for text in texts]
+    return [(text.encode(), 1) for text in texts]
 
 
 def learnt(texts=TEXTS, *, length=100, minimum=1, end=False):
@@ -90,6 +90,12 @@ def test_more_characters_than_ids_leave_the_rarest_unknown():
     ids = made.encode("".join(alphabet).encode(), 1000)
     assert ids.max() == 255
     assert np.count_nonzero(ids == UNKNOWN) == 300 - kept
+
+
+def test_a_text_counts_as_often_as_it_occurs():
+    pairs = [(b"aab", 1), (b"bc", 3)]
+    made = Characters.learn(pairs, length=9, minimum=3, end=False)
+    assert made.characters == "bc"
 
 
 def test_order_of_the_texts_makes_no_difference():

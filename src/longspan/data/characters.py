@@ -52,19 +52,21 @@ class Characters:
     left_out: int = field(default=0, kw_only=True)  # different characters learnt from but unknown
 
     @classmethod
-    def learn(cls, texts: Iterable[bytes], *, length: int, minimum: int, end: bool) -> "Characters":
+    def learn(
+        cls, texts: Iterable[tuple[bytes, int]], *, length: int, minimum: int, end: bool
+    ) -> "Characters":
         """Choose the characters from the UTF-8 texts that are trained on.
 
         Args:
-            texts: read once; only what `encode` keeps of them counts.
+            texts: and how often each occurs; only what `encode` keeps of them counts.
             length: the most ids of a text.
             minimum: a character that occurs less often is unknown.
             end: close each text with the end symbol, within its length.
         """
         counts = np.zeros(sys.maxunicode + 1, np.int64)
-        for text in texts:
+        for text, repeats in texts:
             found, times = np.unique(_codes(text, length - end), return_counts=True)
-            counts[found] += times
+            counts[found] += times * repeats
         frequent = np.flatnonzero(counts >= minimum)
         # a stable order keeps characters of one frequency in the order of their code points
         order = frequent[np.argsort(-counts[frequent], kind="stable")][: cls.size - _FIRST]

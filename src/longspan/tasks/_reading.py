@@ -56,8 +56,12 @@ class ReadingTask(SequenceTask):
         """Token ids, padding (id 0) included; the same whatever the texts are."""
         return SIZES[self.options.vocabulary]
 
-    def encoding(self, trained_on: Callable[[], Iterable[bytes]]) -> Bytes | Characters:
-        """The ids of these options; characters are learnt from the texts that are trained on."""
+    def encoding(self, trained_on: Callable[[], Iterable[tuple[bytes, int]]]) -> Bytes | Characters:
+        """The ids of these options.
+
+        Args:
+            trained_on: the texts that characters are learnt from, and how often each occurs.
+        """
         options = self.options
         if options.vocabulary == "bytes":
             return Bytes()

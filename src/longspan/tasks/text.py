@@ -156,7 +156,7 @@ class Text(ReadingTask):
         rows = {part: len(reviews[part].texts) for part in reviews}
         chosen, duplicates = self._choose(reviews)
         trained_on = chosen["train"][1]
-        encoding = self.encoding(lambda: [reviews["train"].texts[row] for row in trained_on])
+        encoding = self.encoding(lambda: ((reviews["train"].texts[row], 1) for row in trained_on))
         whole = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
         choice = "; validation is the test split" if self.validation_is_test else ""
         return Built(
