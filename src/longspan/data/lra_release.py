@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-
 Split = Literal["train", "validation", "test"]
 Difficulty = Literal["easy", "intermediate", "hard"]
 
