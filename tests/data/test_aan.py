@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from aan_files import PAIRS, PAPERS, SPLITS, write_by_id, write_release
 
+from aan_files import PAIRS, PAPERS, SPLITS, write_by_id, write_release
 from longspan.data import aan
 from longspan.errors import DataError
 
@@ -157,7 +157,7 @@ def test_a_split_without_a_label_is_refused(tmp_path, split):
 
 
 def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(DataError, match="--data"):
+    with pytest.raises(DataError, match=r"is not here .* or a folder with papers\.parquet"):
         aan.find(tmp_path)
     (write_by_id(tmp_path) / "pairs.eval.tsv").unlink()
     with pytest.raises(DataError, match=r"lacks pairs\.eval\.tsv; expected pairs of all splits"):
@@ -185,6 +185,12 @@ def test_a_malformed_line_is_named(tmp_path, line, reason):
     path.write_bytes(b"\n".join([*lines[:2], line.encode("latin-1"), *lines[2:]]))
     with pytest.raises(DataError, match=reason):
         list(aan.read(aan.find(tmp_path)))
+
+
+def test_an_empty_text_in_the_release_is_refused(tmp_path):
+    source = aan.find(write_release(tmp_path, papers={**PAPERS, "P10": ""}))
+    with pytest.raises(DataError, match=rf"{tmp_path}: pair P09, P10 has an empty text"):
+        list(aan.read(source))
 
 
 def papers_table(ids=None, texts=None, **columns):

@@ -219,7 +219,9 @@ def _result(
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=parameters(model),
-        flops=flops(cast(LongspanConfig, model.config), length, task.info.classes),
+        flops=flops(
+            cast(LongspanConfig, model.config), length, task.info.classes, pair=task.info.pair
+        ),
         attended_pairs=_attended_pairs(attentions, length),
         length=length,
         selection=train.selection,

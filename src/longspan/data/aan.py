@@ -80,9 +80,9 @@ def find(data: Path | None) -> Source:
     by_id = _by_id(data)
     try:
         release = lra_release.find(data, lra_release.AAN)
-    except DataError:
+    except DataError as error:
         if by_id is None:
-            raise
+            raise DataError(f"{error}, or a folder with {_PAPERS} and pairs by id") from error
         return by_id
     if by_id is None or release.path.is_file():
         return release
@@ -103,6 +103,8 @@ def read(source: Source) -> Iterator[Pair]:
             yield from _pairs(source.folder / name, split, texts)
         return
     for pair in lra_release.aan(source):
+        if not all(pair.texts):
+            raise DataError(f"{source.path}: pair {', '.join(pair.ids)} has an empty text")
         first, second = (text.decode()[:LONGEST].encode() for text in pair.texts)
         yield pair._replace(texts=(first, second))
 
