@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -61,6 +62,16 @@ def test_the_form_with_more_pairs_is_taken_and_the_release_on_a_tie(tmp_path):
     assert not isinstance(
         aan.find(write_release(write_by_id(tmp_path / "b", fewer))), aan.PairsById
     )
+
+
+def test_an_archive_is_taken_for_the_whole_release(tmp_path):
+    fewer = write_release(tmp_path / "r", {split: rows[:2] for split, rows in PAIRS.items()})
+    place = write_by_id(tmp_path / "d")
+    with tarfile.open(place / "lra_release.gz", "w:gz") as archive:
+        archive.add(fewer, "lra_release/lra_release/tsv_data")
+    source = aan.find(place)
+    assert not isinstance(source, aan.PairsById)
+    assert len(list(aan.read(source))) == 6
 
 
 def test_labels_are_read_as_numbers(tmp_path):
@@ -176,6 +187,7 @@ def test_what_is_missing_is_named(tmp_path):
         ("P00\t1\tP01", "line 3 has label b'P00'"),
         ("1\tP00\tZ99", r"line 3 names paper 'Z99', which papers\.parquet does not hold"),
         ("1\t\tP01", "line 3 names paper '', which"),
+        ("1\tP00\t", "line 3 names paper '', which"),
         ("1\tP\xff0\tP01", "line 3 names paper"),
     ],
 )

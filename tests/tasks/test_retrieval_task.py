@@ -85,8 +85,8 @@ def test_characters_are_those_of_the_training_pairs_as_often_as_they_occur(tmp_p
 
 
 def test_a_subset_learns_characters_from_itself(data):
-    task = opened(data, **CHARACTERS, minimum=3, end=True, train=2)
-    whole = opened(data, **CHARACTERS, minimum=3, end=True)
+    task = opened(data, **CHARACTERS, end=True, train=2)
+    whole = opened(data, **CHARACTERS, end=True)
     assert set(task.facts["characters"]) < set(whole.facts["characters"])
     for first, second, _ in examples(task, "test"):
         assert first[-1] == second[-1] == END
@@ -103,6 +103,14 @@ def test_subsets_are_balanced_and_larger_ones_contain_smaller(data):
     assert examples(small, "test") == examples(large, "test")
     chosen = [examples(opened(data, train=4, seed=seed), "train") for seed in range(4)]
     assert len({str(one) for one in chosen}) > 1
+
+
+def test_splits_are_chosen_from_apart(tmp_path):
+    """The same pairs in train and test: other ones are kept of each."""
+    same = [(n % 2, f"P{n // 2:02d}", f"P{11 - n % 2:02d}") for n in range(20)]
+    place = write_by_id(tmp_path / "data", dict.fromkeys(PAIRS, same))
+    task = opened(place, train=6, test=6)
+    assert examples(task, "train") != examples(task, "test")
 
 
 def test_facts_count_labels_and_leaks(data):
@@ -209,7 +217,7 @@ def real():
 
 def test_real_pairs_train_a_small_model(real, tmp_path, one_thread):
     """A few steps, after which every pair of validation and test is scored."""
-    options = {"length": 200, **CHARACTERS, "minimum": 15, "end": True, "validation": 300}
+    options = {"length": 100, **CHARACTERS, "minimum": 15, "end": True, "validation": 300}
     task = build("retrieval", options)
     task.open(tmp_path / "cache", real)
     assert {split: task.size(split) for split in SPLITS} == {
@@ -225,4 +233,4 @@ def test_real_pairs_train_a_small_model(real, tmp_path, one_thread):
     assert outcome.scores["test"].examples == 1_890
     assert outcome.scores["test"].majority == 0.5
     assert outcome.scores["test"].loss < 2
-    assert outcome.tokens == 4 * 4 * 2 * 200
+    assert outcome.tokens == 4 * 4 * 2 * 100
