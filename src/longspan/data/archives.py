@@ -259,8 +259,9 @@ def _stream(reading: _Pass, raw: IO[bytes]) -> Iterator[Member]:
     """Of a tar or a single file, under whatever compression."""
     path = reading.path
     kind, content = _unpacking(raw)
-    # a short read, since a truncated file may have no more
-    is_tar = _is_tar(content.read(tarfile.BLOCKSIZE))
+    with _refusing(str(path), kind):
+        # a short read, since a truncated file may have no more
+        is_tar = _is_tar(content.read(tarfile.BLOCKSIZE))
     kind = f"tar.{kind}".removesuffix(".") if is_tar else kind
     if not kind:
         raise DataError(f"{path} is no archive; expected tar, tar.gz, tar.bz2, tar.xz, zip or gz")
