@@ -219,9 +219,7 @@ def _result(
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=parameters(model),
-        flops=flops(
-            cast(LongspanConfig, model.config), length, task.info.classes, pair=task.info.pair
-        ),
+        flops=flops(cast(LongspanConfig, model.config), length, task.info.classes),
         attended_pairs=_attended_pairs(attentions, length),
         length=length,
         selection=train.selection,
