@@ -59,6 +59,7 @@ class Text(SequenceTask):
         higher_is_better=True,
         chance=0.5,
         pair=False,
+        hub=imdb.HUB,
         published=(
             *published(
                 "lra-paper",
