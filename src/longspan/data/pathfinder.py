@@ -161,16 +161,22 @@ def lra(resolution: int, difficulty: Difficulty = "hard") -> Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """An image with what is in it; places are (row, column), fine places in fractions of pixels."""
+    """An image with what is in it; places are (row, column)."""
 
     image: np.ndarray  # (R, R) uint8
     label: int
     markers: np.ndarray  # (2, 2) places
-    paddles: np.ndarray  # (n, 2, 2): start and end of each
+    paddles: np.ndarray  # (n, 2, 2): the ends of each, first the one that lies farther out
     contours: np.ndarray  # (n,): the contour of each; 0 and 1 the long ones, 2 and on the others
-    owner: (
-        np.ndarray
-    )  # (R, R) int: the contour that is brightest at a pixel, -1 where there is none
+    owner: np.ndarray  # (R, R): the contour that is brightest at a pixel, or -1
+
+    @property
+    def marked_contours(self) -> tuple[int, int]:
+        """The contours on which the two markers lie, one contour or two."""
+        first, second = (
+            int(self.contours[(self.paddles[:, 0] == marker).all(1)][0]) for marker in self.markers
+        )
+        return first, second
 
 
 def generate(
