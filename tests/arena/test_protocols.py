@@ -40,6 +40,9 @@ def test_a_protocol_says_where_it_comes_from_and_names_what_exists(name):
     assert protocol.tasks
     assert set(protocol.tasks) <= set(TASKS)
     assert set(protocol.settings) <= set(MECHANISMS)
+    assert {m for own in protocol.exceptions.values() for m in own} <= set(MECHANISMS)
+    assert {*protocol.exceptions, *protocol.grids} <= set(protocol.tasks)
+    assert {task for choice in protocol.choices for task in choice.tasks} <= set(protocol.tasks)
 
 
 def test_unknown_names_are_refused_with_near_ones():
@@ -53,9 +56,8 @@ def test_unknown_names_are_refused_with_near_ones():
 
 
 def test_a_protocol_is_registered_once():
-    taken = {"summary": "", "source": "", "tasks": (), "differs": "", "settings": {}}
     with pytest.raises(OptionError, match="protocol 'quick' is already there"):
-        register("quick", **taken)(lambda task: None)
+        register(dataclasses.replace(get("quick"), summary="another"))
 
 
 HASHES = """
@@ -85,6 +87,7 @@ def test_hashes_are_the_same_in_another_process():
 def other(value, field):
     """Another value that the field accepts."""
     choices = {
+        "head_dim": 4,
         "position": "rotary",
         "norm": "post",
         "pooling": "cls",

@@ -1,0 +1,133 @@
+"""What differs between two protocols, field by field, with the choices behind the values."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from longspan.arena.protocols.base import Choice, Protocol
+from longspan.attention import MECHANISMS, options_of
+from longspan.errors import known
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One field whose values differ in the same way on some tasks.
+
+    The field is dotted, as in choices: `task.`, `model.`, `train.` or `options.MECHANISM.` and the
+    name; `grid.` and a field that one of the sources tries several values of; or "covered", for a
+    task that one of the protocols does not have.
+    """
+
+    field: str
+    tasks: tuple[str, ...]
+    a: Any
+    b: Any
+    choice_a: Choice | None = None
+    choice_b: Choice | None = None
+
+    def swapped(self) -> "Difference":
+        """The same difference, seen from the other protocol."""
+        return Difference(
+            field=self.field,
+            tasks=self.tasks,
+            a=self.b,
+            b=self.a,
+            choice_a=self.choice_b,
+            choice_b=self.choice_a,
+        )
+
+
+def compare(
+    a: Protocol,
+    b: Protocol,
+    *,
+    tasks: Sequence[str] | None = None,
+    mechanisms: Sequence[str] | None = None,
+) -> list[Difference]:
+    """What differs between two protocols; empty when nothing does.
+
+    Args:
+        a: a protocol.
+        b: another.
+        tasks: some of the tasks that at least one of them has; None: all of these.
+        mechanisms: whose options are compared; None: all mechanisms.
+
+    Raises:
+        UnknownNameError: no such task in either protocol, or no such mechanism.
+    """
+    every = sorted({*a.tasks, *b.tasks})
+    chosen = [known(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every]
+    named = [known(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
+    found: list[Difference] = []
+    for task in dict.fromkeys(chosen):
+        if task in a.tasks and task in b.tasks:
+            found += _on(task, a, b, named)
+        else:
+            found.append(
+                Difference(field="covered", tasks=(task,), a=task in a.tasks, b=task in b.tasks)
+            )
+    return _grouped(found)
+
+
+def settings(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
+    """Every value of a recipe by its dotted field, defaults included."""
+    spec, model, train = protocol.parts(task)
+    values = {
+        "task": spec.complete(),
+        "model": dataclasses.asdict(model),
+        "train": dataclasses.asdict(train),
+        **{
+            f"options.{name}": {**options_of(name), **protocol.options(task, name)}
+            for name in mechanisms
+        },
+        "grid": protocol.grids.get(task, {}),
+    }
+    return {f"{part}.{name}": x for part, fields in values.items() for name, x in fields.items()}
+
+
+def _on(task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]) -> list[Difference]:
+    one, two = settings(a, task, mechanisms), settings(b, task, mechanisms)
+    fields = [*(f for f in one if not f.startswith("grid.")), *_grid_fields(one, two)]
+    return [
+        Difference(
+            field=field,
+            tasks=(task,),
+            a=one.get(field),
+            b=two.get(field),
+            choice_a=chosen(a, task, field),
+            choice_b=chosen(b, task, field),
+        )
+        for field in fields
+        if one.get(field) != two.get(field)
+    ]
+
+
+def _grid_fields(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
+    """The fields of either grid, in an order that does not depend on which comes first."""
+    return sorted(field for field in {*one, *two} if field.startswith("grid."))
+
+
+def chosen(protocol: Protocol, task: str, field: str) -> Choice | None:
+    """The choice behind a value, if the sources left one."""
+    fitting = (c for c in protocol.choices if c.field == field and task in c.tasks)
+    return next(fitting, None)
+
+
+def _grouped(found: Iterable[Difference]) -> list[Difference]:
+    """Equal differences of several tasks as one, fields in the order of their first task."""
+    groups: dict[str, list[Difference]] = {}
+    for new in found:
+        same = groups.setdefault(new.field, [])
+        match = next((i for i, old in enumerate(same) if _alike(old, new)), None)
+        if match is None:
+            same.append(new)
+        else:
+            old = same[match]
+            same[match] = dataclasses.replace(old, tasks=(*old.tasks, *new.tasks))
+    order = ("covered", "task", "model", "train", "options", "grid")
+    fields = sorted(groups, key=lambda field: order.index(field.partition(".")[0]))
+    return [difference for field in fields for difference in groups[field]]
+
+
+def _alike(one: Difference, two: Difference) -> bool:
+    return dataclasses.replace(one, tasks=two.tasks) == two
