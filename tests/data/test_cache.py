@@ -32,7 +32,7 @@ class Builder:
     def __init__(self, rows=4):
         self.rows, self.calls = rows, 0
 
-    def __call__(self):
+    def __call__(self, scratch):
         self.calls += 1
         splits = {"train": examples(self.rows), "validation": examples(2), "test": examples(3)}
         return Built(splits=splits, source="toy", licence="none", facts={"n": self.rows})
@@ -106,7 +106,7 @@ CORRUPTIONS = {
     "truncated": r"train\.arrow has \d+ bytes, its record says \d+; delete",
     "absent": r"train\.arrow cannot be read \(No such file",
     "manifest cut": r"manifest\.json is not JSON",
-    "manifest foreign": r"manifest\.json is no manifest of schema 1",
+    "manifest foreign": r"manifest\.json is no manifest of schema 2",
     "files malformed": r"files are malformed",
 }
 
@@ -129,8 +129,8 @@ def test_corrupted_set_is_reported_and_built_again(tmp_path, caplog, how, reason
 
 
 def test_failed_build_leaves_nothing(tmp_path):
-    def build():
-        built = Builder()()
+    def build(scratch):
+        built = Builder()(scratch)
         return dataclasses.replace(built, splits={**built.splits, "test": examples(0)})
 
     with pytest.raises(DataError, match="no examples to write"):
@@ -164,11 +164,11 @@ store.write = dying
 def test_two_processes_build_one_set_once(tmp_path):
     before = f"""
 class Slow(t.Builder):
-    def __call__(self):
+    def __call__(self, scratch):
         with open({str(tmp_path / "log")!r}, "a") as log:
             log.write("built\\n")
         time.sleep(1)
-        return super().__call__()
+        return super().__call__(scratch)
 build = Slow()
 pathlib.Path({str(tmp_path)!r}, f"ready{{os.getpid()}}").touch()
 while len(list(pathlib.Path({str(tmp_path)!r}).glob("ready*"))) < 2:
@@ -209,8 +209,8 @@ def test_without_its_source_the_largest_set_of_these_options_serves(tmp_path, ca
 
 
 def test_checksum_follows_the_content_and_its_split(tmp_path):
-    def swapped():
-        built = Builder()()
+    def swapped(scratch):
+        built = Builder()(scratch)
         splits = built.splits
         return dataclasses.replace(
             built, splits={**splits, "train": splits["test"], "test": splits["train"]}

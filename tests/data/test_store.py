@@ -23,7 +23,7 @@ def make(sequences, dtype=np.uint8, labels=None, second=None):
 
 
 def contents(examples):
-    parts = [[one.tolist() for one in part] for part in examples.sequences]
+    parts = [[one.tolist() for one in part] for part in examples.lists.values()]
     return parts, examples.labels.tolist()
 
 

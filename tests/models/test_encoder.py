@@ -228,7 +228,7 @@ def test_malformed_masks_are_refused():
     ids = torch.ones(2, 3, dtype=torch.long)
     with pytest.raises(InputError, match=r"attention_mask must be boolean .* got torch.float32"):
         as_mask("attention_mask", torch.ones(2, 3), ids)
-    with pytest.raises(InputError, match=r"the shape of input_ids, \(2, 3\), got \(2, 4\)"):
+    with pytest.raises(InputError, match=r"the shape of the inputs, \(2, 3\), got \(2, 4\)"):
         as_mask("attention_mask", torch.ones(2, 4, dtype=torch.bool), ids)
 
 

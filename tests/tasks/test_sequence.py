@@ -57,7 +57,7 @@ class Pairs(SequenceTask):
     )
     length = 9
 
-    def make(self, data, report):
+    def make(self, data, scratch, report):
         rows = self.options.rows
         examples = Examples(
             tokens=Ragged.pack([np.full(n + 1, n + 1, np.uint8) for n in range(rows)], np.uint8),

@@ -33,7 +33,7 @@ class ModelSpec:
     width: int = setting("model width")
     layers: int = setting("layers")
     heads: int = setting("heads per layer")
-    head_dim: int | None = setting("width of a head; none: width / heads", None)
+    head_dim: int | None = setting("width of a head; none: the model's width / heads", None)
     feed_forward: int = setting("width of the feed-forward layer")
     classifier: int = setting("width of the classifier's hidden layer")
     position: str = setting("learned, sinusoidal, rotary or none", "learned")

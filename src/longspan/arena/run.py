@@ -21,6 +21,7 @@ from longspan.models import (
     LongspanConfig,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
+    LongspanForTokenClassification,
     LongspanPreTrainedModel,
     flops,
     parameters,
@@ -62,10 +63,12 @@ def model_config(experiment: Experiment, task: Task) -> LongspanConfig:
     """
     spec = experiment.model
     config = LongspanConfig(
-        vocab_size=task.info.vocabulary,
+        vocab_size=task.vocabulary,
+        input_features=task.features,
         hidden_size=spec.width,
         num_hidden_layers=spec.layers,
         num_attention_heads=spec.heads,
+        attention_head_size=spec.head_dim,
         intermediate_size=spec.feed_forward,
         classifier_hidden_size=spec.classifier,
         max_position_embeddings=task.length,
@@ -94,6 +97,8 @@ def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
 
 def model_class(task: Task) -> type[LongspanPreTrainedModel]:
     """The head that a task needs."""
+    if task.info.per_token:
+        return LongspanForTokenClassification
     return LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
 
 
@@ -219,10 +224,10 @@ def _result(
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=parameters(model),
-        flops=flops(cast(LongspanConfig, model.config), length, task.info.classes),
+        flops=_flops(model, task),
         attended_pairs=_attended_pairs(attentions, length),
         length=length,
-        selection=train.selection,
+        selection=_selection(experiment, task),
         scores=outcome.scores,
         steps=outcome.steps,
         curve=outcome.curve,
@@ -235,6 +240,18 @@ def _result(
         git_commit=git_commit(),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
+
+
+def _selection(experiment: Experiment, task: Task) -> str:
+    """Which checkpoint was tested, and whether test itself chose it."""
+    rule = experiment.train.selection
+    return f"{rule} (validation is test)" if task.validation_is_test else rule
+
+
+def _flops(model: LongspanPreTrainedModel, task: Task) -> int:
+    info = task.info
+    config = cast(LongspanConfig, model.config)
+    return flops(config, task.length, info.classes, pair=info.pair, per_token=info.per_token)
 
 
 def _attended_pairs(attentions: list[Attention], length: int) -> int | None:

@@ -5,7 +5,7 @@ Queries are cut into blocks; each block gathers the one run of keys that its pat
 the run, their own rows are computed apart, and no key is counted twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -108,24 +108,27 @@ def pattern_rows(
     The rows of the global tokens themselves are for the caller to replace.
     """
     local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
-    heads: dict[Pattern, list[int]] = {}
-    for head, own in enumerate(pattern.each):
-        heads.setdefault(own, []).append(head)
+
+    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor, *pairs: Tensor) -> Tensor:
+        globals_ = None if chosen is None else (chosen, pattern.causal, *pairs[:2])
+        more = None if beside is None else beside._replace(k=pairs[-2], v=pairs[-1])
+        return _block_rows(q, k, v, own, local_keys, globals_, more)
+
     tensors = [q, k, v]
     tensors += [] if chosen is None else [chosen.k, chosen.v]
     tensors += [] if beside is None else [beside.k, beside.v]
-    groups: list[tuple[Tensor, ...]] = [tuple(tensors)]
-    if pattern.heads > 1:
-        order = [head for own in heads.values() for head in own]
-        sizes = [len(own) for own in heads.values()]
-        groups = list(zip(*(_ordered(x, order).split(sizes, 1) for x in tensors), strict=True))
-    outs = []
-    for own, (q_, k_, v_, *pairs) in zip(heads, groups, strict=True):
-        globals_ = None if chosen is None else (chosen, pattern.causal, *pairs[:2])
-        more = None if beside is None else beside._replace(k=pairs[-2], v=pairs[-1])
-        outs.append(_block_rows(q_, k_, v_, own, local_keys, globals_, more))
+    return by_pattern(pattern, tensors, rows)
+
+
+def by_pattern(pattern: Pattern, tensors: list[Tensor], rows: Callable[..., Tensor]) -> Tensor:
+    """`rows(own, *tensors)` for the heads that share a pattern `own`; all heads in their order."""
     if pattern.heads == 1:
-        return outs[0]
+        return rows(pattern.each[0], *tensors)
+    heads = pattern.groups
+    order = [head for own in heads.values() for head in own]
+    sizes = [len(own) for own in heads.values()]
+    groups = zip(*(_ordered(x, order).split(sizes, 1) for x in tensors), strict=True)
+    outs = [rows(own, *group) for own, group in zip(heads, groups, strict=True)]
     return _ordered(torch.cat(outs, 1), sorted(range(len(order)), key=order.__getitem__))
 
 

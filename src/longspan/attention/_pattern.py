@@ -1,5 +1,7 @@
 """What the mechanisms of the pattern family share: softmax over the pairs of one pattern."""
 
+from collections.abc import Sequence
+
 import torch
 
 from longspan.attention._blocks import fitted, pattern_attention
@@ -49,11 +51,12 @@ class PatternAttention(Attention):
     def advance(self, q, k, v, key_mask, cache, *source):
         """Begin as `attend` does; go on by pieces over the keys that can still be reached."""
         if cache is not None:
-            return self.by_pieces(q, k, v, key_mask, cache, *source)
+            return self.by_pieces(q, k, v, key_mask, cache)
         state = joined(None, {"k": k, "v": v}, key_mask)
-        return self.attend(q, k, v, key_mask, None, *source), self._reachable(state, 0, q.shape[2])
+        held = self._reachable(state, range(q.shape[2]), q.shape[2])
+        return self.attend(q, k, v, key_mask, None, *source), held
 
-    def by_pieces(self, q, k, v, key_mask, cache, *source):
+    def by_pieces(self, q, k, v, key_mask, cache):
         """A long step a piece at a time: it never looks at all pairs of its tokens."""
         outs, length = [], 0 if cache is None else cache.length
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
@@ -81,13 +84,12 @@ class PatternAttention(Attention):
         mask = self.pattern(0, head, index[-T:, None], index)[None]
         if "real" in held:
             mask = mask & held["real"][:, None, None, :]
-        return held, mask, self._reachable(held, before, T)
+        return held, mask, self._reachable(held, position, before + T)
 
-    def _reachable(self, held, before: int, T: int):
-        """What a later query may attend, of the keys that T queries after `before` held."""
-        position = self._kept(before) + list(range(before, before + T))
+    def _reachable(self, held, position: Sequence[int], length: int):
+        """What a query from `length` on may attend, of the keys held at the positions given."""
         place = {p: i for i, p in enumerate(position)}
-        keep = [place[p] for p in self._kept(before + T)]
+        keep = [place[p] for p in self._kept(length)]
         index = torch.tensor(keep, dtype=torch.long, device=held["k"].device)
         return {n: x.index_select(1 if n == "real" else 2, index) for n, x in held.items()}
 

@@ -14,9 +14,11 @@ from longspan.attention._blocks import (
     _inside,
     _Runs,
     _unclasses,
+    by_pattern,
+    fitted,
     pattern_attention,
 )
-from longspan.attention._globals import GlobalTokens, joined_globals, with_global_rows
+from longspan.attention._globals import global_part, global_tokens, with_global_rows
 from longspan.attention._softmax import merged, softmax_part
 from longspan.attention.masking import zeroed
 from longspan.attention.patterns import BlockWindow, Causal, Fixed, Pattern, Strided, Window
@@ -28,7 +30,7 @@ def attention_by_head(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    patterns: tuple[Pattern, ...],
+    pattern: Pattern,
     key_mask: Tensor | None,
     global_mask: Tensor | None,
 ) -> Tensor:
@@ -38,39 +40,26 @@ def attention_by_head(
         q: queries (B, H, T, D).
         k: keys (B, H, T, D), zero where masked.
         v: values (B, H, T, E), zero where masked.
-        patterns: one for all heads, or one for each.
+        pattern: one for all heads, or one for each (`PerHead`).
         key_mask: True at real tokens (B, T), or None.
         global_mask: True at global tokens (B, T), or None; a token that is not real is not global.
     """
-    if len(patterns) == 1:
-        return _attention(q, k, v, patterns[0], key_mask, global_mask)
-    alike: dict[Pattern, list[int]] = {}
-    for head, pattern in enumerate(patterns):
-        alike.setdefault(pattern, []).append(head)
-    inputs = [x.unbind(1) for x in (q, k, v)]
-    out: dict[int, Tensor] = {}
-    for pattern, heads in alike.items():
-        q, k, v = (torch.stack([x[head] for head in heads], 1) for x in inputs)
-        rows = _attention(q, k, v, pattern, key_mask, global_mask)
-        out.update(zip(heads, rows.unbind(1), strict=True))
-    return torch.stack([out[head] for head in sorted(out)], 1)
+
+    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _attention(q, k, v, own, key_mask, global_mask)
+
+    return by_pattern(pattern, [q, k, v], rows)
 
 
 def _attention(q, k, v, pattern: Pattern, key_mask, global_mask) -> Tensor:
     """All heads over the same pattern; the near set alone is for the block kernel."""
     if not isinstance(pattern, Strided | Fixed):
         return pattern_attention(q, k, v, pattern, key_mask, global_mask)
-    is_global = joined_globals((), key_mask, global_mask, q)
-    if is_global is None:
+    chosen = global_tokens((), k, v, key_mask, global_mask)
+    if chosen is None:
         return _one(_parts(q, k, v, pattern, key_mask), v)
-    chosen = GlobalTokens(is_global, int(is_global.sum(1).max()), k, v)
-    allowed = chosen.real[:, None, None, :]
-    if pattern.causal:
-        position = torch.arange(q.shape[2], device=q.device)[:, None]
-        allowed = allowed & (chosen.index[:, None, None, :] <= position)
-    others = ~is_global if key_mask is None else key_mask & ~is_global
-    parts = _parts(q, k, v, pattern, others)
-    out = _one([*parts, softmax_part(q, chosen.k, chosen.v, allowed)], v)
+    parts = _parts(q, k, v, pattern, chosen.local_keys(key_mask))
+    out = _one([*parts, global_part(q, chosen, pattern.causal)], v)
     return with_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
 
 
@@ -103,15 +92,12 @@ def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
 def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
     """The keys less than a stride away."""
     T, window = q.shape[2], near(pattern)
-    layout = window.layout
-    block = min(layout.block, T)
-    length = -(-T // block) * block
-    sides = (block, min(layout.left, length - block), min(layout.right, length - block))
+    _, length, *sides = fitted(window.layout, T)
     real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
     q, k, v, real = (_classes(x, 1, length) for x in (q, k, v, real[:, None, :, None]))
     k, v, real = (_Runs.apply(x, *sides) for x in (k, v, real))
-    mask = real.mT & _inside(window, layout, sides, q.device)
-    rows, log = softmax_part(q.unflatten(2, (-1, block)), k, v, mask)
+    mask = real.mT & _inside(window, window.layout, sides, q.device)
+    rows, log = softmax_part(q.unflatten(2, (-1, sides[0])), k, v, mask)
     return rows.flatten(2, 3)[:, :, :T], log.flatten(2, 3)[:, :, :T]
 
 

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 from longspan.attention._chunks import chunk_attention, together
 from longspan.attention._counts import counted, past_counts, softmax_of_counts
-from longspan.attention._globals import GlobalTokens, global_part, joined_globals, with_global_rows
+from longspan.attention._globals import global_part, global_tokens, with_global_rows
 from longspan.attention._hashing import RotationHash, sorted_chunks
 from longspan.attention._kernelised import wide
 from longspan.attention.base import Attention, Traits, joined, register
@@ -102,14 +102,13 @@ class ReformerAttention(Attention):
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Attend in the chunks of each round; merge the rounds, and the global keys."""
-        real = q.new_ones(1, q.shape[2], dtype=torch.bool) if key_mask is None else key_mask
-        is_global = joined_globals((), key_mask, global_mask, q)
-        table = self.table(q, real if is_global is None else real & ~is_global)
-        q, k = self._queries_and_keys(q)
-        parts = chunk_attention(q, k, v, table, self.dedupe)
-        if is_global is None:
+        u, (q, k) = q, self._queries_and_keys(q)
+        chosen = global_tokens((), k, v, key_mask, global_mask)
+        local = key_mask if chosen is None else chosen.local_keys(key_mask)
+        local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
+        parts = chunk_attention(q, k, v, self.table(u, local), self.dedupe)
+        if chosen is None:
             return together(parts, v)
-        chosen = GlobalTokens(is_global, int(is_global.sum(1).max()), k, v)
         out = together([*parts, global_part(q, chosen, self.causal)], v)
         return with_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
 

@@ -24,7 +24,7 @@ from typing import Literal
 
 import torch
 
-from longspan.attention._globals import GlobalTokens, joined_globals, with_global_rows
+from longspan.attention._globals import global_part, global_tokens, with_global_rows
 from longspan.attention._softmax import merged, softmax_attention, softmax_part, softmax_reference
 from longspan.attention._sorting import Sorter, cut, mixed, refused
 from longspan.attention.base import Attention, Traits, register
@@ -88,21 +88,16 @@ class SinkhornAttention(Attention):
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Local keys block by block; the rows of the global tokens apart."""
-        is_global = joined_globals((), key_mask, global_mask, q)
-        if is_global is None:
+        chosen = global_tokens((), k, v, key_mask, global_mask)
+        if chosen is None:
             return self._rows(q, k, v, key_mask)
-        chosen = GlobalTokens(is_global, int(is_global.sum(1).max()), k, v)
-        local = ~is_global if key_mask is None else key_mask & ~is_global
-        seen = chosen.real[:, None, None]
-        if self.causal:
-            position = torch.arange(q.shape[2], device=q.device)[:, None]
-            seen = seen & (chosen.index[:, None, None] <= position)
+        local = chosen.local_keys(key_mask)
         inside = (zeroed(x, local[:, None, :, None]) for x in (q, k, v))
-        out = self._rows(*inside, local, (chosen.k, chosen.v, seen))
+        out = self._rows(*inside, local, global_part(q, chosen, self.causal))
         return with_global_rows(out, q, k, v, chosen, key_mask, self.causal)
 
-    def _rows(self, q, k, v, local, *shared):
-        """Softmax over the sorted block, the own one, and keys (k, v, mask) for all queries."""
+    def _rows(self, q, k, v, local, *parts):
+        """Softmax over the sorted block, the own one, and parts over other keys."""
         T, block = q.shape[2], min(self.block, q.shape[2])
         real = q.new_ones(1, T, dtype=torch.bool) if local is None else local
         (qs, ks, vs), real = (cut(x, block, 2) for x in (q, k, v)), cut(real, block, 1)
@@ -116,11 +111,11 @@ class SinkhornAttention(Attention):
             own = torch.cat(torch.broadcast_tensors(seen[:, :, :, None], own), -1)
         else:
             first = (sorted_k.flatten(2, 3), sorted_v.flatten(2, 3), seen.flatten(2)[:, :, None])
-            shared = (first, *shared)
-        if not shared:
+            parts = (softmax_part(q, *first), *parts)
+        if not parts:
             return softmax_attention(qs, ks, vs, own if masked else None).flatten(2, 3)[:, :, :T]
         out, weight = (x.flatten(2, 3)[:, :, :T] for x in softmax_part(qs, ks, vs, own))
-        return merged([(out, weight), *(softmax_part(q, *keys) for keys in shared)])
+        return merged([(out, weight), *parts])
 
     def reference(self, q, k, v, key_mask, global_mask):
         """One sequence after another; its sorted keys are one dense product."""

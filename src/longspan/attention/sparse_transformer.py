@@ -73,7 +73,7 @@ class SparseTransformerAttention(PatternAttention):
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Two parts of one softmax for each pattern, in the heads that have it."""
-        return attention_by_head(q, k, v, self.pattern.each, key_mask, global_mask)
+        return attention_by_head(q, k, v, self.pattern, key_mask, global_mask)
 
     def _kept(self, length):
         """What is near the next query, and what the far sets come back to."""

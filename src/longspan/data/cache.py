@@ -1,7 +1,8 @@
 """Built sets: `<cache>/<task>/<key>/{train,validation,test}.arrow` and `manifest.json`.
 
-The manifest is written last, so an interrupted build leaves nothing that is read. A lock beside
-the folder keeps two processes from building the same set; readers take no lock.
+The manifest is written last, so an interrupted build leaves nothing that is read; the parts it has
+made (`<key>/building`) serve the next one. A lock beside the folder keeps two processes from
+building the same set; readers take no lock.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,14 @@ from longspan.files import read_json, write_json
 
 logger = logging.getLogger(__name__)
 
-SCHEMA = 1
+SCHEMA = 2
 _MANIFEST = "manifest.json"
+_SCRATCH = "building"
+# Opening a set reads files of up to so many bytes through; the rows of larger ones are compared
+# with their CRCs as they are handed out.
+_READ_THROUGH = 1 << 28
+
+Build = Callable[[Path], "Built"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +68,7 @@ class FileRecord:
     rows: int
     bytes: int
     sha256: str
+    index: str  # sha256 of all but the sequences: offsets, labels, CRCs of the rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,8 +101,14 @@ def default_folder() -> Path:
     return Path(os.environ.get("LONGSPAN_CACHE") or Path.home() / ".cache" / "longspan")
 
 
-def open_set(cache: Path, recipe: Recipe, build: Callable[[], Built]) -> BuiltSet:
+def open_set(cache: Path, recipe: Recipe, build: Build) -> BuiltSet:
     """Verify and map the set of this recipe; build it first if it is absent or corrupted.
+
+    Args:
+        cache: the folder of built sets.
+        recipe: what the set follows from.
+        build: makes it. It is given a folder for what memory does not hold; that folder outlives
+            an interruption, so that `Parts` in it need not be made again, and nothing else.
 
     Raises:
         DataError: `build` found its source absent or foreign.
@@ -152,11 +167,11 @@ def verify(cache: Path) -> None:
         DataError: the first file that differs, and the remedy.
     """
     for folder in manifests(cache):
-        _load(folder)
+        _load(folder, thorough=True)
 
 
-def _load(folder: Path) -> BuiltSet | None:
-    """Verify and map a set; None when there is none.
+def _load(folder: Path, thorough: bool = False) -> BuiltSet | None:
+    """Verify and map a set, reading large files through only if `thorough`; None without one.
 
     Raises:
         DataError: it is corrupted; the message names the file.
@@ -167,22 +182,24 @@ def _load(folder: Path) -> BuiltSet | None:
     manifest = _read_manifest(path)
     splits = {}
     for split, record in manifest.files.items():
-        file = folder / f"{split}.arrow"
-        _check(file, record)
-        splits[split] = store.read(file)
+        splits[split] = _checked(folder / f"{split}.arrow", record, thorough)
     return BuiltSet(folder=folder, manifest=manifest, splits=splits)
 
 
-def _check(file: Path, record: FileRecord) -> None:
+def _checked(file: Path, record: FileRecord, thorough: bool) -> Examples:
     remedy = f"delete {file.parent} to have it built again"
     try:
         size = file.stat().st_size
         if size != record.bytes:
             raise DataError(f"{file} has {size} bytes, its record says {record.bytes}; {remedy}")
-        if _sha256(file) != record.sha256:
+        if (thorough or size <= _READ_THROUGH) and _sha256(file) != record.sha256:
             raise DataError(f"{file} does not match its recorded sha256; {remedy}")
     except OSError as error:
         raise DataError(f"{file} cannot be read ({error.strerror or error}); {remedy}") from error
+    examples = store.read(file)
+    if size > _READ_THROUGH and examples.index_checksum() != record.index:
+        raise DataError(f"{file}: its labels or offsets do not match their record; {remedy}")
+    return examples
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -197,39 +214,55 @@ def _read_manifest(path: Path) -> Manifest:
     return Manifest(**{**record, "files": files})
 
 
-def _write(folder: Path, recipe: Recipe, build: Callable[[], Built]) -> None:
-    """Build the set; whatever goes wrong, no part of it stays."""
-    _clear(folder)
+def _write(folder: Path, recipe: Recipe, build: Build) -> None:
+    """Build the set; whatever goes wrong none of it is read, and a refusal leaves nothing."""
+    _clear(folder, keep_scratch=True)
     try:
-        built = build()
-        files, content = {}, hashlib.sha256()
-        for split, examples in built.splits.items():
-            path = folder / f"{split}.arrow"
-            store.write(path, examples)
-            size = path.stat().st_size
-            files[split] = FileRecord(rows=len(examples), bytes=size, sha256=_sha256(path))
-            content.update(f"{split} {examples.checksum()}\n".encode())
-        manifest = Manifest(
-            **dataclasses.asdict(recipe),
-            source=built.source,
-            licence=built.licence,
-            facts=built.facts,
-            checksum=content.hexdigest(),
-            files=files,
-        )
-        write_json(folder / _MANIFEST, dataclasses.asdict(manifest))
+        _write_manifest(folder, recipe, build(folder / _SCRATCH))
+    except KeyboardInterrupt:
+        _clear(folder, keep_scratch=True)
+        raise
     except BaseException:
         _clear(folder)
         raise
+    shutil.rmtree(folder / _SCRATCH, ignore_errors=True)
 
 
-def _clear(folder: Path) -> None:
-    """Remove a set, its manifest first."""
+def _write_manifest(folder: Path, recipe: Recipe, built: Built) -> None:
+    """Write the splits, then the manifest that makes them a set."""
+    files, content = {}, hashlib.sha256()
+    for split, examples in built.splits.items():
+        path = folder / f"{split}.arrow"
+        store.write(path, examples)
+        written = store.read(path)
+        files[split] = FileRecord(
+            rows=len(written),
+            bytes=path.stat().st_size,
+            sha256=_sha256(path),
+            index=written.index_checksum(),
+        )
+        content.update(f"{split} {written.checksum()}\n".encode())
+    manifest = Manifest(
+        **dataclasses.asdict(recipe),
+        source=built.source,
+        licence=built.licence,
+        facts=built.facts,
+        checksum=content.hexdigest(),
+        files=files,
+    )
+    write_json(folder / _MANIFEST, dataclasses.asdict(manifest))
+
+
+def _clear(folder: Path, *, keep_scratch: bool = False) -> None:
+    """Remove a set, its manifest first; a folder that is not of the set stops it."""
     try:
         (folder / _MANIFEST).unlink(missing_ok=True)
-        if folder.is_dir():
-            for path in folder.iterdir():
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name != _SCRATCH:
                 path.unlink()
+            elif not keep_scratch:
+                shutil.rmtree(path)
+        if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     except OSError as error:
         raise RunError(f"cannot clear {folder} ({error.strerror or error}); remove it") from error

@@ -1,9 +1,15 @@
-"""One split in one file: ragged token sequences and labels as Arrow, mapped, never copied."""
+"""One split in one file: ragged token sequences and labels as Arrow, mapped, never copied.
+
+Every row carries a CRC, which is looked at when the row is handed out: a set may be larger than
+memory, is open at once, and what has changed on the disk is still never read.
+"""
 
 import dataclasses
 import hashlib
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +17,8 @@ import pyarrow as pa
 from longspan.errors import DataError
 from longspan.files import replacing
 
-_NAMES = ("tokens", "tokens_b", "label")
+_LISTS = ("tokens", "second", "targets")
+_PIECE = 1 << 22  # values looked at in one go, so that a set need not fit into memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,57 +51,122 @@ class Ragged:
         return np.diff(self.offsets)
 
 
+class Spool:
+    """Sequences written to a file as they come, for sets that memory does not hold."""
+
+    def __init__(self, path: Path, dtype: type[np.unsignedinteger]):
+        """Begin an empty file."""
+        self.path, self.dtype = path, dtype
+        self._lengths: list[np.ndarray] = []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+
+    def add(self, sequence: np.ndarray) -> None:
+        """Append one sequence."""
+        self.add_rows(sequence[None])
+
+    def add_rows(self, rows: np.ndarray) -> None:
+        """Append sequences of one length, (N, T)."""
+        with self.path.open("ab") as file:
+            file.write(np.ascontiguousarray(rows, self.dtype).data)
+        self._lengths.append(np.full(len(rows), rows.shape[1], np.int64))
+
+    def ragged(self) -> Ragged:
+        """The sequences so far; their values are a view of the file."""
+        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self._lengths]))
+        if not offsets[-1]:
+            return Ragged(np.empty(0, self.dtype), offsets)
+        return Ragged(np.memmap(self.path, self.dtype, mode="r"), offsets)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examples:
-    """The examples of a split; a task over pairs has a second sequence in each."""
+    """The examples of a split; a task over pairs has a second sequence in each.
+
+    A task that scores tokens has a target at each of them: 0 is not scored, c + 1 is class c.
+    """
 
     tokens: Ragged
     labels: np.ndarray
     second: Ragged | None = None
+    targets: Ragged | None = None
+    checks: np.ndarray | None = None  # uint32, the CRC of each row; None before it is written
+    path: Path | None = None  # the file these are views of
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
-    def sequences(self) -> tuple[Ragged, ...]:
-        """The one or two sequences of the examples."""
-        return (self.tokens,) if self.second is None else (self.tokens, self.second)
+    def lists(self) -> dict[str, Ragged]:
+        """The one to three lists of the examples, by name."""
+        named = {name: getattr(self, name) for name in _LISTS}
+        return {name: part for name, part in named.items() if part is not None}
 
     def select(self, rows: Sequence[int]) -> "Examples":
         """The examples of these rows, in this order."""
-        parts = [
-            Ragged.pack([part[row] for row in rows], part.values.dtype.type)
-            for part in self.sequences
-        ]
-        return Examples(
-            tokens=parts[0],
-            labels=self.labels[np.asarray(rows, np.int64)],
-            second=None if self.second is None else parts[1],
-        )
+        parts: dict[str, Any] = {
+            name: Ragged.pack([part[row] for row in rows], part.values.dtype.type)
+            for name, part in self.lists.items()
+        }
+        return Examples(**parts, labels=self.labels[np.asarray(rows, np.int64)])
 
     @classmethod
     def concatenate(cls, parts: Sequence["Examples"]) -> "Examples":
         """The examples of all parts, one after the other."""
-        joined = []
-        for ragged in zip(*(part.sequences for part in parts), strict=True):
+        joined: dict[str, Any] = {}
+        for name in parts[0].lists:
+            ragged = [part.lists[name] for part in parts]
             shifts = np.cumsum([0, *(len(part.values) for part in ragged)])
             ends = [part.offsets[1:] + shift for part, shift in zip(ragged, shifts, strict=False)]
             offsets = np.concatenate([np.zeros(1, np.int64), *ends])
-            joined.append(Ragged(np.concatenate([part.values for part in ragged]), offsets))
-        return cls(
-            tokens=joined[0],
-            labels=np.concatenate([part.labels for part in parts]),
-            second=joined[1] if len(joined) > 1 else None,
-        )
+            joined[name] = Ragged(np.concatenate([part.values for part in ragged]), offsets)
+        return cls(**joined, labels=np.concatenate([part.labels for part in parts]))
 
     def checksum(self) -> str:
         """sha256 over the content, the same whatever wrote the file."""
         digest = hashlib.sha256()
-        for part in self.sequences:
+        for part in self.lists.values():
             digest.update(np.ascontiguousarray(part.offsets, "<i8").data)
-            digest.update(np.ascontiguousarray(part.values, "<u2").data)
+            for first in range(0, len(part.values), _PIECE):
+                digest.update(np.ascontiguousarray(part.values[first : first + _PIECE], "<u2").data)
         digest.update(np.ascontiguousarray(self.labels, "<i8").data)
         return digest.hexdigest()
+
+    def index_checksum(self) -> str:
+        """sha256 over all but the sequences themselves: where they begin, labels, their CRCs."""
+        digest = hashlib.sha256()
+        for part in self.lists.values():
+            digest.update(np.ascontiguousarray(part.offsets, "<i8").data)
+        digest.update(np.ascontiguousarray(self.labels, "<i8").data)
+        digest.update(np.ascontiguousarray(self.crcs(), "<u4").data)
+        return digest.hexdigest()
+
+    def crcs(self) -> np.ndarray:
+        """The CRC of each row as recorded, or computed where nothing is recorded yet."""
+        if self.checks is not None:
+            return self.checks
+        return np.fromiter((self._crc(row) for row in range(len(self))), np.uint32, len(self))
+
+    def check(self, rows: np.ndarray) -> None:
+        """Compare rows with their recorded CRC.
+
+        Raises:
+            DataError: a row has changed since it was written.
+        """
+        if self.checks is None:
+            return
+        for row in rows.tolist():
+            if self._crc(row) != self.checks[row]:
+                raise DataError(
+                    f"{self.path}: row {row} is not as it was written; run `longspan data verify` "
+                    "or delete the folder to have it built again"
+                )
+
+    def _crc(self, row: int) -> int:
+        crc = 0
+        for part in self.lists.values():
+            crc = zlib.crc32(np.ascontiguousarray(part[row]).data, crc)
+        return crc
 
 
 def write(path: Path, examples: Examples) -> None:
@@ -106,13 +178,14 @@ def write(path: Path, examples: Examples) -> None:
     """
     if not len(examples):
         raise DataError(f"{path.name}: no examples to write; expected at least one")
-    columns = {"label": pa.array(examples.labels)}
-    for name, part in zip(_NAMES, examples.sequences, strict=False):
+    for part in examples.lists.values():
         if len(part) != len(examples) or not part.lengths.min():
             raise DataError(
                 f"{path.name}: {len(examples)} labels and {len(part)} sequences, the shortest of "
                 f"{part.lengths.min()} tokens; expected one sequence to a label, none empty"
             )
+    columns = {"label": pa.array(examples.labels), "crc": pa.array(examples.crcs())}
+    for name, part in examples.lists.items():
         columns[name] = pa.LargeListArray.from_arrays(part.offsets, pa.array(part.values))
     batch = pa.record_batch(columns)
     with (
@@ -131,21 +204,23 @@ def read(path: Path) -> Examples:
     """
     try:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
-        if file.num_record_batches != 1 or not {"tokens", "label"} <= set(file.schema.names):
+        if file.num_record_batches != 1 or not {"tokens", "label", "crc"} <= set(file.schema.names):
             raise DataError(f"{path} is not a longspan split (columns {file.schema.names})")
         batch = file.get_batch(0)
-        parts = [
-            Ragged(
+        parts = {
+            name: Ragged(
                 batch.column(name).values.to_numpy(zero_copy_only=True),
                 batch.column(name).offsets.to_numpy(zero_copy_only=True),
             )
-            for name in _NAMES[:2]
+            for name in _LISTS
             if name in batch.schema.names
-        ]
-        labels = batch.column("label").to_numpy(zero_copy_only=True)
+        }
+        labels, checks = (
+            batch.column(name).to_numpy(zero_copy_only=True) for name in ("label", "crc")
+        )
     except (pa.ArrowException, OSError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{path} is not a readable Arrow file ({reason}); build it again"
         ) from error
-    return Examples(tokens=parts[0], labels=labels, second=parts[1] if len(parts) > 1 else None)
+    return Examples(**parts, labels=labels, checks=checks, path=path)

@@ -1,20 +1,31 @@
 """One Transformer family for every mechanism, known to the Auto classes of transformers."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from longspan.models.config import LongspanConfig
 from longspan.models.cost import flops, parameters
 from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel
-from longspan.models.heads import LongspanForPairClassification, LongspanForSequenceClassification
+from longspan.models.heads import (
+    LongspanForPairClassification,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
+AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
 
 __all__ = [
     "LongspanConfig",
     "LongspanForPairClassification",
     "LongspanForSequenceClassification",
+    "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
     "flops",

@@ -51,9 +51,12 @@ class LongspanConfig(PreTrainedConfig):
 
     Attributes:
         vocab_size: token ids.
-        hidden_size: model width M, a multiple of the number of heads.
+        input_features: numbers at each position of continuous inputs, which a linear map takes in
+            place of the table of words; None: inputs are token ids.
+        hidden_size: model width M, a multiple of the number of heads unless their width is given.
         num_hidden_layers: layers.
         num_attention_heads: heads H per layer.
+        attention_head_size: width D of a head; None: M / H.
         intermediate_size: width of the feed-forward layer.
         hidden_act: its activation, a name that transformers knows.
         max_position_embeddings: most tokens of an input; `pooling="cls"` has room for one more.
@@ -81,9 +84,11 @@ class LongspanConfig(PreTrainedConfig):
     model_type = "longspan"
 
     vocab_size: int = 512
+    input_features: int | None = None
     hidden_size: int = 64
     num_hidden_layers: int = 2
     num_attention_heads: int = 2
+    attention_head_size: int | None = None
     intermediate_size: int = 128
     hidden_act: str = "gelu"
     max_position_embeddings: int = 1024
@@ -113,7 +118,12 @@ class LongspanConfig(PreTrainedConfig):
     @property
     def head_dim(self) -> int:
         """Width D of one head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.attention_head_size or self.hidden_size // self.num_attention_heads
+
+    @property
+    def heads_width(self) -> int:
+        """Width of all heads together: the model's, unless `attention_head_size` says otherwise."""
+        return self.head_dim * self.num_attention_heads
 
     @property
     def max_states(self) -> int:
@@ -155,12 +165,17 @@ class LongspanConfig(PreTrainedConfig):
             for field in POSITIVE
             if getattr(self, field) < 1
         ]
+        reasons += [
+            f"{field} must be at least 1 or none, got {getattr(self, field)}"
+            for field in ("input_features", "attention_head_size")
+            if getattr(self, field) is not None and getattr(self, field) < 1
+        ]
         if reasons:
             return reasons
-        if self.hidden_size % self.num_attention_heads:
+        if self.attention_head_size is None and self.hidden_size % self.num_attention_heads:
             reasons.append(
                 f"hidden_size={self.hidden_size} must be a multiple of "
-                f"num_attention_heads={self.num_attention_heads}"
+                f"num_attention_heads={self.num_attention_heads}, or give attention_head_size"
             )
         if self.position == "rotary" and self.head_dim % 2:
             reasons.append(

@@ -1,4 +1,4 @@
-"""The encoder: token ids in, states and a summary of each input out."""
+"""The encoder: token ids or numbers in, states and a summary of each input out."""
 
 import math
 from typing import cast
@@ -19,13 +19,15 @@ from longspan.shapes import Bool, Float, Int
 
 
 class Embeddings(nn.Module):
-    """Words, positions, and the learned summary vector that `pooling="cls"` puts first."""
+    """Words or numbers, positions, and the learned summary that `pooling="cls"` puts first."""
 
     def __init__(self, config: LongspanConfig):
         super().__init__()
         width = config.hidden_size
         self.config = config
-        self.words = nn.Embedding(config.vocab_size, width)
+        features = config.input_features
+        self.words = nn.Embedding(config.vocab_size, width) if features is None else None
+        self.values = None if features is None else nn.Linear(features, width)
         self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
         learned = config.position == "learned"
         self.positions = nn.Embedding(config.max_states, width) if learned else None
@@ -33,19 +35,24 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, input_ids: Int[Tensor, "B T"]) -> Float[Tensor, "B N M"]:
+    def forward(
+        self, inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
+    ) -> Float[Tensor, "B N M"]:
         """Embed; N is T, or T + 1 with a summary vector."""
+        x = self._looked_up(inputs) if self.values is None else self.values(inputs)
+        if self.summary is not None:
+            x = torch.cat((self.summary.weight.expand(len(x), 1, -1), x), dim=1)
+        return self.dropout(self.norm(self._placed(x)))
+
+    def _looked_up(self, input_ids: Tensor) -> Tensor:
         try:
-            x = self.words(input_ids)
+            return cast(nn.Embedding, self.words)(input_ids)
         except IndexError as error:
             low, high = int(input_ids.min()), int(input_ids.max())
             raise InputError(
                 f"token ids must be in 0..{self.config.vocab_size - 1}, got {low}..{high}; "
                 "check the tokenizer, or build the model with a larger vocab_size"
             ) from error
-        if self.summary is not None:
-            x = torch.cat((self.summary.weight.expand(len(x), 1, -1), x), dim=1)
-        return self.dropout(self.norm(self._placed(x)))
 
     def _placed(self, x: Tensor) -> Tensor:
         if self.positions is not None:
@@ -96,8 +103,8 @@ class LongspanModel(LongspanPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of words."""
-        return self.embeddings.words
+        """The table of words, or the map that takes continuous inputs."""
+        return cast(nn.Module, self.embeddings.words or self.embeddings.values)
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the table of words."""
@@ -105,9 +112,10 @@ class LongspanModel(LongspanPreTrainedModel):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "B T"],
+        input_ids: Int[Tensor, "B T"] | None = None,
         attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
         global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        input_values: Float[Tensor, "B T F"] | None = None,
     ) -> BaseModelOutputWithPooling:
         """Encode.
 
@@ -117,6 +125,8 @@ class LongspanModel(LongspanPreTrainedModel):
                 other positions has no influence on the result.
             global_attention_mask: True or 1 at tokens that attend to all and are attended by
                 all, for mechanisms that have global tokens.
+            input_values: the continuous inputs of a model with `input_features`, in place of
+                `input_ids`.
 
         Returns:
             `last_hidden_state` (B, T, M), zero at padded positions, and `pooler_output` (B, M),
@@ -125,16 +135,17 @@ class LongspanModel(LongspanPreTrainedModel):
 
         Raises:
             InputError: more tokens than `max_position_embeddings`, an id outside the vocabulary,
-                a malformed mask, or what the mechanism refuses.
+                a malformed mask, inputs of the other kind, or what the mechanism refuses.
         """
-        states = self.config.states(input_ids.shape[1])
-        real = as_mask("attention_mask", attention_mask, input_ids)
-        spread = as_mask("global_attention_mask", global_attention_mask, input_ids)
-        x = self.embeddings(input_ids)
+        inputs = self._inputs(input_ids, input_values)
+        states = self.config.states(inputs.shape[1])
+        real = as_mask("attention_mask", attention_mask, inputs)
+        spread = as_mask("global_attention_mask", global_attention_mask, inputs)
+        x = self.embeddings(inputs)
         key_mask, global_mask, turns = real, spread, None
-        if states > input_ids.shape[1]:
+        if states > inputs.shape[1]:
             key_mask = None if real is None else _prepended(real, True)
-            global_mask = self._with_summary(spread, input_ids)
+            global_mask = self._with_summary(spread, inputs)
         if self.config.position == "rotary":
             turns = rotations(states, self.config.head_dim, device=x.device, dtype=x.dtype)
         for layer in self.layers:
@@ -142,18 +153,31 @@ class LongspanModel(LongspanPreTrainedModel):
         x = self.norm(x)
         if key_mask is not None:
             x = zeroed(x, key_mask[..., None])
-        tokens = x[:, states - input_ids.shape[1] :]
+        tokens = x[:, states - inputs.shape[1] :]
         return BaseModelOutputWithPooling(
             last_hidden_state=tokens, pooler_output=self._pooled(x, key_mask)
         )
 
-    def _with_summary(self, spread: Tensor | None, input_ids: Tensor) -> Tensor | None:
+    def _inputs(self, input_ids: Tensor | None, input_values: Tensor | None) -> Tensor:
+        """The one kind of input that this model takes."""
+        features = self.config.input_features
+        taken = input_ids if features is None else input_values
+        name = "input_ids" if features is None else "input_values"
+        if taken is None or (input_ids is not None and input_values is not None):
+            raise InputError(f"this model takes {name} alone (input_features={features})")
+        if features is not None and (taken.ndim != 3 or taken.shape[2] != features):
+            raise InputError(
+                f"input_values must be (B, T, {features}) numbers, got {tuple(taken.shape)}"
+            )
+        return taken
+
+    def _with_summary(self, spread: Tensor | None, inputs: Tensor) -> Tensor | None:
         """The global mask when a summary stands first: itself global, where there are globals."""
         if not MECHANISMS[self.config.attention].traits.global_tokens:
             # A mask from the caller goes to the mechanism, which says why it refuses it.
             return None if spread is None else _prepended(spread, False)
         if spread is None:
-            spread = torch.zeros_like(input_ids, dtype=torch.bool)
+            spread = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
         return _prepended(spread, True)
 
     def _pooled(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
@@ -165,7 +189,7 @@ class LongspanModel(LongspanPreTrainedModel):
         return x.sum(1) / key_mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def as_mask(what: str, mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
+def as_mask(what: str, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     """A caller's mask as booleans (B, T).
 
     Raises:
@@ -175,9 +199,9 @@ def as_mask(what: str, mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
         return None
     if mask.is_floating_point() or mask.is_complex():
         raise InputError(f"{what} must be boolean or 0/1 integers (1 = real), got {mask.dtype}")
-    if mask.shape != input_ids.shape:
+    if mask.shape != inputs.shape[:2]:
         raise InputError(
-            f"{what} must have the shape of input_ids, {tuple(input_ids.shape)}, "
+            f"{what} must have the shape of the inputs, {tuple(inputs.shape[:2])}, "
             f"got {tuple(mask.shape)}"
         )
     return mask.bool()

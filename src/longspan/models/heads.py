@@ -1,11 +1,11 @@
-"""Classification of one sequence, or of a pair that one shared encoder reads apart."""
+"""Classification of a sequence, of its tokens, or of a pair that one encoder reads apart."""
 
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from longspan.models.config import LongspanConfig
 from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel
@@ -21,7 +21,7 @@ class ClassificationHead(nn.Module):
         self.hidden = nn.Linear(width, hidden)
         self.output = nn.Linear(hidden, classes)
 
-    def forward(self, pooled: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
+    def forward(self, pooled: Float[Tensor, "*B W"]) -> Float[Tensor, "*B C"]:
         """Logits of each summary."""
         return self.output(F.relu(self.hidden(pooled)))
 
@@ -37,18 +37,48 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "B T"],
+        input_ids: Int[Tensor, "B T"] | None = None,
         attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
         global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
         labels: Int[Tensor, " B"] | None = None,
+        input_values: Float[Tensor, "B T F"] | None = None,
     ) -> SequenceClassifierOutput:
         """Classify; the arguments are those of `LongspanModel.forward`.
 
         Returns:
             `logits` (B, C), and with labels `loss`, their mean cross entropy.
         """
-        pooled = self.encoder(input_ids, attention_mask, global_attention_mask).pooler_output
-        return _scored(self.classifier(pooled), labels)
+        encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
+        return _scored(self.classifier(encoded.pooler_output), labels)
+
+
+class LongspanForTokenClassification(LongspanPreTrainedModel):
+    """The encoder and a classification head on every token."""
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__(config)
+        self.encoder = LongspanModel(config)
+        self.classifier = ClassificationHead(config.hidden_size, config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B T"] | None = None,
+        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        labels: Int[Tensor, "B T"] | None = None,
+        input_values: Float[Tensor, "B T F"] | None = None,
+    ) -> TokenClassifierOutput:
+        """Classify tokens; the arguments are those of `LongspanModel.forward`.
+
+        Returns:
+            `logits` (B, T, C), and with labels `loss`, the mean cross entropy of the tokens whose
+            label is not -100.
+        """
+        encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
+        logits = self.classifier(encoded.last_hidden_state)
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return TokenClassifierOutput(loss=loss, logits=logits)
 
 
 class LongspanForPairClassification(LongspanPreTrainedModel):

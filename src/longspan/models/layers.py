@@ -46,16 +46,16 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
-        width = config.hidden_size
+        width, inner = config.hidden_size, config.heads_width
         self.config = config
         self.layer = layer
         self.mechanism = mechanism(config, layer)
         reads = self.mechanism.traits.reads
-        self.query = nn.Linear(width, width) if "q" in reads else None
-        self.key = nn.Linear(width, width) if "k" in reads else None
-        self.value = nn.Linear(width, width)
+        self.query = nn.Linear(width, inner) if "q" in reads else None
+        self.key = nn.Linear(width, inner) if "k" in reads else None
+        self.value = nn.Linear(width, inner)
         self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(width, width)
+        self.output = nn.Linear(inner, width)
         # On the meta device a checkpoint is about to be loaded: what it lacks is to be reported.
         if torch.get_default_device().type != "meta":
             self._mark_initialised()

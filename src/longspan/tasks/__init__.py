@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 
 from longspan.tasks.base import (
+    IGNORE,
     SPLITS,
     TASKS,
     Batch,
@@ -19,6 +20,7 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
+    "IGNORE",
     "SPLITS",
     "TASKS",
     "Batch",

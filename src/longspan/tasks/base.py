@@ -19,6 +19,7 @@ from longspan.shapes import Bool, Float, Int
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Report = Callable[[str, int, int], None]  # (what, done, total): progress of a build
+IGNORE = -100  # target of a token that is not scored; what torch's cross entropy leaves out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,16 +59,21 @@ class TaskInfo:
     chance: float
     pair: bool  # two sequences per example (two-tower tasks)
     published: tuple[Published, ...]
+    per_token: bool = False  # tokens are scored, not examples
     notes: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Padded examples; `key_mask` is True at real tokens. A pair has a second sequence."""
+    """Padded examples; `key_mask` is True at real tokens. A pair has a second sequence.
 
-    inputs: Int[Tensor, "B T"]
+    Inputs are token ids, or `features` numbers at each position. Targets are one class for each
+    example, or one for each token (`IGNORE` where none is asked for).
+    """
+
+    inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
     key_mask: Bool[Tensor, "B T"]
-    targets: Int[Tensor, " B"]
+    targets: Int[Tensor, " B"] | Int[Tensor, "B T"]
     rows: Int[Tensor, " B"]  # which examples of the split these are
     inputs_b: Int[Tensor, "B U"] | None = None
     key_mask_b: Bool[Tensor, "B U"] | None = None
@@ -87,6 +93,21 @@ class Task(ABC):
     @abstractmethod
     def length(self) -> int:
         """The most tokens that an example can have."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids that these options need."""
+        return self.info.vocabulary
+
+    @property
+    def features(self) -> int | None:
+        """Numbers at each position of continuous inputs; None: inputs are token ids."""
+        return None
+
+    @property
+    def validation_is_test(self) -> bool:
+        """Whether the validation split is the test split, as some papers have it."""
+        return False
 
     @property
     @abstractmethod
@@ -119,7 +140,7 @@ class Task(ABC):
 
     @abstractmethod
     def labels(self, split: Split) -> Int[Tensor, " N"]:
-        """The targets of a split, in row order."""
+        """All targets of a split, in row order; one for each example unless tokens are scored."""
 
     @abstractmethod
     def batches(
@@ -134,18 +155,24 @@ class Task(ABC):
         """
 
     def losses(
-        self, logits: Float[Tensor, "B C"], targets: Int[Tensor, " B"]
-    ) -> Float[Tensor, " B"]:
-        """What training minimises, per example: cross-entropy in nats."""
-        return F.cross_entropy(logits.float(), targets, reduction="none")
+        self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
+    ) -> Float[Tensor, "*B"]:
+        """What training minimises, at each target: cross-entropy in nats, 0 where `IGNORE`."""
+        return F.cross_entropy(
+            logits.float().movedim(-1, 1), targets, reduction="none", ignore_index=IGNORE
+        )
 
-    def hits(self, logits: Float[Tensor, "B C"], targets: Int[Tensor, " B"]) -> Bool[Tensor, " B"]:
-        """What is scored, per example: whether the most likely class is the right one."""
+    def hits(self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
+        """What is scored, at each target: whether the most likely class is the right one."""
         return logits.argmax(-1) == targets
 
     @abstractmethod
     def show(self, split: Split, row: int) -> str:
         """An example as text, for people."""
+
+    def svg(self, split: Split, row: int) -> str | None:
+        """An example as a picture, SVG; None where text says it all."""
+        return None
 
 
 TASKS: dict[str, type[Task]] = {}

@@ -141,7 +141,7 @@ class ListOps(SequenceTask):
         """The most tokens that an expression can have."""
         return self.options.max_length - 1
 
-    def make(self, data: Path | None, report: Report | None) -> Built:
+    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
         """Draw distinct expressions; the size of `train` makes no difference to the others."""
         options = self.options
         wanted = {

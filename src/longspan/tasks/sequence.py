@@ -6,7 +6,7 @@ files are (`origin`).
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from longspan.data import cache as cached
 from longspan.data.cache import Built, BuiltSet, Recipe
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, known
-from longspan.shapes import Bool, Int
-from longspan.tasks.base import SPLITS, Batch, Report, Split, Task
+from longspan.shapes import Float, Int
+from longspan.tasks.base import IGNORE, SPLITS, Batch, Report, Split, Task
 
 
 class SequenceTask(Task):
@@ -31,8 +31,8 @@ class SequenceTask(Task):
         self._set: BuiltSet | None = None
 
     @abstractmethod
-    def make(self, data: Path | None, report: Report | None) -> Built:
-        """Build the splits.
+    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+        """Build the splits; `scratch` is a folder for `Spool` and `Parts`.
 
         Raises:
             DataError: the source is absent, truncated or foreign.
@@ -93,7 +93,7 @@ class SequenceTask(Task):
             options=self._option_values(),
             origin=origin,
         )
-        self._set = cached.open_set(cache, recipe, lambda: self.make(data, report))
+        self._set = cached.open_set(cache, recipe, lambda scratch: self.make(data, scratch, report))
 
     def size(self, split: Split) -> int:
         """How many examples the split has."""
@@ -101,7 +101,15 @@ class SequenceTask(Task):
 
     def labels(self, split: Split) -> Int[Tensor, " N"]:
         """The targets of a split, in row order."""
-        return torch.from_numpy(self._examples(split).labels.astype(np.int64))
+        examples = self._examples(split)
+        if examples.targets is None:
+            return torch.from_numpy(examples.labels.astype(np.int64))
+        asked = examples.targets.values[examples.targets.values > 0]
+        return torch.from_numpy(asked.astype(np.int64) - 1)
+
+    def inputs(self, padded: np.ndarray) -> Int[Tensor, "B T"] | Float[Tensor, "B T F"]:
+        """What the model is given for padded tokens (B, T): their ids."""
+        return torch.from_numpy(padded.astype(np.int64))
 
     def batches(
         self, split: Split, *, batch: int, seed: int = 0, start: int = 0
@@ -117,13 +125,16 @@ class SequenceTask(Task):
                 f"batch={batch}, seed={seed}, start={start}; expected at least 1, 0 and 0"
             )
         if split != "train":
-            return _evaluation_batches(examples, batch, start)
+            return self._collated(examples, _evaluation_rows(examples, batch, start))
         if batch > len(examples):
             raise OptionError(
                 f"batch={batch} is larger than the train split ({len(examples)} examples); "
                 f"use {len(examples)} or less"
             )
-        return _training_batches(examples, batch, seed, start)
+        return self._collated(examples, _training_rows(len(examples), batch, seed, start))
+
+    def _collated(self, examples: Examples, rows: Iterator[np.ndarray]) -> Iterator[Batch]:
+        return (collate(examples, chosen, self.inputs) for chosen in rows)
 
     @property
     def _opened(self) -> BuiltSet:
@@ -151,44 +162,54 @@ class SequenceTask(Task):
         return cached.open_any(cache, self.info.name, self.info.version, self._option_values())
 
 
-def _training_batches(examples: Examples, batch: int, seed: int, start: int) -> Iterator[Batch]:
+def _training_rows(count: int, batch: int, seed: int, start: int) -> Iterator[np.ndarray]:
     """Epochs without end; batch n is found from (seed, n) alone."""
-    per_epoch = len(examples) // batch
+    per_epoch = count // batch
     epoch, first = divmod(start, per_epoch)
     while True:
         stream = np.random.SeedSequence([seed, epoch])
-        order = np.random.Generator(np.random.PCG64(stream)).permutation(len(examples))
+        order = np.random.Generator(np.random.PCG64(stream)).permutation(count)
         for number in range(first, per_epoch):
-            yield collate(examples, order[number * batch : (number + 1) * batch])
+            yield order[number * batch : (number + 1) * batch]
         epoch, first = epoch + 1, 0
 
 
-def _evaluation_batches(examples: Examples, batch: int, start: int) -> Iterator[Batch]:
+def _evaluation_rows(examples: Examples, batch: int, start: int) -> Iterator[np.ndarray]:
     order = np.argsort(examples.tokens.lengths, kind="stable")
     for first in range(start * batch, len(examples), batch):
-        yield collate(examples, order[first : first + batch])
+        yield order[first : first + batch]
 
 
-def collate(examples: Examples, rows: Sequence[int] | np.ndarray) -> Batch:
-    """The examples of these rows, padded to the longest of them."""
-    rows = np.asarray(rows, np.int64)
-    inputs, key_mask = _pad(examples.tokens, rows)
-    second = (None, None) if examples.second is None else _pad(examples.second, rows)
+def collate(examples: Examples, rows: np.ndarray, inputs: Callable[[np.ndarray], Tensor]) -> Batch:
+    """The examples of these rows, padded to the longest of them.
+
+    Raises:
+        DataError: a row has changed on the disk since it was written.
+    """
+    examples.check(rows)
+    tokens, key_mask = _pad(examples.tokens, rows)
+    second = None if examples.second is None else _pad(examples.second, rows)
+    if examples.targets is None:
+        targets = examples.labels[rows].astype(np.int64)
+    else:
+        targets = _pad(examples.targets, rows)[0].astype(np.int64) - 1
+        targets[targets < 0] = IGNORE
     return Batch(
-        inputs=inputs,
-        key_mask=key_mask,
-        targets=torch.from_numpy(examples.labels[rows].astype(np.int64)),
+        inputs=inputs(tokens),
+        key_mask=torch.from_numpy(key_mask),
+        targets=torch.from_numpy(targets),
         rows=torch.from_numpy(rows),
-        inputs_b=second[0],
-        key_mask_b=second[1],
+        inputs_b=None if second is None else inputs(second[0]),
+        key_mask_b=None if second is None else torch.from_numpy(second[1]),
     )
 
 
-def _pad(part: Ragged, rows: np.ndarray) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+def _pad(part: Ragged, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sequences of these rows, zero behind their ends, and where they are real."""
     starts, ends = part.offsets[rows], part.offsets[rows + 1]
     lengths = ends - starts
     width = int(lengths.max())
-    padded = np.zeros((len(rows), width), np.int64)
+    padded = np.zeros((len(rows), width), part.values.dtype)
     for line, start, end in zip(padded, starts, ends, strict=True):
         line[: end - start] = part.values[start:end]
-    return torch.from_numpy(padded), torch.from_numpy(np.arange(width) < lengths[:, None])
+    return padded, np.arange(width) < lengths[:, None]

@@ -133,7 +133,7 @@ class Text(SequenceTask):
         """Which copy of IMDB is read."""
         return imdb.find(data).origin
 
-    def make(self, data: Path | None, report: Report | None) -> Built:
+    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
         """Read the reviews, hold out validation, leave duplicates out, cut to size."""
         source = imdb.find(data)
         if report:

@@ -38,6 +38,7 @@ class Progress:
     window_loss: float = 0.0  # sums over the steps since the last point of the curve
     window_hits: int = 0
     window_steps: int = 0
+    window_scored: int = 0
 
 
 class Checkpoints:

@@ -4,22 +4,28 @@ import torch
 from torch import nn
 
 from longspan.results import Score
-from longspan.tasks.base import Batch, Split, Task
+from longspan.tasks.base import IGNORE, Batch, Split, Task
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
     """The batch as the model's keyword arguments."""
-    inputs = {"input_ids": batch.inputs, "attention_mask": batch.key_mask}
+    kind = "input_values" if batch.inputs.is_floating_point() else "input_ids"
+    inputs = {kind: batch.inputs, "attention_mask": batch.key_mask}
     if batch.inputs_b is not None and batch.key_mask_b is not None:
         inputs |= {"input_ids_b": batch.inputs_b, "attention_mask_b": batch.key_mask_b}
     return {name: x.to(device, non_blocking=True) for name, x in inputs.items()}
+
+
+def scored(targets: torch.Tensor) -> int:
+    """How many of the targets are scored."""
+    return int((targets != IGNORE).sum())
 
 
 @torch.no_grad()
 def evaluate(
     model: nn.Module, task: Task, split: Split, *, batch: int, device: torch.device
 ) -> Score:
-    """Score the model on all examples of a split; the model is left in the mode it was in."""
+    """Score the model on all targets of a split; the model is left in the mode it was in."""
     training = model.training
     model.eval()
     hits = torch.zeros((), dtype=torch.int64, device=device)
@@ -30,7 +36,7 @@ def evaluate(
         targets = part.targets.to(device)
         hits += task.hits(logits, targets).sum()
         loss += task.losses(logits, targets).double().sum()
-        examples += len(targets)
+        examples += scored(part.targets)
     model.train(training)
     most = int(task.labels(split).bincount().max())
     return Score(

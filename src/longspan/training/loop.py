@@ -23,7 +23,7 @@ from longspan.results import Point, Score
 from longspan.tasks.base import Batch, Task
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.config import TrainConfig
-from longspan.training.evaluate import evaluate, to_device
+from longspan.training.evaluate import evaluate, scored, to_device
 from longspan.training.schedule import learning_rate
 
 
@@ -136,6 +136,7 @@ class _Run:
         self.window_loss = torch.tensor(self.progress.window_loss, device=self.device)
         self.window_hits = torch.tensor(self.progress.window_hits, device=self.device)
         self.window_steps = self.progress.window_steps
+        self.window_scored = self.progress.window_scored
 
     def complete(self) -> Outcome:
         """Train to the last step, then score the selected checkpoint."""
@@ -162,11 +163,11 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, progress.step)
         inputs, targets = to_device(batch, self.device), batch.targets.to(self.device)
-        total = torch.zeros((), device=self.device)
+        total, count = torch.zeros((), device=self.device), scored(batch.targets)
         for part in torch.arange(len(targets)).chunk(config.accumulate):
             rows = slice(int(part[0]), int(part[-1]) + 1)
             logits = self.model(**{name: x[rows] for name, x in inputs.items()}).logits
-            loss = self.task.losses(logits, targets[rows]).sum() / len(targets)
+            loss = self.task.losses(logits, targets[rows]).sum() / count
             self.accelerator.backward(loss)
             total += loss.detach()
             self.window_hits += self.task.hits(logits.detach(), targets[rows]).sum()
@@ -176,6 +177,7 @@ class _Run:
         self.optimizer.zero_grad()
         self.window_loss += total
         self.window_steps += 1
+        self.window_scored += count
         progress.step += 1
         self._redraw()
         progress.tokens += int(batch.key_mask.sum())
@@ -236,10 +238,10 @@ class _Run:
     def _point(self, score: Score) -> Point:
         step, steps = self.progress.step, self.window_steps
         loss = float(self.window_loss) / steps if steps else None
-        accuracy = float(self.window_hits) / (steps * self.config.batch) if steps else None
+        accuracy = float(self.window_hits) / self.window_scored if steps else None
         self.window_loss.zero_()
         self.window_hits.zero_()
-        self.window_steps = 0
+        self.window_steps = self.window_scored = 0
         return Point(
             step=step,
             seconds=self.progress.seconds,
@@ -262,6 +264,7 @@ class _Run:
         self.progress.window_loss = float(self.window_loss)
         self.progress.window_hits = int(self.window_hits)
         self.progress.window_steps = self.window_steps
+        self.progress.window_scored = self.window_scored
         self.checkpoints.save(self.bare, self.optimizer.optimizer, self.progress, self.best)
 
     def _score(self, split) -> Score:

@@ -59,6 +59,14 @@ class Pattern(ABC):
         return (self,)
 
     @property
+    def groups(self) -> "dict[Pattern, list[int]]":
+        """The heads of each different pattern."""
+        heads: dict[Pattern, list[int]] = {}
+        for head, own in enumerate(self.each):
+            heads.setdefault(own, []).append(head)
+        return heads
+
+    @property
     def heads(self) -> int:
         """Heads that the pattern tells apart; 1: all heads are alike, whatever their number."""
         return len(self.each)
@@ -161,26 +169,30 @@ class Causal(Pattern):
         raise OptionError("Causal() alone has no blocks; combine it: Window(64) & Causal()")
 
 
-def _refuse_heads(*parts: Pattern) -> None:
-    if any(part.heads > 1 for part in parts):
-        raise OptionError(f"combine patterns that differ between heads with | or &, got {parts}")
-
-
 @dataclasses.dataclass(frozen=True)
-class Either(Pattern):
-    """The union of two patterns; a pair in both counts once."""
+class _Pair(Pattern):
+    """Two patterns in one."""
 
     first: Pattern
     second: Pattern
 
     def __post_init__(self) -> None:
         """Refuse patterns that differ between heads; `|` and `&` combine them head by head."""
-        _refuse_heads(self.first, self.second)
+        parts = (self.first, self.second)
+        if any(part.heads > 1 for part in parts):
+            raise OptionError(
+                f"combine patterns that differ between heads with | or &, got {parts}"
+            )
 
     @property
     def period(self):
         """Both grids repeat together."""
         return math.lcm(self.first.period, self.second.period)
+
+
+@dataclasses.dataclass(frozen=True)
+class Either(_Pair):
+    """The union of two patterns; a pair in both counts once."""
 
     @property
     def causal(self):
@@ -211,20 +223,8 @@ class Either(Pattern):
 
 
 @dataclasses.dataclass(frozen=True)
-class Both(Pattern):
+class Both(_Pair):
     """The intersection of a pattern with `Causal()`, or of two without global positions."""
-
-    first: Pattern
-    second: Pattern
-
-    def __post_init__(self) -> None:
-        """Refuse patterns that differ between heads; `|` and `&` combine them head by head."""
-        _refuse_heads(self.first, self.second)
-
-    @property
-    def period(self):
-        """Both grids repeat together."""
-        return math.lcm(self.first.period, self.second.period)
 
     @property
     def causal(self):

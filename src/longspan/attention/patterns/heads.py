@@ -47,11 +47,8 @@ class PerHead(Pattern):
         """Whether the pattern of head `h` has the pair."""
         if self.heads == 1:
             return self.patterns[0](b, h, q, kv)
-        heads: dict[Pattern, list[int]] = {}
-        for head, pattern in enumerate(self.patterns):
-            heads.setdefault(pattern, []).append(head)
         allowed = torch.zeros((), dtype=torch.bool, device=torch.as_tensor(q).device)
-        for pattern, own in heads.items():
+        for pattern, own in self.groups.items():
             chosen = functools.reduce(lambda x, y: x | y, [torch.as_tensor(h) == n for n in own])
             allowed = allowed | (chosen & pattern(b, h, q, kv))
         return allowed

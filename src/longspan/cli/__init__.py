@@ -4,23 +4,39 @@ Everything heavy is imported inside the command that needs it, so that help is i
 """
 
 import dataclasses
-import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table as Grid
-from rich.text import Text
 
-from longspan.errors import DataError, LongspanError, OptionError, RunError, known
+from longspan.cli import data as data_commands
+from longspan.cli.common import (
+    INTERRUPTED,
+    Cache,
+    Changes,
+    Data,
+    Device,
+    Json,
+    Protocol,
+    Runs,
+    Seeds,
+    changes_of,
+    names,
+    numbers,
+    out,
+    places_of,
+    print_json,
+    say,
+    watching,
+)
+from longspan.errors import LongspanError, OptionError, RunError, known
 
 if TYPE_CHECKING:
     from longspan.arena import Experiment, Places, Skipped
-    from longspan.arena.progress import ConsoleWatcher
     from longspan.results import Result
 
 app = typer.Typer(
@@ -29,32 +45,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Build and check data sets.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
-
-Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
-Seeds = Annotated[str, typer.Option(help="Seeds, as 0 or 0,1,2.")]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="Override a field of the recipe: train.steps=100, options.window=8."
-    ),
-]
-Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
-Cache = Annotated[
-    Path | None, typer.Option(help="Folder of built data sets [default: ~/.cache/longspan].")
-]
-Data = Annotated[
-    Path | None, typer.Option(help="Folder of source files, as IMDB's [default: $LONGSPAN_DATA].")
-]
-Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
-INTERRUPTED = 130  # exit code after Ctrl-C
-
-# Files and pipes have no width: tables there get room for every column.
-out = Console(width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True)
+app.add_typer(data_commands.app, name="data")
 
 
 @app.callback()
@@ -84,20 +75,20 @@ def arena(
     """
     from longspan.arena import grid
 
-    places = _places(runs, cache, data, device)
-    chosen, absent = _tasks(protocol, _names(tasks), places)
+    places = places_of(runs, cache, data, device)
+    chosen, absent = _tasks(protocol, names(tasks), places)
     experiments, skipped = grid(
         protocol,
         tasks=chosen,
-        mechanisms=_names(mechanisms),
-        seeds=_seeds(seeds),
-        changes=_changes(set_),
+        mechanisms=names(mechanisms),
+        seeds=numbers(seeds),
+        changes=changes_of(set_),
     )
     for item in [*absent, *skipped]:
-        _say("left out:", f"{item.what}: {item.reason}")
+        say("left out:", f"{item.what}: {item.reason}")
     results, failed = _run(experiments, places)
     for item in failed:
-        _say("failed:", f"{item.what}: {item.reason}")
+        say("failed:", f"{item.what}: {item.reason}")
     if results:
         _report(results, runs / protocol / "report.html", as_json)
     if failed or not results:
@@ -120,8 +111,8 @@ def train(
     """Train one mechanism on one task; the same command again continues after an interruption."""
     from longspan.arena import get, override, unfit
 
-    places = _places(runs, cache, data, device)
-    experiment = override(get(protocol).experiment(task, mechanism, seed), _changes(set_))
+    places = places_of(runs, cache, data, device)
+    experiment = override(get(protocol).experiment(task, mechanism, seed), changes_of(set_))
     if reason := unfit(experiment):
         raise OptionError(reason)
     results, failed = _run([experiment], places)
@@ -142,9 +133,9 @@ def evaluate(
     """Score the saved model of a run again, on every example of a split."""
     from longspan.arena.rescore import rescore
 
-    score = rescore(record, split, _places(Path("runs"), cache, data, device))
+    score = rescore(record, split, places_of(Path("runs"), cache, data, device))
     if as_json:
-        _print_json({"split": split, **dataclasses.asdict(score)})
+        print_json({"split": split, **dataclasses.asdict(score)})
         return
     out.print(
         f"{split}: accuracy {100 * score.accuracy:.2f} %, loss {score.loss:.4f}, "
@@ -162,7 +153,7 @@ def list_(
 
     rows = getattr(catalogue, known(what, ("mechanisms", "tasks", "protocols"), "list"))()
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     grid = Grid(box=box.SIMPLE_HEAD)
     for column in catalogue.COLUMNS[what]:
@@ -182,56 +173,12 @@ def show(
 
     described = catalogue.describe(name)
     if as_json:
-        _print_json(described)
+        print_json(described)
         return
     for title, value in described.items():
         text = catalogue.text(value)
         out.print(f"[bold]{title}[/bold]", end="\n" if "\n" in text else "  ")
         out.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-@data_app.command()
-def build(
-    task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
-    protocol: Protocol = "lra-small",
-    cache: Cache = None,
-    data: Data = None,
-    as_json: Json = False,
-) -> None:
-    """Build a task's data set into the cache, as a protocol wants it."""
-    from longspan.arena import get
-    from longspan.tasks import TASKS
-
-    chosen = get(protocol)
-    spec, _, _ = chosen.parts(known(task, chosen.tasks, f"task of protocol {protocol!r}"))
-    built = TASKS[task](TASKS[task].Options(**spec.options))
-    places = _places(Path("runs"), cache, data, None)
-    with _watcher() as watcher:
-        built.open(places.cache, places.data, watcher.building)
-    sizes = {split: built.size(split) for split in ("train", "validation", "test")}
-    record = {"task": task, **sizes, "source": built.source, "checksum": built.checksum}
-    if as_json:
-        _print_json(record)
-        return
-    for name, value in record.items():
-        out.print(f"{name}: {value}", highlight=False)
-
-
-@data_app.command()
-def verify(cache: Cache = None, as_json: Json = False) -> None:
-    """Check every built data set against its recorded sizes and checksums."""
-    from longspan.data.cache import manifests
-    from longspan.data.cache import verify as check
-
-    folder = _places(Path("runs"), cache, None, None).cache
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder of built data sets; pass --cache FOLDER")
-    check(folder)
-    found = [str(path) for path in manifests(folder)]
-    if as_json:
-        _print_json({"cache": str(folder), "verified": found})
-        return
-    out.print(f"{len(found)} data sets in {folder} are as they were built")
 
 
 @app.command()
@@ -252,14 +199,8 @@ def _run(experiments: "list[Experiment]", places: "Places") -> "tuple[list[Resul
     """Run with a bar; the results, and what failed."""
     from longspan.arena import arena as run_all
 
-    with _watcher() as watcher:
+    with watching() as watcher:
         return run_all(experiments, places, watcher)
-
-
-def _watcher() -> "ConsoleWatcher":
-    from longspan.arena.progress import ConsoleWatcher
-
-    return ConsoleWatcher(err)
 
 
 def _report(results: "list[Result]", page: Path, as_json: bool, format: str = "terminal") -> None:
@@ -268,7 +209,7 @@ def _report(results: "list[Result]", page: Path, as_json: bool, format: str = "t
 
     write(results, page, catalogue.published(results))
     _show_results(results, as_json, format)
-    _say("report:", str(page))
+    say("report:", str(page))
 
 
 def _show_results(results: "list[Result]", as_json: bool, format: str = "terminal") -> None:
@@ -277,7 +218,7 @@ def _show_results(results: "list[Result]", as_json: bool, format: str = "termina
 
     tables = leaderboards(results)
     if as_json:
-        _print_json([render.to_json(table) for table in tables])
+        print_json([render.to_json(table) for table in tables])
         return
     for table in tables:
         if format == "terminal":
@@ -285,18 +226,6 @@ def _show_results(results: "list[Result]", as_json: bool, format: str = "termina
         else:
             text = render.markdown(table) if format == "markdown" else render.to_csv(table)
             sys.stdout.write(text)
-
-
-def _places(runs: Path, cache: Path | None, data: Path | None, device: str | None) -> "Places":
-    from longspan.arena import Places
-
-    if device not in (None, "cpu"):
-        raise OptionError(f"--device is cpu or left out (the accelerator is found), got {device!r}")
-    if data is not None and not data.exists():
-        raise DataError(f"--data {data} does not exist")
-    if cache is None:
-        return Places(runs=runs, data=data, device=device)
-    return Places(runs=runs, cache=cache, data=data, device=device)
 
 
 def _tasks(
@@ -320,45 +249,6 @@ def _tasks(
     return chosen, absent
 
 
-def _names(text: str | None) -> list[str] | None:
-    return [name.strip() for name in text.split(",") if name.strip()] if text else None
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError:
-        raise OptionError(f"--seeds takes whole numbers, as 0,1,2, got {text!r}") from None
-
-
-def _changes(pairs: list[str] | None) -> dict[str, Any]:
-    changes = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
-        try:
-            changes[name] = json.loads(value, parse_constant=_refuse)
-        except json.JSONDecodeError:
-            # a bare word is text
-            changes[name] = value
-    return changes
-
-
-def _refuse(constant: str) -> None:
-    raise OptionError(f"--set takes finite numbers, got {constant}")
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-
-
-def _say(label: str, message: object, style: str = "") -> None:
-    """One line on the error stream, whatever is in the message."""
-    text = Text.assemble((label, style), " ", " ".join(str(message).splitlines()))
-    err.print(text, soft_wrap=True)
-
-
 def main() -> None:
     """Run a command; a refusal is one line on the error stream and exit code 2."""
     debug = "--debug" in sys.argv
@@ -367,16 +257,16 @@ def main() -> None:
     except LongspanError as error:
         if debug:
             raise
-        _say("error:", error, "red")
+        say("error:", error, "red")
         sys.exit(2)
     except OSError as error:
         if debug:
             raise
-        _say("error:", error, "red")
+        say("error:", error, "red")
         sys.exit(1)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            _say("stopped;", "the same command continues")
+            say("stopped;", "the same command continues")
         raise
 
 

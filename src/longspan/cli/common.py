@@ -1,0 +1,103 @@
+"""What the commands share: options, places, parsing, printing."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from longspan.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    from longspan.arena import Places
+    from longspan.arena.progress import ConsoleWatcher
+
+Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
+Seeds = Annotated[str, typer.Option(help="Seeds, as 0 or 0,1,2.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Override a field of the recipe: train.steps=100, options.window=8."
+    ),
+]
+Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
+Cache = Annotated[
+    Path | None, typer.Option(help="Folder of built data sets [default: ~/.cache/longspan].")
+]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder of source files, as IMDB's [default: $LONGSPAN_DATA].")
+]
+Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+INTERRUPTED = 130  # exit code after Ctrl-C
+
+# Files and pipes have no width: tables there get room for every column.
+out = Console(width=None if sys.stdout.isatty() else 120)
+err = Console(stderr=True)
+
+
+def places_of(runs: Path, cache: Path | None, data: Path | None, device: str | None) -> "Places":
+    """Where a command reads and writes."""
+    from longspan.arena import Places
+
+    if device not in (None, "cpu"):
+        raise OptionError(f"--device is cpu or left out (the accelerator is found), got {device!r}")
+    if data is not None and not data.exists():
+        raise DataError(f"--data {data} does not exist")
+    if cache is None:
+        return Places(runs=runs, data=data, device=device)
+    return Places(runs=runs, cache=cache, data=data, device=device)
+
+
+def watching() -> "ConsoleWatcher":
+    """A bar on the error stream."""
+    from longspan.arena.progress import ConsoleWatcher
+
+    return ConsoleWatcher(err)
+
+
+def names(text: str | None) -> list[str] | None:
+    """Names with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+
+
+def numbers(text: str) -> list[int]:
+    """Seeds with commas between them."""
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise OptionError(f"--seeds takes whole numbers, as 0,1,2, got {text!r}") from None
+
+
+def changes_of(pairs: list[str] | None) -> dict[str, Any]:
+    """What `--set` changes."""
+    changes = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
+        try:
+            changes[name] = json.loads(value, parse_constant=_refuse)
+        except json.JSONDecodeError:
+            # a bare word is text
+            changes[name] = value
+    return changes
+
+
+def _refuse(constant: str) -> None:
+    raise OptionError(f"--set takes finite numbers, got {constant}")
+
+
+def print_json(value: Any) -> None:
+    """For programs, on the output stream."""
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def say(label: str, message: object, style: str = "") -> None:
+    """One line on the error stream, whatever is in the message."""
+    text = Text.assemble((label, style), " ", " ".join(str(message).splitlines()))
+    err.print(text, soft_wrap=True)
