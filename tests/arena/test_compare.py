@@ -57,9 +57,21 @@ def test_settings_are_those_of_the_experiment(name):
 def test_values_and_choices_stand_beside_each_other():
     rate = fields("lra-paper", "lra-repo", tasks=["retrieval"])["train.learning_rate"]
     assert (rate.tasks, rate.a, rate.b) == (("retrieval",), 0.5, 0.05)
-    assert isinstance(rate.choice_a, Choice)
-    assert rate.choice_a.instead[0][0] == rate.b
-    assert rate.choice_b.instead[0][0] == rate.a
+    (one,), (two,) = rate.choices_a, rate.choices_b
+    assert isinstance(one, Choice)
+    assert one.instead[0][0] == rate.b
+    assert two.instead[0][0] == rate.a
+
+
+def test_choices_of_joined_tasks_are_all_told_and_once():
+    found = fields("lra-paper", "lra-small", tasks=["image", "pathfinder", "listops"])
+    decay, position = found["train.weight_decay"], found["model.position"]
+    assert decay.tasks == ("listops",)
+    assert position.tasks == ("pathfinder", "listops")
+    assert [choice.tasks for choice in position.choices_a] == [("pathfinder",), ("listops",)]
+    landmarks = fields("lra-small", "xiong")["options.nystrom.landmarks"]
+    assert landmarks.tasks == ("listops", "retrieval", "text")
+    assert len(landmarks.choices_a) == len(landmarks.choices_b) == 1
 
 
 def test_equal_differences_of_several_tasks_are_one():

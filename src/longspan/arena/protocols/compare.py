@@ -22,8 +22,8 @@ class Difference:
     tasks: tuple[str, ...]
     a: Any
     b: Any
-    choice_a: Choice | None = None
-    choice_b: Choice | None = None
+    choices_a: tuple[Choice, ...] = ()
+    choices_b: tuple[Choice, ...] = ()
 
     def swapped(self) -> "Difference":
         """The same difference, seen from the other protocol."""
@@ -32,8 +32,8 @@ class Difference:
             tasks=self.tasks,
             a=self.b,
             b=self.a,
-            choice_a=self.choice_b,
-            choice_b=self.choice_a,
+            choices_a=self.choices_b,
+            choices_b=self.choices_a,
         )
 
 
@@ -94,8 +94,8 @@ def _on(task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]) -> list[
             tasks=(task,),
             a=one.get(field),
             b=two.get(field),
-            choice_a=chosen(a, task, field),
-            choice_b=chosen(b, task, field),
+            choices_a=choices(a, task, field),
+            choices_b=choices(b, task, field),
         )
         for field in fields
         if one.get(field) != two.get(field)
@@ -107,10 +107,9 @@ def _grid_fields(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
     return sorted(field for field in {*one, *two} if field.startswith("grid."))
 
 
-def chosen(protocol: Protocol, task: str, field: str) -> Choice | None:
+def choices(protocol: Protocol, task: str, field: str) -> tuple[Choice, ...]:
     """The choice behind a value, if the sources left one."""
-    fitting = (c for c in protocol.choices if c.field == field and task in c.tasks)
-    return next(fitting, None)
+    return tuple(c for c in protocol.choices if c.field == field and task in c.tasks)
 
 
 def _grouped(found: Iterable[Difference]) -> list[Difference]:
@@ -118,16 +117,21 @@ def _grouped(found: Iterable[Difference]) -> list[Difference]:
     groups: dict[str, list[Difference]] = {}
     for new in found:
         same = groups.setdefault(new.field, [])
-        match = next((i for i, old in enumerate(same) if _alike(old, new)), None)
-        if match is None:
+        at = next((i for i, old in enumerate(same) if (old.a, old.b) == (new.a, new.b)), None)
+        if at is None:
             same.append(new)
         else:
-            old = same[match]
-            same[match] = dataclasses.replace(old, tasks=(*old.tasks, *new.tasks))
+            same[at] = _joined(same[at], new)
     order = ("covered", "task", "model", "train", "options", "grid")
     fields = sorted(groups, key=lambda field: order.index(field.partition(".")[0]))
     return [difference for field in fields for difference in groups[field]]
 
 
-def _alike(one: Difference, two: Difference) -> bool:
-    return dataclasses.replace(one, tasks=two.tasks) == two
+def _joined(one: Difference, two: Difference) -> Difference:
+    """The same values on more tasks; a choice that covers several of them is told once."""
+    return dataclasses.replace(
+        one,
+        tasks=(*one.tasks, *two.tasks),
+        choices_a=tuple(dict.fromkeys((*one.choices_a, *two.choices_a))),
+        choices_b=tuple(dict.fromkeys((*one.choices_b, *two.choices_b))),
+    )
