@@ -32,6 +32,7 @@ PAIRS = {
         ("1.0", "P06-1", "P05-2", 'A "quoted text', "naïve — text"),
         ("0.0", "P06-1", "W02-9", "b'literal\\n'", 'no "'),
         ("1", "a", "b", "one", "two"),
+        ("1.00", "a", "d", "", "four"),
     ],
     "new_aan_pairs.eval.tsv": [("0", "a", "c", "one", "three")],
     "new_aan_pairs.test.tsv": [("0.0", "b", "c", "two", "three")],
@@ -377,6 +378,16 @@ def test_malformed_listops_is_refused_by_file_and_line(tmp_path, old, new, reaso
     data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
     with pytest.raises(DataError, match=rf"basic_train\.tsv: {reason}"):
         read_listops(find(data, LISTOPS))
+
+
+@pytest.mark.parametrize(("what", "files"), [(LISTOPS, LISTOPS_FILES), (AAN, AAN_FILES)])
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_an_empty_table_is_refused(tmp_path, what, files, form):
+    name = list(files)[1]
+    files = {**files, name: b""}
+    data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
+    with pytest.raises(DataError, match=rf"{name} is empty"):
+        list((lra_release.listops if what == LISTOPS else lra_release.aan)(find(data, what)))
 
 
 def test_values_are_computed_again_only_when_asked(tmp_path):
