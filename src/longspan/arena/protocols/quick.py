@@ -21,6 +21,9 @@ LISTOPS = TrainConfig(
     evaluation_batch=128,
 )
 TEXT = dataclasses.replace(LISTOPS, steps=60, batch=16, warmup=6, evaluate_every=30)
+# Too little to learn anything: these show that data, model and scores fit together.
+BRIEF = dataclasses.replace(LISTOPS, steps=16, batch=8, warmup=4, evaluate_every=8)
+TRAIN = {"listops": LISTOPS, "text": TEXT}
 
 OPTIONS = {
     "listops": {
@@ -33,12 +36,14 @@ OPTIONS = {
         "max_args": 6,
     },
     "text": {"length": 1024, "train": 4_000, "validation": 200, "test": 500},
+    "retrieval": {"length": 512, "train": 1_000, "validation": 100, "test": 400},
+    "image": {"train": 1_000, "validation": 100, "test": 400},
 }
 
 
 def parts(task: str) -> Parts:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS[task]), MODEL, LISTOPS if task == "listops" else TEXT
+    return TaskSpec(name=task, options=OPTIONS[task]), MODEL, TRAIN.get(task, BRIEF)
 
 
 register(
