@@ -95,6 +95,7 @@ def other(value, field):
         "schedule": "cosine",
         "precision": "bf16",
         "selection": "last",
+        "source": "release",
         "betas": [0.9, 0.98],
         "clip": 0.5,
     }
@@ -126,6 +127,9 @@ FIELDS = dict(every_field())
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_changes_the_hash_and_is_recorded(name):
     made = tiny.experiment("performer")
+    if name == "task.source":
+        # the sizes of what is generated do not go with published files
+        made = get("lra-small").experiment("listops", "performer", 0)
     changed = override(made, {name: FIELDS[name]})
     assert changed.hash != made.hash
     assert changed.overrides == {**made.overrides, name: FIELDS[name]}
