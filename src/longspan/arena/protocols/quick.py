@@ -38,6 +38,7 @@ OPTIONS = {
     "text": {"length": 1024, "train": 4_000, "validation": 200, "test": 500},
     "retrieval": {"length": 512, "train": 1_000, "validation": 100, "test": 400},
     "image": {"train": 1_000, "validation": 100, "test": 400},
+    "pathfinder": {"difficulty": "easy", "train": 1_000, "validation": 100, "test": 400},
 }
 
 

@@ -190,9 +190,8 @@ register(
             "hidden layer, as wide as the model (one linear layer in most configurations). Amos et "
             "al. restrict Path-X to windows of 4,096 and pool its maximum; here the mechanism "
             "decides and the mean is pooled. All weights start from one normal distribution, with "
-            "Xavier's deviation for a square map. Pathfinder is split at random, but not with the "
-            "generator of the source; ListOps and Pathfinder are generated here unless task.source "
-            "says otherwise. Options of mechanisms are those of the LRA code."
+            "Xavier's deviation for a square map. ListOps and Pathfinder are generated here unless "
+            "task.source says otherwise. Options of mechanisms are those of the LRA code."
         ),
         parts=parts,
         settings=_lra.SETTINGS,
