@@ -54,8 +54,8 @@ register(
         source="longspan",
         tasks=tuple(OPTIONS),
         differs=(
-            "Not a published recipe. ListOps is LRA's generator at shorter length and depth. On the "
-            "other tasks, 60 or 16 steps show that all fits together; their scores are chance."
+            "Not a published recipe. ListOps is LRA's generator at shorter length and depth. On "
+            "the other tasks 60 or 16 steps show that all fits together; their scores are chance."
         ),
         parts=parts,
         settings={
