@@ -1,6 +1,7 @@
 """Minutes on two CPU cores, to see that everything runs and who learns first."""
 
 import dataclasses
+from typing import Any
 
 from longspan.arena.experiment import ModelSpec, TaskSpec
 from longspan.arena.protocols.base import Parts, Protocol, register
@@ -25,7 +26,7 @@ TEXT = dataclasses.replace(LISTOPS, steps=60, batch=16, warmup=6, evaluate_every
 BRIEF = dataclasses.replace(LISTOPS, steps=16, batch=8, warmup=4, evaluate_every=8)
 TRAIN = {"listops": LISTOPS, "text": TEXT}
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "listops": {
         "train": 20_000,
         "validation": 500,
