@@ -32,6 +32,7 @@ PAIRS = {
         ("1.0", "P06-1", "P05-2", 'A "quoted text', "naïve — text"),
         ("0.0", "P06-1", "W02-9", "b'literal\\n'", 'no "'),
         ("1", "a", "b", "one", "two"),
+        ("1.00", "a", "d", "", "four"),
     ],
     "new_aan_pairs.eval.tsv": [("0", "a", "c", "one", "three")],
     "new_aan_pairs.test.tsv": [("0.0", "b", "c", "two", "three")],
@@ -199,6 +200,14 @@ def test_pathfinder_is_found_and_read_in_order(tmp_path, nesting):
     assert images.labels.tolist() == labels.tolist()
     assert images.contour_lengths.tolist() == [14] * 20
     assert sorted((tmp_path / "data").rglob("*")) == before
+
+
+@pytest.mark.parametrize("named", [".", "lra_release"])
+def test_the_inner_of_two_copies_in_a_folder_is_taken(tmp_path, named):
+    inner, outer = drawn(32), drawn(32, seed=1)
+    for place, (files, _, _) in (("lra_release/lra_release", inner), ("lra_release", outer)):
+        unpacked(tmp_path, below(f"{place}/{HARD}", files))
+    assert (read_images(find(tmp_path / named, HARD), tmp_path)[1] == inner[1]).all()
 
 
 @pytest.mark.parametrize("variable", ["LONGSPAN_DATA", "LONGSPAN_TEST_DATA"])
@@ -379,6 +388,16 @@ def test_malformed_listops_is_refused_by_file_and_line(tmp_path, old, new, reaso
         read_listops(find(data, LISTOPS))
 
 
+@pytest.mark.parametrize(("what", "files"), [(LISTOPS, LISTOPS_FILES), (AAN, AAN_FILES)])
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_an_empty_table_is_refused(tmp_path, what, files, form):
+    name = list(files)[1]
+    files = {**files, name: b""}
+    data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
+    with pytest.raises(DataError, match=rf"{name} is empty"):
+        list((lra_release.listops if what == LISTOPS else lra_release.aan)(find(data, what)))
+
+
 def test_values_are_computed_again_only_when_asked(tmp_path):
     files = changed(LISTOPS_FILES, "basic_train.tsv", b"\t6\r", b"\t5\r")
     found = read_listops(find(unpacked(tmp_path, files), LISTOPS), check=False)
@@ -485,6 +504,26 @@ def test_true_npy_metadata_is_read_and_pickled_one_refused(tmp_path):
         (tmp_path / HARD / "metadata" / "0.npy").write_bytes(content)
         with pytest.raises(DataError, match=r"metadata/0\.npy is no metadata of Pathfinder"):
             lra_release.pathfinder(source, tmp_path)
+
+
+class Trap:
+    """Pickled, it makes a folder when it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_no_pickle_is_ever_loaded(tmp_path):
+    files, _, _ = drawn(32)
+    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
+    trap = np.array([[Trap(tmp_path / "sprung")]], object)
+    (tmp_path / HARD / "metadata" / "0.npy").write_bytes(_saved(trap))
+    with pytest.raises(DataError, match=r"metadata/0\.npy is no metadata of Pathfinder"):
+        lra_release.pathfinder(source, tmp_path)
+    assert not (tmp_path / "sprung").exists()
 
 
 def _saved(array):
@@ -639,14 +678,22 @@ def test_real_aan_keeps_its_quotes(tmp_path):
     assert any(b'"' in text for pair in pairs for text in pair.texts)
 
 
-@pytest.mark.parametrize("difficulty", ["easy", "intermediate", "hard"])
-def test_real_pathfinder_is_the_same_from_every_form(tmp_path, difficulty):
+@pytest.fixture(scope="module")
+def real_pathfinder(tmp_path_factory):
+    """The archive, and the folder that it unpacks to."""
     archive = real("pathfinder32_generated/pathfinder32.tar.gz")
-    what = lra_release.pathfinder_folder(32, difficulty)
+    place = tmp_path_factory.mktemp("pathfinder")
     with tarfile.open(archive) as content:
-        content.extractall(tmp_path, filter="data")
+        content.extractall(place, filter="data")
+    return archive, place
+
+
+@pytest.mark.parametrize("difficulty", ["easy", "intermediate", "hard"])
+def test_real_pathfinder_is_the_same_from_every_form(tmp_path, real_pathfinder, difficulty):
+    archive, place = real_pathfinder
+    what = lra_release.pathfinder_folder(32, difficulty)
     packed, pixels = read_images(find(archive, what), tmp_path)
-    folder, same = read_images(find(tmp_path, what), tmp_path, size=1000)
+    folder, same = read_images(find(place, what), tmp_path, size=1000)
     assert (pixels == same).all()
     assert packed.labels.tolist() == folder.labels.tolist()
     assert packed.facts == folder.facts
@@ -656,9 +703,9 @@ def test_real_pathfinder_is_the_same_from_every_form(tmp_path, difficulty):
     lengths = {"easy": {6}, "intermediate": {9}, "hard": {14}}[difficulty]
     assert set(packed.contour_lengths.tolist()) == lengths
     for row in random.Random(0).sample(range(count), 20):
-        number, place = divmod(row, 1000)
-        path = tmp_path / what / "metadata" / f"{number}.npy"
-        name, file, _, label, *_ = path.read_text().splitlines()[place].split()
-        image = np.asarray(Image.open(tmp_path / what / name / file))
+        number, line = divmod(row, 1000)
+        path = place / what / "metadata" / f"{number}.npy"
+        name, file, _, label, *_ = path.read_text().splitlines()[line].split()
+        image = np.asarray(Image.open(place / what / name / file))
         assert (pixels[row] == image).all()
         assert packed.labels[row] == int(label)

@@ -337,8 +337,6 @@ def _tar(reading: _Pass, stream: _Stream, file: _Readable) -> Iterator[Member]:
             reading.check(where, plain, info.size)
             content = cast(_Readable, archive.extractfile(info))
             yield reading.member(name, content, where, stream.kind)
-    # the rest is padding, which the ratio bounds
-    stream.most = None
 
 
 def _zip(reading: _Pass, raw: IO[bytes]) -> Iterator[Member]:

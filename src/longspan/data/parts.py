@@ -29,7 +29,7 @@ class Parts:
             return there
         arrays = make()
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         return arrays
 
 
