@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longspan.data import archives
+from longspan.data import archives, hub
 from longspan.errors import DataError
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
+HUB = "stanfordnlp/imdb"
 LABELS = ("neg", "pos")
 
 _PARTS = ("train", "test")
@@ -119,9 +120,7 @@ def _default_places() -> Iterator[Path]:
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
         if os.environ.get(variable):
             yield Path(os.environ[variable])
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    yield from sorted(hub.glob("datasets--stanfordnlp--imdb/snapshots/*/plain_text"))
+    yield from hub.cached(HUB)
 
 
 def _fullest(sources: list[Source]) -> Source:
