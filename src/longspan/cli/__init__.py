@@ -16,6 +16,7 @@ from rich.table import Table as Grid
 from longspan.cli import data as data_commands
 from longspan.cli.common import (
     INTERRUPTED,
+    PROTOCOL,
     Cache,
     Changes,
     Data,
@@ -99,7 +100,7 @@ def arena(
 def train(
     mechanism: Annotated[str, typer.Argument(help="A mechanism; `longspan list mechanisms`.")],
     task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
-    protocol: Protocol = "lra-small",
+    protocol: Protocol = PROTOCOL,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
     set_: Changes = None,
     runs: Runs = Path("runs"),

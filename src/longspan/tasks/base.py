@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.data.cache import BuiltSet
 from longspan.errors import OptionError, known
 from longspan.shapes import Bool, Float, Int
 
@@ -60,6 +61,7 @@ class TaskInfo:
     pair: bool  # two sequences per example (two-tower tasks)
     published: tuple[Published, ...]
     per_token: bool = False  # tokens are scored, not examples
+    hub: str | None = None  # name of the set on the Hugging Face hub, where it is there
     notes: str = ""
 
 
@@ -133,6 +135,19 @@ class Task(ABC):
         Raises:
             DataError: the source is absent, truncated or foreign.
         """
+
+    @abstractmethod
+    def open_built(self, cache: Path) -> bool:
+        """Open the set built earlier with these options, from whatever source; build nothing.
+
+        Returns:
+            Whether there is one.
+        """
+
+    @property
+    @abstractmethod
+    def built(self) -> BuiltSet:
+        """The set on the disk; known once the task is open."""
 
     @abstractmethod
     def size(self, split: Split) -> int:

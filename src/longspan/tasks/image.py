@@ -70,6 +70,7 @@ class ImageTask(PixelTask):
         higher_is_better=True,
         chance=0.1,
         pair=False,
+        hub=cifar.HUB,
         published=(
             *published(
                 "lra-paper",

@@ -70,6 +70,7 @@ class Text(ReadingTask):
         higher_is_better=True,
         chance=0.5,
         pair=False,
+        hub=imdb.HUB,
         published=(
             *published(
                 "lra-paper",
