@@ -85,6 +85,7 @@ def test_hashes_are_the_same_in_another_process():
 def other(value, field):
     """Another value that the field accepts."""
     choices = {
+        "head_dim": 4,
         "position": "rotary",
         "norm": "post",
         "pooling": "cls",

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from cifar_files import (
     BATCHES,
     batch,
@@ -24,7 +25,6 @@ from cifar_files import (
     write_batches,
     write_parquet,
 )
-
 from longspan.data import cifar, pickled
 from longspan.errors import DataError
 
@@ -322,6 +322,13 @@ def test_other_values_are_refused(value, protocol):
         pickled.load(content, "foreign")
 
 
+def test_an_array_by_columns_is_refused():
+    content = python2({"data": np.zeros((2, 3), np.uint8)})
+    assert pickled.load(content, "plain")["data"].shape == (2, 3)
+    with pytest.raises(DataError, match="an array that is not of uint8, row by row"):
+        pickled.load(content.replace(b"\x89T", b"\x88T"), "foreign")
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -378,7 +385,8 @@ def damaged():
 
 
 @pytest.mark.parametrize("reason", damaged())
-def test_a_damaged_image_is_named_by_its_row(tmp_path, reason):
+def test_a_damaged_image_is_named_by_its_row(tmp_path, monkeypatch, reason):
+    monkeypatch.setattr(cifar, "_CHUNK", 3)
     write_parquet(tmp_path)
     path = tmp_path / "train.parquet"
     table = pq.read_table(path).to_pydict()

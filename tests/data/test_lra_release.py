@@ -678,14 +678,22 @@ def test_real_aan_keeps_its_quotes(tmp_path):
     assert any(b'"' in text for pair in pairs for text in pair.texts)
 
 
-@pytest.mark.parametrize("difficulty", ["easy", "intermediate", "hard"])
-def test_real_pathfinder_is_the_same_from_every_form(tmp_path, difficulty):
+@pytest.fixture(scope="module")
+def real_pathfinder(tmp_path_factory):
+    """The archive, and the folder that it unpacks to."""
     archive = real("pathfinder32_generated/pathfinder32.tar.gz")
-    what = lra_release.pathfinder_folder(32, difficulty)
+    place = tmp_path_factory.mktemp("pathfinder")
     with tarfile.open(archive) as content:
-        content.extractall(tmp_path, filter="data")
+        content.extractall(place, filter="data")
+    return archive, place
+
+
+@pytest.mark.parametrize("difficulty", ["easy", "intermediate", "hard"])
+def test_real_pathfinder_is_the_same_from_every_form(tmp_path, real_pathfinder, difficulty):
+    archive, place = real_pathfinder
+    what = lra_release.pathfinder_folder(32, difficulty)
     packed, pixels = read_images(find(archive, what), tmp_path)
-    folder, same = read_images(find(tmp_path, what), tmp_path, size=1000)
+    folder, same = read_images(find(place, what), tmp_path, size=1000)
     assert (pixels == same).all()
     assert packed.labels.tolist() == folder.labels.tolist()
     assert packed.facts == folder.facts
@@ -695,9 +703,9 @@ def test_real_pathfinder_is_the_same_from_every_form(tmp_path, difficulty):
     lengths = {"easy": {6}, "intermediate": {9}, "hard": {14}}[difficulty]
     assert set(packed.contour_lengths.tolist()) == lengths
     for row in random.Random(0).sample(range(count), 20):
-        number, place = divmod(row, 1000)
-        path = tmp_path / what / "metadata" / f"{number}.npy"
-        name, file, _, label, *_ = path.read_text().splitlines()[place].split()
-        image = np.asarray(Image.open(tmp_path / what / name / file))
+        number, line = divmod(row, 1000)
+        path = place / what / "metadata" / f"{number}.npy"
+        name, file, _, label, *_ = path.read_text().splitlines()[line].split()
+        image = np.asarray(Image.open(place / what / name / file))
         assert (pixels[row] == image).all()
         assert packed.labels[row] == int(label)

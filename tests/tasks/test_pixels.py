@@ -86,11 +86,12 @@ def test_tokens_are_grey_levels_and_numbers_are_normalised(pictures):
         torch.testing.assert_close(batch.inputs, expected[..., None].float())
 
 
-def test_both_kinds_of_pixels_come_from_the_same_images(tmp_path):
+def test_both_kinds_of_pixels_come_from_one_built_set(tmp_path):
     tasks = [Pictures(PixelOptions(pixels=kind)) for kind in ("tokens", "continuous")]
     for task in tasks:
         task.open(tmp_path)
     assert tasks[0].checksum == tasks[1].checksum
+    assert len(list(tmp_path.glob("pictures/*/manifest.json"))) == 1
 
 
 def test_an_unknown_kind_of_pixels_is_refused():

@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from longspan.data import archives
+from longspan.data.store import Spool
 from longspan.errors import DataError, RunError
 from longspan.files import REMEDY
 
@@ -118,10 +119,10 @@ def from_archive(
             around.add(inner[1])
         return pattern.fullmatch(name)
 
-    with _Packed(scratch / "images.u8", folder, resolution) as packed:
-        for member in archives.members(archive, wanted, _LIMITS):
-            if (match := pattern.fullmatch(member.name)) and packed.takes(match[1], outer):
-                packed.add(match[2], member)
+    packed = _Packed(scratch / "images.u8", folder, resolution)
+    for member in archives.members(archive, wanted, _LIMITS):
+        if (match := pattern.fullmatch(member.name)) and packed.takes(match[1], outer):
+            packed.add(match[2], member)
     where = f"{archive}: {packed.root}{folder}"
     if packed.root is None:
         raise DataError(f"{archive} holds no {folder}; expected the archive of the release")
@@ -265,19 +266,12 @@ class _Packed:
         self.root: str | None = None  # what lies before the folder
         self._clear()
 
-    def __enter__(self) -> "_Packed":
-        with _writing(self.path):
-            self.file = self.path.open("wb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with _writing(self.path):
-            self.file.close()
-
     def _clear(self) -> None:
         self.rows: dict[int, list[_Row]] = {}
         self.images: dict[str, int] = {}  # place in the file
         self.empty: str | None = None
+        with _writing(self.path):
+            self.spool = Spool(self.path, np.uint8)
 
     def takes(self, root: str, outer: bool) -> bool:
         """Whether a file below this root belongs to the copy; a deeper copy replaces this one."""
@@ -291,9 +285,6 @@ class _Packed:
             return False
         self.root = root
         self._clear()
-        with _writing(self.path):
-            self.file.seek(0)
-            self.file.truncate()
         return True
 
     def add(self, name: str, member: archives.Member) -> None:
@@ -307,12 +298,12 @@ class _Packed:
         pixels = decode(content, self.resolution, member.where)
         self.images[name] = len(self.images)
         with _writing(self.path):
-            self.file.write(pixels.tobytes())
+            self.spool.add(pixels.reshape(-1))
 
     def images_in_order(self, where: str) -> Images:
         chosen, facts = _choose(where, self.rows, self.images, self.empty)
         shape = (-1, self.resolution, self.resolution)
-        packed = np.memmap(self.path, np.uint8, "r").reshape(shape)
+        packed = self.spool.ragged().values.reshape(shape)
         order = np.array([self.images[row.name] for row in chosen])
         return _images(chosen, facts, lambda start, stop: packed[order[start:stop]])
 

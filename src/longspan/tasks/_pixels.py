@@ -8,7 +8,7 @@ import base64
 import dataclasses
 import io
 from abc import abstractmethod
-from typing import ClassVar, Literal, no_type_check
+from typing import Any, ClassVar, Literal, no_type_check
 
 import numpy as np
 import torch
@@ -78,6 +78,10 @@ class PixelTask(SequenceTask):
             return super().inputs(padded)
         levels = (np.arange(LEVELS) / (LEVELS - 1) - self.mean) / self.std
         return torch.from_numpy(levels.astype(np.float32)[padded][..., None])
+
+    def _option_values(self) -> dict[str, Any]:
+        # the same built set serves both kinds of inputs
+        return {name: value for name, value in super()._option_values().items() if name != "pixels"}
 
     def image(self, split: Split, row: int) -> np.ndarray:
         """One image, (n, n) of uint8."""

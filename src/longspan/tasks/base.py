@@ -61,7 +61,7 @@ class TaskInfo:
     pair: bool  # two sequences per example (two-tower tasks)
     published: tuple[Published, ...]
     per_token: bool = False  # tokens are scored, not examples
-    hub: str | None = None  # name of the set on the Hugging Face hub, where it is there
+    hub: str | None = None  # name of the set on the Hugging Face hub, for `data.hub.fetch`
     notes: str = ""
 
 
