@@ -130,7 +130,7 @@ def test_evaluate_follows_the_definitions(expression, value):
 
 
 def test_a_parsed_tree_holds_every_node_with_its_value_and_size():
-    root = parse("[MAX 2 [MIN 4 7 X [SM 9 9 [MED 1 4 X X X".split())
+    root = parse(["[MAX", "2", "[MIN", "4", "7", "X", "[SM", *"99", "[MED", *"14", *"XXX"])
     assert [(one.symbol, one.value, one.tokens) for one in root.arguments] == [
         ("2", 2, 1),
         ("[MIN", 4, 4),

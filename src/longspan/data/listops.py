@@ -149,25 +149,26 @@ def parse(expression: Sequence[str]) -> Node:
         "[MED": lambda values: int(statistics.median(values)),
         "[SM": lambda values: sum(values) % 10,
     }
-    frames: list[tuple[str, list[Node]]] = [("root", [])]
+    # operator, its place, its arguments so far
+    frames: list[tuple[str, int, list[Node]]] = [("root", -1, [])]
     for place, symbol in enumerate(expression):
         if symbol in operators:
-            frames.append((symbol, []))
-        elif symbol == "X" and len(frames) > 1 and frames[-1][1]:
-            name, arguments = frames.pop()
+            frames.append((symbol, place, []))
+        elif symbol == "X" and len(frames) > 1 and frames[-1][2]:
+            name, start, arguments = frames.pop()
             value = operators[name]([one.value for one in arguments])
-            tokens = 2 + sum(one.tokens for one in arguments)
-            frames[-1][1].append(Node(name, value, tokens, tuple(arguments)))
+            frames[-1][2].append(Node(name, value, place + 1 - start, tuple(arguments)))
         elif symbol in _DIGITS:
-            frames[-1][1].append(_DIGITS[symbol])
+            frames[-1][2].append(_DIGITS[symbol])
         else:
             raise DataError(f"ListOps expression: symbol {symbol!r} at {place} has no place there")
-    if len(frames) > 1 or len(frames[0][1]) != 1:
+    roots = frames[0][2]
+    if len(frames) > 1 or len(roots) != 1:
         raise DataError(
             f"ListOps expression: {len(frames) - 1} operators are not closed and there are "
-            f"{len(frames[0][1])} values at the top; expected 0 and 1"
+            f"{len(roots)} values at the top; expected 0 and 1"
         )
-    return frames[0][1][0]
+    return roots[0]
 
 
 def _unseen(chunk: Examples, seen: set[bytes], wanted: int) -> Examples:

@@ -21,7 +21,7 @@ from longspan.data.draws import CHUNK, check_vocabulary, chunk, distinct
 from longspan.errors import OptionError
 
 BLANK = 1
-_FIRST_KEY = 2  # ids 0 and 1 are padding and the blank
+FIRST_KEY = 2  # ids 0 and 1 are padding and the blank
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Recall:
             raise OptionError(f"vocabulary={self.vocabulary}; half are values, use an even number")
         spare = 1 if self.noise else 0
         if self.pairs + spare > self.keys:
-            needed = 2 * (self.pairs + spare + _FIRST_KEY)
+            needed = 2 * (self.pairs + spare + FIRST_KEY)
             raise OptionError(
                 f"vocabulary={self.vocabulary} has {self.keys} keys, {self.pairs} pairs"
                 f"{' and noise' if spare else ''} need more; use {needed} or more"
@@ -66,7 +66,7 @@ class Recall:
     @property
     def keys(self) -> int:
         """How many ids are keys."""
-        return self.vocabulary // 2 - _FIRST_KEY
+        return self.vocabulary // 2 - FIRST_KEY
 
     @property
     def values(self) -> int:
@@ -110,13 +110,13 @@ def _chunk(form: Recall, draws: np.random.Generator) -> tuple[np.ndarray, np.nda
     targets = np.zeros_like(tokens)
     keys = distinct(draws, CHUNK, form.keys, form.pairs)
     values = distinct(draws, CHUNK, form.values, form.pairs)
-    tokens[:, 0 : form.head : 2] = keys + _FIRST_KEY
+    tokens[:, 0 : form.head : 2] = keys + FIRST_KEY
     tokens[:, 1 : form.head : 2] = values + form.values
     places = form.head + 2 * _slots(form, draws)
     asked = _asked(form, draws)
     if form.noise:
-        tokens[:, form.head :] = _unbound(form, draws, keys) + _FIRST_KEY
-    np.put_along_axis(tokens, places, np.take_along_axis(keys, asked, 1) + _FIRST_KEY, 1)
+        tokens[:, form.head :] = _unbound(form, draws, keys) + FIRST_KEY
+    np.put_along_axis(tokens, places, np.take_along_axis(keys, asked, 1) + FIRST_KEY, 1)
     np.put_along_axis(targets, places, np.take_along_axis(values, asked, 1) + 1, 1)
     return tokens, targets
 

@@ -139,12 +139,12 @@ class _Drawing:
         self.rows += 1
         return (self.rows - 0.5) * _ROW
 
-    def _text(self, x: float, y: float, words: str, fill: str = "#222222") -> None:
-        self.right = max(self.right, int(x + 7 * len(words)))
+    def _text(self, x: int, y: float, words: str, fill: str = "#222222") -> None:
+        self.right = max(self.right, x + 7 * len(words))
         if words:
             self.marks.append(f'<text x="{x}" y="{y + 4:g}" fill="{fill}">{words}</text>')
 
-    def _edge(self, x: float, y: float, to_x: float, to_y: float) -> None:
+    def _edge(self, x: int, y: float, to_x: int, to_y: float) -> None:
         middle = (x + to_x) / 2
         self.edges.append(
             f'<path d="M{x} {y:g}C{middle:g} {y:g} {middle:g} {to_y:g} {to_x} {to_y:g}" '

@@ -102,6 +102,16 @@ class Task(ABC):
         return self.info.vocabulary
 
     @property
+    def class_count(self) -> int:
+        """Classes that a model tells apart with these options."""
+        return self.info.classes
+
+    @property
+    def chance(self) -> float:
+        """The score of a guess with these options."""
+        return self.info.chance
+
+    @property
     def features(self) -> int | None:
         """Numbers at each position of continuous inputs; None: inputs are token ids."""
         return None
