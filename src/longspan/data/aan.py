@@ -249,7 +249,8 @@ def _papers(path: Path) -> dict[str, bytes]:
     """The first `LONGEST` characters of each paper, by id."""
     texts: dict[str, bytes] = {}
     try:
-        with pq.ParquetFile(path) as file:
+        # unless told not to, it reads all row groups ahead
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             for row, (paper, text) in enumerate(_rows(file, path)):
                 if not paper or not text or paper in texts:
                     fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
