@@ -129,11 +129,11 @@ def verify(
     if as_json:
         print_json({"cache": str(folder), "verified": [str(path) for path in found]})
         return
+    out.print(Text(f"{len(found)} data sets in {folder} are as they were built"), soft_wrap=True)
     for path, record in found.items():
         count, size = (sum(getattr(x, y) for x in record.files.values()) for y in ("rows", "bytes"))
-        what = f"{path}: {count:,} examples, {size:,} bytes, {record.source}"
+        what = f"  {path}: {count:,} examples, {size:,} bytes, {record.source}"
         out.print(Text(what), soft_wrap=True)
-    out.print(f"{len(found)} data sets in {folder} are as they were built", soft_wrap=True)
 
 
 @app.command()
@@ -168,11 +168,7 @@ def show(
         raise OptionError(f"--count is 1 or more, got {count}")
     if (png or svg) and count > 1:
         raise OptionError(f"a picture is of one example; leave --count {count} out")
-    if not chosen.open_built(_places(cache, None).cache):
-        raise DataError(
-            f"{task} is not built with these options; run `longspan data build {task}`, with the "
-            "same --protocol and --set (`longspan data list` says what is built)"
-        )
+    _open_built(chosen, _places(cache, None).cache)
     if png or svg:
         _draw(chosen.svg(name, row), task, png, svg)
         return
@@ -199,6 +195,20 @@ def _task(
 
 def _places(cache: Path | None, data: Path | None) -> "Places":
     return places_of(Path("runs"), cache, data, None)
+
+
+def _open_built(task: "Task", cache: Path) -> None:
+    """Open a built set, or say which ones there are."""
+    from longspan.tasks.cards import sets
+
+    if task.open_built(cache):
+        return
+    name = task.info.name
+    others = [_words(one["options"]) for one in sets(task, cache) if one["problem"] is None]
+    raise DataError(
+        f"{name} is not built with these options; run `longspan data build {name}` with the same "
+        f"--protocol and --set{', or ask for what is built: ' * bool(others)}{'; '.join(others)}"
+    )
 
 
 def _build(task: "Task", places: "Places", as_json: bool) -> None:

@@ -39,14 +39,18 @@ def listing(cache: Path, data: Path | None = None) -> list[dict[str, Any]]:
                 "sizes": task.info.sizes,
                 "generated": drawn,
                 "missing": None if drawn else task.available(data),
-                "built": [_entry(task, folder) for folder in cached.folders(cache, name)],
+                "built": sets(task, cache),
             }
         )
     return rows
 
 
+def sets(task: Task, cache: Path) -> list[dict[str, Any]]:
+    """The built sets of a task: options that are not the defaults, size, source; what is wrong."""
+    return [_entry(task, folder) for folder in cached.folders(cache, task.info.name)]
+
+
 def _entry(task: Task, folder: Path) -> dict[str, Any]:
-    """One set: the options that are not the defaults, its size, its source; what is wrong."""
     try:
         record = cached.manifest(folder)
     except DataError as error:
@@ -141,9 +145,9 @@ def about(task: Task) -> str:
         ("task", f"`{info.name}`, version {info.version} of its data and their generator"),
         ("inputs", f"{'two sequences' if info.pair else 'one sequence'} of tokens, {what}"),
         ("length", f"at most {task.length:,} tokens{' each' if info.pair else ''}"),
-        ("classes", f"{info.classes:,}{', for each token that is scored' * info.per_token}"),
+        ("classes", f"{task.class_count:,}{', for each token that is scored' * info.per_token}"),
         ("metric", f"{info.metric}, {'higher' if info.higher_is_better else 'lower'} is better"),
-        ("chance", f"{100 * info.chance:.4g} %"),
+        ("chance", f"{100 * task.chance:.4g} %"),
     ]
     if task.validation_is_test:
         rows.append(("selection", "**the validation split is the test split**"))
@@ -152,7 +156,7 @@ def about(task: Task) -> str:
 
 def source(task: Task, built: Manifest | None = None) -> str:
     """Where the examples come from, and under which terms."""
-    rows = [("published", _cell(task.info.source))]
+    rows = [("examples", _cell(task.info.source))]
     if built:
         rows.append(("this set", _cell(built.source)))
     if task.info.checksum:
