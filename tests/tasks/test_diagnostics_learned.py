@@ -7,7 +7,7 @@ from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.tasks import build
 from longspan.training import TrainConfig, fit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SIZES = {"train": 20_000, "validation": 300, "test": 1_000}
 TASKS = {

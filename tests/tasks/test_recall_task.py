@@ -1,5 +1,7 @@
 """The recall task: what is scored, splits that share nothing, options that are checked."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -99,13 +101,14 @@ def test_data_is_the_same_in_every_version(tmp_path):
 def test_an_example_is_shown_with_its_answers(tmp_path):
     task = opened(tmp_path)
     pairs, queries, rest = task.show("test", 0).split("\n")
-    bound = dict(pair.split() for pair in pairs.removeprefix("3 pairs: ").split(", "))
-    asked = queries.removeprefix("5 queries: ").split(", ")
+    bound = dict(pair.split("=") for pair in pairs.removeprefix("3 pairs: ").split(", "))
+    asked = queries.removeprefix("5 queries, key@place: ").split(", ")
+    asked = [re.fullmatch(r"(k\d+)@(\d+)=(v\d+)", one).groups() for one in asked]
     assert len(bound) == 3
-    assert all(bound[one.split()[0]] == one.split()[-1] for one in asked)
+    assert all(bound[key] == value for key, _, value in asked)
     assert rest == "the other 29 tokens are blanks"
     (batch, *_) = rows(task, "test")
-    places = [int(one.split()[2]) for one in asked]
+    places = [int(place) for _, place, _ in asked]
     first = batch.rows.tolist().index(0)
     assert places == (batch.targets[first] != IGNORE).nonzero().flatten().tolist()
     assert task.svg("test", 0) is None

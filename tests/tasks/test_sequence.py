@@ -208,7 +208,7 @@ def test_every_task_has_a_complete_record(name):
     assert info.vocabulary > 1
     assert info.chance == 1 / info.classes
     protocols = {one.protocol for one in info.published}
-    # of tasks that score tokens there are no published scores
+    # diagnostics are scored per token, and nobody's benchmark
     assert not protocols if info.per_token else {"lra-paper", "lra-small"} <= protocols
     keys = [(one.mechanism, one.source) for one in info.published]
     assert len(set(keys)) == len(keys)

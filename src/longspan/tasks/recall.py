@@ -122,13 +122,13 @@ class AssociativeRecall(DrawnTask):
         head, name = self.options.form.head, self._name
         keys, values = tokens[0:head:2], tokens[1:head:2]
         queries = [
-            f"{name(token)} at {place} = v{target - 1}"
+            f"{name(token)}@{place}=v{target - 1}"
             for place, (token, target) in enumerate(zip(tokens, targets, strict=True))
             if target
         ]
         lines = (
-            _block("pairs", [f"{name(k)} {name(v)}" for k, v in zip(keys, values, strict=True)]),
-            _block("queries", queries),
+            _block("pairs", [f"{name(k)}={name(v)}" for k, v in zip(keys, values, strict=True)]),
+            _block("queries, key@place", queries),
             f"the other {self.length - head - len(queries)} tokens are "
             f"{'unbound keys' if self.options.noise else 'blanks'}",
         )
@@ -142,4 +142,4 @@ class AssociativeRecall(DrawnTask):
 
 def _block(name: str, items: list[str]) -> str:
     text = f"{len(items)} {name}: {', '.join(items)}"
-    return textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False)
+    return textwrap.fill(text, 96, subsequent_indent="  ")
