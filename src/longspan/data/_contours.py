@@ -92,8 +92,9 @@ def _two_contours(scene, tables, rng, ground, strokes):
     _border(ground[GROUND], scene.padding)
     _border(ground[NEAR], scene.padding + tables.margin)
     pivots = np.empty((2, 2), np.int64)
-    if not _two_tails(scene, tables, rng, ground, strokes, pivots):
-        return False
+    # no ground is covered yet: this may be tried again as it is
+    while not _two_tails(scene, tables, rng, ground, strokes, pivots):
+        pass
     for number in range(2, 2 * scene.contour):
         contour = number & 1
         done = _follow(tables, rng, ground, strokes[number - 2], pivots[contour], strokes[number])
@@ -133,10 +134,14 @@ def _two_tails(scene, tables, rng, ground, strokes, pivots):
 def _distractors(scene, tables, rng, ground, strokes):
     """Draw short contours on free ground, fewer if there is none; return the strokes in use."""
     used = 2 * scene.contour
+    pivot = np.empty(2, np.int64)
     for _ in range(scene.distractors):
         for _ in range(_DISTRACTOR_TRIALS):
+            bare = ground[GROUND]
+            if _crowded(bare) or not _first(tables, rng, bare, 1, strokes[used], pivot):
+                continue
             after = ground.copy()
-            if _distractor(scene, tables, rng, after, strokes[used:]):
+            if _distractor(scene, tables, rng, after, strokes[used:], pivot):
                 ground = after
                 used += scene.distractor
                 break
@@ -145,10 +150,8 @@ def _distractors(scene, tables, rng, ground, strokes):
 
 @numba.njit(nogil=True)
 @no_type_check
-def _distractor(scene, tables, rng, ground, strokes):
-    pivot = np.empty(2, np.int64)
-    if _crowded(ground[GROUND]) or not _first(tables, rng, ground[GROUND], 1, strokes[0], pivot):
-        return False
+def _distractor(scene, tables, rng, ground, strokes, pivot):
+    """Grow a short contour from its first paddle; False: it cannot be."""
     strokes[0, 0] = OTHER
     for number in range(1, scene.distractor):
         if not _follow(tables, rng, ground, strokes[number - 1], pivot, strokes[number]):

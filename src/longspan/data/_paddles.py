@@ -7,7 +7,6 @@ https://github.com/drewlinsley/pathfinder), which draws with Pillow at `antialia
 resolution and shrinks with its 8-bit Lanczos filter. Integers only, once the tables are made.
 """
 
-import functools
 from typing import NamedTuple
 
 import numpy as np

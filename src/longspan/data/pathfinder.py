@@ -14,23 +14,29 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data import _contours
-from longspan.data._contours import Scene
+from longspan.data._contours import OTHER, Scene, draw
 from longspan.data._paddles import INK, Paddles, lanczos, paddles, ring
+from longspan.data.lra_release import Difficulty
 from longspan.errors import OptionError
 
-Difficulty = Literal["baseline", "intermediate", "hard"]
-
 _SLICE = 64  # images that a thread draws at a time
+_FAINT = 32.0  # of 255: the filter's ripples around a stroke are not part of it
+
+_WHOLE = (
+    "distractor_length",
+    "paddle_length",
+    "seed_distance",
+    "padding",
+    "antialias",
+)
 
 # Paddles of the two long contours, and of all distractors together, as far as they divide.
-_CONTOUR = {"baseline": 6, "intermediate": 9, "hard": 14}
+_CONTOUR: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
 _DISTRACTING = {32: 20, 64: 22, 128: 35, 256: 30}
 
 
@@ -54,15 +60,15 @@ class Settings:
     contour_contrast: float  # brightness of the long contours, over that of the markers
     marker_radius: float
     seed_distance: int  # between the starts of the long contours
-    padding: int  # border that stays free
+    padding: int  # border that contours keep away from
     antialias: int  # resolution at which strokes are drawn, over that of the image
 
     def __post_init__(self) -> None:
         """Refuse what leaves no place for a contour to start, or cannot be drawn."""
-        least = {"contour_length": 2, "distractor_length": 1, "paddle_length": 1, "antialias": 1}
-        for name in (*least, "distractors", "seed_distance", "padding"):
-            if getattr(self, name) < least.get(name, 0):
-                raise OptionError(f"{name}={getattr(self, name)}; use {least[name]} or more")
+        least = dict.fromkeys(_WHOLE, 1) | {"contour_length": 2, "distractors": 0}
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise OptionError(f"{name}={getattr(self, name)}; use {smallest} or more")
         if not self.margins or min(self.margins) < 1:
             raise OptionError(f"margins={self.margins}; expected one or more, each 1 or more")
         if (self.thickness * self.antialias) % 1 or self.thickness <= 0:
@@ -155,104 +161,108 @@ def lra(resolution: int, difficulty: Difficulty = "hard") -> Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """An image with what is in it; places are (row, column), fine places in fractions of pixels."""
+    """An image with what is in it; places are (row, column)."""
 
     image: np.ndarray  # (R, R) uint8
     label: int
     markers: np.ndarray  # (2, 2) places
-    paddles: np.ndarray  # (n, 2, 2): start and end of each
+    paddles: np.ndarray  # (n, 2, 2): the ends of each, first the one that lies farther out
     contours: np.ndarray  # (n,): the contour of each; 0 and 1 the long ones, 2 and on the others
-    owner: (
-        np.ndarray
-    )  # (R, R) int: the contour that is brightest at a pixel, -1 where there is none
+    owner: np.ndarray  # (R, R): the contour that is brightest at a pixel, or -1
+
+    @property
+    def marked_contours(self) -> tuple[int, int]:
+        """The contours on which the two markers lie, one contour or two."""
+        first, second = (
+            int(self.contours[(self.paddles[:, 0] == marker).all(1)][0]) for marker in self.markers
+        )
+        return first, second
 
 
 def generate(
-    settings: Settings,
-    numbers: range,
-    *,
-    seed: int,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    settings: Settings, numbers: range, *, seed: int, workers: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the images of these numbers, (n, R, R) uint8, and their labels, (n,) uint8.
 
     Args:
         settings: what they look like.
-        numbers: which images of the seed's stream; at the same settings always the same ones.
+        numbers: which images of the seed's stream.
         seed: names the stream.
         workers: threads; as many as there are cores by default. The result does not depend on it.
-        progress: called with (done, all) after each part.
     """
-    images = np.empty((len(numbers), settings.resolution, settings.resolution), np.uint8)
-    labels = np.empty(len(numbers), np.uint8)
-
-    def part(first: int) -> None:
-        places = slice(first, first + _SLICE)
-        images[places], labels[places], *_ = _draw(settings, seed, numbers[places])
-
-    firsts = range(0, len(numbers), _SLICE)
+    parts = [numbers[first : first + _SLICE] for first in range(0, len(numbers), _SLICE)]
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        for first, _ in zip(firsts, pool.map(part, firsts), strict=True):
-            if progress:
-                progress(min(first + _SLICE, len(numbers)), len(numbers))
+        drawn = list(pool.map(lambda part: _draw(settings, seed, part), parts))
+    empty = _Drawn.empty(settings, 0)
+    images, labels = (
+        np.concatenate([getattr(part, name) for part in [empty, *drawn]])
+        for name in ("images", "labels")
+    )
     return images, labels
 
 
 def redraw(settings: Settings, number: int, *, seed: int) -> Drawing:
     """Draw one image of the seed's stream again, with what is in it."""
-    images, labels, strokes, markers = _draw(settings, seed, range(number, number + 1))
-    used = strokes[0][strokes[0, :, 0] >= 0]
+    drawn = _draw(settings, seed, range(number, number + 1))
+    strokes = drawn.strokes[0]
+    strokes = strokes[strokes[:, 0] >= 0]
+    contours, turns, starts = strokes[:, 0].copy(), strokes[:, 1], strokes[:, 2:]
     tables = _tables(settings)[_margin(settings, _digest(seed, number))]
-    owner = np.full(images[0].shape, -1)
-    level = np.zeros(images[0].shape)
-    contours = used[:, 0].copy()
-    short = contours == _contours.OTHER
+    short = contours == OTHER
     contours[short] += np.arange(short.sum()) // settings.distractor_length
-    for (_, turn, row, column), contour in zip(used, contours, strict=True):
-        ink = _pasted(tables.sprite[INK, turn], row, column, settings.resolution) * (
-            settings.contrast if contour >= _contours.OTHER else settings.contour_contrast
-        )
-        owner[(ink > level) & (ink > _FAINT)] = contour
+    level, owner = np.full(drawn.images[0].shape, _FAINT), np.full(drawn.images[0].shape, -1)
+    for contour, turn, place in zip(contours, turns, starts, strict=True):
+        ink = _pasted(tables.sprite[INK, turn], place, settings.resolution)
+        ink *= settings.contrast if contour >= OTHER else settings.contour_contrast
+        owner[ink > level] = contour
         level = np.maximum(level, ink)
     return Drawing(
-        image=images[0],
-        label=int(labels[0]),
-        markers=markers[0],
-        paddles=np.stack([used[:, 2:], np.ceil(used[:, 2:] + tables.head[used[:, 1]])], 1),
+        image=drawn.images[0],
+        label=int(drawn.labels[0]),
+        markers=drawn.markers[0],
+        paddles=np.stack([starts, np.ceil(starts + tables.head[turns]).astype(np.int64)], 1),
         contours=contours,
         owner=owner,
     )
 
 
-_FAINT = 32  # of 255: the filter's ripples around a stroke are not part of it
-
-
-def _pasted(sprite: np.ndarray, row: int, column: int, size: int) -> np.ndarray:
-    """An image with this sprite in it, its middle at the place."""
-    reach = len(sprite) // 2
+def _pasted(sprite: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
+    """A square of zeros with this sprite in it, its middle at the place."""
+    reach, (row, column) = len(sprite) // 2, place
     wide = np.zeros((size + 2 * reach, size + 2 * reach))
     wide[row : row + len(sprite), column : column + len(sprite)] = sprite
     return wide[reach : reach + size, reach : reach + size]
 
 
-def _draw(settings: Settings, seed: int, numbers: range) -> list[np.ndarray]:
-    """Images, labels, strokes and markers, as `_contours.draw` fills them."""
-    size, count = settings.resolution, len(numbers)
-    paddles = 2 * settings.contour_length + settings.distractors * settings.distractor_length
-    drawn = [
-        np.empty((count, size, size), np.uint8),
-        np.empty(count, np.uint8),
-        np.empty((count, paddles, 4), np.int64),
-        np.empty((count, 2, 2), np.int64),
-    ]
+class _Drawn(NamedTuple):
+    """What `_contours.draw` fills."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    strokes: np.ndarray
+    markers: np.ndarray
+
+    @classmethod
+    def empty(cls, settings: Settings, count: int) -> "_Drawn":
+        size = settings.resolution
+        paddles = 2 * settings.contour_length + settings.distractors * settings.distractor_length
+        return cls(
+            images=np.empty((count, size, size), np.uint8),
+            labels=np.empty(count, np.uint8),
+            strokes=np.empty((count, paddles, 4), np.int64),
+            markers=np.empty((count, 2, 2), np.int64),
+        )
+
+
+def _draw(settings: Settings, seed: int, numbers: range) -> _Drawn:
+    drawn = _Drawn.empty(settings, len(numbers))
     digests = [_digest(seed, number) for number in numbers]
     states = np.array([int.from_bytes(digest[:8], "little") for digest in digests], np.uint64)
     margins = np.array([_margin(settings, digest) for digest in digests])
     for margin, tables in enumerate(_tables(settings)):
         rows = np.flatnonzero(margins == margin)
-        part = [array[rows] for array in drawn]
-        _contours.draw(_scene(settings), tables, states[rows], *part)
+        part = _Drawn.empty(settings, len(rows))
+        draw(_scene(settings), tables, states[rows], *part)
         for array, filled in zip(drawn, part, strict=True):
             array[rows] = filled
     return drawn
