@@ -36,8 +36,13 @@ FLAGS = {
     "protocols show": {"NAME", "--json", "--help"},
     "protocols diff": {"A", "B", "--task", "--mechanism", "--json", "--help"},
     "data": {"--help"},
-    "data build": {"TASK", "--protocol", "--json", "--help", *PLACES},
-    "data verify": {"--cache", "--json", "--help"},
+    "data list": {"--json", "--help", *PLACES},
+    "data build": {"TASK", "--protocol", "--set", "--json", "--help", *PLACES},
+    "data import": {"TASK", "PATH", "--protocol", "--set", "--cache", "--json", "--help"},
+    "data verify": {"TASK", "--cache", "--json", "--help"},
+    "data card": {"TASK", "--protocol", "--set", "--cache", "--help"},
+    "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
+                  "--cache", "--help"},
     "report": {"FOLDERS", "--page", "--format", "--json", "--help"},
 }  # fmt: skip
 

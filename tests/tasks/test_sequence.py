@@ -82,7 +82,7 @@ def take(batches, count):
 
 
 def test_batch_is_its_rows_padded_to_the_longest(task):
-    examples = task._opened.splits["train"]
+    examples = task.built.splits["train"]
     for batch in itertools.islice(task.batches("train", batch=8), 20):
         lengths = [len(examples.tokens[row]) for row in batch.rows.tolist()]
         assert batch.inputs.shape == batch.key_mask.shape == (8, max(lengths))
