@@ -5,8 +5,8 @@
 Sets are built into a temporary folder (8 GB at the most are needed, and freed again): ListOps at
 its full size, and noise in the shape of Path-X and of smaller sets. Building, opening and memory
 are measured in a process of their own each time; *cold* means that the system was asked to forget
-the files. `RssAnon` is the memory of a process that no file backs; what it maps beside it can be taken
-back by the system at any time.
+the files. `RssAnon` is the memory of a process that no file backs; what it maps beside it can be
+taken back by the system at any time.
 """
 
 import argparse

@@ -4,6 +4,7 @@ Every row carries a CRC, which is looked at when the row is handed out: a set ma
 memory, is open at once, and what has changed on the disk is still never read.
 """
 
+import array
 import dataclasses
 import hashlib
 import mmap
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from longspan.errors import DataError
-from longspan.files import replacing
+from longspan.errors import DataError, RunError
+from longspan.files import REMEDY, replacing
 
 _LISTS = ("tokens", "second", "targets")
 # Values and rows looked at in one go, so that a set need not fit into memory.
@@ -86,11 +87,14 @@ class Spool:
     """Sequences written to a file as they come, for sets that memory does not hold."""
 
     def __init__(self, path: Path, dtype: type[np.unsignedinteger]):
-        """Begin an empty file."""
+        """Begin an empty file.
+
+        Raises:
+            RunError: the disk is full or the folder cannot be written; so do all methods.
+        """
         self.path, self.dtype = path, dtype
-        self._lengths: list[np.ndarray] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
+        self._lengths, self._unwritten = array.array("q"), bytearray()
+        self._write("wb")
 
     def add(self, sequence: np.ndarray) -> None:
         """Append one sequence."""
@@ -98,16 +102,29 @@ class Spool:
 
     def add_rows(self, rows: np.ndarray) -> None:
         """Append sequences of one length, (N, T)."""
-        with self.path.open("ab") as file:
-            file.write(np.ascontiguousarray(rows, self.dtype).data)
-        self._lengths.append(np.full(len(rows), rows.shape[1], np.int64))
+        self._unwritten += np.ascontiguousarray(rows, self.dtype).data
+        self._lengths.extend([rows.shape[1]] * len(rows))
+        if len(self._unwritten) >= _PIECE:
+            self._write("ab")
 
     def ragged(self) -> Ragged:
         """The sequences so far; their values are a view of the file."""
-        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self._lengths]))
+        self._write("ab")
+        offsets = np.zeros(len(self._lengths) + 1, np.int64)
+        np.cumsum(self._lengths, out=offsets[1:])
         if not offsets[-1]:
             return Ragged(np.empty(0, self.dtype), offsets)
         return Ragged(np.memmap(self.path, self.dtype, mode="r"), offsets)
+
+    def _write(self, mode: str) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open(mode) as file:
+                file.write(self._unwritten)
+        except OSError as error:
+            reason = error.strerror or error
+            raise RunError(f"cannot write {self.path}: {reason}; {REMEDY}") from error
+        self._unwritten = bytearray()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
