@@ -31,6 +31,10 @@ FLAGS = {
     "eval": {"RECORD", "--split", "--device", "--json", "--help", *PLACES},
     "list": {"WHAT", "--json", "--help"},
     "show": {"NAME", "--json", "--help"},
+    "protocols": {"--help"},
+    "protocols list": {"--json", "--help"},
+    "protocols show": {"NAME", "--json", "--help"},
+    "protocols diff": {"A", "B", "--task", "--mechanism", "--json", "--help"},
     "data": {"--help"},
     "data build": {"TASK", "--protocol", "--json", "--help", *PLACES},
     "data verify": {"--cache", "--json", "--help"},
@@ -165,9 +169,10 @@ def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monk
     monkeypatch.setattr(longspan.cli, "_run", lambda made, places: (seen.extend(made), ([], []))[1])
     where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
     code, _, err = cli("arena", "--mechanisms", "local", *where)
-    assert {experiment.task.name for experiment in seen} == {"listops"}
-    (line,) = err.splitlines()
-    assert line.startswith("left out: text: IMDB is not here")
+    assert {experiment.task.name for experiment in seen} == {"listops", "pathfinder"}
+    told = dict(line.removeprefix("left out: ").split(": ", 1) for line in err.splitlines())
+    assert set(told) == {"text", "retrieval", "image"}
+    assert told["text"].startswith("IMDB is not here")
     # nothing ran
     assert code == 1
 

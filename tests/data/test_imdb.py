@@ -230,19 +230,25 @@ def test_members_that_are_no_plain_reviews_are_refused(bare, tmp_path, kind):
         imdb.read(imdb.find(tmp_path))
 
 
-def test_reading_an_archive_writes_nothing(bare, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["../escaped.txt", "/tmp/../escaped.txt", "../train/pos/1_7.txt", None]
+)
+def test_reading_an_archive_writes_nothing(bare, tmp_path, name):
     place = tmp_path / "place"
     place.mkdir()
-    write_archive(place)
-    path = tmp_path / "more.tar"
-    path.write_bytes(gzip.decompress((place / "aclImdb_v1.tar.gz").read_bytes()))
-    with tarfile.open(path, "a") as archive:
-        for name in ("../escaped.txt", "/tmp/../escaped.txt", "../train/pos/1_7.txt"):
+    path = write_archive(place) / "aclImdb_v1.tar.gz"
+    whole = tmp_path / "whole.tar"
+    whole.write_bytes(gzip.decompress(path.read_bytes()))
+    if name:
+        with tarfile.open(whole, "a") as archive:
             archive.addfile(tarfile.TarInfo(name))
-    (place / "aclImdb_v1.tar.gz").write_bytes(gzip.compress(path.read_bytes()))
-    path.unlink()
-    found = imdb.read(imdb.find(place))
-    assert len(found["train"].texts) == 6
+    path.write_bytes(gzip.compress(whole.read_bytes()))
+    whole.unlink()
+    if name:
+        with pytest.raises(DataError, match=rf"holds '{name}', a path outside of it; refused"):
+            imdb.read(imdb.find(place))
+    else:
+        assert len(imdb.read(imdb.find(place))["train"].texts) == 6
     assert [one.name for one in tmp_path.rglob("*") if one.is_file()] == ["aclImdb_v1.tar.gz"]
 
 

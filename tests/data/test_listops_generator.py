@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from longspan.data import listops
-from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, symbols
+from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, parse, symbols
 from longspan.errors import DataError, OptionError
 
 LRA = Grammar(max_depth=10, max_args=10, min_length=500, max_length=2000)
@@ -129,6 +129,17 @@ def test_evaluate_follows_the_definitions(expression, value):
     assert evaluate(expression.split()) == value
 
 
+def test_a_parsed_tree_holds_every_node_with_its_value_and_size():
+    root = parse(["[MAX", "2", "[MIN", "4", "7", "X", "[SM", *"99", "[MED", *"14", *"XXX"])
+    assert [(one.symbol, one.value, one.tokens) for one in root.arguments] == [
+        ("2", 2, 1),
+        ("[MIN", 4, 4),
+        ("[SM", 0, 8),
+    ]
+    assert (root.symbol, root.value, root.tokens) == ("[MAX", 4, 15)
+    assert root.arguments[2].arguments[2].value == 2
+
+
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
@@ -203,6 +214,7 @@ def test_digits_and_operators_are_uniform(drawn):
 def test_statistics_agree_with_the_files_of_the_original_generator(drawn, published):
     ours = [symbols(tokens) for tokens in list(drawn.tokens)[:3_000]]
     theirs = [expression for expression, _ in published]
+    both = (ours, theirs)
     lengths = np.sort([len(one) for one in theirs])
     ordered = np.sort(drawn.tokens.lengths)
     places = np.arange(LRA.max_length)
@@ -214,18 +226,28 @@ def test_statistics_agree_with_the_files_of_the_original_generator(drawn, publis
     # mean length is four standard errors above the exact mean, which is tested above)
     assert gap < 2.7 * np.sqrt(1 / len(lengths) + 1 / len(ordered))
 
+    # operators among the tokens of an expression; the rest are digits, and closers, as many
+    shares = [
+        np.array([sum(map(one.count, OPERATORS)) / len(one) for one in kind]) for kind in both
+    ]
+    error = np.hypot(*(share.std() / np.sqrt(len(share)) for share in shares))
+    assert abs(shares[0].mean() - shares[1].mean()) < 4 * error
+
     def counts(values, size=20):
         return np.bincount(list(values), minlength=size)
 
+    def tally(expressions, names):
+        return np.array([sum(one.count(name) for one in expressions) for name in names])
+
     measures = {
-        "depth": [counts(map(depth, one)) for one in (ours, theirs)],
+        "depth": [counts(map(depth, one)) for one in both],
         "root operator": [
-            counts(VOCABULARY.index(expression[0]) for expression in one) for one in (ours, theirs)
+            counts(VOCABULARY.index(expression[0]) for expression in one) for one in both
         ],
-        "root arity": [
-            counts(arities(expression)[-1] for expression in one) for one in (ours, theirs)
-        ],
+        "root arity": [counts(arities(expression)[-1] for expression in one) for one in both],
         "label": [counts(drawn.labels), counts(label for _, label in published)],
+        "digits": [tally(one, VOCABULARY[1:11]) for one in both],
+        "operators": [tally(one, OPERATORS) for one in both],
     }
     for name, (first, second) in measures.items():
         assert two_sample_excess(first, second) < 4, name

@@ -1,8 +1,17 @@
 """The ListOps task: disjoint splits of the asked size, and options that are checked."""
 
-import pytest
+import csv
+import gzip
+import os
+import re
+from pathlib import Path
+from xml.etree import ElementTree
 
-from longspan.errors import OptionError
+import pytest
+import torch
+
+from longspan.data.listops import parse, symbols
+from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, build
 
 SMALL = {
@@ -37,8 +46,8 @@ def test_shown_value_is_recomputed_and_agrees_with_the_label(tmp_path):
     task = opened(tmp_path)
     for row, text in enumerate(expressions(task, "test")):
         value = int(task.labels("test")[row])
-        assert text.endswith(f"X = {value} (label {value})")
-        assert text.startswith("[M") or text.startswith("[SM")
+        assert re.match(rf"(MIN|MAX|MED|SM) = {value}\b", text)
+        assert re.search(rf"\n\(label {value}, [0-9]+ tokens\)$", text)
 
 
 def test_size_of_train_leaves_the_other_splits_alone(tmp_path):
@@ -69,8 +78,49 @@ def test_default_options_are_those_of_the_benchmark():
     assert (options.max_depth, options.max_args) == (10, 10)
 
 
-def test_data_is_always_available():
+def test_generated_data_is_always_available():
     assert build("listops").available(None) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "checksum"),
+    [
+        ({}, "b83d3002bbf271096e5285d74ff496d8e1d26fc47ee15c3f884846670f566b0f"),
+        ({"seed": 3}, "76b242c6009bab3039d05a57e1c6a2ccf5de413cea5f761a83a0d09cdf4a615c"),
+        (
+            {"max_depth": 4, "max_args": 5, "min_length": 10, "max_length": 40},
+            "fd865719fec879e960277b7e1f5a496ffaf1b630e1e5ff42a91283ff1e6d111a",
+        ),
+    ],
+)
+def test_data_is_the_same_in_every_version(tmp_path, change, checksum):
+    """A change of this digest is a change of the data: raise the version of the task."""
+    task = build("listops", {"train": 60, "validation": 20, "test": 30, **change})
+    task.open(tmp_path)
+    assert task.checksum == checksum
+
+
+def test_an_end_symbol_is_one_more_token_behind_the_same_expressions(tmp_path):
+    plain, ended = opened(tmp_path), opened(tmp_path, end=True)
+    assert (ended.length, ended.vocabulary) == (plain.length + 1, plain.vocabulary + 1)
+    assert plain.vocabulary == plain.info.vocabulary == 16
+    for split in SPLITS:
+        assert expressions(ended, split) == expressions(plain, split)
+        assert torch.equal(ended.labels(split), plain.labels(split))
+    pairs = zip(plain.batches("test", batch=7), ended.batches("test", batch=7), strict=True)
+    for one, other in pairs:
+        lengths = one.key_mask.sum(1)
+        assert torch.equal(other.key_mask.sum(1), lengths + 1)
+        for row, length in enumerate(lengths):
+            assert torch.equal(other.inputs[row, :length], one.inputs[row, :length])
+            assert other.inputs[row, length] == 16
+            assert not other.inputs[row, length + 1 :].any()
+
+
+def test_a_picture_is_drawn_of_every_expression(tmp_path):
+    task = opened(tmp_path, end=True)
+    for row in range(20):
+        assert ElementTree.fromstring(task.svg("test", row)).tag.endswith("svg")
 
 
 def test_progress_of_a_build_is_reported(tmp_path):
@@ -80,12 +130,124 @@ def test_progress_of_a_build_is_reported(tmp_path):
     assert calls[-1] == ("generating ListOps", 360, 360)
 
 
+FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+
+
+def binary(node):
+    """An expression as the release writes it: a binary tree in parentheses."""
+    if not node.arguments:
+        return node.symbol
+    text = node.symbol
+    for argument in node.arguments:
+        text = f"( {text} {binary(argument)} )"
+    return f"( {text} ] )"
+
+
+def release(folder, **change):
+    """Files in the layout of the release with the expressions of a generated task."""
+    task = opened(folder / "cache", **change)
+    (folder / "listops-1000").mkdir()
+    for split, name in FILES.items():
+        examples = task._examples(split)
+        lines = ["Source\tTarget"]
+        for tokens, label in zip(examples.tokens, examples.labels, strict=True):
+            lines.append(f"{binary(parse(symbols(tokens)))}\t{label}")
+        (folder / "listops-1000" / name).write_text("\r\n".join([*lines, ""]), newline="")
+    return task
+
+
+def released(folder, **change):
+    sizes = {split: SMALL[split] for split in SPLITS}
+    task = build("listops", {**sizes, "max_length": 40, "source": "release", **change})
+    task.open(folder / "cache", folder)
+    return task
+
+
+def test_the_release_is_read_row_by_row(tmp_path):
+    drawn, read = release(tmp_path), released(tmp_path)
+    for split in SPLITS:
+        assert expressions(read, split) == expressions(drawn, split)
+        assert torch.equal(read.labels(split), drawn.labels(split))
+    assert read.checksum == drawn.checksum
+    assert read.facts["source_rows"] == {split: SMALL[split] for split in SPLITS}
+    assert read.source != drawn.source
+    assert read.info.version == drawn.info.version
+
+
+def test_options_of_the_release_cut_and_end_it(tmp_path):
+    drawn, read = release(tmp_path), released(tmp_path, train=50, end=True)
+    assert read.size("train") == 50
+    assert expressions(read, "train") == expressions(drawn, "train")[:50]
+    assert read.vocabulary == 17
+    # no length beyond max_length, at any option
+    assert max(batch.inputs.shape[1] for batch in read.batches("test", batch=1)) <= read.length
+
+
+def test_a_release_of_fewer_rows_than_asked_is_refused(tmp_path):
+    release(tmp_path)
+    with pytest.raises(OptionError, match=r"validation=41, but .* has 40 of them; use 40 or less"):
+        released(tmp_path, validation=41)
+    assert not [*(tmp_path / "cache").rglob("manifest.json")][1:]
+
+
+def test_a_released_expression_longer_than_the_task_is_refused(tmp_path):
+    task = release(tmp_path)
+    tokens = max(int(task._examples(split).tokens.lengths.max()) for split in SPLITS)
+    reason = rf"expression \d+ of \w+ has \d+ tokens; expected fewer than max_length={tokens}"
+    with pytest.raises(DataError, match=reason):
+        released(tmp_path, max_length=tokens)
+    assert released(tmp_path, max_length=tokens + 1).length == tokens
+
+
+def test_a_wrong_label_of_the_release_is_refused_with_its_line(tmp_path):
+    release(tmp_path)
+    path = tmp_path / "listops-1000" / "basic_val.tsv"
+    lines = path.read_text().split("\n")
+    expression, label = lines[7].split("\t")
+    lines[7] = f"{expression}\t{(int(label) + 1) % 10}"
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"basic_val\.tsv.*8.*label"):
+        released(tmp_path)
+
+
+def test_without_the_release_the_task_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.delenv("LONGSPAN_DATA", raising=False)
+    monkeypatch.delenv("LONGSPAN_TEST_DATA", raising=False)
+    task = build("listops", {"source": "release"})
+    assert "listops-1000" in task.available(tmp_path)
+    with pytest.raises(DataError, match="listops-1000"):
+        task.open(tmp_path / "cache", tmp_path)
+
+
+def test_files_of_the_original_generator_are_read(tmp_path):
+    """Independent truth: the expressions and labels as the csv module reads them."""
+    folder = Path(os.environ.get("LONGSPAN_TEST_DATA") or "nowhere") / "listops_lra_generated"
+    if not folder.is_dir():
+        pytest.skip("LONGSPAN_TEST_DATA has no listops_lra_generated")
+    (tmp_path / "listops-1000").mkdir()
+    for name in FILES.values():
+        text = gzip.decompress((folder / f"{name}.gz").read_bytes())
+        (tmp_path / "listops-1000" / name).write_bytes(text)
+    task = build("listops", {"train": 2_000, "validation": 500, "test": 500, "source": "release"})
+    task.open(tmp_path / "cache", tmp_path)
+    for split, name in FILES.items():
+        with (tmp_path / "listops-1000" / name).open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t"))
+        assert task.labels(split).tolist() == [int(row["Target"]) for row in rows]
+        for tokens, row in zip(task._examples(split).tokens, rows, strict=True):
+            words = row["Source"].replace("(", "").replace(")", "").replace("]", "X").split()
+            assert symbols(tokens) == words
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"train": 0}, "train=0; expected a whole number, 1 or more"),
         ({"seed": -1}, "seed=-1; expected a whole number, 0 or more"),
         ({"max_depth": 1}, "max_depth=1; expected a whole number, 2 or more"),
+        ({"end": 1}, "end must be true or false, got 1"),
+        ({"source": "paper"}, "source must be one of generated, release, got 'paper'"),
+        ({"source": "release"}, "min_length=10 is for generated expressions; leave it out"),
         ({"max_length": 11}, "max_length=11 leaves no expression.*use 12 or more"),
     ],
 )

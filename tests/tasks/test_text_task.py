@@ -1,6 +1,7 @@
-"""The text task: bytes as ids, a validation split that leaks nothing, subsets by class."""
+"""The text task: bytes or characters as ids, a validation split that leaks nothing, subsets."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from longspan.data.characters import END
 from longspan.errors import DataError, OptionError
 from longspan.tasks import build
 
@@ -55,6 +57,92 @@ def test_a_token_is_a_byte_plus_one_cut_to_length(data):
         for line, target in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
             seen[bytes(token - 1 for token in line if token)] = target
     assert seen == {text.encode()[:14]: label for text, label in rows("test")}
+
+
+@pytest.mark.parametrize(
+    ("change", "checksum"),
+    [
+        ({}, "5c6c489f433058e189243f9c171fdacc9710370e317aeff7f04fc4d58f7eb1fd"),
+        (
+            {"train": 11, "test": 6, "seed": 3},
+            "2363de5787826860f3120c62bdf906a2d9c8484e775886046cb767bfd58857c6",
+        ),
+    ],
+)
+def test_examples_are_those_of_version_1(data, change, checksum):
+    """Computed before the task could read characters; another value asks for another version."""
+    task = opened(data, **change)
+    assert (task.info.version, task.checksum) == (1, checksum)
+
+
+CHARACTERS = {"vocabulary": "characters", "length": 100, "minimum": 1}
+
+
+def test_characters_are_those_of_the_reviews_trained_on(tmp_path, data):
+    """Held-out reviews have characters of their own, and of one class only."""
+    train = [
+        (f"{chr(0x3B1 + n % 20)} {n} long {label}", label) for n in range(20) for label in (0, 1)
+    ]
+    test = [(f"{text} 猫", label) for text, label in rows("b")]
+    task = opened(write(tmp_path / "d2", train, test), **CHARACTERS)
+    kept = Counter("".join(text.partition(" = ")[0] for text in texts(task, "train")))
+    assert len(task.facts["characters"]) < len(set("".join(text for text, _ in train)))
+    assert task.facts["characters"] == "".join(sorted(kept, key=lambda c: (-kept[c], ord(c))))
+    assert any("\ufffd" in text for text in texts(task, "validation"))
+    assert all("\ufffd" in text for text in texts(task, "test"))
+
+
+def test_rare_characters_are_unknown(data):
+    common = opened(data, **CHARACTERS)
+    rare = opened(data, **{**CHARACTERS, "minimum": 40})
+    assert set(rare.facts["characters"]) < set(common.facts["characters"])
+    lost = len(common.facts["characters"]) - len(rare.facts["characters"])
+    assert rare.facts["characters_left_out"] == lost
+    assert "café" in texts(common, "test")[0]
+    assert rare.checksum != common.checksum
+
+
+def test_the_end_symbol_closes_each_review_within_its_length(data):
+    task = opened(data, **CHARACTERS | {"length": 12, "end": True})
+    batch = next(task.batches("test", batch=60))
+    for line in batch.inputs.tolist():
+        assert len(line) == 12
+        assert line.count(END) == 1
+        assert line[-1] == END
+    plain = opened(data, **CHARACTERS | {"length": 11})
+    assert texts(task, "test") == texts(plain, "test")
+
+
+def test_the_vocabulary_has_a_size_before_the_texts_are_read(data):
+    assert build("text").vocabulary == 257
+    task = opened(data, **CHARACTERS)
+    assert build("text", CHARACTERS).vocabulary == task.vocabulary == 256
+    assert int(next(task.batches("train", batch=20)).inputs.max()) < 256
+
+
+def test_both_readings_hold_out_the_same_reviews(data):
+    by_bytes, by_characters = opened(data, length=100), opened(data, **CHARACTERS)
+    for split in ("train", "validation"):
+        assert texts(by_bytes, split) == texts(by_characters, split)
+
+
+def test_validation_can_be_the_test_split_as_in_the_paper(tmp_path, data):
+    test = rows("test")
+    train = rows("train") + test[:5]
+    place = write(tmp_path / "d2", train, test)
+    task = opened(place, length=100, validation="test")
+    assert task.validation_is_test
+    assert texts(task, "validation") == texts(task, "test")
+    assert task.size("train") == len(train)
+    assert task.facts["kept"] == {"train_text_in_test": 5}
+    assert "dropped" not in task.facts
+    assert task.source.endswith("; validation is the test split")
+    held = opened(place)
+    assert not held.validation_is_test
+    assert "validation is the test split" not in held.source
+    part = opened(place, length=100, validation="test", test=6)
+    assert texts(part, "validation") == texts(part, "test")
+    assert part.size("test") == 6
 
 
 def test_the_largest_byte_fits(tmp_path, data):
@@ -168,6 +256,13 @@ def test_splits_larger_than_the_source_are_refused(data, change, reason):
         ({"validation": 1}, "validation=1; expected a whole number, 2 or more"),
         ({"train": 1}, "train=1; expected a whole number, 2 or more"),
         ({"seed": -1}, "seed=-1"),
+        ({"validation": "tset"}, "validation='tset'"),
+        ({"minimum": 0}, "minimum=0; expected a whole number, 1 or more"),
+        ({"vocabulary": "words"}, "vocabulary must be one of bytes, characters, got 'words'"),
+        ({"end": 1, "vocabulary": "characters"}, "end must be true or false, got 1"),
+        ({"end": True}, "end=True, minimum=15: they are for characters; set vocabulary"),
+        ({"minimum": 1}, "end=False, minimum=1: they are for characters"),
+        ({**CHARACTERS, "end": True, "length": 1}, "length=1 leaves no token before the end"),
     ],
 )
 def test_impossible_options_are_refused(change, reason):
@@ -175,14 +270,20 @@ def test_impossible_options_are_refused(change, reason):
         build("text", change)
 
 
-def test_real_full_set_has_the_recorded_sizes(tmp_path):
+@pytest.fixture
+def real():
+    """The folder of the whole set."""
     if not os.environ.get("LONGSPAN_TEST_DATA"):
         pytest.skip("LONGSPAN_TEST_DATA is not set")
     folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "imdb" / "full"
     if not folder.is_dir():
         pytest.skip("LONGSPAN_TEST_DATA has no imdb/full")
+    return folder
+
+
+def test_real_full_set_has_the_recorded_sizes(tmp_path, real):
     task = build("text", {"length": 20_000})
-    task.open(tmp_path, folder)
+    task.open(tmp_path, real)
     assert {split: task.size(split) for split in task.info.sizes} == task.info.sizes
     assert task.source == "IMDB, the whole set (25000 train and 25000 test reviews)"
     lengths = task._opened.splits["test"].tokens.lengths
@@ -192,3 +293,25 @@ def test_real_full_set_has_the_recorded_sizes(tmp_path):
     kept = {one.tobytes() for one in task._opened.splits["train"].tokens}
     assert not kept & {one.tobytes() for part in held for one in part}
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
+
+
+def test_real_full_set_in_the_paper_s_splits_by_characters(tmp_path, real):
+    """S4 counts about 135 ids; the characters are counted again here, in plain Python."""
+    options = {
+        "vocabulary": "characters",
+        "end": True,
+        "length": 4096,
+        "validation": "test",
+        "test": 100,
+    }
+    task = build("text", options)
+    task.open(tmp_path, real)
+    assert task.size("train") == 25_000
+    assert task.facts["kept"]["train_text_in_test"] > 0
+    counts = Counter()
+    for text in pq.read_table(real / "train.parquet")["text"].to_pylist():
+        counts.update(text[:4095])
+    truth = sorted((c for c in counts if counts[c] >= 15), key=lambda c: (-counts[c], ord(c)))
+    assert task.facts["characters"] == "".join(truth)
+    assert 125 <= len(truth) + 3 <= 145
+    assert task.labels("train").bincount().tolist() == [12_500, 12_500]

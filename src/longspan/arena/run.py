@@ -83,7 +83,7 @@ def model_config(experiment: Experiment, task: Task) -> LongspanConfig:
         attention_options=dict(experiment.options),
         attention_backend=experiment.backend,
     )
-    config.num_labels = task.info.classes
+    config.num_labels = task.class_count
     return config
 
 
@@ -215,7 +215,7 @@ def _result(
         task_options=experiment.task.complete(),
         data_source=task.source,
         data_checksum=task.checksum,
-        chance=task.info.chance,
+        chance=task.chance,
         mechanism=experiment.mechanism,
         options={**options_of(experiment.mechanism), **experiment.options},
         backend=str(attentions[0].ran),
@@ -252,7 +252,7 @@ def _selection(experiment: Experiment, task: Task) -> str:
 def _flops(model: LongspanPreTrainedModel, task: Task) -> int:
     info = task.info
     config = cast(LongspanConfig, model.config)
-    return flops(config, task.length, info.classes, pair=info.pair, per_token=info.per_token)
+    return flops(config, task.length, task.class_count, pair=info.pair, per_token=info.per_token)
 
 
 def _attended_pairs(attentions: list[Attention], length: int) -> int | None:

@@ -6,12 +6,9 @@ Nothing here touches the network. The reviews come sorted, so the form makes no 
 """
 
 import dataclasses
-import gzip
 import hashlib
 import os
 import re
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -21,19 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from longspan.data import archives, hub
 from longspan.errors import DataError
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
+HUB = "stanfordnlp/imdb"
 LABELS = ("neg", "pos")
 
 _PARTS = ("train", "test")
 _WHOLE = 50_000  # reviews in the whole set
-_MEMBER = re.compile(r"(?:\./)?(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
-_LARGEST = 1 << 20  # bytes of a review; the longest has 13,704
+_MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
+# the longest review has 13,704 bytes, all of them have 66 million
+_LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
 T = TypeVar("T")
-
-_BROKEN_ARCHIVE = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,9 +99,9 @@ def read(source: Source) -> dict[str, Reviews]:
         DataError: a file is truncated or foreign; the message names it and says why.
     """
     if source.form == "archive":
-        rows = list(_archive_rows(source.files["train"][0]))
+        rows = list(_rows(source.files["train"][0]))
     elif source.form == "folder":
-        rows = [row for part in _PARTS for row in _folder_rows(part, source.files[part][0])]
+        rows = [row for part in _PARTS for row in _rows(source.files[part][0], f"{part}/")]
     else:
         paths = [(part, path) for part in _PARTS for path in source.files[part]]
         rows = [row for part, path in paths for row in _parquet_rows(part, path)]
@@ -122,9 +120,7 @@ def _default_places() -> Iterator[Path]:
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
         if os.environ.get(variable):
             yield Path(os.environ[variable])
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    yield from sorted(hub.glob("datasets--stanfordnlp--imdb/snapshots/*/plain_text"))
+    yield from hub.cached(HUB)
 
 
 def _fullest(sources: list[Source]) -> Source:
@@ -138,7 +134,7 @@ def _fullest(sources: list[Source]) -> Source:
 def _count(source: Source) -> int:
     if source.rows is not None:
         return source.rows
-    return sum(1 for _ in _archive_rows(source.files["train"][0]))
+    return sum(1 for _ in _rows(source.files["train"][0]))
 
 
 def _sources(place: Path) -> Iterator[Source]:
@@ -175,32 +171,15 @@ def _text(raw: bytes, where: str) -> bytes:
     return raw
 
 
-def _folder_rows(part: str, folder: Path) -> Iterator[tuple[str, int, bytes]]:
-    for label, name in enumerate(LABELS):
-        for path in (folder / name).glob("*.txt"):
-            yield part, label, _text(path.read_bytes(), str(path))
+def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
+    """The reviews of an archive, or of a folder whose name in an archive is the prefix."""
 
+    def match(name: str) -> re.Match[str] | None:
+        return _MEMBER.fullmatch(prefix + name)
 
-def _archive_rows(path: Path) -> Iterator[tuple[str, int, bytes]]:
-    """Read the members one after the other; nothing is written to disk."""
-    try:
-        with gzip.open(path) as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
-            for member in archive:
-                match = _MEMBER.fullmatch(member.name)
-                if match is None:
-                    continue
-                if not member.isreg() or member.size > _LARGEST:
-                    raise DataError(f"{path}: {member.name} is no plain file of at most 1 MiB")
-                content = archive.extractfile(member)
-                raw = content.read() if content else b""
-                yield match[1], LABELS.index(match[2]), _text(raw, f"{path}: {member.name}")
-            # to the end, or a truncated archive would pass for a small one
-            while packed.read(1 << 20):
-                pass
-    except _BROKEN_ARCHIVE as error:
-        raise DataError(
-            f"{path} is truncated or no tar.gz archive ({error}); download {URL}"
-        ) from (error)
+    for member in archives.members(path, match, _LIMITS):
+        if found := match(member.name):
+            yield found[1], LABELS.index(found[2]), _text(member.read(), member.where)
 
 
 def _parquet_size(path: Path) -> int:

@@ -12,9 +12,9 @@ import itertools
 import os
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
@@ -114,37 +114,61 @@ def symbols(ids: Sequence[int] | np.ndarray) -> list[str]:
     return [VOCABULARY[token] for token in ids if token]
 
 
+class Node(NamedTuple):
+    """An operator with its arguments, or a digit, and its value."""
+
+    symbol: str  # as in VOCABULARY
+    value: int
+    tokens: int = 1  # of the expression that this is the root of
+    arguments: tuple["Node", ...] = ()
+
+
+_DIGITS = {digit: Node(digit, int(digit)) for digit in VOCABULARY[_ZERO : _ZERO + 10]}
+
+
 def evaluate(expression: Sequence[str]) -> int:
-    """The value of an expression, given as symbols (plain Python, independent of the generator).
+    """The value of an expression, given as symbols.
+
+    Raises:
+        DataError: this is no expression.
+    """
+    return parse(expression).value
+
+
+def parse(expression: Sequence[str]) -> Node:
+    """The tree of an expression, given as symbols (plain Python, independent of the generator).
 
     MED is the integer part of the median, SM the sum modulo 10.
 
     Raises:
         DataError: this is no expression.
     """
-    operators: dict[str, Callable[[Iterable[int]], int]] = {
+    operators: dict[str, Callable[[list[int]], int]] = {
         "[MIN": min,
         "[MAX": max,
         "[MED": lambda values: int(statistics.median(values)),
         "[SM": lambda values: sum(values) % 10,
     }
-    frames: list[tuple[str, list[int]]] = [("root", [])]
+    # operator, its place, its arguments so far
+    frames: list[tuple[str, int, list[Node]]] = [("root", -1, [])]
     for place, symbol in enumerate(expression):
         if symbol in operators:
-            frames.append((symbol, []))
-        elif symbol == "X" and len(frames) > 1 and frames[-1][1]:
-            name, values = frames.pop()
-            frames[-1][1].append(operators[name](values))
-        elif len(symbol) == 1 and symbol in "0123456789":
-            frames[-1][1].append(int(symbol))
+            frames.append((symbol, place, []))
+        elif symbol == "X" and len(frames) > 1 and frames[-1][2]:
+            name, start, arguments = frames.pop()
+            value = operators[name]([one.value for one in arguments])
+            frames[-1][2].append(Node(name, value, place + 1 - start, tuple(arguments)))
+        elif symbol in _DIGITS:
+            frames[-1][2].append(_DIGITS[symbol])
         else:
             raise DataError(f"ListOps expression: symbol {symbol!r} at {place} has no place there")
-    if len(frames) > 1 or len(frames[0][1]) != 1:
+    roots = frames[0][2]
+    if len(frames) > 1 or len(roots) != 1:
         raise DataError(
             f"ListOps expression: {len(frames) - 1} operators are not closed and there are "
-            f"{len(frames[0][1])} values at the top; expected 0 and 1"
+            f"{len(roots)} values at the top; expected 0 and 1"
         )
-    return frames[0][1][0]
+    return roots[0]
 
 
 def _unseen(chunk: Examples, seen: set[bytes], wanted: int) -> Examples:

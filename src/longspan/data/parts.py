@@ -31,7 +31,7 @@ class Parts:
         if (there := _read(path)) is not None:
             return there
         arrays, packed = make(), io.BytesIO()
-        np.savez(packed, allow_pickle=False, **arrays)
+        np.savez_compressed(packed, allow_pickle=False, **arrays)
         with replacing(path) as temporary, temporary.open("wb") as file:
             file.write(hashlib.sha256(packed.getbuffer()).digest())
             file.write(packed.getbuffer())

@@ -60,6 +60,7 @@ class TaskInfo:
     pair: bool  # two sequences per example (two-tower tasks)
     published: tuple[Published, ...]
     per_token: bool = False  # tokens are scored, not examples
+    hub: str | None = None  # name of the set on the Hugging Face hub, for `data.hub.fetch`
     notes: str = ""
 
 
@@ -98,6 +99,16 @@ class Task(ABC):
     def vocabulary(self) -> int:
         """Token ids that these options need."""
         return self.info.vocabulary
+
+    @property
+    def class_count(self) -> int:
+        """Classes that a model tells apart with these options."""
+        return self.info.classes
+
+    @property
+    def chance(self) -> float:
+        """The score of a guess with these options."""
+        return self.info.chance
 
     @property
     def features(self) -> int | None:

@@ -1,23 +1,48 @@
 """ListOps: `[MAX 2 9 [MIN 4 7 X 0 X` is 9; read the expression, say which of ten digits it is.
 
 Nangia and Bowman, "ListOps: A Diagnostic Dataset for Latent Tree Learning", 2018; long version:
-Tay et al., "Long Range Arena", 2021. Generated here with the distribution of the latter.
+Tay et al., "Long Range Arena", 2021. Generated here with the distribution of the latter, or read
+from its files.
 """
 
 import dataclasses
 from pathlib import Path
+from typing import Any, Literal, no_type_check
 
+import numpy as np
+
+from longspan.data import lra_release
 from longspan.data.cache import Built
-from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, symbols
+from longspan.data.listops import VOCABULARY, Grammar, generate, parse, symbols
+from longspan.data.store import Examples, Ragged, Spool
+from longspan.errors import DataError, OptionError, mistyped_fields
 from longspan.fields import setting
-from longspan.tasks.base import Report, Split, TaskInfo, check_whole, published, register
+from longspan.tasks import _trees
+from longspan.tasks.base import (
+    SPLITS,
+    Report,
+    Split,
+    TaskInfo,
+    check_whole,
+    published,
+    register,
+)
 from longspan.tasks.sequence import SequenceTask
 
+_END = len(VOCABULARY)  # id of the end symbol
+_REPORTED = 1000  # expressions read between two reports
+_DRAWING = ("min_length", "max_depth", "max_args", "seed")  # options of the generator alone
 
+
+# `mistyped_fields` checks the types of fields, with words for people.
+@no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ListOpsOptions:
-    """Sizes of the splits and of the expressions."""
+    """Origin and sizes of the splits and of the expressions."""
 
+    source: Literal["generated", "release"] = setting(
+        "who drew the expressions: longspan, or the authors (files of lra_release)", "generated"
+    )
     train: int = setting("training expressions", 96_000)
     validation: int = setting("validation expressions", 2_000)
     test: int = setting("test expressions", 2_000)
@@ -26,6 +51,7 @@ class ListOpsOptions:
     max_depth: int = setting("greatest depth of a tree; the root has depth 1", 10)
     max_args: int = setting("most arguments of an operator; the fewest are 2", 10)
     seed: int = setting("seed of the data", 0)
+    end: bool = setting("append an end symbol, as S4 does", False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be generated."""
@@ -37,8 +63,19 @@ class ListOpsOptions:
                 "seed": 0,
             },
         )
-        # its constructor refuses bounds that no expression meets
-        _ = self.grammar
+        if reasons := mistyped_fields(self):
+            raise OptionError("; ".join(reasons))
+        if self.source == "generated":
+            # its constructor refuses bounds that no expression meets
+            _ = self.grammar
+            return
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in _DRAWING and value != field.default:
+                raise OptionError(
+                    f"{field.name}={value} is for generated expressions; leave it out, or use "
+                    "source='generated'"
+                )
 
     @property
     def grammar(self) -> Grammar:
@@ -137,12 +174,32 @@ class ListOps(SequenceTask):
     )
 
     @property
+    def vocabulary(self) -> int:
+        """Token ids, padding and the end symbol included."""
+        return len(VOCABULARY) + self.options.end
+
+    @property
     def length(self) -> int:
-        """The most tokens that an expression can have."""
-        return self.options.max_length - 1
+        """The most tokens that an example can have."""
+        return self.options.max_length - 1 + self.options.end
+
+    def origin(self, data: Path | None) -> dict[str, Any]:
+        """Which files of the release are read; none for generated expressions."""
+        if self.options.source == "generated":
+            return {}
+        return lra_release.find(data, lra_release.LISTOPS).origin
 
     def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
-        """Draw distinct expressions; the size of `train` makes no difference to the others."""
+        """Draw distinct expressions, or read them; append the end symbol if it is wanted."""
+        release = self.options.source == "release"
+        built = self._read(data, scratch, report) if release else self._draw(report)
+        if not self.options.end:
+            return built
+        splits = {split: _ended(examples) for split, examples in built.splits.items()}
+        return dataclasses.replace(built, splits=splits)
+
+    def _draw(self, report: Report | None) -> Built:
+        """Distinct expressions; the size of `train` makes no difference to the others."""
         options = self.options
         wanted = {
             "test": options.test,
@@ -160,14 +217,66 @@ class ListOps(SequenceTask):
             splits[split] = drawn.select(range(first, first + count))
             first += count
         return Built(
-            splits={split: splits[split] for split in ("train", "validation", "test")},
+            splits={split: splits[split] for split in SPLITS},
             source=f"generated by longspan, seed {options.seed}",
             licence=self.info.licence,
             facts={"tokens": len(drawn.tokens.values)},
         )
 
+    def _read(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+        """The first expressions of each file of the release, every value recomputed."""
+        source = lra_release.find(data, lra_release.LISTOPS)
+        wanted = {split: getattr(self.options, split) for split in SPLITS}
+        total = sum(wanted.values())
+        rows: dict[str, int] = dict.fromkeys(SPLITS, 0)
+        tokens = {split: Spool(scratch / f"{split}.tokens", np.uint8) for split in SPLITS}
+        labels: dict[str, list[int]] = {split: [] for split in SPLITS}
+        for split, expression, value in lra_release.listops(source):
+            rows[split] += 1
+            if rows[split] <= wanted[split]:
+                self._check_length(split, rows[split], len(expression))
+                tokens[split].add(expression)
+                labels[split].append(value)
+            if report and sum(rows.values()) % _REPORTED == 0:
+                report("reading ListOps", min(sum(rows.values()), total), total)
+        for split in SPLITS:
+            if rows[split] < wanted[split]:
+                raise OptionError(
+                    f"{split}={wanted[split]}, but {source.path} has {rows[split]} of them; use "
+                    f"{rows[split]} or less"
+                )
+        return Built(
+            splits={
+                split: Examples(tokens=part.ragged(), labels=np.array(labels[split], np.uint8))
+                for split, part in tokens.items()
+            },
+            source=source.describe(rows),
+            licence="Apache-2.0 (google-research/long-range-arena)",
+            facts={"source_rows": rows, "source_sha256": source.checksums()},
+        )
+
+    def _check_length(self, split: str, row: int, tokens: int) -> None:
+        if tokens >= self.options.max_length:
+            raise DataError(
+                f"ListOps, expression {row} of {split} has {tokens} tokens; expected fewer than "
+                f"max_length={self.options.max_length}"
+            )
+
     def show(self, split: Split, row: int) -> str:
-        """The expression and its value, recomputed."""
+        """The tree of the expression, the value at every node recomputed."""
         tokens, label = self._example(split, row)
-        expression = symbols(tokens)
-        return f"{' '.join(expression)} = {evaluate(expression)} (label {label})"
+        root = parse(symbols(tokens[tokens < _END]))
+        return f"{_trees.text(root)}\n(label {label}, {root.tokens} tokens)"
+
+    def svg(self, split: Split, row: int) -> str:
+        """The same tree as a picture."""
+        tokens, _ = self._example(split, row)
+        return _trees.svg(parse(symbols(tokens[tokens < _END])))
+
+
+def _ended(examples: Examples) -> Examples:
+    """The examples with the end symbol behind each sequence."""
+    ends = examples.tokens.offsets[1:]
+    offsets = examples.tokens.offsets + np.arange(len(examples) + 1)
+    values = np.insert(examples.tokens.values, ends, _END)
+    return dataclasses.replace(examples, tokens=Ragged(values, offsets))

@@ -1,46 +1,57 @@
-"""Text: "I saw this movie twice and ..." as bytes; say whether the reviewer liked it.
+"""Text: "I saw this movie twice and ..."; say whether the reviewer liked it.
 
 Maas et al., "Learning Word Vectors for Sentiment Analysis", 2011 (IMDB); read byte by byte, as in
-Tay et al., "Long Range Arena", 2021.
+Tay et al., "Long Range Arena", 2021, or by characters, as in Gu et al., "S4", 2022.
 """
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, no_type_check
 
 import numpy as np
 
 from longspan.data import imdb
 from longspan.data.cache import Built
+from longspan.data.characters import Bytes, Characters
 from longspan.data.store import Examples, Ragged
-from longspan.errors import OptionError
 from longspan.fields import setting
+from longspan.tasks._reading import ReadingOptions, ReadingTask, pick
 from longspan.tasks.base import Report, Split, TaskInfo, check_whole, published, register
-from longspan.tasks.sequence import SequenceTask
 
 # purposes of the random streams, so that one does not depend on another
 _VALIDATION, _TRAIN, _TEST = range(3)
 
 
+@no_type_check
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """Length of a review and sizes of the splits."""
+class TextOptions(ReadingOptions):
+    """How reviews are read, and sizes of the splits."""
 
-    length: int = setting("bytes of a review that are kept", 1024)
-    validation: int = setting("reviews held out of the training part, by class", 5_000)
+    length: int = setting("tokens (bytes or characters) of a review that are kept", 1024)
+    minimum: int = setting(
+        "a character that occurs less often in the training reviews is unknown", 15
+    )
+    validation: int | Literal["test"] = setting(
+        "reviews held out of the training part, by class; test: the test split, as in the paper",
+        5_000,
+    )
     train: int | None = setting("training reviews, as many of each class; none: all", None)
     test: int | None = setting("test reviews, as many of each class; none: all", None)
     seed: int = setting("seed that chooses which reviews are held out or kept", 0)
 
     def __post_init__(self) -> None:
-        """Refuse empty splits."""
+        """Refuse empty splits, and what cannot be read."""
         # two reviews are one of each class
-        check_whole(self, {"length": 1, "validation": 2, "train": 2, "test": 2, "seed": 0})
+        least = {"train": 2, "validation": 2, "test": 2}
+        if self.validation == "test":
+            del least["validation"]
+        check_whole(self, least)
+        super().__post_init__()
 
 
 @register
-class Text(SequenceTask):
-    """Two classes, bytes of film reviews."""
+class Text(ReadingTask):
+    """Two classes, film reviews by bytes or characters."""
 
     Options = TextOptions
     options: TextOptions
@@ -53,12 +64,13 @@ class Text(SequenceTask):
         checksum=imdb.SHA256,
         licence="none stated; the README asks to cite Maas et al. 2011",
         sizes={"train": 19_860, "validation": 5_000, "test": 25_000},
-        vocabulary=257,
+        vocabulary=Bytes.size,
         classes=2,
         metric="accuracy",
         higher_is_better=True,
         chance=0.5,
         pair=False,
+        hub=imdb.HUB,
         published=(
             *published(
                 "lra-paper",
@@ -117,17 +129,20 @@ class Text(SequenceTask):
             ),
         ),
         notes=(
-            "The published scores select on the test set, which is also the validation set there; "
-            "here validation is held out of the training part. 418 texts occur twice or more in "
-            "the whole set: a training review whose text is also in validation or test is left "
-            "out, so the training split is a little smaller than 20,000."
+            "The published scores select on the test set, which is also the validation set there "
+            "(validation='test'); here validation is held out of the training part. 418 texts "
+            "occur twice or more in the whole set: a training review whose text is also in "
+            "validation or test is left out, so the training split is a little smaller than "
+            "20,000. With validation='test' nothing is left out, as in the paper, and the set's "
+            "record counts the training reviews whose text is in test. Characters "
+            "(vocabulary='characters') are chosen from the reviews that are trained on."
         ),
     )
 
     @property
-    def length(self) -> int:
-        """The most bytes that a review can have."""
-        return self.options.length
+    def validation_is_test(self) -> bool:
+        """Whether selection looks at the test split, as in the paper."""
+        return self.options.validation == "test"
 
     def origin(self, data: Path | None) -> dict[str, Any]:
         """Which copy of IMDB is read."""
@@ -140,28 +155,48 @@ class Text(SequenceTask):
             report("reading IMDB", 0, source.rows or 0)
         reviews = imdb.read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
-        train, validation, dropped = self._hold_out(reviews)
-        every = np.arange(rows["test"])
-        seed = self.options.seed
-        train = _pick(train, reviews["train"].labels, self.options.train, seed, _TRAIN, "train")
-        test = _pick(every, reviews["test"].labels, self.options.test, seed, _TEST, "test")
+        chosen, duplicates = self._choose(reviews)
+        trained_on = chosen["train"][1]
+        encoding = self.encoding(lambda: ((reviews["train"].texts[row], 1) for row in trained_on))
         whole = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
+        choice = "; validation is the test split" if self.validation_is_test else ""
         return Built(
             splits={
-                "train": self._encode(reviews["train"], train),
-                "validation": self._encode(reviews["train"], validation),
-                "test": self._encode(reviews["test"], test),
+                split: self._encode(encoding, reviews[part], own)
+                for split, (part, own) in chosen.items()
             },
-            source=f"IMDB, {whole} ({rows['train']} train and {rows['test']} test reviews)",
+            source=f"IMDB, {whole} ({rows['train']} train and {rows['test']} test reviews){choice}",
             licence=self.info.licence,
-            facts={"source_rows": rows, "source_sha256": source.checksums(), "dropped": dropped},
+            facts={
+                "source_rows": rows,
+                "source_sha256": source.checksums(),
+                **duplicates,
+                **encoding.facts,
+            },
         )
 
     def show(self, split: Split, row: int) -> str:
         """The review and its label."""
         tokens, label = self._example(split, row)
-        text = (tokens - 1).astype(np.uint8).tobytes().decode("utf-8", errors="replace")
-        return f"{text} = {imdb.LABELS[label]}"
+        return f"{self.text(tokens)} = {imdb.LABELS[label]}"
+
+    def _choose(
+        self, reviews: dict[str, imdb.Reviews]
+    ) -> tuple[dict[Split, tuple[str, np.ndarray]], dict[str, dict[str, int]]]:
+        """Part of the source and rows of each split; what became of duplicates."""
+        labels = {part: reviews[part].labels for part in reviews}
+        every = {part: np.arange(len(labels[part])) for part in labels}
+        test = self._pick(every["test"], labels["test"], self.options.test, _TEST, "test")
+        if self.validation_is_test:
+            rows, held = every["train"], ("test", test)
+            tested = set(reviews["test"].texts)
+            shared = sum(text in tested for text in reviews["train"].texts)
+            duplicates = {"kept": {"train_text_in_test": shared}}
+        else:
+            rows, validation, dropped = self._hold_out(reviews)
+            held, duplicates = ("train", validation), {"dropped": dropped}
+        train = self._pick(rows, labels["train"], self.options.train, _TRAIN, "train")
+        return {"train": ("train", train), "validation": held, "test": ("test", test)}, duplicates
 
     def _hold_out(
         self, reviews: dict[str, imdb.Reviews]
@@ -172,8 +207,8 @@ class Text(SequenceTask):
         clean = [row for row, text in enumerate(texts) if text not in tested]
         # one row of each text, so that no review is counted twice
         unique = np.array(list({texts[row]: row for row in reversed(clean)}.values()))[::-1]
-        count, seed = self.options.validation, self.options.seed
-        validation = _pick(unique, labels, count, seed, _VALIDATION, "validation")
+        count = int(self.options.validation)
+        validation = self._pick(unique, labels, count, _VALIDATION, "validation")
         held = {texts[row] for row in validation}
         train = np.array([row for row in clean if texts[row] not in held], np.int64)
         return (
@@ -185,34 +220,14 @@ class Text(SequenceTask):
             },
         )
 
-    def _encode(self, reviews: imdb.Reviews, rows: np.ndarray) -> Examples:
-        kept = [np.frombuffer(reviews.texts[row][: self.options.length], np.uint8) for row in rows]
-        # UTF-8 has no byte above 0xF4, so that a byte plus one is a byte
-        packed = Ragged.pack(kept, np.uint8)
-        return Examples(
-            tokens=Ragged(packed.values + 1, packed.offsets), labels=reviews.labels[rows]
-        )
+    def _pick(
+        self, rows: np.ndarray, labels: np.ndarray, count: int | None, purpose: int, split: Split
+    ) -> np.ndarray:
+        stream = (self.options.seed, purpose)
+        return pick(rows, labels, count, stream, split, ("neg reviews", "pos reviews"))
 
-
-def _pick(
-    rows: np.ndarray, labels: np.ndarray, count: int | None, seed: int, purpose: int, split: str
-) -> np.ndarray:
-    """`count` of the rows, as many of each class, in ascending order; all when it is None.
-
-    A larger count contains a smaller one, since each class is a prefix of one permutation.
-    """
-    if count is None:
-        return rows
-    chosen = []
-    for label in range(2):
-        wanted = count // 2 + (label < count % 2)
-        own = rows[labels[rows] == label]
-        if wanted > len(own):
-            raise OptionError(
-                f"{split}={count} needs {wanted} {imdb.LABELS[label]} reviews, there are "
-                f"{len(own)}; use {2 * len(own)} or less"
-            )
-        stream = np.random.SeedSequence([seed, purpose, label])
-        order = np.random.Generator(np.random.PCG64(stream)).permutation(len(own))
-        chosen.append(own[order[:wanted]])
-    return np.sort(np.concatenate(chosen))
+    def _encode(
+        self, encoding: Bytes | Characters, reviews: imdb.Reviews, rows: np.ndarray
+    ) -> Examples:
+        kept = [encoding.encode(reviews.texts[row], self.options.length) for row in rows]
+        return Examples(tokens=Ragged.pack(kept, np.uint8), labels=reviews.labels[rows])

@@ -1,0 +1,459 @@
+"""Every form of CIFAR-10 gives the same images; whatever is malformed is refused by name."""
+
+import gzip
+import io
+import itertools
+import os
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cifar_files import (
+    BATCHES,
+    batch,
+    encoded,
+    labels,
+    pixels,
+    planes,
+    python2,
+    write_archive,
+    write_batches,
+    write_parquet,
+)
+from longspan.data import cifar, pickled
+from longspan.errors import DataError
+
+FORMS = {"batches": write_batches, "archive": write_archive, "parquet": write_parquet}
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch, tmp_path):
+    """No data from elsewhere; what the tests of real files need is kept for them."""
+    kept = os.environ.get("LONGSPAN_TEST_DATA")
+    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return kept
+
+
+def collected(source):
+    """Pixels and labels of each part, in order of their rows."""
+    parts = {}
+    for part in cifar.PARTS:
+        found = [images for images in cifar.read(source) if images.part == part]
+        rows = np.concatenate([images.rows for images in found])
+        assert sorted(rows) == list(range(len(rows)))
+        order = np.argsort(rows)
+        parts[part] = (
+            np.concatenate([images.pixels for images in found])[order],
+            np.concatenate([images.labels for images in found])[order].tolist(),
+        )
+    return parts
+
+
+def truth(names, count=10):
+    shown = [planes(pixels(name, count)) for name in names]
+    return np.concatenate(shown), [one for name in names for one in labels(name, count)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_images_in_the_same_order(tmp_path, form):
+    source = cifar.find(FORMS[form](tmp_path))
+    assert (source.form, source.exact) == (form, True)
+    found = collected(source)
+    for part, names in (("train", BATCHES[:5]), ("test", BATCHES[5:])):
+        images, classes = truth(names)
+        assert (found[part][0] == images).all()
+        assert found[part][1] == classes
+
+
+@pytest.mark.parametrize("below", ["", "cifar10", "cifar10/full"])
+@pytest.mark.parametrize("form", FORMS)
+def test_data_is_found_in_the_usual_places(tmp_path, below, form):
+    FORMS[form](tmp_path / below)
+    assert cifar.find(tmp_path).form == form
+
+
+def test_the_folder_of_batches_and_the_archive_itself_can_be_named(tmp_path):
+    assert cifar.find(write_batches(tmp_path) / "cifar-10-batches-py").form == "batches"
+    write_archive(tmp_path)
+    assert cifar.find(tmp_path / "cifar-10-some.tar.gz").form == "archive"
+
+
+@pytest.mark.parametrize(("fuller", "other"), list(itertools.permutations(FORMS, 2)))
+def test_the_fuller_copy_wins(tmp_path, fuller, other):
+    FORMS[other](tmp_path, 2)
+    FORMS[fuller](tmp_path, 3)
+    assert cifar.find(tmp_path).form == fuller
+
+
+@pytest.mark.parametrize("form", ["batches", "archive"])
+def test_of_equal_copies_the_exact_one_wins(tmp_path, form):
+    write_parquet(tmp_path, kind="JPEG")
+    assert not cifar.find(tmp_path).exact
+    assert "decoded from JPEG, not the official pixels" in cifar.find(tmp_path).describe(
+        {"train": 50, "test": 10}
+    )
+    FORMS[form](tmp_path)
+    assert cifar.find(tmp_path).form == form
+
+
+def test_a_whole_copy_in_jpeg_gives_way_to_whole_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "_WHOLE", 60)
+    monkeypatch.setattr(cifar, "_BATCH", 10)
+    write_parquet(tmp_path, kind="JPEG")
+    write_archive(tmp_path, 3)
+    assert cifar.find(tmp_path).form == "parquet"
+    write_batches(tmp_path)
+    assert cifar.find(tmp_path).form == "batches"
+
+
+def test_search_order(tmp_path, monkeypatch):
+    hub = tmp_path / "hub" / "datasets--uoft-cs--cifar10" / "snapshots" / "0b2714" / "plain_text"
+    write_parquet(hub, 1)
+    for part in cifar.PARTS:
+        (hub / f"{part}.parquet").rename(hub / f"{part}-00000-of-00001.parquet")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert cifar.find(None).rows == 6
+    monkeypatch.setenv("LONGSPAN_TEST_DATA", str(write_parquet(tmp_path / "tests", 2)))
+    assert cifar.find(None).rows == 12
+    monkeypatch.setenv("LONGSPAN_DATA", str(tmp_path / "empty"))
+    assert cifar.find(None).rows == 12
+    monkeypatch.setenv("LONGSPAN_DATA", str(write_parquet(tmp_path / "data", 3)))
+    assert cifar.find(None).rows == 18
+    assert cifar.find(write_parquet(tmp_path / "argument", 4)).rows == 24
+
+
+def test_absent_data_names_the_command_and_the_address(tmp_path):
+    for place in (None, tmp_path):
+        with pytest.raises(DataError, match="CIFAR-10 is not here") as caught:
+            cifar.find(place)
+        assert "`longspan data build image --data FOLDER`" in str(caught.value)
+        assert "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(DataError, match="nowhere does not exist; expected the folder"):
+        cifar.find(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_origin_tells_copies_apart_wherever_they_lie(tmp_path, form):
+    one, same, other = (
+        cifar.find(FORMS[form](tmp_path / name, count)).origin
+        for name, count in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert {**one, "bytes": None} == {**same, "bytes": None}
+    assert one["bytes"].keys() == same["bytes"].keys()
+    assert one != other
+
+
+def write_whole_labels(place, batches):
+    """50,000 training labels that begin as the batches do, and one image for all of them."""
+    first = {4: [0, 6, 0, 2, 7, 2, 1, 2, 4, 1], 1: [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]}
+    columns = [one for k in batches for one in (*first.get(k, [5] * 10), *[k] * 9990)]
+    image = pa.array([encoded(pixels("test_batch", 1)[0])]).dictionary_encode()
+    place.mkdir()
+    for part, found in (("train", columns), ("test", [0])):
+        images = pa.DictionaryArray.from_arrays([0] * len(found), image.dictionary)
+        table = pa.table({"img": images.cast(pa.binary()), "label": found})
+        pq.write_table(table, place / f"{part}.parquet")
+    return place
+
+
+def blank(path, side, count):
+    """No pixels, to be quick: the labels tell the rows apart."""
+    rows = pq.read_metadata(path).num_rows
+    for first in range(0, rows, count):
+        yield np.zeros((min(count, rows - first), 3, 1), np.uint8)
+
+
+def test_the_official_order_is_recognised_and_restored(tmp_path, monkeypatch):
+    """The hub's rows come in the order of the archive: data_batch_4, 3, 2, 5, 1."""
+    monkeypatch.setattr("longspan.data.encoded.images", blank)
+    official = cifar.find(write_whole_labels(tmp_path / "a", (1, 2, 3, 4, 5)))
+    hub = cifar.find(write_whole_labels(tmp_path / "b", (4, 3, 2, 5, 1)))
+    own = cifar.find(write_whole_labels(tmp_path / "c", (2, 1, 3, 4, 5)))
+    assert (official.order, hub.order, own.order) == ("official", "hub", "own")
+    assert collected(official)["train"][1] == collected(hub)["train"][1]
+    assert "not in the official order" in own.describe({"train": 1, "test": 1})
+    assert "order" not in hub.describe({"train": 1, "test": 1})
+
+
+REPLACED = {
+    r"lacks|holds batch_label, labels, filenames; expected data": {"data": None},
+    "holds batch_label, data, filenames; expected data": {"labels": None},
+    r"holds .*fine_labels.*expected data .* and labels": {"labels": None, "fine_labels": [1] * 10},
+    r"data has shape \(10, 3071\).*expected \(N, 3072\)": {"data": np.zeros((10, 3071), np.uint8)},
+    r"data has shape \(3072,\)": {"data": np.zeros(3072, np.uint8)},
+    r"data has shape \(9, 3072\) and there are 10 labels": {"data": np.zeros((9, 3072), np.uint8)},
+    "labels go from 0 to 10, expected 0 to 9": {"labels": [*range(9), 10]},
+    "labels go from -1 to 8": {"labels": list(range(-1, 9))},
+    "no labels, or some that are no integers": {"labels": ["1"] * 10},
+    "is a pickle with a call of numpy dtype": {"data": np.zeros((10, 3072), np.int64)},
+}
+
+
+@pytest.mark.parametrize("form", ["batches", "archive"])
+@pytest.mark.parametrize("reason", REPLACED)
+def test_a_malformed_batch_is_refused(tmp_path, form, reason):
+    content = batch("data_batch_2", **REPLACED[reason])
+    with pytest.raises(DataError, match=rf"data_batch_2.*({reason})"):
+        collected(cifar.find(FORMS[form](tmp_path, data_batch_2=content)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99, 0.99999])
+def test_a_truncated_batch_is_refused(tmp_path, share):
+    content = batch("test_batch")
+    content = content[: max(int(len(content) * share) - 1, 1)]
+    with pytest.raises(DataError, match="test_batch is truncated or no pickle"):
+        collected(cifar.find(write_batches(tmp_path, test_batch=content)))
+
+
+def test_batches_of_unequal_size_are_refused(tmp_path):
+    content = batch("data_batch_3", 9)
+    with pytest.raises(DataError, match=r"data_batch_3 has 9 images, .*data_batch_1 has 10"):
+        collected(cifar.find(write_batches(tmp_path, data_batch_3=content)))
+
+
+def test_a_missing_batch_is_named(tmp_path):
+    folder = write_batches(tmp_path) / "cifar-10-batches-py"
+    (folder / "data_batch_3").unlink()
+    (folder / "test_batch").unlink()
+    with pytest.raises(DataError, match="batches-py lacks data_batch_3, test_batch; expected"):
+        cifar.find(tmp_path)
+
+
+def test_a_batch_missing_from_an_archive_is_named(tmp_path):
+    with tarfile.open(tmp_path / "cifar-10.tar.gz", "w:gz") as archive:
+        archive.add(write_batches(tmp_path / "x") / "cifar-10-batches-py", "batches")
+    path = tmp_path / "cifar-10.tar.gz"
+    assert len(collected(cifar.find(path))["train"][1]) == 50
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(tmp_path / "x" / "cifar-10-batches-py" / "data_batch_1", "data_batch_1")
+    with pytest.raises(DataError, match="lacks data_batch_2, data_batch_3, data_batch_4"):
+        collected(cifar.find(path))
+
+
+def test_a_batch_that_is_there_twice_is_refused(tmp_path):
+    folder = write_batches(tmp_path / "x") / "cifar-10-batches-py"
+    with tarfile.open(tmp_path / "cifar-10.tar.gz", "w:gz") as archive:
+        for root in ("one", "two"):
+            archive.add(folder, root)
+    with pytest.raises(DataError, match=r"two/.*: a second .*; it is unclear which counts"):
+        collected(cifar.find(tmp_path))
+
+
+def test_a_whole_batch_must_be_the_official_one(tmp_path):
+    content = python2({"data": np.zeros((10_000, 3072), np.uint8), "labels": [0] * 10_000})
+    with pytest.raises(DataError, match="data_batch_1 does not match the published md5 c99cafc15"):
+        collected(cifar.find(write_batches(tmp_path, data_batch_1=content)))
+
+
+def test_an_archive_with_the_official_name_must_be_the_official_one(tmp_path):
+    write_archive(tmp_path, name="cifar-10-python.tar.gz")
+    with pytest.raises(DataError, match=r"python\.tar\.gz has sha256 .*expected 6d958be0"):
+        collected(cifar.find(tmp_path))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9, 0.999])
+def test_truncated_archive_is_refused(tmp_path, share):
+    path = write_archive(tmp_path) / "cifar-10-some.tar.gz"
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(len(raw) * share)])
+    with pytest.raises(DataError, match=r"cifar-10-some\.tar\.gz"):
+        collected(cifar.find(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no tar" * 500)])
+def test_foreign_archive_is_refused(tmp_path, content):
+    (tmp_path / "cifar-10.tar.gz").write_bytes(content)
+    with pytest.raises(DataError, match=r"cifar-10\.tar\.gz"):
+        collected(cifar.find(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["link", "huge"])
+def test_members_that_are_no_plain_batches_are_refused(tmp_path, kind):
+    member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+    if kind == "link":
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    else:
+        member.size = 1 << 27
+    with tarfile.open(tmp_path / "cifar-10.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(DataError, match="data_batch_1"):
+        collected(cifar.find(tmp_path))
+
+
+class Malicious:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_is_never_run(tmp_path, protocol):
+    content = pickle.dumps({"data": Malicious(f"touch {tmp_path}/run")}, protocol)
+    pickle.loads(content)
+    assert (tmp_path / "run").exists(), "the control: unpickling does run it"
+    (tmp_path / "run").unlink()
+    with pytest.raises(DataError, match=r"is a pickle with (a reference to|instruction)"):
+        pickled.load(content, "foreign")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "value", [[1], {"a": 1.5}, {"a": {1}}, {"a": np.float64(1)}, {"a": np.zeros(2)}, 7, {}]
+)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_other_values_are_refused(value, protocol):
+    content = pickle.dumps(value, protocol)
+    if value == {} and protocol == 2:
+        assert pickled.load(content, "empty") == {}
+        return
+    with pytest.raises(DataError, match=r"foreign is (a pickle with|truncated or no pickle)"):
+        pickled.load(content, "foreign")
+
+
+def test_an_array_by_columns_is_refused():
+    content = python2({"data": np.zeros((2, 3), np.uint8)})
+    assert pickled.load(content, "plain")["data"].shape == (2, 3)
+    with pytest.raises(DataError, match="an array that is not of uint8, row by row"):
+        pickled.load(content.replace(b"\x89T", b"\x88T"), "foreign")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b".",
+        b"\x80\x02.",
+        b"\x80\x02e.",
+        b"\x80\x02}u.",
+        b"\x80\x02}(K\x01u.",
+        b"\x80\x02}](K\x01es.",
+        b"\x80\x02h\x01.",
+        b"\x80\x02}}.",
+        b"\x80\x02}](h\x00K\x01u.",
+        b"\x80\x02(KR.",
+        b"\x80\x02K\x01K\x02R.",
+        b"\x80\x02}K\x01b.",
+        b"\x80\x02T\xff\xff\xff\x7fabc.",
+    ],
+)
+def test_nonsense_is_refused(content):
+    with pytest.raises(DataError, match=r"foreign is (a pickle with|truncated or no pickle)"):
+        pickled.load(content, "foreign")
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"img": None}, r"train\.parquet lacks column label or one of img, image, jpeg; it has"),
+        ({"label": None}, r"train\.parquet lacks column label"),
+        ({"label": [0.5] * 50}, r"column label \(double\) is empty, has nulls or no integers"),
+        ({"label": [None] + [1] * 49}, "has nulls"),
+        ({"label": [10] + [1] * 49}, r"train\.parquet: labels go from 1 to 10, expected 0 to 9"),
+        ({"img": ["text"] * 50}, "column img has type string, expected bytes"),
+        ({"img": [b""] * 50}, r"train\.parquet: row 0 is damaged or no PNG or JPEG"),
+        ({"img": [None] * 50}, "type null"),
+    ],
+)
+def test_foreign_parquet_is_refused(tmp_path, columns, reason):
+    write_parquet(tmp_path)
+    path = tmp_path / "train.parquet"
+    table = {**pq.read_table(path).to_pydict(), **columns}
+    pq.write_table(pa.table({k: v for k, v in table.items() if v is not None}), path)
+    with pytest.raises(DataError, match=reason):
+        collected(cifar.find(tmp_path))
+
+
+def damaged():
+    whole = encoded(pixels("test_batch", 1)[0])
+    return {
+        "is damaged": whole[: len(whole) // 2],
+        "is 28 x 28 pixels, expected 32 x 32": encoded(np.zeros((28, 28, 3), np.uint8)),
+        "is damaged or no PNG or JPEG": encoded(np.zeros((32, 32, 3), np.uint8), "GIF"),
+    }
+
+
+@pytest.mark.parametrize("reason", damaged())
+def test_a_damaged_image_is_named_by_its_row(tmp_path, monkeypatch, reason):
+    monkeypatch.setattr(cifar, "_CHUNK", 3)
+    write_parquet(tmp_path)
+    path = tmp_path / "train.parquet"
+    table = pq.read_table(path).to_pydict()
+    table["img"][7] = {"bytes": damaged()[reason], "path": None}
+    pq.write_table(pa.table(table), path)
+    with pytest.raises(DataError, match=rf"train\.parquet: row 7 {reason}"):
+        collected(cifar.find(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 not really", b"\0" * 5000])
+def test_broken_parquet_is_refused(tmp_path, content):
+    write_parquet(tmp_path)
+    (tmp_path / "test.parquet").write_bytes(content)
+    with pytest.raises(DataError, match=r"test\.parquet is truncated or no parquet file"):
+        cifar.find(tmp_path)
+
+
+def test_reading_writes_nothing(tmp_path):
+    collected(cifar.find(write_archive(tmp_path)))
+    assert [path.name for path in tmp_path.rglob("*")] == ["cifar-10-some.tar.gz"]
+
+
+@pytest.fixture
+def real(bare):
+    if not bare:
+        pytest.skip("LONGSPAN_TEST_DATA is not set")
+    folder = Path(bare) / "cifar10"
+    if not folder.is_dir():
+        pytest.skip("LONGSPAN_TEST_DATA has no cifar10")
+    return folder
+
+
+ARCHIVE = "cifar-10-batches-py_subset_from_jpeg.tar.gz"
+
+
+def test_real_batches_are_read_as_python_reads_them(real):
+    if not (real / ARCHIVE).exists():
+        pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{ARCHIVE}")
+    seen = set()
+    with tarfile.open(real / ARCHIVE) as archive:
+        for member in archive:
+            raw = archive.extractfile(member).read()
+            expected = pickle.loads(raw, encoding="latin1")
+            found = pickled.load(raw, member.name)
+            assert found.keys() == expected.keys()
+            assert all(np.array_equal(found[key], expected[key]) for key in expected)
+            seen.add(Path(member.name).name)
+    assert seen == {*BATCHES, "batches.meta"}
+
+
+def test_real_archive_and_real_parquet_hold_the_same_images(real, tmp_path):
+    for name in (ARCHIVE, "train_jpeg.parquet", "test_jpeg.parquet"):
+        if not (real / name).exists():
+            pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{name}")
+    for part in cifar.PARTS:
+        (tmp_path / f"{part}.parquet").symlink_to(real / f"{part}_jpeg.parquet")
+    packed, table = (collected(cifar.find(one)) for one in (real / ARCHIVE, tmp_path))
+    for part, count in (("train", 2000), ("test", 1000)):
+        assert np.bincount(packed[part][1]).tolist() == [count // 10] * 10
+        assert packed[part][1] == table[part][1]
+        # two versions of the JPEG library may round differently
+        assert np.abs(packed[part][0].astype(int) - table[part][0]).max() <= 1
+
+
+def test_real_full_set_is_found(real):
+    if not (real / "full").is_dir():
+        pytest.skip("LONGSPAN_TEST_DATA has no cifar10/full")
+    source = cifar.find(real.parent)
+    assert (source.form, source.rows) == ("parquet", 60_000)
+    assert (source.exact, source.order) == (False, "own")

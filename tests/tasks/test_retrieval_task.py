@@ -1,0 +1,243 @@
+"""The retrieval task: both papers of a pair as ids, subsets by class, and a run from end to end."""
+
+import dataclasses
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tiny
+from aan_files import PAIRS, PAPERS, write_by_id, write_release
+from longspan.arena import make_model, run
+from longspan.arena.experiment import TaskSpec
+from longspan.data.characters import END, UNKNOWN
+from longspan.errors import DataError, OptionError
+from longspan.models import flops
+from longspan.tasks import SPLITS, build
+from longspan.training import fit
+
+CHARACTERS = {"vocabulary": "characters"}
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+    return write_by_id(tmp_path / "data")
+
+
+def opened(data, **change):
+    task = build("retrieval", change)
+    task.open(data.parent / "cache", data)
+    return task
+
+
+def examples(task, split):
+    """(first ids, second ids, label) of every row, from batches, padding removed."""
+    found = {}
+    batch = task.size(split) if split == "train" else 3
+    for part in task.batches(split, batch=batch):
+        for n, row in enumerate(part.rows.tolist()):
+            first = part.inputs[n][part.key_mask[n]].tolist()
+            second = part.inputs_b[n][part.key_mask_b[n]].tolist()
+            found[row] = (first, second, int(part.targets[n]))
+        if split == "train":
+            break
+    return [found[row] for row in range(task.size(split))]
+
+
+def byte_ids(paper, length):
+    return [byte + 1 for byte in PAPERS[paper].encode()[:length]]
+
+
+@pytest.mark.parametrize("length", [12, 4_000])
+def test_tokens_are_bytes_of_both_papers(data, length):
+    task = opened(data, length=length)
+    for split in SPLITS:
+        assert examples(task, split) == [
+            (byte_ids(a, length), byte_ids(b, length), label) for label, a, b in PAIRS[split]
+        ]
+        assert task.labels(split).tolist() == [label for label, _, _ in PAIRS[split]]
+
+
+def test_the_form_of_the_source_makes_no_difference(tmp_path, data):
+    by_id, release = opened(data), opened(write_release(tmp_path / "d2" / "tsv_data"))
+    assert by_id.checksum == release.checksum
+    assert by_id.source != release.source
+    assert "not those of Long Range Arena" in by_id.source
+
+
+def test_characters_are_those_of_the_training_pairs_as_often_as_they_occur(tmp_path):
+    papers = {**PAPERS, "P00": "zzzzzzzz" * 9, "P11": "猫 of no training pair"}
+    task = opened(write_by_id(tmp_path / "data", papers=papers), **CHARACTERS, length=50)
+    counts = Counter(c for _, *pair in PAIRS["train"] for paper in pair for c in papers[paper][:50])
+    characters = "".join(sorted(counts, key=lambda c: (-counts[c], ord(c))))
+    assert task.facts["characters"] == characters
+    assert "猫" not in characters
+    for split in SPLITS:
+        for (first, second, _), (_, a, b) in zip(examples(task, split), PAIRS[split], strict=True):
+            for ids, paper in ((first, a), (second, b)):
+                text = papers[paper][:50]
+                truth = [3 + characters.index(c) if c in characters else UNKNOWN for c in text]
+                assert ids == truth
+
+
+def test_a_subset_learns_characters_from_itself(data):
+    task = opened(data, **CHARACTERS, end=True, train=2)
+    whole = opened(data, **CHARACTERS, end=True)
+    assert set(task.facts["characters"]) < set(whole.facts["characters"])
+    for first, second, _ in examples(task, "test"):
+        assert first[-1] == second[-1] == END
+
+
+def test_subsets_are_balanced_and_larger_ones_contain_smaller(data):
+    small, large = opened(data, train=4, validation=2), opened(data, train=6)
+    assert small.labels("train").bincount().tolist() == [2, 2]
+    assert small.labels("validation").bincount().tolist() == [1, 1]
+    kept, more, every = (
+        [str(x) for x in examples(task, "train")] for task in (small, large, opened(data))
+    )
+    assert set(kept) < set(more) < set(every)
+    assert examples(small, "test") == examples(large, "test")
+    chosen = [examples(opened(data, train=4, seed=seed), "train") for seed in range(4)]
+    assert len({str(one) for one in chosen}) > 1
+
+
+def test_splits_are_chosen_from_apart(tmp_path):
+    """The same pairs in train and test: other ones are kept of each."""
+    same = [(n % 2, f"P{n // 2:02d}", f"P{11 - n % 2:02d}") for n in range(20)]
+    place = write_by_id(tmp_path / "data", dict.fromkeys(PAIRS, same))
+    task = opened(place, train=6, test=6)
+    assert examples(task, "train") != examples(task, "test")
+
+
+def test_facts_count_labels_and_leaks(data):
+    facts = opened(data).facts
+    assert facts["labels"] == {"train": [4, 4], "validation": [2, 2], "test": [1, 1]}
+    assert facts["shared"]["train and validation"] == {"papers": 3, "pairs": 0}
+    assert facts["shared"]["validation and test"] == {"papers": 1, "pairs": 0}
+    assert set(facts["source_sha256"]) > {"papers.parquet"}
+
+
+@pytest.mark.parametrize("options", [{}, CHARACTERS, {**CHARACTERS, "end": True}])
+def test_show_prints_both_beginnings_and_the_label(data, options):
+    task = opened(data, **options)
+    label, a, b = PAIRS["train"][3]
+    words = ("no citation", "citation")[label]
+    assert task.show("train", 3) == f"{PAPERS[a]}\n\n{PAPERS[b]}\n\n= {words}"
+    with pytest.raises(OptionError, match="row 8 of 'train'"):
+        task.show("train", 8)
+
+
+def test_show_cuts_long_papers(tmp_path):
+    papers = {**PAPERS, "P10": "é" * 5_000}
+    shown = opened(write_by_id(tmp_path / "data", papers=papers)).show("test", 0)
+    assert shown.startswith("é" * 100)
+    assert len(shown) < 1_000
+
+
+def test_the_vocabulary_has_a_size_before_the_texts_are_read():
+    assert build("retrieval").vocabulary == build("retrieval").info.vocabulary == 257
+    assert build("retrieval", CHARACTERS).vocabulary == 256
+
+
+def test_a_built_set_serves_when_its_source_is_gone(data):
+    first = opened(data, **CHARACTERS)
+    shutil.rmtree(data)
+    task = build("retrieval", CHARACTERS)
+    assert task.available(None, data.parent / "cache") is None
+    task.open(data.parent / "cache")
+    assert (task.checksum, task.show("test", 0)) == (first.checksum, first.show("test", 0))
+    with pytest.raises(DataError):
+        build("retrieval").open(data.parent / "cache")
+
+
+def test_a_refused_source_leaves_nothing(data):
+    (data / "pairs.test.tsv").write_text("1\tP00\tP99\n")
+    with pytest.raises(DataError, match=r"pairs\.test\.tsv: line 1 names paper 'P99'"):
+        opened(data)
+    left = [path for path in (data.parent / "cache").rglob("*") if path.is_file()]
+    assert all(path.suffix == ".lock" for path in left)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"length": 0}, "length=0; expected a whole number, 1 or more"),
+        ({"length": 10_001}, "length=10001; expected 10000 or less"),
+        ({"train": 1}, "train=1; expected a whole number, 2 or more"),
+        ({"validation": "test"}, "validation='test'; expected a whole number"),
+        ({"end": True}, "they are for characters"),
+        ({"minimum": 15}, "they are for characters"),
+    ],
+)
+def test_impossible_options_are_refused(change, reason):
+    with pytest.raises(OptionError, match=reason):
+        build("retrieval", change)
+
+
+def test_more_pairs_than_there_are_is_refused(data):
+    with pytest.raises(OptionError, match="train=10 needs 5 pairs without a citation, there are 4"):
+        opened(data, train=10)
+
+
+@pytest.mark.parametrize("head", ["interaction", "concatenate"])
+def test_a_run_from_end_to_end(data, tmp_path, one_thread, head):
+    """The record counts every pair, and the cost of both towers."""
+    task = opened(data, length=40)
+    made = tiny.experiment(changes={"model.pair_head": head, "train.steps": 2})
+    spec = TaskSpec(name="retrieval", options={"length": 40})
+    made = dataclasses.replace(made, task=spec)
+    record = run(made, task, tiny.places(tmp_path / "runs", data.parent / "cache"))
+    assert {split: score.examples for split, score in record.scores.items()} == {
+        "validation": 4,
+        "test": 2,
+    }
+    config = make_model(made, task).config
+    assert record.flops == flops(config, 40, 2, pair=True) > 1.9 * flops(config, 40, 2)
+    assert record.data_source == task.source
+    tokens = sum(
+        int(batch.key_mask.sum() + batch.key_mask_b.sum())
+        for _, batch in zip(range(2), task.batches("train", batch=4), strict=False)
+    )
+    assert record.tokens_per_second == pytest.approx(tokens / record.seconds)
+
+
+@pytest.fixture
+def real():
+    if not os.environ.get("LONGSPAN_TEST_DATA"):
+        pytest.skip("LONGSPAN_TEST_DATA is not set")
+    folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "aan"
+    if not (folder / "papers.parquet").exists():
+        pytest.skip("LONGSPAN_TEST_DATA has no aan")
+    return folder
+
+
+def test_real_pairs_train_a_small_model(real, tmp_path, one_thread):
+    """A few steps, after which every pair of validation and test is scored."""
+    options = {
+        "length": 100,
+        **CHARACTERS,
+        "minimum": 15,
+        "end": True,
+        "train": 2_000,
+        "validation": 300,
+    }
+    task = build("retrieval", options)
+    task.open(tmp_path / "cache", real)
+    assert {split: task.size(split) for split in SPLITS} == {
+        "train": 2_000,
+        "validation": 300,
+        "test": 1_890,
+    }
+    made = tiny.experiment(changes={"train.steps": 4, "train.evaluation_batch": 64})
+    made = dataclasses.replace(made, task=TaskSpec(name="retrieval", options=options))
+    model = make_model(made, task)
+    outcome = fit(model, task, made.train, seed=0, folder=tmp_path / "run", device="cpu")
+    assert outcome.scores["validation"].examples == 300
+    assert outcome.scores["test"].examples == 1_890
+    assert outcome.scores["test"].majority == 0.5
+    assert outcome.scores["test"].loss < 2
+    assert outcome.tokens == 4 * 4 * 2 * 100

@@ -1,0 +1,104 @@
+"""Drawn expression trees: everything is there or counted, and no picture grows without end."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from longspan.data.listops import Grammar, generate, parse, symbols
+from longspan.tasks import _trees
+
+
+def tree(expression):
+    return parse(expression.split())
+
+
+@pytest.fixture(scope="module")
+def large():
+    grammar = Grammar(max_depth=10, max_args=10, min_length=1_000, max_length=2_000)
+    return [parse(symbols(tokens)) for tokens in generate(grammar, 30, seed=0).tokens]
+
+
+def test_a_small_tree_is_drawn_whole():
+    drawn = _trees.text(tree("[MAX 2 9 [MIN 4 7 X 0 [SM 1 [MED 5 6 X 2 X X"))
+    assert drawn == "\n".join(
+        (
+            "MAX = 9",
+            "├─ 2 9",
+            "├─ MIN = 4: 4 7",
+            "├─ 0",
+            "└─ SM = 8",
+            "   ├─ 1",
+            "   ├─ MED = 5: 5 6",
+            "   └─ 2",
+        )
+    )
+
+
+def test_trees_without_operators_below_take_one_line():
+    assert _trees.text(tree("[MIN 3 1 X")) == "MIN = 1: 3 1"
+    assert _trees.text(tree("7")) == "7 = 7"
+
+
+def test_long_runs_of_digits_are_cut_and_counted():
+    digits = " ".join("1" * 40)
+    assert _trees.text(tree(f"[SM {digits} X")).endswith("1 1 ... 16 more")
+    assert _trees.text(tree(f"[SM {digits} [MIN 1 2 X X")).count("... 16 more") == 1
+
+
+def shown_tokens(drawn):
+    """Tokens that the lines show, or say to be hidden."""
+    total = 0
+    for line in drawn.split("\n"):
+        body = re.sub(r"^[│├└─ ]+", "", line)
+        if match := re.match(r"(?:MIN|MAX|MED|SM) = \d(.*)", body):
+            total += 2
+            body = match[1]
+        if match := re.search(r"\.\.\. (\d+) more", body):
+            # an operator that is closed counts its closer too, which is counted above
+            total += int(match[1]) - (":" not in body)
+            body = body[: match.start()]
+        total += len(re.findall(r"\d", body))
+    return total
+
+
+def test_every_token_of_a_large_tree_is_shown_or_counted(large):
+    for root in large:
+        assert shown_tokens(_trees.text(root)) == root.tokens
+
+
+def test_a_large_tree_fits_a_screen_and_shows_its_upper_operators(large):
+    for root in large:
+        lines = _trees.text(root).split("\n")
+        assert 20 < len(lines) <= 60
+        upper = [(one.symbol[1:], str(one.value)) for one in root.arguments if one.arguments]
+        drawn = [re.match(r"[├└]─ ([A-Z]+) = (\d)", line) for line in lines]
+        assert [match.groups() for match in drawn if match] == upper
+
+
+def test_the_root_is_opened_however_many_arguments_it_has():
+    many = " ".join("[MIN 1 2 X" for _ in range(100))
+    assert len(_trees.text(tree(f"[MAX {many} X")).split("\n")) == 101
+
+
+def words(picture):
+    return [one.text for one in ElementTree.fromstring(picture).iter() if one.tag.endswith("text")]
+
+
+def test_the_picture_says_what_the_text_says(large):
+    for root in [*large, tree("7"), tree("[MIN 3 1 X"), tree("[MAX 2 [MIN 4 7 X 0 X")]:
+        text = re.sub(r"[│├└─:]|\.\.\.", " ", _trees.text(root))
+        picture = re.sub(r"\.\.\.", " ", " ".join(words(_trees.svg(root))))
+        assert sorted(text.split()) == sorted(picture.split())
+
+
+def test_everything_lies_inside_the_picture(large):
+    for root in large:
+        picture = ElementTree.fromstring(_trees.svg(root))
+        width, height = int(picture.get("width")), int(picture.get("height"))
+        assert width < 1_600
+        assert height < 1_400
+        for one in picture.iter():
+            if one.tag.endswith("text"):
+                assert 0 <= float(one.get("x")) + 6 * len(one.text) <= width
+                assert 0 <= float(one.get("y")) <= height
