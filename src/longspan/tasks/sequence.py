@@ -219,7 +219,10 @@ def _pad(part: Ragged, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     starts, ends = part.offsets[rows], part.offsets[rows + 1]
     lengths = ends - starts
     width = int(lengths.max())
+    if width == lengths.min():
+        windows = np.lib.stride_tricks.sliding_window_view(part.values, width)
+        return windows[starts], np.ones((len(rows), width), bool)
     padded = np.zeros((len(rows), width), part.values.dtype)
-    for line, start, end in zip(padded, starts, ends, strict=True):
+    for line, start, end in zip(padded, starts.tolist(), ends.tolist(), strict=True):
         line[: end - start] = part.values[start:end]
     return padded, np.arange(width) < lengths[:, None]
