@@ -33,7 +33,7 @@ FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 150, 40, 3
 LONGER_FUNCTIONS = {"training/loop.py": 60}
 # Names of mechanisms that are everyday words too: a schedule may be linear.
 EVERYDAY = {"full", "local", "linear"}
-MAY_NAME_MECHANISMS = ("attention/", "arena/protocols.py", "tasks/")
+MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/")
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
 every_file = pytest.mark.parametrize("file", sorted(TREES))

@@ -45,6 +45,7 @@ RESULT = Result(
     steps=12,
     curve=[POINT],
     seconds=1.0,
+    waiting=0.25,
     tokens_per_second=100.1,
     peak_memory=None,
     device="cpu, 1 threads",
@@ -69,6 +70,19 @@ def test_a_whole_number_may_stand_for_a_real_one(tmp_path):
     assert load(path) == RESULT
 
 
+def test_a_record_of_schema_1_is_read_and_says_nothing_of_waiting(tmp_path):
+    path = RESULT.save(tmp_path)
+    record = {**json.loads(path.read_text()), "schema": 1}
+    del record["waiting"]
+    path.write_text(json.dumps(record))
+    assert load(path) == dataclasses.replace(RESULT, waiting=None)
+    # saved again it is a record of today
+    assert load(load(path).save(tmp_path / "again")) == dataclasses.replace(RESULT, waiting=None)
+    path.write_text(json.dumps({k: v for k, v in record.items() if k != "seconds"}))
+    with pytest.raises(DataError, match=r"missing fields \['seconds'\], unknown fields \[\]"):
+        load(path)
+
+
 def test_a_number_that_is_none_is_not_written(tmp_path):
     score = dataclasses.replace(SCORE, loss=float("nan"))
     with pytest.raises(RunError, match="it would hold a number that is not one"):
@@ -91,7 +105,8 @@ def setting(value, *way):
 
 MALFORMED = {
     "no schema": (without("schema"), r"is not a longspan result \(no 'schema' field\)"),
-    "newer": (setting(2, "schema"), "has schema 2, this version reads 1"),
+    "older": (setting(0, "schema"), "has schema 0, this version reads 1 to 2"),
+    "newer": (setting(3, "schema"), "has schema 3, this version reads 1 to 2"),
     "missing": (without("seed"), r"Result with missing fields \['seed'\], unknown fields \[\]"),
     "unknown": (setting(1, "x"), r"Result with missing fields \[\], unknown fields \['x'\]"),
     "text for number": (setting("3", "seed"), "seed must be a whole number, got '3'"),

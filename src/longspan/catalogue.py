@@ -92,7 +92,12 @@ def _protocol(protocol: Protocol) -> dict[str, Any]:
                 field.name: f"{getattr(record, field.name)!r}: {field.metadata['help']}"
                 for field in dataclasses.fields(record)
             }
+        if grid := protocol.grids.get(task):
+            row[f"grid ({task})"] = {field: list(values) for field, values in grid.items()}
     row["options by mechanism"] = {k: dict(v) for k, v in protocol.settings.items()}
+    for task, options in protocol.exceptions.items():
+        row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
+    row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
     return row
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from longspan.errors import DataError, mistyped
 from longspan.files import read_json, write_json
 
-SCHEMA = 1
+SCHEMA = 2
 T = TypeVar("T", "Score", "Point", "Result")
 
 
@@ -70,6 +70,7 @@ class Result:
     steps: int
     curve: list[Point]
     seconds: float  # training, evaluation not counted
+    waiting: float | None  # of the seconds, waiting for batches; None: nobody counted (schema 1)
     tokens_per_second: float  # real tokens, training
     peak_memory: int | None  # bytes needed by the run: above the process's own on CPU
     device: str
@@ -101,18 +102,26 @@ def load(path: Path) -> Result:
     """Read one record.
 
     Raises:
-        DataError: the file is no record of this schema; the message says what is wrong with it.
+        DataError: the file is no record of a known schema; the message says what is wrong with it.
     """
     record = read_json(path)
     if not isinstance(record, dict) or "schema" not in record:
         raise DataError(f"{path} is not a longspan result (no 'schema' field)")
+    record = _upgraded(record)
     if record["schema"] != SCHEMA:
-        raise DataError(f"{path} has schema {record['schema']}, this version reads {SCHEMA}")
+        raise DataError(f"{path} has schema {record['schema']}, this version reads 1 to {SCHEMA}")
     if isinstance(scores := record.get("scores"), dict):
         record["scores"] = {split: _made(Score, score, path) for split, score in scores.items()}
     if isinstance(curve := record.get("curve"), list):
         record["curve"] = [_made(Point, point, path) for point in curve]
     return _made(Result, record, path)
+
+
+def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of schema 1 as one of schema 2, which also knows the time spent waiting."""
+    if record["schema"] != 1:
+        return record
+    return {"waiting": None, **record, "schema": 2}
 
 
 def _made(kind: type[T], values: Any, path: Path) -> T:

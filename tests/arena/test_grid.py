@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tiny
-from longspan.arena import arena, grid, run
+from longspan.arena import arena, get, grid, run
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import load_all
@@ -54,7 +54,7 @@ def test_seeds_are_outermost_then_tasks_then_mechanisms():
 def test_everything_is_the_default_and_repetitions_count_once():
     experiments, _ = grid("quick")
     assert {x.mechanism for x in experiments} == set(MECHANISMS)
-    assert {x.task.name for x in experiments} == {"listops", "text"}
+    assert {x.task.name for x in experiments} == set(get("quick").tasks)
     again, _ = grid("quick", mechanisms=["full", "full"], tasks=["text", "text"], seeds=[0, 0])
     assert len(again) == 1
 
@@ -77,7 +77,7 @@ def picky(monkeypatch):
 
 
 def test_what_does_not_fit_is_left_out_with_the_reason_unless_asked_for(picky):
-    experiments, skipped = grid("quick")
+    experiments, skipped = grid("quick", tasks=["listops", "text"])
     assert [(x.what, x.reason) for x in skipped] == [
         ("picky on text", "picky takes max_length up to 500, got 1024")
     ]

@@ -2,16 +2,19 @@
 
 import dataclasses
 import datetime
+import io
 import math
 import shutil
 import sys
 
 import pytest
 import torch
+from rich.console import Console
 
 import longspan
 import tiny
 from longspan.arena import Places, arena, grid, make_model, run
+from longspan.arena.progress import ConsoleWatcher
 from longspan.arena.rescore import rescore
 from longspan.arena.run import git_commit
 from longspan.attention import MECHANISMS, options_of
@@ -76,7 +79,7 @@ def test_the_record_says_what_it_cost(ended):
     assert record.length == task.length == 23
     assert record.flops > 2 * record.length * 4 * 16 * 16
     assert record.attended_pairs is None
-    assert record.seconds > 0
+    assert 0 < record.waiting < record.seconds
     real = sum(
         int(batch.key_mask.sum())
         for _, batch in zip(range(12), task.batches("train", batch=4, seed=2), strict=False)
@@ -98,6 +101,18 @@ def test_the_record_says_where_and_when(ended):
     assert abs(datetime.datetime.now(datetime.UTC) - when) < datetime.timedelta(minutes=30)
 
 
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [(3.0, "100 s, 3 % of it waiting for data, "), (2.0, "100 s, "), (None, "100 s, ")],
+)
+def test_a_run_that_waited_for_data_says_so(ended, waiting, said):
+    *_, record = ended
+    output = io.StringIO()
+    watcher = ConsoleWatcher(Console(file=output))
+    watcher.ended(dataclasses.replace(record, seconds=100.0, waiting=waiting))
+    assert f"majority class), {said}{record.tokens_per_second:,.0f} tokens/s" in output.getvalue()
+
+
 def test_the_record_has_the_curve(ended):
     _, _, _, record = ended
     assert record.steps == 12
@@ -111,7 +126,7 @@ def test_no_field_of_a_record_is_forgotten_here(ended):
     assert {f.name for f in dataclasses.fields(Result) if f.default is not dataclasses.MISSING} == {
         "schema"
     }
-    assert record.schema == 1
+    assert record.schema == 2
 
 
 def test_pairs_are_counted_where_there_are_some(listops, tiny_cache, tmp_path):

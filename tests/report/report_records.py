@@ -44,6 +44,7 @@ def record(
         steps=500,
         curve=curve(accuracy),
         seconds=812.4,
+        waiting=4.062,
         tokens_per_second=52_345.6789,
         peak_memory=1_610_612_736,
         device="cpu",

@@ -151,6 +151,13 @@ def test_settings_of_every_configuration_are_there(document):
     assert "0123456789abcdef0123456789abcdef01234567" in values
 
 
+def test_the_share_of_waiting_is_shown_where_it_was_counted(tmp_path):
+    pair = [record(seed=0, seconds=800.0, waiting=10.0), record(seed=1, waiting=None)]
+    page_text = write(pair, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<td>13 min</td><td>1.25</td><td>52.3k</td>" in page_text
+    assert "<td>14 min</td><td>–</td><td>52.3k</td>" in page_text
+
+
 def test_settings_that_differ_between_seeds_are_shown_by_seed(tmp_path):
     pair = [record(seed=0), record(seed=1, git_commit=None)]
     text = write(pair, tmp_path / "r.html").read_text(encoding="utf-8")

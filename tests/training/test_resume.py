@@ -26,7 +26,15 @@ from longspan.training import fit
 CHANGES = {"train.checkpoint_every": 3, "train.accumulate": 2, "model.dropout": 0.2}
 LONGER = {**CHANGES, "train.steps": 60, "train.evaluate_every": 10}
 # what may differ between two runs of one experiment
-OTHERWISE = ("seconds", "tokens_per_second", "peak_memory", "date", "device", "git_commit")
+OTHERWISE = (
+    "seconds",
+    "waiting",
+    "tokens_per_second",
+    "peak_memory",
+    "date",
+    "device",
+    "git_commit",
+)
 
 
 def lasting(result):

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from longspan.arena.experiment import Experiment
 from longspan.results import Point, Result
 
+WAITING = 0.02  # share of the training; a run that waited longer for batches says so
 REFRESH = 0.2  # seconds between looks at the loss: reading it waits for the device
 
 
@@ -100,9 +101,12 @@ class ConsoleWatcher:
         """A run has ended."""
         test = result.scores["test"]
         margin = 100 * (test.accuracy - test.majority)
+        share = (result.waiting or 0.0) / result.seconds
+        waited = f", {100 * share:.0f} % of it waiting for data" if share > WAITING else ""
         self.console.print(
             f"{self._title()}: test {100 * test.accuracy:.1f} % ({margin:+.1f} against the "
-            f"majority class), {result.seconds:.0f} s, {result.tokens_per_second:,.0f} tokens/s",
+            f"majority class), {result.seconds:.0f} s{waited}, "
+            f"{result.tokens_per_second:,.0f} tokens/s",
             highlight=False,
             soft_wrap=True,
         )

@@ -232,6 +232,7 @@ def _result(
         steps=outcome.steps,
         curve=outcome.curve,
         seconds=outcome.seconds,
+        waiting=outcome.waiting,
         tokens_per_second=outcome.tokens / outcome.seconds,
         peak_memory=outcome.peak_memory,
         device=_device_name(outcome.device),

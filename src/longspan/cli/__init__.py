@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | eval | list | show | data | report`.
+"""The command line: `longspan arena | train | eval | list | show | protocols | data | report`.
 
 Everything heavy is imported inside the command that needs it, so that help is instant.
 """
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.table import Table as Grid
 
 from longspan.cli import data as data_commands
+from longspan.cli import protocols as protocol_commands
 from longspan.cli.common import (
     INTERRUPTED,
+    PROTOCOL,
     Cache,
     Changes,
     Data,
@@ -33,6 +33,7 @@ from longspan.cli.common import (
     say,
     watching,
 )
+from longspan.cli.listing import print_described, print_list
 from longspan.errors import LongspanError, OptionError, RunError, known
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_commands.app, name="data")
+app.add_typer(protocol_commands.app, name="protocols")
 
 
 @app.callback()
@@ -99,7 +101,7 @@ def arena(
 def train(
     mechanism: Annotated[str, typer.Argument(help="A mechanism; `longspan list mechanisms`.")],
     task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
-    protocol: Protocol = "lra-small",
+    protocol: Protocol = PROTOCOL,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
     set_: Changes = None,
     runs: Runs = Path("runs"),
@@ -149,18 +151,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List mechanisms with traits and options, tasks, or protocols."""
-    from longspan import catalogue
-
-    rows = getattr(catalogue, known(what, ("mechanisms", "tasks", "protocols"), "list"))()
-    if as_json:
-        print_json(rows)
-        return
-    grid = Grid(box=box.SIMPLE_HEAD)
-    for column in catalogue.COLUMNS[what]:
-        grid.add_column(column, no_wrap=column == "name")
-    for row in rows:
-        grid.add_row(*(catalogue.text(row[column]) for column in catalogue.COLUMNS[what]))
-    out.print(grid)
+    print_list(known(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
 
 
 @app.command()
@@ -169,16 +160,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one mechanism (with its weights drawn on a small sample), task or protocol."""
-    from longspan import catalogue
-
-    described = catalogue.describe(name)
-    if as_json:
-        print_json(described)
-        return
-    for title, value in described.items():
-        text = catalogue.text(value)
-        out.print(f"[bold]{title}[/bold]", end="\n" if "\n" in text else "  ")
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+    print_described(name, as_json)
 
 
 @app.command()

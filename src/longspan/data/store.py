@@ -4,8 +4,10 @@ Every row carries a CRC, which is looked at when the row is handed out: a set ma
 memory, is open at once, and what has changed on the disk is still never read.
 """
 
+import array
 import dataclasses
 import hashlib
+import mmap
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,11 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from longspan.errors import DataError
-from longspan.files import replacing
+from longspan.errors import DataError, RunError
+from longspan.files import REMEDY, replacing
 
 _LISTS = ("tokens", "second", "targets")
-_PIECE = 1 << 22  # values looked at in one go, so that a set need not fit into memory
+# Values and rows looked at in one go, so that a set need not fit into memory.
+_PIECE, _ROWS = 1 << 22, 1 << 16
+# Pages of files beyond so many bytes stay in memory for so many rows (a page may have megabytes).
+_SMALL, _KEPT = 1 << 28, 64
+_OPTIONS = pa.ipc.IpcWriteOptions(allow_64bit=True)  # lists of more than 2**31 values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +57,44 @@ class Ragged:
         return np.diff(self.offsets)
 
 
+class Mapping:
+    """A file mapped to be read; of a large one, only what was read lately stays in memory.
+
+    Otherwise all that was ever read counts as memory of the process until the system needs it.
+    """
+
+    def __init__(self, path: Path):
+        """Map the file.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is empty.
+        """
+        with path.open("rb") as file:
+            self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._rows = 0
+
+    def read(self, rows: int) -> None:
+        """Note that so many rows were read; let go of the pages now and then."""
+        self._rows += rows
+        if self._rows >= _KEPT and len(self.bytes) > _SMALL and hasattr(self.bytes, "madvise"):
+            self._rows = 0
+            # Whoever reads them again finds them in the cache of the system, or on the disk.
+            self.bytes.madvise(mmap.MADV_DONTNEED)
+
+
 class Spool:
     """Sequences written to a file as they come, for sets that memory does not hold."""
 
     def __init__(self, path: Path, dtype: type[np.unsignedinteger]):
-        """Begin an empty file."""
+        """Begin an empty file.
+
+        Raises:
+            RunError: the disk is full or the folder cannot be written; so do all methods.
+        """
         self.path, self.dtype = path, dtype
-        self._lengths: list[np.ndarray] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
+        self._lengths, self._unwritten = array.array("q"), bytearray()
+        self._write("wb")
 
     def add(self, sequence: np.ndarray) -> None:
         """Append one sequence."""
@@ -67,16 +102,29 @@ class Spool:
 
     def add_rows(self, rows: np.ndarray) -> None:
         """Append sequences of one length, (N, T)."""
-        with self.path.open("ab") as file:
-            file.write(np.ascontiguousarray(rows, self.dtype).data)
-        self._lengths.append(np.full(len(rows), rows.shape[1], np.int64))
+        self._unwritten += np.ascontiguousarray(rows, self.dtype).data
+        self._lengths.extend([rows.shape[1]] * len(rows))
+        if len(self._unwritten) >= _PIECE:
+            self._write("ab")
 
     def ragged(self) -> Ragged:
         """The sequences so far; their values are a view of the file."""
-        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self._lengths]))
+        self._write("ab")
+        offsets = np.zeros(len(self._lengths) + 1, np.int64)
+        np.cumsum(self._lengths, out=offsets[1:])
         if not offsets[-1]:
             return Ragged(np.empty(0, self.dtype), offsets)
         return Ragged(np.memmap(self.path, self.dtype, mode="r"), offsets)
+
+    def _write(self, mode: str) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open(mode) as file:
+                file.write(self._unwritten)
+        except OSError as error:
+            reason = error.strerror or error
+            raise RunError(f"cannot write {self.path}: {reason}; {REMEDY}") from error
+        self._unwritten = bytearray()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,6 +140,7 @@ class Examples:
     targets: Ragged | None = None
     checks: np.ndarray | None = None  # uint32, the CRC of each row; None before it is written
     path: Path | None = None  # the file these are views of
+    mapping: Mapping | None = None  # of that file
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -145,28 +194,35 @@ class Examples:
         """The CRC of each row as recorded, or computed where nothing is recorded yet."""
         if self.checks is not None:
             return self.checks
-        return np.fromiter((self._crc(row) for row in range(len(self))), np.uint32, len(self))
+        rows = np.arange(len(self))
+        pieces = [rows[first : first + _ROWS] for first in range(0, len(self), _ROWS)]
+        return np.concatenate([np.empty(0, np.uint32), *map(self._crcs, pieces)])
 
     def check(self, rows: np.ndarray) -> None:
-        """Compare rows with their recorded CRC.
+        """Compare rows, about to be handed out, with their recorded CRC.
 
         Raises:
             DataError: a row has changed since it was written.
         """
+        if self.mapping is not None:
+            self.mapping.read(len(rows))
         if self.checks is None:
             return
-        for row in rows.tolist():
-            if self._crc(row) != self.checks[row]:
-                raise DataError(
-                    f"{self.path}: row {row} is not as it was written; run `longspan data verify` "
-                    "or delete the folder to have it built again"
-                )
+        changed = rows[self._crcs(rows) != self.checks[rows]]
+        if len(changed):
+            raise DataError(
+                f"{self.path}: row {changed[0]} is not as it was written; run `longspan data "
+                "verify` or delete the folder to have it built again"
+            )
 
-    def _crc(self, row: int) -> int:
-        crc = 0
+    def _crcs(self, rows: np.ndarray) -> np.ndarray:
+        crcs = [0] * len(rows)
         for part in self.lists.values():
-            crc = zlib.crc32(np.ascontiguousarray(part[row]).data, crc)
-        return crc
+            values = np.ascontiguousarray(part.values).data
+            ends = part.offsets[rows + 1].tolist()
+            bounds = zip(part.offsets[rows].tolist(), ends, crcs, strict=True)
+            crcs = [zlib.crc32(values[start:end], crc) for start, end, crc in bounds]
+        return np.array(crcs, np.uint32)
 
 
 def write(path: Path, examples: Examples) -> None:
@@ -191,7 +247,7 @@ def write(path: Path, examples: Examples) -> None:
     with (
         replacing(path) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
-        pa.ipc.new_file(file, batch.schema) as writer,
+        pa.ipc.new_file(file, batch.schema, options=_OPTIONS) as writer,
     ):
         writer.write_batch(batch)
 
@@ -203,7 +259,8 @@ def read(path: Path) -> Examples:
         DataError: the file is absent or not one that `write` wrote.
     """
     try:
-        file = pa.ipc.open_file(pa.memory_map(str(path)))
+        mapping = Mapping(path)
+        file = pa.ipc.open_file(pa.py_buffer(mapping.bytes))
         if file.num_record_batches != 1 or not {"tokens", "label", "crc"} <= set(file.schema.names):
             raise DataError(f"{path} is not a longspan split (columns {file.schema.names})")
         batch = file.get_batch(0)
@@ -218,9 +275,9 @@ def read(path: Path) -> Examples:
         labels, checks = (
             batch.column(name).to_numpy(zero_copy_only=True) for name in ("label", "crc")
         )
-    except (pa.ArrowException, OSError, AttributeError) as error:
+    except (pa.ArrowException, OSError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{path} is not a readable Arrow file ({reason}); build it again"
         ) from error
-    return Examples(**parts, labels=labels, checks=checks, path=path)
+    return Examples(**parts, labels=labels, checks=checks, path=path, mapping=mapping)

@@ -33,7 +33,7 @@ SETTINGS: tuple[tuple[str, Callable[[Result], str]], ...] = (
 )
 COLUMNS = (
     *("Seed", "Test", "Test loss", "Test examples", "Validation"),
-    *("Steps", "Training time", "Tokens/s", "Memory"),
+    *("Steps", "Training time", "Waiting for data, %", "Tokens/s", "Memory"),
 )
 
 
@@ -101,6 +101,7 @@ def _values(run: Result, column: Column) -> list[Markup]:
         percent(validation.accuracy if validation else None),
         run.steps,
         duration(run.seconds),
+        percent(None if run.waiting is None else run.waiting / run.seconds),
         magnitude(run.tokens_per_second),
         memory(run.peak_memory),
     ]

@@ -30,6 +30,7 @@ class Progress:
 
     step: int = 0
     seconds: float = 0.0
+    waiting: float = 0.0  # of the seconds, those spent waiting for the next batch
     tokens: int = 0
     curve: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     best: float | None = None  # validation accuracy of the best checkpoint

@@ -1,10 +1,13 @@
 """Scoring a model on a split: every example counts once."""
 
+import contextlib
+
 import torch
 from torch import nn
 
 from longspan.results import Score
 from longspan.tasks.base import IGNORE, Batch, Split, Task
+from longspan.training.prefetch import ahead
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
@@ -30,18 +33,20 @@ def evaluate(
     model.eval()
     hits = torch.zeros((), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    examples = 0
-    for part in task.batches(split, batch=batch):
-        logits = model(**to_device(part, device)).logits
-        targets = part.targets.to(device)
-        hits += task.hits(logits, targets).sum()
-        loss += task.losses(logits, targets).double().sum()
-        examples += scored(part.targets)
+    classes = torch.zeros(task.info.classes, dtype=torch.int64)
+    with contextlib.closing(ahead(task.batches(split, batch=batch), device)) as batches:
+        for part in batches:
+            logits = model(**to_device(part, device)).logits
+            targets = part.targets.to(device, non_blocking=True)
+            hits += task.hits(logits, targets).sum()
+            loss += task.losses(logits, targets).double().sum()
+            asked = part.targets[part.targets != IGNORE]
+            classes += asked.bincount(minlength=len(classes))
     model.train(training)
-    most = int(task.labels(split).bincount().max())
+    examples = int(classes.sum())
     return Score(
         accuracy=hits.item() / examples,
         loss=loss.item() / examples,
         examples=examples,
-        majority=most / examples,
+        majority=int(classes.max()) / examples,
     )

@@ -4,6 +4,7 @@ Batch number n depends on (seed, n) alone and dropout's random state is in the c
 run that was killed and started again ends with the metrics of one that was not.
 """
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -24,6 +25,7 @@ from longspan.tasks.base import Batch, Task
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.config import TrainConfig
 from longspan.training.evaluate import evaluate, scored, to_device
+from longspan.training.prefetch import ahead
 from longspan.training.schedule import learning_rate
 
 
@@ -47,6 +49,7 @@ class Outcome:
     steps: int
     best_step: int | None
     seconds: float
+    waiting: float  # of the seconds, those spent waiting for the next batch
     tokens: int
     peak_memory: int | None
     device: str
@@ -142,11 +145,11 @@ class _Run:
         """Train to the last step, then score the selected checkpoint."""
         self.memory.start()
         self.accelerator.init_trackers("tensorboard")
-        batches = self._batches()
         self.model.train()
-        while self.progress.step < self.config.steps:
-            self._step(batches)
-            self._evaluate_and_save()
+        with contextlib.closing(ahead(self._batches(), self.device)) as batches:
+            while self.progress.step < self.config.steps:
+                self._step(batches)
+                self._evaluate_and_save()
         outcome = self._outcome()
         self.accelerator.end_training()
         return outcome
@@ -160,9 +163,11 @@ class _Run:
         started = time.perf_counter()
         batch = next(batches)
         progress, config = self.progress, self.config
+        progress.waiting += time.perf_counter() - started
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, progress.step)
-        inputs, targets = to_device(batch, self.device), batch.targets.to(self.device)
+        inputs = to_device(batch, self.device)
+        targets = batch.targets.to(self.device, non_blocking=True)
         total, count = torch.zeros((), device=self.device), scored(batch.targets)
         for part in torch.arange(len(targets)).chunk(config.accumulate):
             rows = slice(int(part[0]), int(part[-1]) + 1)
@@ -283,6 +288,7 @@ class _Run:
             steps=self.progress.step,
             best_step=self.progress.best_step,
             seconds=self.progress.seconds,
+            waiting=self.progress.waiting,
             tokens=self.progress.tokens,
             peak_memory=peak,
             device=str(self.device),

@@ -1,0 +1,11 @@
+"""One file per protocol: a named recipe. Importing this finds them all."""
+
+import importlib
+import pkgutil
+
+from longspan.arena.protocols.base import PROTOCOLS, Choice, Parts, Protocol, get, register
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["PROTOCOLS", "Choice", "Parts", "Protocol", "get", "register"]

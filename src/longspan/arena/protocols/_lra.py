@@ -1,0 +1,161 @@
+"""What the text and the code of Long Range Arena share (Tay et al. 2021)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from longspan.arena.experiment import ModelSpec
+from longspan.arena.protocols import lra_small
+from longspan.arena.protocols.base import Choice, Settings
+from longspan.training import TrainConfig
+
+REPOSITORY = "google-research/long-range-arena, lra_benchmarks"
+CONFIGS = {
+    "listops": f"{REPOSITORY}/listops/configs/base_listops_config.py",
+    "text": f"{REPOSITORY}/text_classification/configs/base_tc_config.py",
+    "retrieval": f"{REPOSITORY}/matching/configs/base_match_config.py",
+    "image": f"{REPOSITORY}/image/configs/cifar10",
+    "pathfinder": f"{REPOSITORY}/image/configs/pathfinder32",
+    "path_x": f"{REPOSITORY}/image/configs/pathfinder128",
+}
+PAPER = "Tay et al. 2021, Long Range Arena, the text"
+ISSUE = "google-research/long-range-arena issue"
+TASKS = tuple(CONFIGS)
+IMAGES = ("image", "pathfinder", "path_x")
+
+# As in the released modules, which have no more mechanisms than these; the others have the options
+# of the small-model recipe.
+SETTINGS: Settings = {
+    **lra_small.SETTINGS,
+    "local": {"window": 25},
+    "dilated": {"window": 25, "dilation": 2},
+    "blockwise": {"block": 25},
+    "disjoint": {"block": 50},
+    "strided_local": {"block": 50},
+    # 255 keys before and 256 after in the source
+    "longformer": {"window": 256},
+    "bigbird": {"block": 64, "random": 3},
+    "sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
+    "reformer": {"chunk": 10, "rounds": 1, "buckets": 10},
+    "sinkhorn": {"block": 50, "iterations": 1},
+    "performer": {"map": "relu", "features": None},
+    "linformer": {"rank": 16, "sharing": "key_value"},
+}
+_OF_IMAGES: Settings = {
+    "local": {"window": 32},
+    "dilated": {"window": 32},
+    "blockwise": {"block": 32},
+    "disjoint": {"block": 64},
+    "strided_local": {"block": 64},
+    "sinkhorn": {"block": 64},
+}
+EXCEPTIONS = dict.fromkeys(IMAGES, _OF_IMAGES)
+
+
+def encoder(width: int, layers: int, heads: int, feed_forward: int, **more: Any) -> ModelSpec:
+    """The encoder of the code: fixed sinusoids, a hidden layer as wide as the feed-forward one."""
+    fields = {"position": "sinusoidal", "pooling": "cls", **more}
+    return ModelSpec(
+        width=width,
+        layers=layers,
+        heads=heads,
+        feed_forward=feed_forward,
+        classifier=feed_forward,
+        # Xavier's for a square map
+        initializer=round(width**-0.5, 4),
+        **fields,
+    )
+
+
+def recipe(
+    steps: int, batch: int, learning_rate: float, warmup: int, schedule: Any, **more: Any
+) -> TrainConfig:
+    """Adam as the code sets it; the last checkpoint is scored."""
+    fields = {"betas": (0.9, 0.98), "epsilon": 1e-9, "selection": "last", **more}
+    return TrainConfig(
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        schedule=schedule,
+        evaluation_batch=batch,
+        **fields,
+    )
+
+
+def model_choices(
+    task: str,
+    values: Mapping[str, Any],
+    source: str,
+    instead: Iterable[tuple[Mapping[str, Any], str]],
+    why: str,
+) -> tuple[Choice, ...]:
+    """One choice per field of the model, with what each of the other sources says of it."""
+    return tuple(
+        Choice(
+            tasks=(task,),
+            field=f"model.{field}",
+            value=value,
+            source=source,
+            instead=tuple(
+                (other[field], name) for other, name in instead if other.get(field, value) != value
+            ),
+            why=why,
+        )
+        for field, value in values.items()
+    )
+
+
+DIFFERS = (
+    "Every validation and test example is counted, and every epoch is a new permutation (the "
+    "source drops the last batch and keeps the composition of its batches of images). Padding is "
+    "masked everywhere, black pixels are tokens like others (the source masks id 0, and some of "
+    "its mechanisms ignore the mask), and a mean is over real tokens (over the padded length "
+    "there). One model size for all mechanisms (on images the source has other sizes for some). "
+    "All weights start from one normal distribution, with Xavier's deviation for a square map "
+    "(words have deviation 1 there); attention dropout acts on the mechanism's output, and there "
+    "is none inside the feed-forward layer. The summary vector is global where a mechanism has "
+    "global tokens (the source's Longformer has none). Pairs are classified with one hidden layer "
+    "(the code has two). Validation is scored every 500 or 1,000 steps on the text tasks (20 or "
+    "100 there); it selects nothing. Mechanisms that were released with errors (Sinkhorn that "
+    "sums all blocks, Linformer and Performer that ignore padding) run as published; the released "
+    "local attention, which is strided, is `strided_local`, the described one `disjoint`. ListOps "
+    "and Pathfinder are generated here unless task.source says otherwise."
+)
+COMMON = (
+    Choice(
+        tasks=("text",),
+        field="task.validation",
+        value="test",
+        source=f"{REPOSITORY}/text_classification/input_pipeline.py; {ISSUE} 22",
+        instead=((5000, "longspan, the default of the task"),),
+        why="the source holds nothing out; the last checkpoint is scored, so that test selects "
+        "nothing",
+    ),
+    Choice(
+        tasks=TASKS,
+        field="options.performer.features",
+        value=None,
+        source=f"{REPOSITORY}/models/performer, its defaults (ReLU of the coordinates)",
+        instead=(
+            (256, "the default of the module's random features, which are not used"),
+            (2, "the ListOps configuration's softmax features, which the script does not read"),
+        ),
+        why="what the code runs",
+    ),
+    Choice(
+        tasks=TASKS,
+        field="options.synthesizer.scores",
+        value="factorised_random+dot",
+        source="Tay et al. 2021, Synthesizer; k=32 as in the LRA module",
+        instead=(("random+dot", f"{REPOSITORY}/models/synthesizer, its default"),),
+        why="a table of T x T scores for each head and layer has 128 million weights on ListOps",
+    ),
+    Choice(
+        tasks=TASKS,
+        field="options.sparse_transformer.stride",
+        value=50,
+        source=f"{REPOSITORY}/utils/train_utils.py",
+        instead=((128, "the default of the module"),),
+        why="the script passes blocks of 50, of which 10 columns are summaries",
+    ),
+)

@@ -1,0 +1,222 @@
+"""The recipe of "Simple Local Attentions Remain Competitive for Long-Context Tasks".
+
+Xiong et al. (Wenhan), NAACL 2022. Its code is pull request 192 of facebookresearch/xformers (never
+merged): config_nystrom.json and run_grid_search.py below xformers/benchmarks/LRA. Scores are the
+best of a grid, on the three text tasks.
+"""
+
+import dataclasses
+from typing import Any
+
+from longspan.arena.experiment import ModelSpec, TaskSpec
+from longspan.arena.protocols import lra_small
+from longspan.arena.protocols.base import Choice, Parts, Protocol, Settings, register
+from longspan.training import TrainConfig
+
+PULL = "facebookresearch/xformers pull request 192"
+GRID = f"{PULL}, run_grid_search.py at 61554f67"
+CONFIG = f"{PULL}, code/config_nystrom.json"
+MODEL = ModelSpec(
+    width=64,
+    layers=2,
+    heads=2,
+    feed_forward=128,
+    classifier=128,
+    pooling="cls",
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+TEXT = TrainConfig(
+    steps=20_000,
+    batch=32,
+    learning_rate=1e-4,
+    warmup=2_000,
+    schedule="linear",
+    evaluate_every=100,
+    weight_decay=0.0,
+    precision="bf16",
+    evaluation_batch=32,
+)
+TRAIN = {
+    "listops": dataclasses.replace(
+        TEXT, steps=10_000, weight_decay=0.02, precision="no", evaluate_every=50
+    ),
+    "text": TEXT,
+    "retrieval": dataclasses.replace(TEXT, steps=30_000, weight_decay=0.01),
+}
+OPTIONS = {"text": {"length": 4000}, "retrieval": {"length": 4000}}
+GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "listops": {
+        "train.learning_rate": (1e-4, 3e-4),
+        "train.warmup": (2_000,),
+        "train.weight_decay": (0.02, 0.05),
+        "seed": (1234, 42, 3, 12),
+    },
+    "text": {
+        "train.learning_rate": (1e-4, 3e-4, 5e-5),
+        "train.warmup": (2_000,),
+        "train.weight_decay": (0.0, 0.02, 0.05),
+        "seed": (1234, 32, 3, 4321),
+    },
+    "retrieval": {
+        "train.learning_rate": (1e-4, 3e-4),
+        "train.warmup": (2_000, 8_000),
+        "train.weight_decay": (0.01, 0.0),
+        "seed": (14, 3, 5),
+    },
+}
+SETTINGS: Settings = {
+    **lra_small.SETTINGS,
+    "local": {"window": 8},
+    "longformer": {"window": 8},
+    "sinkhorn": {"block": 8},
+    "reformer": {"rounds": 2},
+    "performer": {"features": 256},
+    "nystrom": {"landmarks": 64, "convolution": 35},
+    "long_short": {"window": 8, "rank": 32},
+}
+
+
+def _sized(block: int, rank: int) -> Settings:
+    """What depends on the task; disjoint blocks are twice as large, for as many keys."""
+    return {
+        "blockwise": {"block": block},
+        "disjoint": {"block": 2 * block},
+        "linformer": {"rank": rank},
+    }
+
+
+EXCEPTIONS = {
+    "listops": {**_sized(8, 128), "performer": {"features": 64}},
+    "text": _sized(16, 256),
+    "retrieval": _sized(32, 256),
+}
+
+
+def parts(task: str) -> Parts:
+    """The recipe of one task: the first combination of its grid."""
+    return TaskSpec(name=task, options=OPTIONS.get(task, {})), MODEL, TRAIN[task]
+
+
+# Values of the configuration that the grid replaces, and those that later states of the grid try.
+REPLACED = {"listops": 1_000, "text": 8_000, "retrieval": 800}
+LATER = {
+    ("listops", "train.learning_rate"): (2e-4, 5e-5),
+    ("listops", "train.warmup"): (3_000,),
+    ("listops", "train.weight_decay"): (0.0, 1.0),
+    ("text", "train.learning_rate"): (2e-4,),
+    ("text", "train.warmup"): (3_000, 8_000),
+    ("text", "train.weight_decay"): (0.01,),
+}
+
+
+def _grid_choice(task: str, field: str) -> Choice:
+    first, *others = GRIDS[task][field]
+    later = f"{PULL} and xformers v0.0.22, later run_grid_search.py"
+    config = ((REPLACED[task], CONFIG),) if field == "train.warmup" else ()
+    return Choice(
+        tasks=(task,),
+        field=field,
+        value=first,
+        source=GRID,
+        instead=(
+            *((value, GRID) for value in others),
+            *((value, later) for value in LATER.get((task, field), ())),
+            *config,
+        ),
+        why="the first of the grid of the paper's time; which value was best is not published",
+    )
+
+
+def _block(task: str, block: int, later: tuple[int, ...]) -> Choice:
+    return Choice(
+        tasks=(task,),
+        field="options.blockwise.block",
+        value=block,
+        source=GRID,
+        instead=tuple((size, f"{PULL}, a later run_grid_search.py") for size in later),
+        why="the state nearest to the paper in time",
+    )
+
+
+CHOICES = (
+    *(
+        _grid_choice(task, field)
+        for task, grid in GRIDS.items()
+        for field in grid
+        if field != "seed"
+    ),
+    Choice(
+        tasks=tuple(TRAIN),
+        field="model.dropout",
+        value=0.0,
+        source=GRID,
+        instead=((0.1, CONFIG),),
+        why="the grid replaces the configuration's value",
+    ),
+    Choice(
+        tasks=tuple(TRAIN),
+        field="model.pooling",
+        value="cls",
+        source=CONFIG,
+        why="the grid's key for pooling is misspelt and has no effect; the value is the same",
+    ),
+    Choice(
+        tasks=("text", "retrieval"),
+        field="task.length",
+        value=4000,
+        source="facebookresearch/xformers, benchmarks/LRA/setup, which cuts there",
+        instead=((4096, f"{CONFIG}: padded to it"),),
+        why="the last 96 positions hold padding alone",
+    ),
+    Choice(
+        tasks=("text",),
+        field="task.validation",
+        value=5000,
+        source="longspan",
+        instead=(("test", CONFIG),),
+        why="the best checkpoint on validation is scored, and test must not select it",
+    ),
+    Choice(
+        tasks=("listops",),
+        field="train.steps",
+        value=10_000,
+        source=CONFIG,
+        instead=((5_000, lra_small.CONFIG),),
+        why="the protocol is the pull request",
+    ),
+    Choice(
+        tasks=tuple(TRAIN),
+        field="options.nystrom.landmarks",
+        value=64,
+        source=f"{CONFIG} at e32e701c",
+        instead=((128, f"{CONFIG}, an earlier state, and xformers v0.0.22"),),
+        why="the state nearest to the paper in time",
+    ),
+    _block("text", 16, (8,)),
+    _block("listops", 8, (16, 32)),
+    _block("retrieval", 32, (8,)),
+)
+
+register(
+    Protocol(
+        name="xiong",
+        summary="The small models and the grid of Simple Local Attentions Remain Competitive.",
+        source=f"Xiong et al. 2022, NAACL; {PULL}",
+        tasks=tuple(TRAIN),
+        differs=(
+            "One combination of the grid, the first; the paper reports the best. Every validation "
+            "and test example is counted (the source drops the last batch). The summary vector is "
+            "global for mechanisms with global tokens only, as in the source. bfloat16 in place of "
+            "float16 mixed precision. The initialisation is chosen here, and so are the options of "
+            "mechanisms that the source does not have (those of lra-small). Image and Pathfinder "
+            "are in its configuration but not in its grid or tables, and are left out. ListOps is "
+            "generated here unless task.source says otherwise."
+        ),
+        parts=parts,
+        settings=SETTINGS,
+        exceptions=EXCEPTIONS,
+        choices=CHOICES,
+        grids=GRIDS,
+    )
+)

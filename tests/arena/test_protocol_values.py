@@ -1,0 +1,342 @@
+"""The numbers of the protocols against a second transcription of their sources.
+
+LRA: the repository's configs at cd31e5c and the text of Tay et al. 2021. NYS: mlpen/Nystromformer,
+LRA/code/lra_config.py. XF: facebookresearch/xformers pull request 192. S4: state-spaces/s4,
+configs/experiment/lra. SPT: IdoAmos/not-from-scratch, configs/experiment/lra.
+"""
+
+import dataclasses
+import math
+
+import pytest
+
+from longspan.arena import PROTOCOLS, get
+from longspan.arena.protocols.compare import settings
+from longspan.attention import MECHANISMS
+from longspan.errors import OptionError
+from longspan.training import TrainConfig
+from longspan.training.schedule import learning_rate
+
+# layers, heads, model width, width of all heads together, feed-forward width, pooling
+SIZES = {
+    # LRA listops/configs/base_listops_config.py: 4, 8, emb 512, qkv 512, mlp 1024
+    "lra-repo listops": (4, 8, 512, 512, 1024, "cls"),
+    # LRA text_classification/configs/base_tc_config.py: 4, 4, 256, 256, 1024
+    "lra-repo text": (4, 4, 256, 256, 1024, "cls"),
+    # LRA matching/configs/base_match_config.py: 4, 4, 128, 128, 512; "CLS" is the first byte
+    "lra-repo retrieval": (4, 4, 128, 128, 512, "first"),
+    # LRA image/configs/cifar10/transformer_base.py: 1, 8, 128, 64, 128
+    "lra-repo image": (1, 8, 128, 64, 128, "cls"),
+    # LRA issue 37: 1, 8, 128, 64, 128 in place of the shipped 4, 4, 32, 16, 32
+    "lra-repo pathfinder": (1, 8, 128, 64, 128, "mean"),
+    # LRA image/configs/pathfinder128/base_pathfinder128_config.py: 1, 2, 32, 16, 32
+    "lra-repo path_x": (1, 2, 32, 16, 32, "mean"),
+    # LRA, text: 6 layers, 8 heads, 512, 2048
+    "lra-paper listops": (6, 8, 512, 512, 2048, "cls"),
+    "lra-paper text": (6, 8, 512, 512, 2048, "cls"),
+    # LRA, text: 4 layers, 4 heads, 128, 512
+    "lra-paper retrieval": (4, 4, 128, 128, 512, "cls"),
+    # LRA, text: 3 layers, 4 heads, qkv 64, 128
+    "lra-paper image": (3, 4, 64, 64, 128, "cls"),
+    # LRA, text: 4 layers, 8 heads, qkv 128, 128
+    "lra-paper pathfinder": (4, 8, 128, 128, 128, "mean"),
+    "lra-paper path_x": (4, 8, 128, 128, 128, "mean"),
+    # NYS: 2 layers, 64, 2 heads x 32, 128, MEAN
+    "lra-small listops": (2, 2, 64, 64, 128, "mean"),
+    "lra-small text": (2, 2, 64, 64, 128, "mean"),
+    "lra-small retrieval": (2, 2, 64, 64, 128, "mean"),
+    "lra-small image": (2, 2, 64, 64, 128, "mean"),
+    "lra-small pathfinder": (2, 2, 64, 64, 128, "mean"),
+    # XF config_nystrom.json: 2 layers, 64, 2 heads, multiplier 2, cls
+    "xiong listops": (2, 2, 64, 64, 128, "cls"),
+    "xiong text": (2, 2, 64, 64, 128, "cls"),
+    "xiong retrieval": (2, 2, 64, 64, 128, "cls"),
+    # SPT transformer-lra-*.yaml: n_layers, n_heads, d_model, expand; mode pool
+    "s4-style listops": (6, 8, 512, 512, 2048, "mean"),
+    "s4-style text": (6, 8, 512, 512, 2048, "mean"),
+    "s4-style retrieval": (4, 4, 128, 128, 512, "mean"),
+    "s4-style image": (3, 4, 64, 64, 128, "mean"),
+    "s4-style pathfinder": (4, 8, 128, 128, 128, "mean"),
+    "s4-style path_x": (4, 4, 128, 128, 128, "mean"),
+}
+# batch, steps, learning rate, warmup, weight decay, schedule, which checkpoint is scored
+LAST, BEST = "last", "best validation"
+TRAINING = {
+    "lra-repo listops": (32, 5_000, 0.05, 1_000, 0.1, "rsqrt", LAST),
+    "lra-repo text": (32, 20_000, 0.05, 8_000, 0.1, "rsqrt", LAST),
+    "lra-repo retrieval": (32, 5_000, 0.05, 8_000, 0.1, "rsqrt", LAST),
+    "lra-repo image": (256, 45_000 // 256 * 200, 5e-4, 175, 0.0, "cosine", LAST),
+    "lra-repo pathfinder": (512, 160_000 // 512 * 200, 1e-3, 312, 0.0, "cosine", LAST),
+    "lra-repo path_x": (64, 160_000 // 64 * 200, 1e-3, 2_500, 0.0, "cosine", LAST),
+    "lra-paper listops": (32, 5_000, 0.05, 1_000, 0.1, "rsqrt", LAST),
+    "lra-paper text": (32, 20_000, 0.05, 8_000, 0.1, "rsqrt", LAST),
+    "lra-paper retrieval": (32, 5_000, 0.5, 8_000, 0.1, "rsqrt", LAST),
+    # 200 epochs at 0.01
+    "lra-paper image": (256, 35_000, 0.01, 175, 0.0, "rsqrt", LAST),
+    "lra-paper pathfinder": (512, 62_400, 0.01, 312, 0.0, "rsqrt", LAST),
+    "lra-paper path_x": (64, 500_000, 0.01, 2_500, 0.0, "rsqrt", LAST),
+    # NYS: batch_size, num_train_steps, learning_rate, warmup, weight_decay, OneCycleLR
+    "lra-small listops": (32, 5_000, 1e-4, 1_000, 0.0, "linear", BEST),
+    "lra-small text": (32, 20_000, 1e-4, 8_000, 0.0, "linear", BEST),
+    "lra-small retrieval": (32, 30_000, 1e-4, 800, 0.0, "linear", BEST),
+    "lra-small image": (256, 35_000, 1e-4, 175, 0.0, "linear", BEST),
+    "lra-small pathfinder": (256, 62_400, 1e-4, 312, 0.0, "linear", BEST),
+    # XF run_grid_search.py at 61554f67, the first of each list
+    "xiong listops": (32, 10_000, 1e-4, 2_000, 0.02, "linear", BEST),
+    "xiong text": (32, 20_000, 1e-4, 2_000, 0.0, "linear", BEST),
+    "xiong retrieval": (32, 30_000, 1e-4, 2_000, 0.01, "linear", BEST),
+    # S4 s4-*.yaml: batch, epochs, warmup, weight decay; rates within SPT's grid
+    "s4-style listops": (32, 120_000, 1e-3, 12_000, 0.05, "cosine", BEST),
+    "s4-style text": (16, 49_984, 1e-3, 5_000, 0.05, "cosine", BEST),
+    "s4-style retrieval": (64, 45_960, 1e-3, 5_000, 0.05, "cosine", BEST),
+    "s4-style image": (50, 180_000, 1e-3, 18_000, 0.05, "cosine", BEST),
+    "s4-style pathfinder": (64, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
+    "s4-style path_x": (16, 500_000, 5e-4, 50_000, 0.05, "cosine", BEST),
+}
+# betas, epsilon, precision, dropout, attention dropout, norm
+COMMON = {
+    # LRA */train.py create_optimizer; the modules' dropout of 0.1
+    "lra-repo": ((0.9, 0.98), 1e-9, "no", 0.1, 0.1, "pre"),
+    "lra-paper": ((0.9, 0.98), 1e-9, "no", 0.1, 0.1, "pre"),
+    # NYS run_tasks.py: AdamW, mixed precision
+    "lra-small": ((0.9, 0.999), 1e-6, "bf16", 0.1, 0.1, "pre"),
+    "xiong": ((0.9, 0.999), 1e-6, "bf16", 0.0, 0.0, "pre"),
+    # SPT transformer-lra-*.yaml: dropout 0, prenorm
+    "s4-style": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
+}
+OTHERWISE = {
+    # LRA cifar10/base_cifar10_config.py and pathfinder32/transformer_base.py
+    "lra-repo image": {"model.dropout": 0.3, "model.attention_dropout": 0.2},
+    "lra-paper image": {"model.dropout": 0.3, "model.attention_dropout": 0.2},
+    "lra-repo pathfinder": {"model.dropout": 0.2},
+    "lra-paper pathfinder": {"model.dropout": 0.2},
+    # XF config_nystrom.json
+    "xiong listops": {"train.precision": "no"},
+}
+CASES = sorted(SIZES)
+
+
+def parts(case):
+    protocol, task = case.split()
+    return get(protocol).parts(task)
+
+
+def test_every_recipe_from_a_source_is_in_the_tables():
+    recipes = {f"{p.name} {t}" for p in PROTOCOLS.values() for t in p.tasks if p.name != "quick"}
+    assert recipes == set(SIZES) == set(TRAINING)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sizes(case):
+    _, model, _ = parts(case)
+    heads = model.heads * (model.head_dim or model.width // model.heads)
+    found = (model.layers, model.heads, model.width, heads, model.feed_forward, model.pooling)
+    assert found == SIZES[case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training(case):
+    _, _, train = parts(case)
+    found = (train.batch, train.steps, train.learning_rate, train.warmup, train.weight_decay)
+    assert (*found, train.schedule, train.selection) == TRAINING[case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_optimiser_precision_and_dropout(case):
+    _, model, train = parts(case)
+    fields = ("train.betas", "train.epsilon", "train.precision", "model.dropout")
+    fields = (*fields, "model.attention_dropout", "model.norm")
+    expected = dict(zip(fields, COMMON[case.split()[0]], strict=True))
+    values = {"train": dataclasses.asdict(train), "model": dataclasses.asdict(model)}
+    found = {field: values[field.split(".")[0]][field.split(".")[1]] for field in fields}
+    assert found == {**expected, **OTHERWISE.get(case, {})}
+
+
+# LRA: sinusoids unless learn_pos_emb is set, as in cifar10 and pathfinder128.
+POSITIONS = {
+    "lra-repo image": "learned", "lra-paper image": "learned",
+    "lra-repo path_x": "learned", "lra-paper path_x": "learned",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_positions(case):
+    usual = "learned" if case.split()[0] in ("lra-small", "xiong") else "sinusoidal"
+    assert parts(case)[1].position == POSITIONS.get(case, usual)
+
+
+def test_pairs_are_classified_by_four_vectors_but_in_the_lra_repository():
+    heads = {p.name: p.parts("retrieval")[1].pair_head
+             for p in PROTOCOLS.values() if "retrieval" in p.tasks}  # fmt: skip
+    assert heads.pop("lra-repo") == "concatenate"
+    assert set(heads.values()) == {"interaction"}
+
+
+def test_gradients_are_clipped_on_path_x_of_lra_alone():
+    clipped = {case for case in CASES if parts(case)[2].clip is not None}
+    assert clipped == {"lra-repo path_x", "lra-paper path_x"}
+
+
+# NYS gradients: eval_frequency
+EVALUATED = {"listops": 50, "text": 500, "retrieval": 300, "image": 175, "pathfinder": 312}
+
+
+def test_the_small_recipe_looks_at_validation_as_often_as_its_source():
+    found = {task: parts(f"lra-small {task}")[2].evaluate_every for task in EVALUATED}
+    assert found == EVALUATED
+
+
+# The rule of LRA utils/train_utils.py, evaluated by hand: 0.05 / sqrt(8000), 0.05 / sqrt(1000),
+# 0.05 * (5000 / 8000) / sqrt(8000), 0.01 / sqrt(175), 0.01 / sqrt(312).
+PEAKS = {
+    "lra-repo text": 5.590e-4,
+    "lra-repo listops": 1.581e-3,
+    "lra-repo retrieval": 3.494e-4,
+    "lra-paper retrieval": 3.494e-3,
+    "lra-paper image": 7.559e-4,
+    "lra-paper pathfinder": 5.661e-4,
+}
+
+
+@pytest.mark.parametrize("case", PEAKS)
+def test_peaks_of_the_rsqrt_rule(case):
+    train = parts(case)[2]
+    rates = [learning_rate(train, step) for step in range(train.steps)]
+    assert max(rates) == pytest.approx(PEAKS[case], rel=1e-3)
+    assert rates.index(max(rates)) == min(train.warmup, train.steps) - 1
+
+
+# OPTIONS of mechanisms that the sources have; LRA models/*, NYS extra_attn_config, XF PR 192
+OPTIONS = {
+    "lra-repo listops bigbird": {"block": 64, "random": 3},
+    "lra-repo listops linformer": {"rank": 16, "sharing": "key_value"},
+    "lra-repo listops reformer": {"chunk": 10, "rounds": 1, "buckets": 10},
+    "lra-repo listops strided_local": {"block": 50},
+    "lra-repo image strided_local": {"block": 64},
+    "lra-repo text sinkhorn": {"block": 50, "iterations": 1},
+    "lra-repo pathfinder sinkhorn": {"block": 64, "iterations": 1},
+    "lra-repo text longformer": {"window": 256},
+    "lra-repo text performer": {"map": "relu", "features": None},
+    "lra-repo text sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
+    "lra-small text nystrom": {"landmarks": 128, "convolution": 35},
+    "lra-small text linformer": {"rank": 256},
+    "lra-small image performer": {"features": 256},
+    "lra-small image reformer": {"chunk": 64, "rounds": 2},
+    "xiong text nystrom": {"landmarks": 64, "convolution": 35},
+    "xiong text long_short": {"window": 8, "rank": 32},
+    "xiong text sinkhorn": {"block": 8},
+    "xiong text local": {"window": 8},
+    "xiong text blockwise": {"block": 16},
+    "xiong listops blockwise": {"block": 8},
+    "xiong retrieval blockwise": {"block": 32},
+    "xiong retrieval disjoint": {"block": 64},
+    "xiong text linformer": {"rank": 4096 // 16},
+    "xiong listops linformer": {"rank": 2048 // 16},
+    "xiong listops performer": {"features": 64},
+    "xiong text performer": {"features": 256},
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_options_of_mechanisms(case):
+    protocol, task, mechanism = case.split()
+    assert get(protocol).options(task, mechanism) == OPTIONS[case]
+
+
+def test_the_grid_of_xiong():
+    # XF run_grid_search.py at 61554f67: rates x warmup x weight decay x seeds
+    counts = {task: math.prod(map(len, grid.values())) for task, grid in get("xiong").grids.items()}
+    assert counts == {"listops": 2 * 1 * 2 * 4, "text": 3 * 1 * 3 * 4, "retrieval": 2 * 2 * 2 * 3}
+    assert get("xiong").grids["text"]["train.learning_rate"] == (1e-4, 3e-4, 5e-5)
+    assert get("xiong").grids["retrieval"]["seed"] == (14, 3, 5)
+
+
+GRIDS = [(p.name, t, f) for p in PROTOCOLS.values() for t in p.grids for f in p.grids[t]]
+
+
+@pytest.mark.parametrize(("protocol", "task", "field"), GRIDS)
+def test_a_grid_names_fields_and_values_that_they_take(protocol, task, field):
+    values = get(protocol).grids[task][field]
+    assert len(set(values)) == len(values) > 0
+    if field == "seed":
+        assert all(isinstance(seed, int) and seed >= 0 for seed in values)
+        return
+    part, _, name = field.partition(".")
+    parts = dict(zip(("task", "model", "train"), get(protocol).parts(task), strict=True))
+    for value in values:
+        if part == "task":
+            assert name in {f for f in settings(get(protocol), task, ()) for f in [f[5:]]}
+        else:
+            dataclasses.replace(parts[part], **{name: value})
+    # The batch of S4 is not in the grid of those who put a Transformer there.
+    if field != "train.batch":
+        assert settings(get(protocol), task, ())[field] in values
+
+
+CHOICES = [(p.name, c) for p in PROTOCOLS.values() for c in p.choices]
+
+
+@pytest.mark.parametrize(("protocol", "choice"), CHOICES)
+def test_a_choice_is_what_the_recipe_has(protocol, choice):
+    recipe = get(protocol)
+    assert choice.tasks
+    assert choice.source
+    assert choice.why
+    assert all(source for _, source in choice.instead)
+    assert choice.value not in [value for value, _ in choice.instead]
+    for task in choice.tasks:
+        assert settings(recipe, task, MECHANISMS)[choice.field] == choice.value
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_field_of_a_task_is_chosen_once(name):
+    cells = [(choice.field, task) for choice in get(name).choices for task in choice.tasks]
+    assert len(set(cells)) == len(cells)
+
+
+# field, task: where the sources contradict themselves, as the notes on LRA list it
+CONTRADICTIONS = {
+    "lra-paper": [("task.length", "text"), ("train.learning_rate", "retrieval")],
+    "lra-repo": [
+        ("task.length", "text"),
+        ("train.learning_rate", "retrieval"),
+        ("model.layers", "listops"),
+        ("model.layers", "pathfinder"),
+        ("model.width", "pathfinder"),
+        ("model.heads", "pathfinder"),
+    ],
+    "lra-small": [("task.length", "text")],
+    "xiong": [("train.learning_rate", "text"), ("options.blockwise.block", "listops")],
+    "s4-style": [("train.learning_rate", "path_x"), ("train.steps", "retrieval")],
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions_of_the_sources_are_told(name):
+    told = {(c.field, task) for c in get(name).choices for task in c.tasks if c.instead}
+    assert set(CONTRADICTIONS[name]) <= told
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_test_is_validation_only_where_nothing_is_selected_on_it(name):
+    for task in get(name).tasks:
+        spec, _, train = get(name).parts(task)
+        if spec.options.get("validation") == "test":
+            assert train.selection == "last"
+
+
+def test_a_choice_reads_as_one_line():
+    told = {c.field: str(c) for c in get("lra-repo").choices if c.tasks == ("retrieval",)}
+    assert told["train.learning_rate"] == (
+        "0.05 (google-research/long-range-arena, lra_benchmarks/matching/configs/"
+        "base_match_config.py); not 0.5 (Tay et al. 2021, Long Range Arena, the text): the "
+        "protocol is the repository"
+    )
+    grid = next(c for c in get("xiong").choices if c.field == "train.learning_rate")
+    assert "; not 0.0002 or 5e-05 (" in str(grid)
+    assert "\n" not in "".join(str(c) for _, c in CHOICES)
+
+
+def test_values_out_of_range_would_be_seen():
+    with pytest.raises(OptionError):
+        TrainConfig(**{**dataclasses.asdict(parts("xiong text")[2]), "steps": 0})
