@@ -2,8 +2,8 @@
 
     python docs/pages.py
 
-writes docs/mechanisms/<name>.md with the picture <name>.svg beside it, and the index README.md.
-A test keeps them current.
+writes docs/mechanisms/<name>.md with the picture <name>.svg beside it, and the index README.md; and
+docs/tasks, by `task_pages`. A test keeps them current.
 """
 
 import dataclasses
@@ -11,9 +11,11 @@ import inspect
 import json
 import sys
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import get_type_hints
 
+import task_pages
 import torch
+from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
 from longspan.catalogue import weights
@@ -94,17 +96,6 @@ def options(name: str) -> str:
     rows = [f"| `{o}` | {words(hints[o])} | `{value!r}` |" for o, value in defaults.items()]
     made = inspect.cleandoc(str(MECHANISMS[name].__init__.__doc__))
     return "\n".join([made, "", "| option | values | default |", "|---|---|---|", *rows])
-
-
-def words(hint) -> str:
-    """A type as one would say it: the choices of a Literal, the parts of a union."""
-    if isinstance(hint, type) and not get_args(hint):
-        return "None" if hint is type(None) else f"{hint.__name__}"
-    if "Literal" in str(hint) and "|" not in str(hint):
-        return ", ".join(f"`{choice!r}`" for choice in get_args(hint))
-    if "list" in str(hint).partition("[")[0]:
-        return f"list of {words(get_args(hint)[0])}"
-    return " or ".join(words(part) for part in get_args(hint))
 
 
 def claims(cls: type[Attention]) -> str:
@@ -214,13 +205,8 @@ def equal(row: list[int], level: int) -> list[tuple[int, int]]:
 
 
 def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    files = written()
-    for path in FOLDER.iterdir():
-        if path.name not in files:
-            path.unlink()
-    for name, text in files.items():
-        (FOLDER / name).write_text(text)
+    write(FOLDER, written())
+    write(task_pages.FOLDER, task_pages.written())
 
 
 if __name__ == "__main__":

@@ -36,8 +36,13 @@ FLAGS = {
     "protocols show": {"NAME", "--json", "--help"},
     "protocols diff": {"A", "B", "--task", "--mechanism", "--json", "--help"},
     "data": {"--help"},
-    "data build": {"TASK", "--protocol", "--json", "--help", *PLACES},
-    "data verify": {"--cache", "--json", "--help"},
+    "data list": {"--json", "--help", *PLACES},
+    "data build": {"TASK", "--protocol", "--set", "--json", "--help", *PLACES},
+    "data import": {"TASK", "PATH", "--protocol", "--set", "--cache", "--json", "--help"},
+    "data verify": {"TASK", "--cache", "--json", "--help"},
+    "data card": {"TASK", "--protocol", "--set", "--cache", "--help"},
+    "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
+                  "--cache", "--help"},
     "report": {"FOLDERS", "--page", "--format", "--json", "--help"},
 }  # fmt: skip
 
@@ -169,9 +174,9 @@ def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monk
     monkeypatch.setattr(longspan.cli, "_run", lambda made, places: (seen.extend(made), ([], []))[1])
     where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
     code, _, err = cli("arena", "--mechanisms", "local", *where)
-    assert {experiment.task.name for experiment in seen} == {"listops", "pathfinder"}
+    assert {experiment.task.name for experiment in seen} == {"listops"}
     told = dict(line.removeprefix("left out: ").split(": ", 1) for line in err.splitlines())
-    assert set(told) == {"text", "retrieval", "image"}
+    assert set(told) == {"text"}
     assert told["text"].startswith("IMDB is not here")
     # nothing ran
     assert code == 1

@@ -82,7 +82,7 @@ def take(batches, count):
 
 
 def test_batch_is_its_rows_padded_to_the_longest(task):
-    examples = task._opened.splits["train"]
+    examples = task.built.splits["train"]
     for batch in itertools.islice(task.batches("train", batch=8), 20):
         lengths = [len(examples.tokens[row]) for row in batch.rows.tolist()]
         assert batch.inputs.shape == batch.key_mask.shape == (8, max(lengths))
@@ -208,8 +208,9 @@ def test_every_task_has_a_complete_record(name):
     assert info.vocabulary > 1
     assert info.chance == 1 / info.classes
     protocols = {one.protocol for one in info.published}
-    # diagnostics are scored per token, and nobody's benchmark
-    assert not protocols if info.per_token else {"lra-paper", "lra-small"} <= protocols
+    # diagnostics are nobody's benchmark, and on Path-X none of Long Range Arena's models learned
+    unpublished = name in {"copying", "recall", "path_x"}
+    assert not protocols if unpublished else {"lra-paper", "lra-small"} <= protocols
     keys = [(one.mechanism, one.source) for one in info.published]
     assert len(set(keys)) == len(keys)
     assert all(0.1 < one.accuracy < 0.9 and one.source for one in info.published)

@@ -286,11 +286,11 @@ def test_real_full_set_has_the_recorded_sizes(tmp_path, real):
     task.open(tmp_path, real)
     assert {split: task.size(split) for split in task.info.sizes} == task.info.sizes
     assert task.source == "IMDB, the whole set (25000 train and 25000 test reviews)"
-    lengths = task._opened.splits["test"].tokens.lengths
+    lengths = task.built.splits["test"].tokens.lengths
     assert lengths.min() >= 32
     assert lengths.max() <= 13_704
-    held = [task._opened.splits[split].tokens for split in ("validation", "test")]
-    kept = {one.tobytes() for one in task._opened.splits["train"].tokens}
+    held = [task.built.splits[split].tokens for split in ("validation", "test")]
+    kept = {one.tobytes() for one in task.built.splits["train"].tokens}
     assert not kept & {one.tobytes() for part in held for one in part}
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
 

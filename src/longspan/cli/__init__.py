@@ -15,6 +15,7 @@ from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli.common import (
     INTERRUPTED,
+    PROTOCOL,
     Cache,
     Changes,
     Data,
@@ -100,7 +101,7 @@ def arena(
 def train(
     mechanism: Annotated[str, typer.Argument(help="A mechanism; `longspan list mechanisms`.")],
     task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
-    protocol: Protocol = "lra-small",
+    protocol: Protocol = PROTOCOL,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
     set_: Changes = None,
     runs: Runs = Path("runs"),

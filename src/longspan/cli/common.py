@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from longspan.arena import Places
     from longspan.arena.progress import ConsoleWatcher
 
+PROTOCOL = "lra-small"  # of commands on one task
+
 Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
 Seeds = Annotated[str, typer.Option(help="Seeds, as 0 or 0,1,2.")]
 Changes = Annotated[

@@ -1,55 +1,280 @@
-"""`longspan data`: data sets, built, checked and looked at."""
+"""`longspan data`: data sets, built, imported, checked, described and looked at."""
 
+import dataclasses
+import json
+import re
+import sys
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from longspan.cli.common import Cache, Data, Json, Protocol, out, places_of, print_json, watching
-from longspan.errors import DataError, known
+from longspan.cli.common import (
+    PROTOCOL,
+    Cache,
+    Data,
+    Json,
+    changes_of,
+    out,
+    places_of,
+    print_json,
+    watching,
+)
+from longspan.errors import DataError, OptionError, known
 
-app = typer.Typer(help="Build and check data sets.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from longspan.arena import Places
+    from longspan.tasks import Task
+
+app = typer.Typer(help="Build, import, check and look at data sets.", no_args_is_help=True)
+
+TaskName = Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")]
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        help=f"Take the task's options from it [default: {PROTOCOL}, if the task is in it].",
+    ),
+]
+Options = Annotated[
+    list[str] | None, typer.Option("--set", help="Change an option of the task: length=512.")
+]
+
+_HUB = re.compile(r"hub(?::(.+))?")
+# A review may hold what a terminal takes for a command.
+_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
+
+
+@app.command(name="list")
+def list_(cache: Cache = None, data: Data = None, as_json: Json = False) -> None:
+    """List every task: sizes, where its data is, what is built."""
+    from longspan.tasks.cards import listing
+
+    places = _places(cache, data)
+    rows = listing(places.cache, places.data)
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        out.print(Text.assemble((row["name"], "bold"), "  ", row["title"]), soft_wrap=True)
+        for line in _lines(row):
+            out.print(Text(f"  {line}"), soft_wrap=True)
 
 
 @app.command()
 def build(
-    task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
-    protocol: Protocol = "lra-small",
+    task: TaskName,
+    protocol: Recipe = None,
+    set_: Options = None,
     cache: Cache = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Build a task's data set into the cache, as a protocol wants it."""
-    from longspan.arena import get
+    _build(_task(task, protocol, changes_of(set_)), _places(cache, data), as_json)
+
+
+@app.command(name="import")
+def import_(
+    task: TaskName,
+    path: Annotated[
+        str,
+        typer.Argument(help="A folder or an archive; or hub, or hub:NAME, for Hugging Face's."),
+    ],
+    protocol: Recipe = None,
+    set_: Options = None,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Build a task's data set from published files that you have, and from nothing else."""
+    from longspan.data import hub
+    from longspan.tasks.cards import generated
+
+    chosen = _task(task, protocol, changes_of(set_), released=True)
+    if generated(chosen):
+        raise OptionError(
+            f"{task} is generated, it reads no files; run `longspan data build {task}`"
+        )
+    places = _places(cache, None)
+    if not (named := _HUB.fullmatch(path)):
+        _build(chosen, dataclasses.replace(places, data=Path(path)), as_json)
+        return
+    name = named[1] or chosen.info.hub
+    if name is None:
+        raise OptionError(f"longspan knows no set of the hub for {task}; pass hub:NAME or a path")
+    places.cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=places.cache, prefix=".hub-") as folder:
+        fetched = hub.fetch(name, Path(folder))
+        _build(chosen, dataclasses.replace(places, data=fetched), as_json)
+
+
+@app.command()
+def verify(
+    task: Annotated[str | None, typer.Argument(help="A task [default: all].")] = None,
+    cache: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Check every byte of the built data sets against their records."""
+    from longspan.data.cache import verify as check
     from longspan.tasks import TASKS
 
-    chosen = get(protocol)
-    spec, _, _ = chosen.parts(known(task, chosen.tasks, f"task of protocol {protocol!r}"))
-    built = TASKS[task](TASKS[task].Options(**spec.options))
-    places = places_of(Path("runs"), cache, data, None)
+    if task is not None:
+        known(task, TASKS, "task")
+    folder = _places(cache, None).cache
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder of built data sets; pass --cache FOLDER")
+    found = check(folder, task)
+    if as_json:
+        print_json({"cache": str(folder), "verified": [str(path) for path in found]})
+        return
+    out.print(Text(f"{len(found)} data sets in {folder} are as they were built"), soft_wrap=True)
+    for path, record in found.items():
+        count, size = (sum(getattr(x, y) for x in record.files.values()) for y in ("rows", "bytes"))
+        what = f"  {path}: {count:,} examples, {size:,} bytes, {record.source}"
+        out.print(Text(what), soft_wrap=True)
+
+
+@app.command()
+def card(
+    task: TaskName, protocol: Recipe = None, set_: Options = None, cache: Cache = None
+) -> None:
+    """Print the data card of a task in Markdown; figures are those of the built set."""
+    from longspan.tasks import cards
+
+    chosen = _task(task, protocol, changes_of(set_))
+    sys.stdout.write(cards.card(chosen, _places(cache, None).cache))
+
+
+@app.command()
+def show(
+    task: TaskName,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
+    row: Annotated[int, typer.Option(help="The first example, from 0.")] = 0,
+    count: Annotated[int, typer.Option(help="How many examples.")] = 1,
+    png: Annotated[Path | None, typer.Option(help="Draw the example into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the example into this file.")] = None,
+    protocol: Recipe = None,
+    set_: Options = None,
+    cache: Cache = None,
+) -> None:
+    """Print examples of a built data set, or draw one."""
+    from longspan.tasks import SPLITS
+
+    chosen = _task(task, protocol, changes_of(set_))
+    name = next(one for one in SPLITS if one == known(split, SPLITS, "split"))
+    if count < 1:
+        raise OptionError(f"--count is 1 or more, got {count}")
+    if (png or svg) and count > 1:
+        raise OptionError(f"a picture is of one example; leave --count {count} out")
+    _open_built(chosen, _places(cache, None).cache)
+    if png or svg:
+        _draw(chosen.svg(name, row), task, png, svg)
+        return
+    shown = [f"{name} {at}\n{chosen.show(name, at)}\n" for at in range(row, row + count)]
+    sys.stdout.write("\n".join(shown).translate(_CONTROL))
+
+
+def _task(
+    name: str, protocol: str | None, changes: dict[str, Any], *, released: bool = False
+) -> "Task":
+    """A task with the options of a protocol, changed; if `released` its files are wanted."""
+    from longspan.arena import get
+    from longspan.tasks import TASKS, build
+
+    cls = TASKS[known(name, TASKS, "task")]
+    recipe = get(protocol or PROTOCOL)
+    if protocol is not None:
+        known(name, recipe.tasks, f"task of protocol {protocol!r}")
+    options = dict(recipe.parts(name)[0].options) if name in recipe.tasks else {}
+    if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
+        options["source"] = "release"
+    return build(name, {**options, **changes})
+
+
+def _places(cache: Path | None, data: Path | None) -> "Places":
+    return places_of(Path("runs"), cache, data, None)
+
+
+def _open_built(task: "Task", cache: Path) -> None:
+    """Open a built set, or say which ones there are."""
+    from longspan.tasks.cards import sets
+
+    if task.open_built(cache):
+        return
+    name = task.info.name
+    others = [_words(one["options"]) for one in sets(task, cache) if one["problem"] is None]
+    raise DataError(
+        f"{name} is not built with these options; run `longspan data build {name}` with the same "
+        f"--protocol and --set{', or ask for what is built: ' * bool(others)}{'; '.join(others)}"
+    )
+
+
+def _build(task: "Task", places: "Places", as_json: bool) -> None:
+    """Build a set behind a bar and say what was built."""
+    from longspan.tasks import SPLITS
+    from longspan.tasks.cards import changed, values
+
     with watching() as watcher:
-        built.open(places.cache, places.data, watcher.building)
-    sizes = {split: built.size(split) for split in ("train", "validation", "test")}
-    record = {"task": task, **sizes, "source": built.source, "checksum": built.checksum}
+        task.open(places.cache, places.data, watcher.building)
+    record: dict[str, Any] = {
+        "task": task.info.name,
+        "folder": str(task.built.folder),
+        "options": changed(task, values(task)),
+        **dict(zip(SPLITS, map(task.size, SPLITS), strict=True)),
+        "source": task.source,
+        "checksum": task.checksum,
+    }
     if as_json:
         print_json(record)
         return
     for name, value in record.items():
-        out.print(f"{name}: {value}", highlight=False)
+        out.print(Text(f"{name}: {_words(value)}"), soft_wrap=True)
 
 
-@app.command()
-def verify(cache: Cache = None, as_json: Json = False) -> None:
-    """Check every built data set against its recorded sizes and checksums."""
-    from longspan.data.cache import manifests
-    from longspan.data.cache import verify as check
+def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:
+    """Write a picture as one file or two."""
+    from longspan.files import replacing
 
-    folder = places_of(Path("runs"), cache, None, None).cache
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder of built data sets; pass --cache FOLDER")
-    check(folder)
-    found = [str(path) for path in manifests(folder)]
-    if as_json:
-        print_json({"cache": str(folder), "verified": found})
-        return
-    out.print(f"{len(found)} data sets in {folder} are as they were built")
+    if picture is None:
+        raise OptionError(
+            f"an example of {task} is text, it has no picture; leave --png, --svg out"
+        )
+    files = {}
+    if svg:
+        files[svg] = picture.encode()
+    if png:
+        import vl_convert
+
+        files[png] = vl_convert.svg_to_png(picture)
+    for path, content in files.items():
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    """What is said of one task in the list."""
+    sizes = " / ".join(f"{count:,}" for count in row["sizes"].values())
+    here = "generated" if row["generated"] else row["missing"] or "its files are here"
+    lines = [f"{sizes} examples ({', '.join(row['sizes'])})", f"source: {here}"]
+    for one in row["built"]:
+        if one["problem"]:
+            lines.append(f"unusable: {one['problem']}")
+            continue
+        rows = sum(one["rows"].values())
+        lines.append(
+            f"built: {_words(one['options'])}: {rows:,} examples, {one['bytes']:,} bytes, "
+            f"{one['source']}"
+        )
+    return lines
+
+
+def _words(value: object) -> str:
+    """A value as text; options that are not the defaults as one would set them."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        pairs = {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
+        return " ".join(f"{name}={one}" for name, one in pairs.items()) or "default options"
+    return str(value)

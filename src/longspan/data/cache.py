@@ -150,24 +150,58 @@ def open_any(cache: Path, task: str, version: int, options: dict[str, Any]) -> B
     return max(ready, key=lambda one: sum(map(len, one.splits.values())), default=None)
 
 
+def folders(cache: Path, task: str | None = None) -> list[Path]:
+    """The folders of built sets, of one task or of all."""
+    return sorted(path.parent for path in cache.glob(f"{task or '*'}/*/{_MANIFEST}"))
+
+
+def manifest(folder: Path) -> Manifest:
+    """The record of the set in a folder.
+
+    Raises:
+        DataError: it is unreadable.
+    """
+    return _read_manifest(folder / _MANIFEST)
+
+
 def manifests(cache: Path) -> dict[Path, Manifest]:
     """The record of every built set in the cache, by folder.
 
     Raises:
         DataError: a manifest is unreadable.
     """
-    paths = sorted(cache.glob(f"*/*/{_MANIFEST}"))
-    return {path.parent: _read_manifest(path) for path in paths}
+    return {folder: manifest(folder) for folder in folders(cache)}
 
 
-def verify(cache: Path) -> None:
-    """Check every file of every built set against its recorded size and sha256.
+def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
+    """Check every byte of the built sets of a task, or of all, against their records.
 
     Raises:
-        DataError: the first file that differs, and the remedy.
+        DataError: sets that differ, each with the remedy.
     """
-    for folder in manifests(cache):
-        _load(folder, thorough=True)
+    sound, wrong = {}, []
+    for folder in folders(cache, task):
+        try:
+            sound[folder] = _verified(folder)
+        except DataError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise DataError("; ".join(wrong))
+    return sound
+
+
+def _verified(folder: Path) -> Manifest:
+    """Check the files of a set, and that its record is its own."""
+    found = _load(folder, thorough=True)
+    if found is None:
+        raise DataError(f"{folder} vanished while it was verified")
+    record = found.manifest
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    if Recipe(**{name: getattr(record, name) for name in names}).key != folder.name:
+        raise DataError(f"{folder} holds the record of another set; delete {folder}")
+    if _content(found.splits) != record.checksum:
+        raise DataError(f"{folder} does not match its recorded checksum; delete {folder}")
+    return record
 
 
 def _load(folder: Path, thorough: bool = False) -> BuiltSet | None:
@@ -230,7 +264,7 @@ def _write(folder: Path, recipe: Recipe, build: Build) -> None:
 
 def _write_manifest(folder: Path, recipe: Recipe, built: Built) -> None:
     """Write the splits, then the manifest that makes them a set."""
-    files, content = {}, hashlib.sha256()
+    files, splits = {}, {}
     for split, examples in built.splits.items():
         path = folder / f"{split}.arrow"
         store.write(path, examples)
@@ -241,16 +275,24 @@ def _write_manifest(folder: Path, recipe: Recipe, built: Built) -> None:
             sha256=_sha256(path),
             index=written.index_checksum(),
         )
-        content.update(f"{split} {written.checksum()}\n".encode())
+        splits[split] = written
     manifest = Manifest(
         **dataclasses.asdict(recipe),
         source=built.source,
         licence=built.licence,
         facts=built.facts,
-        checksum=content.hexdigest(),
+        checksum=_content(splits),
         files=files,
     )
     write_json(folder / _MANIFEST, dataclasses.asdict(manifest))
+
+
+def _content(splits: dict[str, Examples]) -> str:
+    """sha256 over the content of the splits, whatever wrote the files."""
+    content = hashlib.sha256()
+    for split, examples in splits.items():
+        content.update(f"{split} {examples.checksum()}\n".encode())
+    return content.hexdigest()
 
 
 def _clear(folder: Path, *, keep_scratch: bool = False) -> None:

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.data.cache import BuiltSet
 from longspan.errors import OptionError, known
 from longspan.shapes import Bool, Float, Int
 
@@ -144,6 +145,19 @@ class Task(ABC):
         Raises:
             DataError: the source is absent, truncated or foreign.
         """
+
+    @abstractmethod
+    def open_built(self, cache: Path) -> bool:
+        """Open the set built earlier with these options, from whatever source; build nothing.
+
+        Returns:
+            Whether there is one.
+        """
+
+    @property
+    @abstractmethod
+    def built(self) -> BuiltSet:
+        """The set on the disk; known once the task is open."""
 
     @abstractmethod
     def size(self, split: Split) -> int:

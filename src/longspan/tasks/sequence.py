@@ -49,17 +49,17 @@ class SequenceTask(Task):
     @property
     def source(self) -> str:
         """Where the examples came from, in words; known once the task is open."""
-        return self._opened.manifest.source
+        return self.built.manifest.source
 
     @property
     def checksum(self) -> str:
         """sha256 over the built splits; known once the task is open."""
-        return self._opened.manifest.checksum
+        return self.built.manifest.checksum
 
     @property
     def facts(self) -> dict[str, Any]:
         """Counts and checksums noted when the set was built; known once the task is open."""
-        return self._opened.manifest.facts
+        return self.built.manifest.facts
 
     def available(self, data: Path | None, cache: Path | None = None) -> str | None:
         """None when the data can be had; else one line: what is missing and the remedy."""
@@ -94,6 +94,15 @@ class SequenceTask(Task):
             origin=origin,
         )
         self._set = cached.open_set(cache, recipe, lambda scratch: self.make(data, scratch, report))
+
+    def open_built(self, cache: Path) -> bool:
+        """Open the set built earlier with these options, from whatever source; build nothing.
+
+        Returns:
+            Whether there is one.
+        """
+        self._set = self._built_before(cache)
+        return self._set is not None
 
     def size(self, split: Split) -> int:
         """How many examples the split has."""
@@ -137,13 +146,14 @@ class SequenceTask(Task):
         return (collate(examples, chosen, self.inputs) for chosen in rows)
 
     @property
-    def _opened(self) -> BuiltSet:
+    def built(self) -> BuiltSet:
+        """The set on the disk; known once the task is open."""
         if self._set is None:
             raise RunError(f"task {self.info.name!r} is not open; call open(cache) first")
         return self._set
 
     def _examples(self, split: str) -> Examples:
-        return self._opened.splits[known(split, SPLITS, "split")]
+        return self.built.splits[known(split, SPLITS, "split")]
 
     def _example(self, split: Split, row: int) -> tuple[np.ndarray, int]:
         """Tokens and label of one example, for `show`."""

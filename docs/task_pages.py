@@ -1,0 +1,128 @@
+"""A page for every task, from its file and the registry; written by `python docs/pages.py`.
+
+No data is needed: examples are of tasks that are generated.
+"""
+
+import dataclasses
+import functools
+import sys
+import tempfile
+from pathlib import Path
+
+from rendering import words
+from task_notes import NOTES, Notes
+
+from longspan.tasks import SPLITS, TASKS, Task, build
+from longspan.tasks.cards import about, generated, source
+
+FOLDER = Path(__file__).parent / "tasks"
+
+
+def written() -> dict[str, str]:
+    """Every file of the folder and what it holds."""
+    files = {"README.md": index()}
+    for name in sorted(TASKS):
+        text, picture = example(name)
+        files[f"{name}.md"] = page(name, f"![An example]({name}.svg)" if picture else text)
+        if picture:
+            files[f"{name}.svg"] = picture
+    return files
+
+
+def index() -> str:
+    lines = [
+        "# Tasks",
+        "",
+        "Rendered by `python docs/pages.py` from the source of each task. `longspan data list`",
+        "says what is here and what is built, `longspan data card TASK` describes a built set, and",
+        "`longspan data show TASK` prints or draws its examples.",
+        "",
+        "| task | | length | train, validation, test | classes | data | licence |",
+        "|---|---|---:|---:|---:|---|---|",
+    ]
+    for name, cls in sorted(TASKS.items()):
+        task, info = cls(), cls.info
+        cells = (
+            f"[`{name}`]({name}.md)",
+            info.title,
+            f"{task.length:,}{' + ' * info.pair}{f'{task.length:,}' * info.pair}",
+            " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
+            f"{info.classes:,}",
+            "generated" if is_generated(name) else "imported",
+            info.licence,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(name: str, shown: str) -> str:
+    task, notes = TASKS[name](), NOTES.get(name, Notes())
+    pitfalls = "\n".join(f"- {one}" for one in notes.pitfalls)
+    parts = [
+        f"# `{name}`",
+        str(sys.modules[type(task).__module__].__doc__).strip(),
+        *(("## An example", shown) if shown else ()),
+        "## What it is",
+        f"{task.info.summary}\n\n{about(task)}\n\n{sizes(task)}",
+        "## Options",
+        options(task),
+        "## Source and licence",
+        source(task),
+        "## Getting it",
+        getting(task, notes),
+        *(("## Notes", task.info.notes) if task.info.notes else ()),
+        *(("## What others ran into", pitfalls) if pitfalls else ()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+@functools.cache
+def is_generated(name: str) -> bool:
+    return generated(TASKS[name]())
+
+
+def sizes(task: Task) -> str:
+    rows = [f"| {split} | {task.info.sizes[split]:,} |" for split in SPLITS]
+    return "\n".join(["| split | examples by default |", "|---|---:|", *rows])
+
+
+def options(task: Task) -> str:
+    rows = [
+        f"| `{f.name}` | {f.metadata['help']} | {words(f.type)} | `{f.default!r}` |"
+        for f in dataclasses.fields(task.Options)
+    ]
+    return "\n".join(["| option | | values | default |", "|---|---|---|---|", *rows])
+
+
+def getting(task: Task, notes: Notes) -> str:
+    """The commands, and what may be imported."""
+    name, commands = task.info.name, []
+    released = "source" in {field.name for field in dataclasses.fields(task.Options)}
+    if is_generated(name):
+        commands.append(f"longspan data build {name}")
+    if released or not is_generated(name):
+        commands.append(f"longspan data import {name} PATH")
+    if task.info.hub:
+        commands.append(f"longspan data import {name} hub")
+    text = "```\n" + "\n".join(commands) + "\n```"
+    if notes.files:
+        text += f"\n\n`PATH` is {notes.files}."
+    if task.info.hub:
+        text += f"\n\n`hub` is `{task.info.hub}` of Hugging Face, through the library `datasets`."
+    return text
+
+
+def example(name: str) -> tuple[str, str | None]:
+    """The first example of a tiny set: as text in a block, and as SVG; nothing of imported data."""
+    if not is_generated(name):
+        return "", None
+    fields = {field.name for field in dataclasses.fields(TASKS[name].Options)}
+    small = {split: 2 for split in SPLITS if split in fields}
+    made = NOTES.get(name, Notes()).example
+    task = build(name, {**small, **made})
+    with tempfile.TemporaryDirectory() as folder:
+        task.open(Path(folder))
+        text, picture = task.show("test", 0), task.svg("test", 0)
+    given = ", ".join(f"`{option}={value}`" for option, value in made.items())
+    text = f"```text\n{text}\n```" + (f"\n\nWith {given}." if given else "")
+    return text, picture
