@@ -140,12 +140,11 @@ def lra(resolution: int, difficulty: Difficulty = "hard") -> Settings:
     Its comments give those of the hard images; the others follow from the same formulas.
 
     Raises:
-        OptionError: there are none for this resolution or difficulty.
+        OptionError: there are none for this resolution.
     """
-    if resolution not in _MEASURES or difficulty not in _CONTOUR:
+    if resolution not in _MEASURES:
         raise OptionError(
-            f"no settings for resolution={resolution!r}, difficulty={difficulty!r}; there are "
-            f"{', '.join(map(str, RESOLUTIONS))} and {', '.join(_CONTOUR)}"
+            f"no settings for resolution={resolution}; there are {', '.join(map(str, RESOLUTIONS))}"
         )
     contour = _CONTOUR[difficulty]
     distractor = contour // 3
