@@ -4,7 +4,6 @@ A subclass says which sequences there are (`make`) and, if they are not generate
 files are (`origin`).
 """
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
