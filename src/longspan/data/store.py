@@ -22,6 +22,7 @@ from longspan.files import REMEDY, replacing
 _LISTS = ("tokens", "second", "targets")
 # Values and rows looked at in one go, so that a set need not fit into memory.
 _PIECE, _ROWS = 1 << 22, 1 << 16
+_BUFFER = 1 << 17  # bytes that are written in one go
 # Pages of files beyond so many bytes stay in memory for so many rows (a page may have megabytes).
 _SMALL, _KEPT = 1 << 28, 64
 _OPTIONS = pa.ipc.IpcWriteOptions(allow_64bit=True)  # lists of more than 2**31 values
@@ -104,7 +105,7 @@ class Spool:
         """Append sequences of one length, (N, T)."""
         self._unwritten += np.ascontiguousarray(rows, self.dtype).data
         self._lengths.extend([rows.shape[1]] * len(rows))
-        if len(self._unwritten) >= _PIECE:
+        if len(self._unwritten) >= _BUFFER:
             self._write("ab")
 
     def ragged(self) -> Ragged:
