@@ -404,6 +404,13 @@ def test_settings_that_leave_nothing_to_draw_are_refused(change, reason):
         dataclasses.replace(lra(32), **change)
 
 
+@pytest.mark.parametrize("change", [{"contour_length": 200}, {"padding": 15}])
+def test_contours_that_find_no_place_are_refused(change):
+    settings = dataclasses.replace(lra(32), **change)
+    with pytest.raises(OptionError, match="find no place in 32 x 32 pixels; use a smaller"):
+        generate(settings, range(1), seed=0)
+
+
 def test_an_unknown_resolution_is_refused():
     with pytest.raises(OptionError, match="resolution=48; there are 32, 64, 128, 256"):
         lra(48)

@@ -188,6 +188,9 @@ def generate(
         numbers: which images of the seed's stream.
         seed: names the stream.
         workers: threads; as many as there are cores by default. The result does not depend on it.
+
+    Raises:
+        OptionError: contours so long find no place.
     """
     parts = [numbers[first : first + _SLICE] for first in range(0, len(numbers), _SLICE)]
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
@@ -261,7 +264,12 @@ def _draw(settings: Settings, seed: int, numbers: range) -> _Drawn:
     for margin, tables in enumerate(_tables(settings)):
         rows = np.flatnonzero(margins == margin)
         part = _Drawn.empty(settings, len(rows))
-        draw(_scene(settings), tables, states[rows], *part)
+        if draw(_scene(settings), tables, states[rows], *part) < len(rows):
+            raise OptionError(
+                f"two contours of {settings.contour_length} paddles find no place in "
+                f"{settings.resolution} x {settings.resolution} pixels; use a smaller "
+                "contour_length, paddle_length or seed_distance"
+            )
         for array, filled in zip(drawn, part, strict=True):
             array[rows] = filled
     return drawn
