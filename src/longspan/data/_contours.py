@@ -14,6 +14,9 @@ from longspan.data._paddles import DEGREES, GROUND, INK, NEAR, WEIGHT
 
 FIRST, SECOND, OTHER = range(3)  # the two long contours, and all distractors
 
+# At the long contours; a thousand are usual at 64 x 64 pixels, ten or so at 32 or 256.
+_ATTEMPTS = 1 << 17
+_TAILS = 100  # at their first paddles
 _TRIALS = 3  # at a place for a paddle
 _DISTRACTOR_TRIALS = 5  # at a distractor
 _FREE = 76  # ground covered less than 0.3 (of 255) is free to start on
@@ -50,7 +53,8 @@ class Scene(NamedTuple):
 def draw(scene, tables, states, images, labels, strokes, markers):
     """Draw an image from each state; strokes (n, paddles, 4) are (contour, orientation, place).
 
-    Markers (n, 2, 2) are places. A place is (row, column); unused strokes have contour -1.
+    Markers (n, 2, 2) are places. A place is (row, column); unused strokes have contour -1. Returns
+    how many were drawn: all, or those before the first that cannot be.
     """
     size = images.shape[1]
     ground = np.empty((2, size, size), np.uint8)
@@ -58,8 +62,11 @@ def draw(scene, tables, states, images, labels, strokes, markers):
     for i in range(len(states)):
         rng = states[i : i + 1].copy()
         labels[i] = _below(rng, 2)
+        attempts = 0
         while not _two_contours(scene, tables, rng, ground, strokes[i]):
-            pass
+            attempts += 1
+            if attempts == _ATTEMPTS:
+                return i
         used = _distractors(scene, tables, rng, ground, strokes[i])
         strokes[i, used:] = -1
         origin = _below(rng, 2)
@@ -68,6 +75,7 @@ def draw(scene, tables, states, images, labels, strokes, markers):
             markers[i, 0, axis] = strokes[i, origin, 2 + axis]
             markers[i, 1, axis] = strokes[i, last, 2 + axis]
         _render(scene, tables, strokes[i, :used], markers[i], canvas, images[i])
+    return len(states)
 
 
 @numba.njit(nogil=True)
@@ -92,9 +100,12 @@ def _two_contours(scene, tables, rng, ground, strokes):
     _border(ground[GROUND], scene.padding)
     _border(ground[NEAR], scene.padding + tables.margin)
     pivots = np.empty((2, 2), np.int64)
+    tails = 0
     # no ground is covered yet: this may be tried again as it is
     while not _two_tails(scene, tables, rng, ground, strokes, pivots):
-        pass
+        tails += 1
+        if tails == _TAILS:
+            return False
     for number in range(2, 2 * scene.contour):
         contour = number & 1
         done = _follow(tables, rng, ground, strokes[number - 2], pivots[contour], strokes[number])

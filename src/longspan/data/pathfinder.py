@@ -140,12 +140,11 @@ def lra(resolution: int, difficulty: Difficulty = "hard") -> Settings:
     Its comments give those of the hard images; the others follow from the same formulas.
 
     Raises:
-        OptionError: there are none for this resolution or difficulty.
+        OptionError: there are none for this resolution.
     """
-    if resolution not in _MEASURES or difficulty not in _CONTOUR:
+    if resolution not in _MEASURES:
         raise OptionError(
-            f"no settings for resolution={resolution!r}, difficulty={difficulty!r}; there are "
-            f"{', '.join(map(str, RESOLUTIONS))} and {', '.join(_CONTOUR)}"
+            f"no settings for resolution={resolution}; there are {', '.join(map(str, RESOLUTIONS))}"
         )
     contour = _CONTOUR[difficulty]
     distractor = contour // 3
@@ -189,6 +188,9 @@ def generate(
         numbers: which images of the seed's stream.
         seed: names the stream.
         workers: threads; as many as there are cores by default. The result does not depend on it.
+
+    Raises:
+        OptionError: contours so long find no place.
     """
     parts = [numbers[first : first + _SLICE] for first in range(0, len(numbers), _SLICE)]
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
@@ -262,7 +264,12 @@ def _draw(settings: Settings, seed: int, numbers: range) -> _Drawn:
     for margin, tables in enumerate(_tables(settings)):
         rows = np.flatnonzero(margins == margin)
         part = _Drawn.empty(settings, len(rows))
-        draw(_scene(settings), tables, states[rows], *part)
+        if draw(_scene(settings), tables, states[rows], *part) < len(rows):
+            raise OptionError(
+                f"two contours of {settings.contour_length} paddles find no place in "
+                f"{settings.resolution} x {settings.resolution} pixels; use a smaller "
+                "contour_length, paddle_length or seed_distance"
+            )
         for array, filled in zip(drawn, part, strict=True):
             array[rows] = filled
     return drawn

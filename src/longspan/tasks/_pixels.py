@@ -79,9 +79,9 @@ class PixelTask(SequenceTask):
         levels = (np.arange(LEVELS) / (LEVELS - 1) - self.mean) / self.std
         return torch.from_numpy(levels.astype(np.float32)[padded][..., None])
 
-    def _option_values(self) -> dict[str, Any]:
-        # the same built set serves both kinds of inputs
-        return {name: value for name, value in super()._option_values().items() if name != "pixels"}
+    def data_options(self) -> dict[str, Any]:
+        """All but `pixels`: the same built set serves both kinds of inputs."""
+        return {name: value for name, value in super().data_options().items() if name != "pixels"}
 
     def image(self, split: Split, row: int) -> np.ndarray:
         """One image, (n, n) of uint8."""

@@ -8,7 +8,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -90,6 +90,10 @@ class Task(ABC):
     def __init__(self, options: object | None = None):
         """Use the given options, or the defaults."""
         self.options = self.Options() if options is None else options
+
+    def data_options(self) -> dict[str, Any]:
+        """The options that decide what is built: those that agree in them share one set."""
+        return {f.name: getattr(self.options, f.name) for f in dataclasses.fields(self.Options)}
 
     @property
     @abstractmethod

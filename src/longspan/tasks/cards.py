@@ -55,7 +55,9 @@ def _entry(task: Task, folder: Path) -> dict[str, Any]:
         record = cached.manifest(folder)
     except DataError as error:
         return {"folder": str(folder), "problem": str(error)}
-    usable = record.version == task.info.version and record.options.keys() == values(task).keys()
+    usable = (
+        record.version == task.info.version and record.options.keys() == task.data_options().keys()
+    )
     return {
         "folder": str(folder),
         "problem": None if usable else f"built by another version of longspan; delete {folder}",

@@ -4,7 +4,6 @@ A subclass says which sequences there are (`make`) and, if they are not generate
 files are (`origin`).
 """
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,7 +89,7 @@ class SequenceTask(Task):
         recipe = Recipe(
             task=self.info.name,
             version=self.info.version,
-            options=self._option_values(),
+            options=self.data_options(),
             origin=origin,
         )
         self._set = cached.open_set(cache, recipe, lambda scratch: self.make(data, scratch, report))
@@ -162,14 +161,8 @@ class SequenceTask(Task):
             raise OptionError(f"row {row} of {split!r}: expected 0 to {len(examples) - 1}")
         return examples.tokens[row], int(examples.labels[row])
 
-    def _option_values(self) -> dict[str, Any]:
-        return {
-            field.name: getattr(self.options, field.name)
-            for field in dataclasses.fields(self.Options)
-        }
-
     def _built_before(self, cache: Path) -> BuiltSet | None:
-        return cached.open_any(cache, self.info.name, self.info.version, self._option_values())
+        return cached.open_any(cache, self.info.name, self.info.version, self.data_options())
 
 
 def _training_rows(count: int, batch: int, seed: int, start: int) -> Iterator[np.ndarray]:

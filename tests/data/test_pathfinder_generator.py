@@ -1,0 +1,435 @@
+"""Pathfinder images: strokes like Pillow's, contours as labelled, statistics of the original."""
+
+import dataclasses
+import hashlib
+import io
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from longspan.data import pathfinder
+from longspan.data._paddles import draw_line, ring, shrink
+from longspan.data.pathfinder import RESOLUTIONS, generate, lra, redraw
+from longspan.errors import OptionError
+
+FOLDERS = {
+    "easy": "curv_baseline",
+    "intermediate": "curv_contour_length_9",
+    "hard": "curv_contour_length_14",
+}
+LIT = 60  # a pixel this bright is part of a stroke
+
+
+@pytest.fixture(scope="module")
+def published():
+    """Images and labels that the original generator made, by difficulty."""
+    folder = os.environ.get("LONGSPAN_TEST_DATA")
+    if not folder:
+        pytest.skip("LONGSPAN_TEST_DATA is not set")
+    path = Path(folder) / "pathfinder32_generated" / "pathfinder32.tar.gz"
+    if not path.exists():
+        pytest.skip(f"LONGSPAN_TEST_DATA has no {path.parent.name}")
+    with tarfile.open(path) as archive:
+        content = {
+            member.name: archive.extractfile(member).read()
+            for member in archive.getmembers()
+            if member.isfile()
+        }
+    return {name: read(content, f"pathfinder32/{part}/") for name, part in FOLDERS.items()}
+
+
+def read(content, start):
+    images, labels = [], []
+    for name in sorted(name for name in content if name.startswith(f"{start}metadata")):
+        for line in content[name].decode().splitlines():
+            folder, file, _, label, *_ = line.split()
+            images.append(np.array(Image.open(io.BytesIO(content[f"{start}{folder}/{file}"]))))
+            labels.append(int(label))
+    return np.stack(images), np.array(labels)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return {name: generate(lra(32, name), range(4_000), seed=3) for name in FOLDERS}
+
+
+def deviations(first, second):
+    """By how many standard errors the means of two samples (n, ...) differ."""
+    variance = first.var(0) / len(first) + second.var(0) / len(second)
+    # a place that few images reach has no variance in a small sample
+    rare = (first.astype(bool).sum(0) < 40) | (variance == 0)
+    gaps = (first.mean(0) - second.mean(0)) / np.sqrt(np.where(rare, 1, variance))
+    return gaps[~rare]
+
+
+def gap(first, second):
+    """Kolmogorov and Smirnov's distance of two samples, over its scale at their sizes."""
+    first, second = np.sort(first), np.sort(second)
+    places = np.concatenate([first, second])
+    shares = [np.searchsorted(one, places, side="right") / len(one) for one in (first, second)]
+    return np.abs(shares[0] - shares[1]).max() / np.sqrt(1 / len(first) + 1 / len(second))
+
+
+def components(lit):
+    """Number each connected region (n, R, R), diagonals included, by its largest pixel number."""
+    numbers = np.where(lit, np.arange(1, lit[0].size + 1).reshape(lit[0].shape), 0)
+    while True:
+        wide = np.pad(numbers, ((0, 0), (1, 1), (1, 1)))
+        rows = np.maximum(np.maximum(wide[:, :-2], wide[:, 1:-1]), wide[:, 2:])
+        grown = np.maximum(np.maximum(rows[..., :-2], rows[..., 1:-1]), rows[..., 2:])
+        grown = np.where(lit, grown, 0)
+        if (grown == numbers).all():
+            return numbers
+        numbers = grown
+
+
+def marker_places(image):
+    """Middles of the two blocks of 2 x 2 pixels that are brightest throughout, not neighbours."""
+    block = np.min([image[:-1, :-1], image[1:, :-1], image[:-1, 1:], image[1:, 1:]], axis=0)
+    block = block.astype(int)
+    first = np.unravel_index(block.argmax(), block.shape)
+    block[max(first[0] - 2, 0) : first[0] + 3, max(first[1] - 2, 0) : first[1] + 3] = 0
+    second = np.unravel_index(block.argmax(), block.shape)
+    return np.array([first, second]), block[second]
+
+
+def distances(images):
+    """Between the two markers, where the picture shows both."""
+    found = [marker_places(image) for image in images]
+    return np.array([np.hypot(*(a - b)) for (a, b), level in found if level > 150])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize("length", [1, 4, 10])
+def test_strokes_are_those_of_pillow(width, length):
+    middle = length + 6
+    directions = np.radians(np.arange(360))
+    for angle in directions:
+        step = length * np.array([np.sin(angle), np.cos(angle)])
+        row, column = np.ceil(middle + step).astype(int).tolist()
+        image = np.zeros((2 * middle + 1, 2 * middle + 1), np.uint8)
+        draw_line(image, (middle, middle), np.array([row, column]), width)
+        theirs = Image.new("L", image.shape, 0)
+        line = ImageDraw.Draw(theirs)
+        line.line([(middle, middle), (column, row)], fill=255, width=width)
+        np.testing.assert_array_equal(image, theirs)
+
+
+@pytest.mark.parametrize(("size", "target"), [(17, 9), (41, 21), (64, 32), (40, 20), (30, 30)])
+def test_shrinking_is_that_of_pillow(size, target):
+    image = np.random.default_rng(0).integers(0, 256, (size, size)).astype(np.uint8)
+    image[image < 128] = 0
+    theirs = Image.fromarray(image).resize((target, target), Image.Resampling.LANCZOS)
+    np.testing.assert_array_equal(shrink(image, target), theirs)
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_markers_are_disks_shrunk_by_pillow(resolution):
+    settings = lra(resolution)
+    rows, columns = np.ogrid[: 2 * resolution, : 2 * resolution]
+    for number in range(5):
+        drawing = redraw(settings, number, seed=0)
+        disks = np.zeros((resolution, resolution))
+        for row, column in drawing.markers:
+            inside = (rows - 2 * row) ** 2 + (columns - 2 * column) ** 2
+            disk = Image.fromarray(
+                (inside <= (2 * settings.marker_radius) ** 2).astype(np.uint8) * 255
+            )
+            disks = np.maximum(
+                disks, disk.resize((resolution, resolution), Image.Resampling.LANCZOS)
+            )
+        alone = (drawing.owner < 0) & (disks > 32)
+        brightest = max(255.0, *(255 * c for c in (settings.contrast, settings.contour_contrast)))
+        scale = drawing.image[alone] / disks[alone]
+        assert np.ptp(scale) < 0.02  # one scale for the whole image
+        assert 255 / brightest - 0.01 <= scale.mean() <= 1.01
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_images_are_what_is_said_to_be_in_them(resolution):
+    settings = lra(resolution)
+    images, labels = generate(settings, range(20), seed=1)
+    assert images.shape == (20, resolution, resolution)
+    assert images.dtype == labels.dtype == np.uint8
+    assert (images.max((1, 2)) == 255).all()
+    for number in range(20):
+        drawing = redraw(settings, number, seed=1)
+        np.testing.assert_array_equal(drawing.image, images[number])
+        assert drawing.label == labels[number]
+        counts = np.bincount(drawing.contours)
+        assert (counts[:2] == settings.contour_length).all()
+        assert (counts[2:] == settings.distractor_length).all()
+        assert len(counts) <= 2 + settings.distractors
+        assert drawing.image[drawing.owner >= 0].min() > 10
+        for contour in range(2):
+            assert (drawing.owner == contour).any()
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_the_label_says_whether_the_markers_end_one_contour(resolution):
+    for number in range(30):
+        drawing = redraw(lra(resolution), number, seed=2)
+        first, second = drawing.marked_contours
+        assert {first, second} <= {0, 1}
+        assert drawing.label == (first == second)
+        for contour, marker, end in zip((first, second), drawing.markers, (0, -1), strict=True):
+            own = drawing.paddles[drawing.contours == contour]
+            np.testing.assert_array_equal(own[end, 0], marker)
+
+
+def chains(drawing, settings):
+    """The gaps and turns between neighbours in each contour, in pixels and radians."""
+    gaps, turns = [], []
+    for contour in np.unique(drawing.contours):
+        own = drawing.paddles[drawing.contours == contour].astype(float)
+        # the first lies with its far end ahead, the others point back at their predecessor
+        near, far = own[:, 1].copy(), own[:, 0].copy()
+        near[0], far[0] = own[0]
+        gaps.append(np.hypot(*(near[1:] - far[:-1]).T))
+        angle = np.arctan2(*(far - near).T)
+        turns.append(np.abs((np.diff(angle) + np.pi) % (2 * np.pi) - np.pi))
+    return np.concatenate(gaps), np.concatenate(turns)
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_contours_are_chains(resolution):
+    settings = lra(resolution)
+    gaps, turns = zip(
+        *(chains(redraw(settings, number, seed=5), settings) for number in range(20)), strict=True
+    )
+    # twice the margin, up to the rounding of four places
+    assert np.concatenate(gaps).max() <= 2 * max(settings.margins) + 3
+    assert abs(np.median(np.concatenate(gaps)) - 2 * np.mean(settings.margins)) <= 1
+    # a turn of a whole contour's direction, up to the grid: a paddle has few directions
+    steepest = np.pi / 2 / settings.continuity + 2 / settings.paddle_length
+    assert np.concatenate(turns).max() <= steepest
+
+
+def joined(drawing, settings):
+    """Whether some walk over as many paddles as a contour has leads from marker to marker.
+
+    It knows the paddles alone, not to which contour they belong, and where the next one may lie.
+    """
+    ends = drawing.paddles.astype(float)
+    start, stop = np.concatenate([ends[:, 0], ends[:, 1]]), np.concatenate([ends[:, 1], ends[:, 0]])
+    direction = (stop - start) / np.linalg.norm(stop - start, axis=1, keepdims=True)
+    step = start[None] - stop[:, None]
+    turn = np.pi / 2 / settings.continuity + 0.35
+    follows = np.hypot(*np.moveaxis(step, -1, 0)) <= 2 * max(settings.margins) + 2.7
+    follows &= direction @ direction.T >= np.cos(turn)
+    follows &= np.einsum("ijk,ik->ij", step, direction) > -1
+    reached = (start == drawing.markers[0]).all(1)
+    for _ in range(settings.contour_length - 1):
+        reached = (reached[:, None] & follows).any(0)
+    return bool((reached & (stop == drawing.markers[1]).all(1)).any())
+
+
+def test_a_chain_of_paddles_joins_the_markers_exactly_where_the_label_says_so():
+    settings = lra(256)
+    drawings = [redraw(settings, number, seed=1) for number in range(200)]
+    found = np.array([joined(drawing, settings) for drawing in drawings])
+    labels = np.array([drawing.label for drawing in drawings], bool)
+    assert found[labels].all()
+    # where two contours cross, a walk may change from one to the other
+    assert found[~labels].mean() < 0.1
+
+
+def test_few_directions_start_a_contour_of_short_paddles():
+    """The original gives up where its template leaves a corner of the image."""
+    firsts = [redraw(lra(32), number, seed=6).paddles[0] for number in range(60)]
+    steps = np.array([head - tail for tail, head in firsts])
+    assert (steps <= 0).all()  # up and left
+    both = [redraw(lra(256), number, seed=6).paddles[0] for number in range(60)]
+    assert {tuple(np.sign(head - tail)) for tail, head in both} >= {(1, 1), (-1, -1), (1, -1)}
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_contours_start_near_the_middle_at_the_seed_distance(resolution):
+    settings = lra(resolution)
+    tails = np.array(
+        [redraw(settings, number, seed=7).paddles[:2, 0] for number in range(20)], float
+    )
+    away = np.hypot(*(tails[:, 1] - tails[:, 0]).T)
+    assert (abs(away - settings.seed_distance) <= 0.75).all()
+    reach = settings.paddle_length + max(settings.margins)
+    low = 2 * settings.seed_distance - reach
+    assert ((tails[:, 0] >= low) & (tails[:, 0] < resolution - low)).all()
+    np.testing.assert_allclose(np.hypot(*ring(50).T), 50, atol=0.75)
+
+
+def test_half_of_the_labels_are_one_and_margins_are_drawn(drawn):
+    labels = np.concatenate([labels for _, labels in drawn.values()])
+    assert abs(labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
+    settings = lra(128)
+    margins = [pathfinder._margin(settings, pathfinder._digest(0, n)) for n in range(2_000)]
+    assert abs(np.mean(margins) - 0.5) < 4 * 0.5 / np.sqrt(len(margins))
+
+
+@pytest.mark.parametrize("difficulty", FOLDERS)
+def test_pixels_have_the_statistics_of_the_original(published, drawn, difficulty):
+    theirs, ours = published[difficulty][0], drawn[difficulty][0]
+    measures = {
+        "mean": lambda images: images.mean((1, 2)),
+        "ink": lambda images: (images > 0).sum((1, 2)),
+        "strokes": lambda images: (images > LIT).sum((1, 2)),
+        "brightest": lambda images: (images == 255).sum((1, 2)),
+        "middle": lambda images: images[:, 8:24, 8:24].mean((1, 2)),
+        "border": lambda images: images[:, :3].mean((1, 2)) + images[..., :3].mean((1, 2)),
+        "height": lambda images: (images > LIT).any(2).sum(1),
+        "width": lambda images: (images > LIT).any(1).sum(1),
+    }
+    for name, measure in measures.items():
+        # one in ten thousand for each
+        assert gap(measure(theirs), measure(ours)) < 2.2, name
+    # standard errors have a root mean square of 1 if the distributions agree
+    levels = [
+        np.stack([np.bincount(one.ravel(), minlength=256) for one in kind])
+        for kind in (theirs, ours)
+    ]
+    for pair in (levels, (theirs, ours)):
+        z = deviations(*pair)
+        assert len(z) > 90
+        assert np.sqrt((z**2).mean()) < 1.2
+        assert np.abs(z).max() < 5.5
+
+
+def test_labels_of_the_original_are_balanced_like_ours(published):
+    labels = np.concatenate([labels for _, labels in published.values()])
+    assert abs(labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
+
+
+@pytest.mark.parametrize("difficulty", FOLDERS)
+def test_strokes_and_markers_are_as_many_and_as_far_apart_as_the_original(
+    published, drawn, difficulty
+):
+    theirs, ours = published[difficulty][0][:1_000], drawn[difficulty][0][:2_000]
+    counts = [
+        np.array([len(np.unique(one)) - 1 for one in components(images > LIT)])
+        for images in (theirs, ours)
+    ]
+    assert counts[1].mean() > 5
+    assert gap(*counts) < 2.2
+    places = [distances(images) for images in (theirs, ours)]
+    shares = [
+        len(found) / len(images) for found, images in zip(places, (theirs, ours), strict=True)
+    ]
+    assert min(shares) > 0.9
+    assert abs(shares[0] - shares[1]) < 4 * np.sqrt(0.1 / len(theirs))
+    assert gap(*places) < 2.2
+
+
+def test_the_detector_of_markers_finds_those_that_were_drawn():
+    close = 0
+    for number in range(100):
+        drawing = redraw(lra(32), number, seed=8)
+        found, _ = marker_places(drawing.image)
+        error = [np.abs(found - order).max() for order in (drawing.markers, drawing.markers[::-1])]
+        close += min(error) <= 1
+    assert close > 85
+
+
+def test_markers_lie_on_touching_strokes_as_often_as_in_the_original(published, drawn):
+    """Once gaps of one pixel are closed; for either label, since contours cross."""
+
+    def touching(images):
+        lit = np.pad(images > LIT, ((0, 0), (1, 1), (1, 1)))
+        regions = components(lit | np.roll(lit, 1, 1) | np.roll(lit, 1, 2))[:, 1:-1, 1:-1]
+        places = [marker_places(image)[0] for image in images]
+        ends = np.array([region[tuple(at.T)] for region, at in zip(regions, places, strict=True)])
+        return ends[:, 0] == ends[:, 1]
+
+    rates = []
+    for images, labels in (published["hard"], drawn["hard"]):
+        images, labels = images[:1_500], labels[:1_500]
+        found = touching(images)
+        rates.append([found[labels == label].mean() for label in (0, 1)])
+    assert 0.2 < np.min(rates) < np.max(rates) < 0.8
+    assert np.abs(np.subtract(*rates)).max() < 4 * np.sqrt(2 * 0.25 / 750)
+
+
+def checksum(settings, numbers, seed, workers=None):
+    images, labels = generate(settings, numbers, seed=seed, workers=workers)
+    return hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("resolution", [32, 128])
+def test_number_of_threads_makes_no_difference(resolution):
+    one, many = (checksum(lra(resolution), range(150), 5, workers) for workers in (1, 5))
+    assert one == many
+
+
+def test_an_image_does_not_depend_on_those_drawn_with_it():
+    images, labels = generate(lra(128), range(90), seed=5)
+    part, part_labels = generate(lra(128), range(17, 90, 3), seed=5)
+    np.testing.assert_array_equal(part, images[17::3])
+    np.testing.assert_array_equal(part_labels, labels[17::3])
+
+
+def test_seeds_give_different_streams_and_the_global_seed_none():
+    first = checksum(lra(32), range(50), 5)
+    random.seed(1)
+    np.random.seed(1)
+    assert checksum(lra(32), range(50), 5) == first
+    assert checksum(lra(32), range(50), 6) != first
+    images, _ = generate(lra(32), range(2_000), seed=5)
+    assert len({image.tobytes() for image in images}) == 2_000
+
+
+def test_no_images_are_none():
+    images, labels = generate(lra(32), range(0), seed=0)
+    assert images.shape == (0, 32, 32)
+    assert labels.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"contour_length": 1}, "contour_length=1; use 2 or more"),
+        ({"distractor_length": 0}, "distractor_length=0; use 1 or more"),
+        ({"distractors": -1}, "distractors=-1; use 0 or more"),
+        ({"padding": 0}, "padding=0; use 1 or more"),
+        ({"margins": ()}, r"margins=\(\); expected one or more"),
+        ({"margins": (2, 0)}, r"margins=\(2, 0\).*each 1 or more"),
+        ({"thickness": 0.75}, "thickness=0.75 is no whole number.*multiple of 0.5"),
+        ({"seed_distance": 8}, "seed_distance=8 leaves 0 pixels of 32.*use 7 or less"),
+    ],
+)
+def test_settings_that_leave_nothing_to_draw_are_refused(change, reason):
+    with pytest.raises(OptionError, match=reason):
+        dataclasses.replace(lra(32), **change)
+
+
+@pytest.mark.parametrize("change", [{"contour_length": 200}, {"padding": 15}])
+def test_contours_that_find_no_place_are_refused(change):
+    settings = dataclasses.replace(lra(32), **change)
+    with pytest.raises(OptionError, match="find no place in 32 x 32 pixels; use a smaller"):
+        generate(settings, range(1), seed=0)
+
+
+def test_an_unknown_resolution_is_refused():
+    with pytest.raises(OptionError, match="resolution=48; there are 32, 64, 128, 256"):
+        lra(48)
+
+
+@pytest.mark.parametrize("distractors", [0, 3])
+def test_other_settings_are_drawn(distractors):
+    settings = dataclasses.replace(
+        lra(64),
+        resolution=48,
+        contour_length=4,
+        distractor_length=1,
+        distractors=distractors,
+        seed_distance=8,
+        continuity=1.0,
+        antialias=4,
+        margins=(1, 2),
+    )
+    drawing = redraw(settings, 0, seed=0)
+    assert drawing.image.shape == (48, 48)
+    assert np.bincount(drawing.contours, minlength=2)[:2].tolist() == [4, 4]
+    assert len(drawing.contours) <= 8 + distractors
