@@ -69,7 +69,7 @@ register(
         parts=parts,
         settings={
             "local": {"window": 8},
-            "dilated": {"window": 8, "dilation": [1, 2]},
+            "dilated": {"window": 8, "dilation": 2},
             "longformer": {"window": 8},
             "blockwise": {"block": 8},
             "disjoint": {"block": 16},
