@@ -13,7 +13,8 @@ import pytest
 
 from longspan.data import cache as cached
 from longspan.data.cache import Built, Recipe
-from longspan.data.store import Examples, Ragged
+from longspan.data.parts import Parts
+from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
 
 RECIPE = Recipe(task="toy", version=1, options={"seed": 0}, origin={})
@@ -227,3 +228,186 @@ def test_default_folder_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("LONGSPAN_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cached.default_folder() == tmp_path / ".cache" / "longspan"
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Every file is one that is too large to be read through when it is opened."""
+    monkeypatch.setattr(cached, "_READ_THROUGH", 0)
+
+
+def flip(path, place):
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 8
+    path.write_bytes(raw)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_changed_row_of_a_large_file_is_never_handed_out(tmp_path):
+    build = Builder(40)
+    folder = cached.open_set(tmp_path, RECIPE, build).folder
+    path = folder / "train.arrow"
+    flip(path, path.read_bytes().index(bytes([1] * 300)))  # the first of the rows
+    train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+    train.check(np.arange(1, 40))
+    with pytest.raises(DataError, match=r"train\.arrow: row 0 is not as it was written; run"):
+        train.check(np.arange(40))
+    assert build.calls == 1
+    with pytest.raises(DataError, match=r"train\.arrow does not match its recorded sha256"):
+        cached.verify(tmp_path)
+
+
+def place_of(array, path):
+    """Where the bytes of an array are in a file."""
+    raw, wanted = path.read_bytes(), array.tobytes()
+    assert raw.count(wanted) == 1
+    return raw.index(wanted)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("part", ["labels", "offsets", "checks"])
+def test_a_large_file_with_a_changed_index_is_built_again(tmp_path, caplog, part):
+    build = Builder(40)
+    folder = cached.open_set(tmp_path, RECIPE, build).folder
+    train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+    array = train.tokens.offsets if part == "offsets" else getattr(train, part)
+    flip(folder / "train.arrow", place_of(array, folder / "train.arrow") + 24)
+    again = cached.open_set(tmp_path, RECIPE, build)
+    assert build.calls == 2
+    assert "its labels or offsets do not match their record" in caplog.text
+    assert again.splits["train"].checksum() == examples(40).checksum()
+
+
+@pytest.mark.usefixtures("large")
+def test_a_bit_changed_anywhere_in_a_large_file_is_harmless(tmp_path):
+    """The set is built again, or the row is refused, or the bit stood for nothing."""
+    build, truth = Builder(6), examples(6)
+    folder = cached.open_set(tmp_path, RECIPE, build).folder
+    path = folder / "train.arrow"
+    whole, kinds = path.read_bytes(), set()
+    for place in range(0, len(whole), 11):
+        flip(path, place)
+        before = build.calls
+        train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+        kinds.add(outcome(train, truth) if build.calls == before else "built again")
+        path.write_bytes(whole)
+    assert kinds == {"built again", "refused", "harmless"}
+
+
+def outcome(train, truth):
+    try:
+        train.check(np.arange(len(truth)))
+    except DataError:
+        return "refused"
+    same = train.checksum() == truth.checksum()
+    return "harmless" if same else "read although it has changed"
+
+
+class InParts:
+    """A build of three parts and a spool, of which one may break off after two."""
+
+    def __init__(self, breaks=None):
+        self.breaks, self.made = breaks, []
+
+    def __call__(self, scratch):
+        spool = Spool(scratch / "tokens", np.uint8)
+        parts = Parts(scratch / "parts")
+        for number in range(3):
+            if number == 2 and self.breaks:
+                self.breaks()
+            part = parts.made(number, lambda number=number: self.make(number))
+            spool.add_rows(part["rows"])
+        rows = Examples(tokens=spool.ragged(), labels=np.arange(6, dtype=np.uint8))
+        splits = {"train": rows, "validation": examples(2), "test": examples(3)}
+        return Built(splits=splits, source="parts", licence="none", facts={})
+
+    def make(self, number):
+        self.made.append(number)
+        return {"rows": np.full((2, 5), number + 1, np.uint8)}
+
+
+def raising(error):
+    def breaks():
+        raise error
+
+    return breaks
+
+
+def check_continued(cache):
+    folder = cache / "toy" / RECIPE.key
+    assert [path.name for path in folder.iterdir()] == ["building"]
+    assert folder not in cached.manifests(cache)
+    build = InParts()
+    train = cached.open_set(cache, RECIPE, build).splits["train"]
+    assert build.made == [2]
+    assert [set(row.tolist()) for row in train.tokens] == [{1}, {1}, {2}, {2}, {3}, {3}]
+    assert not (folder / "building").exists()
+
+
+def test_parts_survive_ctrl_c_and_are_not_made_again(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        cached.open_set(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
+    check_continued(tmp_path)
+
+
+def test_parts_survive_a_kill_and_are_not_made_again(tmp_path):
+    before = "build = t.InParts(lambda: os.kill(os.getpid(), signal.SIGKILL))"
+    assert process(tmp_path, before).wait() == -signal.SIGKILL
+    check_continued(tmp_path)
+
+
+def test_a_half_written_part_is_made_again(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        cached.open_set(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
+    path = tmp_path / "toy" / RECIPE.key / "building" / "parts" / "part-000001"
+    path.write_bytes(path.read_bytes()[:-3])
+    build = InParts()
+    train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+    assert build.made == [1, 2]
+    assert train.tokens.values.reshape(6, 5)[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("error", [DataError("foreign"), RunError("full"), ValueError("a bug")])
+def test_a_refusal_removes_the_parts(tmp_path, error):
+    with pytest.raises(type(error), match=str(error)):
+        cached.open_set(tmp_path, RECIPE, InParts(raising(error)))
+    assert not (tmp_path / "toy" / RECIPE.key).exists()
+    build = InParts()
+    cached.open_set(tmp_path, RECIPE, build)
+    assert build.made == [0, 1, 2]
+
+
+def test_a_build_of_another_recipe_leaves_the_parts(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        cached.open_set(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
+    cached.open_set(tmp_path, dataclasses.replace(RECIPE, version=2), InParts())
+    check_continued(tmp_path)
+
+
+def spools(scratch):
+    spool = Spool(scratch / "tokens", np.uint8)
+    spool.add_rows(np.ones((20, 10_000), np.uint8))
+
+
+def keeps_parts(scratch):
+    noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
+    Parts(scratch).made(0, lambda: {"x": noise})
+
+
+def returns_much(scratch):
+    noise = np.random.default_rng(0).integers(0, 256, (30, 10_000), np.uint8)
+    much = Examples(
+        tokens=Ragged(noise.reshape(-1), np.arange(31) * 10_000), labels=np.zeros(30, np.uint8)
+    )
+    return Built(splits={"validation": examples(2), "train": much}, source="", licence="", facts={})
+
+
+@pytest.mark.parametrize("build", [spools, keeps_parts, returns_much])
+def test_a_full_disk_is_one_line_and_leaves_nothing_of_the_set(small_disk, build):
+    with pytest.raises(RunError, match=r"cannot write .*No space left on device; free space or"):
+        cached.open_set(small_disk, RECIPE, build)
+    left = [path for path in small_disk.rglob("*") if path.is_file()]
+    assert [path.suffix for path in left] == [".lock"]
+    assert cached.open_set(small_disk, RECIPE, Builder()).manifest.files["train"].rows == 4
+    for path in (small_disk / "toy" / RECIPE.key).iterdir():
+        path.unlink()

@@ -1,7 +1,11 @@
 """A split goes into its file and comes back mapped, or is refused."""
 
+import dataclasses
 import subprocess
 import sys
+import threading
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,15 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longspan.data import store
-from longspan.data.store import Examples, Ragged
-from longspan.errors import DataError
+from longspan.data.store import Examples, Ragged, Spool
+from longspan.errors import DataError, RunError
 
 
-def make(sequences, dtype=np.uint8, labels=None, second=None):
+def make(sequences, dtype=np.uint8, labels=None, second=None, targets=None):
     return Examples(
         tokens=Ragged.pack([np.array(one, dtype) for one in sequences], dtype),
         labels=np.array(labels or range(len(sequences)), np.uint8),
         second=second and Ragged.pack([np.array(one, dtype) for one in second], dtype),
+        targets=targets and Ragged.pack([np.array(one, dtype) for one in targets], dtype),
     )
 
 
@@ -33,14 +38,30 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), min_
 @settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(sequences=SEQUENCES, dtype=st.sampled_from([np.uint8, np.uint16]), pair=st.booleans())
-def test_what_is_written_is_read(tmp_path, sequences, dtype, pair):
-    examples = make(sequences, dtype, second=sequences[::-1] if pair else None)
+@given(
+    sequences=SEQUENCES,
+    dtype=st.sampled_from([np.uint8, np.uint16]),
+    pair=st.booleans(),
+    scored=st.booleans(),
+)
+def test_what_is_written_is_read(tmp_path, sequences, dtype, pair, scored):
+    targets = [[token % 3 for token in one] for one in sequences] if scored else None
+    examples = make(sequences, dtype, second=sequences[::-1] if pair else None, targets=targets)
     store.write(tmp_path / "a.arrow", examples)
     back = store.read(tmp_path / "a.arrow")
     assert contents(back) == contents(examples)
     assert back.tokens.values.dtype == dtype
+    assert list(back.lists) == ["tokens", *["second"] * pair, *["targets"] * scored]
     assert back.checksum() == examples.checksum()
+    assert back.index_checksum() == examples.index_checksum()
+    assert back.checks.tolist() == crcs_of(contents(examples)[0], dtype)
+    back.check(np.arange(len(back)))
+
+
+def crcs_of(lists, dtype):
+    """By zlib, over the parts of a row one after the other."""
+    rows = zip(*lists, strict=True)
+    return [zlib.crc32(b"".join(np.array(one, dtype).tobytes() for one in row)) for row in rows]
 
 
 @given(left=SEQUENCES, right=SEQUENCES, data=st.data())
@@ -64,7 +85,18 @@ def test_reading_copies_nothing(tmp_path):
     assert not back.tokens.offsets.flags.owndata
 
 
-@pytest.mark.parametrize("change", ["token", "label", "border", "second"])
+def test_concatenate_and_select_keep_every_list():
+    joined = Examples.concatenate(
+        [
+            make([[1, 2]], second=[[3]], targets=[[0, 1]]),
+            make([[4]], second=[[5, 6]], targets=[[2]]),
+        ]
+    )
+    assert contents(joined)[0] == [[[1, 2], [4]], [[3], [5, 6]], [[0, 1], [2]]]
+    assert contents(joined.select([1]))[0] == [[[4]], [[5, 6]], [[2]]]
+
+
+@pytest.mark.parametrize("change", ["token", "label", "border", "second", "targets"])
 def test_checksum_sees_every_part(change):
     plain = make([[1, 2], [3]])
     other = {
@@ -72,6 +104,7 @@ def test_checksum_sees_every_part(change):
         "label": make([[1, 2], [3]], labels=[0, 2]),
         "border": make([[1], [2, 3]]),
         "second": make([[1, 2], [3]], second=[[1], [1]]),
+        "targets": make([[1, 2], [3]], targets=[[0, 0], [0]]),
     }[change]
     assert plain.checksum() != other.checksum()
 
@@ -87,6 +120,7 @@ def test_checksum_is_of_the_content_not_of_its_type():
         (make([[1], []]), "the shortest of 0 tokens"),
         (make([[1], [2]], labels=[1]), "1 labels and 2 sequences"),
         (make([[1], [2]], second=[[1]]), "2 labels and 1 sequences"),
+        (make([[1], [2]], targets=[[1]]), "2 labels and 1 sequences"),
     ],
 )
 def test_inconsistent_examples_are_not_written(tmp_path, examples, reason):
@@ -139,3 +173,168 @@ except RunError as error:
     assert "free space or choose another folder" in run.stdout
     assert len(run.stdout.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A file of rows with all lists, and the examples in it."""
+    rows = [[row * 10 + place for place in range(4)] for row in range(9)]
+    scored = [[place % 2 for place in range(4)] for _ in rows]
+    store.write(
+        tmp_path / "a.arrow",
+        make(rows, second=[[200 + row] * 8 for row in range(9)], targets=scored),
+    )
+    return tmp_path / "a.arrow"
+
+
+@pytest.mark.parametrize(("content", "row"), [(bytes([30, 31, 32]), 3), (bytes([205] * 8), 5)])
+def test_a_row_changed_on_the_disk_is_named_and_the_others_are_not(written, content, row):
+    raw = bytearray(written.read_bytes())
+    place = raw.index(content) + 1
+    raw[place] ^= 4
+    written.write_bytes(raw)
+    examples = store.read(written)
+    examples.check(np.delete(np.arange(9), row))
+    for rows in ([row], [8, row, 0]):
+        with pytest.raises(DataError, match=rf"a\.arrow: row {row} is not as it was written; run"):
+            examples.check(np.array(rows))
+
+
+def test_a_changed_target_is_seen(tmp_path):
+    store.write(tmp_path / "a.arrow", make([[1, 2]], targets=[[0, 111]]))
+    raw = (tmp_path / "a.arrow").read_bytes().replace(bytes([0, 111]), bytes([0, 112]))
+    (tmp_path / "a.arrow").write_bytes(raw)
+    with pytest.raises(DataError, match="row 0 is not as it was written"):
+        store.read(tmp_path / "a.arrow").check(np.array([0]))
+
+
+def test_examples_that_are_not_written_have_nothing_to_compare_with():
+    make([[1, 2], [3]]).check(np.array([0, 1]))
+
+
+def test_the_index_is_all_but_the_sequences():
+    plain = make([[1, 2], [3]])
+    others = [
+        make([[1, 2], [3]], labels=[0, 2]),
+        make([[1], [2, 3]]),
+        make([[1, 2], [4]]),  # by its CRC
+    ]
+    assert plain.index_checksum() not in {other.index_checksum() for other in others}
+    recorded = dataclasses.replace(make([[1, 2], [4]]), checks=plain.crcs())
+    assert recorded.index_checksum() == plain.index_checksum()
+
+
+def test_checks_in_pieces_are_those_in_one(monkeypatch):
+    examples = make([[row, row + 1] for row in range(100)])
+    whole = examples.crcs()
+    monkeypatch.setattr(store, "_ROWS", 7)
+    assert examples.crcs().tolist() == whole.tolist()
+
+
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(sequences=SEQUENCES, dtype=st.sampled_from([np.uint8, np.uint16]), data=st.data())
+def test_a_spool_is_a_pack_in_a_file(tmp_path, monkeypatch, sequences, dtype, data):
+    monkeypatch.setattr(store, "_BUFFER", data.draw(st.integers(1, 40)))
+    spool, looks = Spool(tmp_path / "new" / "x", dtype), data.draw(st.sets(st.integers(0, 9)))
+    arrays = [np.array(one) for one in sequences]
+    for number, one in enumerate(arrays):
+        if number in looks:
+            assert [x.tolist() for x in spool.ragged()] == sequences[:number]
+        spool.add(one)
+    ragged = spool.ragged()
+    packed = Ragged.pack(arrays, dtype)
+    assert ragged.values.dtype == dtype
+    assert ragged.values.tolist() == packed.values.tolist()
+    assert ragged.offsets.tolist() == packed.offsets.tolist()
+    assert isinstance(ragged.values, np.memmap)
+
+
+def test_rows_of_one_length_are_spooled_together(tmp_path):
+    spool = Spool(tmp_path / "x", np.uint16)
+    assert len(spool.ragged()) == 0
+    spool.add_rows(np.arange(6).reshape(2, 3))
+    spool.add_rows(np.empty((0, 5), int))
+    spool.add_rows(np.arange(8).reshape(4, 2)[::2])
+    assert [one.tolist() for one in spool.ragged()] == [[0, 1, 2], [3, 4, 5], [0, 1], [4, 5]]
+    assert len(Spool(tmp_path / "x", np.uint16).ragged()) == 0, "a new spool begins empty"
+
+
+def test_a_spool_on_a_full_disk_is_one_line(small_disk):
+    spool = Spool(small_disk / "x", np.uint8)
+    with pytest.raises(RunError, match=r"cannot write .*/x: No space left on device; free space"):
+        spool.add_rows(np.ones((40, 10_000), np.uint8))
+    spool.path.unlink()
+
+
+def test_a_spool_where_no_folder_can_be_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"cannot write .*file/x: .*; free space or choose another"):
+        Spool(tmp_path / "file" / "x", np.uint8)
+
+
+def file_pages():
+    """Bytes of mapped files in the memory of this process."""
+    status = Path("/proc/self/status")
+    if not status.exists() or "RssFile" not in status.read_text():
+        pytest.skip("the kernel does not count mapped pages here")
+    (line,) = (x for x in status.read_text().splitlines() if x.startswith("RssFile"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_of_a_large_file_only_what_was_read_lately_stays_in_memory(tmp_path, monkeypatch, large):
+    rows, width = 64, 1 << 20
+    values = np.random.default_rng(0).integers(0, 256, rows * width, np.uint8)
+    examples = Examples(
+        tokens=Ragged(values, np.arange(rows + 1) * width), labels=np.zeros(rows, np.uint8)
+    )
+    store.write(tmp_path / "a.arrow", examples)
+    monkeypatch.setattr(store, "_SMALL", 0 if large else 1 << 40)
+    monkeypatch.setattr(store, "_KEPT", 4)
+    back, before, most = store.read(tmp_path / "a.arrow"), file_pages(), 0
+    for row in range(rows):
+        back.check(np.array([row]))
+        assert np.array_equal(back.tokens[row], examples.tokens[row])
+        most = max(most, file_pages() - before)
+    assert (most < 24 << 20) == large
+    assert np.array_equal(back.tokens.values, values), "what was let go is read again"
+
+
+def test_pages_may_go_while_another_thread_reads(tmp_path, monkeypatch):
+    store.write(tmp_path / "a.arrow", make([[row] * 5000 for row in range(200)]))
+    monkeypatch.setattr(store, "_SMALL", 0)
+    monkeypatch.setattr(store, "_KEPT", 1)
+    examples, wrong = store.read(tmp_path / "a.arrow"), []
+
+    def read():
+        for row in range(200):
+            try:
+                examples.check(np.array([row]))
+            except DataError as error:
+                wrong.append(error)
+
+    both = [threading.Thread(target=read) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert not wrong
+
+
+@pytest.mark.slow
+def test_more_tokens_than_32_bits_can_count(tmp_path):
+    """As the train split of Path-X has; the values are a file of zeros that takes no space."""
+    rows, width = 2, (1 << 30) + 5
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(rows * width)
+    values = np.memmap(tmp_path / "zeros", np.uint8, mode="r")
+    examples = Examples(
+        tokens=Ragged(values, np.arange(rows + 1) * width), labels=np.zeros(rows, np.uint8)
+    )
+    store.write(tmp_path / "a.arrow", examples)
+    back = store.read(tmp_path / "a.arrow")
+    assert back.tokens.lengths.tolist() == [width] * rows
+    back.check(np.array([1]))
+    (tmp_path / "a.arrow").unlink()

@@ -224,6 +224,78 @@ def test_ids_outside_the_vocabulary_are_refused(small):
         encoder(small())(torch.tensor([[1, 50]]))
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_numbers_that_spell_a_table_of_words_are_those_words(small, pooling, position):
+    """One number in fifty set, through a map whose columns are the words: the same states."""
+    words = encoder(small(pooling=pooling, position=position))
+    numbers = encoder(small(pooling=pooling, position=position, input_features=50))
+    state = words.state_dict()
+    state["embeddings.values.weight"] = state.pop("embeddings.words.weight").T
+    state["embeddings.values.bias"] = torch.zeros(16)
+    numbers.load_state_dict(state)
+    ids, mask = torch.randint(0, 50, (3, 13)), torch.rand(3, 13) > 0.3
+    values = nn.functional.one_hot(ids, 50).double()
+    expected, found = words(ids, mask), numbers(attention_mask=mask, input_values=values)
+    torch.testing.assert_close(found.last_hidden_state, expected.last_hidden_state)
+    torch.testing.assert_close(found.pooler_output, expected.pooler_output)
+
+
+def test_padding_of_continuous_inputs_changes_nothing(small):
+    model = encoder(small(input_features=2))
+    values = torch.rand(1, 7, 2, dtype=torch.float64)
+    longer = nn.functional.pad(values, (0, 0, 0, 5), value=9.0)
+    mask = torch.tensor([[1] * 7 + [0] * 5])
+    expected = model(input_values=values).pooler_output
+    found = model(attention_mask=mask, input_values=longer).pooler_output
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("features", "inputs", "message"),
+    [
+        (None, {}, r"takes input_ids alone \(input_features=None\)"),
+        (None, {"input_values": torch.rand(2, 3, 1)}, "takes input_ids alone"),
+        (2, {"input_ids": torch.ones(2, 3, dtype=torch.long)}, "takes input_values alone .*=2"),
+        (2, {}, "takes input_values alone"),
+        (2, {"input_values": torch.rand(2, 3)}, r"must be \(B, T, 2\) numbers, got \(2, 3\)"),
+        (2, {"input_values": torch.rand(2, 3, 1)}, r"\(B, T, 2\) numbers, got \(2, 3, 1\)"),
+        (2, {"input_values": torch.rand(1, 41, 2)}, "41 tokens, but .*=40; truncate"),
+    ],
+)
+def test_inputs_of_the_other_kind_are_refused(small, monkeypatch, features, inputs, message):
+    # The shape checker of the tests would speak first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(InputError, match=message):
+        LongspanModel(small(input_features=features))(**inputs)
+
+
+def test_both_kinds_of_inputs_at_once_are_refused(small):
+    ids, values = torch.ones(2, 3, dtype=torch.long), torch.rand(2, 3, 2)
+    for features in (None, 2):
+        with pytest.raises(InputError, match="alone"):
+            LongspanModel(small(input_features=features))(ids, input_values=values)
+
+
+def test_the_map_of_continuous_inputs_is_their_embedding(small):
+    model = LongspanModel(small(input_features=3))
+    assert model.get_input_embeddings() is model.embeddings.values
+    assert model.embeddings.words is None
+    assert "embeddings.words.weight" not in model.state_dict()
+
+
+def test_heads_of_another_width_attend_as_wide_as_they_are(small):
+    model = encoder(small(attention_head_size=6))
+    ids = torch.randint(1, 50, (2, 9))
+    attention, x = model.layers[0].attention, torch.randn(2, 9, 16, dtype=torch.float64)
+    q, k, v = (
+        getattr(attention, n)(x).view(2, 9, 2, 6).transpose(1, 2) for n in ("query", "key", "value")
+    )
+    mixed = (q @ k.mT / 6**0.5).softmax(-1) @ v
+    torch.testing.assert_close(attention(x), attention.output(mixed.transpose(1, 2).flatten(2)))
+    assert model(ids).last_hidden_state.shape == (2, 9, 16)
+
+
 def test_malformed_masks_are_refused():
     ids = torch.ones(2, 3, dtype=torch.long)
     with pytest.raises(InputError, match=r"attention_mask must be boolean .* got torch.float32"):

@@ -2,7 +2,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from longspan.models import LongspanForPairClassification, LongspanForSequenceClassification
+from longspan.models import (
+    LongspanForPairClassification,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
 
 
 def test_logits_are_two_linear_maps_of_the_summary(small):
@@ -16,6 +20,29 @@ def test_logits_are_two_linear_maps_of_the_summary(small):
     expected = -out.logits.log_softmax(-1)[torch.arange(4), labels].mean()
     torch.testing.assert_close(out.loss, expected)
     assert model(ids, mask).loss is None
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "first"])
+def test_logits_of_tokens_are_two_linear_maps_of_their_states(small, pooling):
+    model = LongspanForTokenClassification(small(num_labels=3, pooling=pooling)).double()
+    ids, mask = torch.randint(1, 50, (4, 9)), torch.rand(4, 9) > 0.3
+    out = model(ids, mask)
+    states = model.encoder(ids, mask).last_hidden_state
+    first, second = model.classifier.hidden, model.classifier.output
+    hidden = (states @ first.weight.T + first.bias).clamp(min=0)
+    torch.testing.assert_close(out.logits, hidden @ second.weight.T + second.bias)
+    assert out.logits.shape == (4, 9, 3)
+    assert out.loss is None
+
+
+def test_the_loss_of_tokens_is_the_mean_over_those_with_a_label(small):
+    model = LongspanForTokenClassification(small(num_labels=3)).double()
+    ids, labels = torch.randint(1, 50, (2, 5)), torch.full((2, 5), -100)
+    labels[0, 1], labels[1, 4], labels[1, 0] = 2, 0, 1
+    out = model(ids, labels=labels)
+    surprise = -out.logits.log_softmax(-1)
+    expected = (surprise[0, 1, 2] + surprise[1, 4, 0] + surprise[1, 0, 1]) / 3
+    torch.testing.assert_close(out.loss, expected)
 
 
 def pair_model(small, **fields) -> LongspanForPairClassification:

@@ -17,6 +17,9 @@ from longspan.models import LongspanConfig, LongspanModel
         ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1, got 0"),
         ({"max_position_embeddings": -5, "vocab_size": 0}, "vocab_size .* 0; max_position_.* -5"),
         ({"problem_type": "regression"}, "'regression' has no head"),
+        ({"input_features": 0}, "input_features must be at least 1 or none, got 0"),
+        ({"attention_head_size": -4}, "attention_head_size must be at least 1 or none, got -4"),
+        ({"attention_head_size": 5, "position": "rotary"}, "an even width of heads, got 5"),
     ],
 )
 def test_values_that_cannot_be_used_are_refused(fields, message):
@@ -48,6 +51,19 @@ def test_a_value_assigned_after_construction_is_checked_by_the_model(small):
     config.num_attention_heads = 3
     with pytest.raises(OptionError, match="num_attention_heads=3"):
         LongspanModel(config)
+
+
+def test_heads_may_have_a_width_of_their_own(small):
+    config = small(hidden_size=30, num_attention_heads=4, attention_head_size=6)
+    assert (config.head_dim, config.heads_width) == (6, 24)
+    assert (small().head_dim, small().heads_width) == (8, 16)
+    attention = LongspanModel(config).layers[0].attention
+    shapes = {
+        name: tuple(x.weight.shape)
+        for name, x in attention.named_children()
+        if hasattr(x, "weight")
+    }
+    assert shapes == {"query": (24, 30), "key": (24, 30), "value": (24, 30), "output": (30, 24)}
 
 
 def test_a_saved_configuration_comes_back_equal(small, tmp_path):

@@ -9,6 +9,7 @@ from longspan.models import (
     LongspanConfig,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
+    LongspanForTokenClassification,
     flops,
     parameters,
 )
@@ -37,6 +38,35 @@ def test_flops_of_a_pair_are_those_torch_counts(small, head):
     ids = torch.ones(1, 23, dtype=torch.long)
     expected = counted(LongspanForPairClassification(config), ids, ids)
     assert flops(config, 23, classes=2, pair=True) == expected
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("features", [1, 3])
+def test_flops_of_continuous_inputs_are_those_torch_counts(small, pooling, features):
+    config = small(pooling=pooling, num_labels=3, input_features=features)
+    expected = counted(
+        LongspanForSequenceClassification(config),
+        None,
+        None,
+        None,
+        None,
+        torch.rand(1, 23, features),
+    )
+    assert flops(config, 23, classes=3) == expected
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_flops_of_scored_tokens_are_those_torch_counts(small, pooling):
+    config = small(pooling=pooling, num_labels=9)
+    ids = torch.ones(1, 23, dtype=torch.long)
+    expected = counted(LongspanForTokenClassification(config), ids)
+    assert flops(config, 23, classes=9, per_token=True) == expected
+
+
+def test_flops_of_heads_of_another_width_are_those_torch_counts(small):
+    config = small(attention_head_size=12, num_labels=2)
+    ids = torch.ones(1, 23, dtype=torch.long)
+    assert flops(config, 23, classes=2) == counted(LongspanForSequenceClassification(config), ids)
 
 
 def test_flops_refuse_a_length_the_model_cannot_take(small):

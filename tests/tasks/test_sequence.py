@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from longspan.data import cache as cached
 from longspan.data.cache import Built
 from longspan.data.store import Examples, Ragged
-from longspan.errors import OptionError, RunError, UnknownNameError
+from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.base import TaskInfo, check_whole, published
-from longspan.tasks.sequence import SequenceTask
+from longspan.tasks.base import IGNORE, TaskInfo, check_whole, published
+from longspan.tasks.sequence import SequenceTask, collate
 
 SMALL = {
     "train": 70,
@@ -105,6 +106,55 @@ def test_pairs_have_their_second_sequence(tmp_path):
     assert batch.inputs_b.tolist() == [[9, n + 1] for n in range(7)]
     assert batch.key_mask_b.all()
     assert batch.inputs.shape == (7, 7)
+
+
+def ids(padded):
+    return torch.from_numpy(padded.astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    "lengths", [[5] * 9, [5] * 4 + [3] * 5, [1] * 9, [7, 5, 5, 5, 1, 2, 3, 4, 9]]
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_rows_of_one_length_are_gathered_like_any_others(lengths, dtype):
+    draw = np.random.default_rng(0)
+    sequences = [draw.integers(0, 200, length).astype(dtype) for length in lengths]
+    examples = Examples(tokens=Ragged.pack(sequences, dtype), labels=np.arange(9, dtype=np.uint8))
+    for rows in ([0, 1, 2, 3], [3, 0, 3], [8], list(range(9)), [1, 2]):
+        batch = collate(examples, np.array(rows), ids)
+        width = max(lengths[row] for row in rows)
+        for line, row in enumerate(rows):
+            padding = [0] * (width - lengths[row])
+            assert batch.inputs[line].tolist() == [*sequences[row].tolist(), *padding]
+            assert batch.key_mask[line].tolist() == [True] * lengths[row] + [False] * len(padding)
+        assert batch.targets.tolist() == rows
+
+
+def test_targets_of_tokens_are_their_classes_and_the_rest_is_left_out():
+    examples = Examples(
+        tokens=Ragged.pack([np.array([7, 8, 9]), np.array([6])], np.uint8),
+        targets=Ragged.pack([np.array([0, 4, 1]), np.array([2])], np.uint8),
+        labels=np.zeros(2, np.uint8),
+    )
+    batch = collate(examples, np.array([1, 0]), ids)
+    assert batch.targets.tolist() == [[1, IGNORE, IGNORE], [IGNORE, 3, 0]]
+    assert batch.key_mask.tolist() == [[True, False, False], [True, True, True]]
+
+
+def test_a_row_changed_on_the_disk_is_never_in_a_batch(tmp_path, monkeypatch):
+    """Not even of a file that is too large to be read through when it is opened."""
+    monkeypatch.setattr(cached, "_READ_THROUGH", 0)
+    Pairs().open(tmp_path)
+    (path,) = tmp_path.rglob("test.arrow")
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(bytes([5] * 5)) + 2] ^= 1  # row 4
+    path.write_bytes(raw)
+    task = Pairs()
+    task.open(tmp_path)
+    batches = task.batches("test", batch=2)
+    assert take(batches, 2) == [(0, 1), (2, 3)]
+    with pytest.raises(DataError, match=r"test\.arrow: row 4 is not as it was written"):
+        next(batches)
 
 
 def test_an_epoch_is_a_permutation_and_drops_only_its_partial_batch(task):

@@ -1,12 +1,14 @@
 """A split's score is that of its examples, each counted once, scored one by one."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import tiny
 from longspan.arena import make_model
-from longspan.tasks import Batch
+from longspan.tasks import IGNORE, Batch, build
 from longspan.training.evaluate import evaluate, to_device
 
 CPU = torch.device("cpu")
@@ -76,3 +78,90 @@ def test_pairs_reach_the_model_with_both_masks():
 
 def one_of(pair):
     return Batch(inputs=pair.inputs, key_mask=pair.key_mask, targets=pair.targets, rows=pair.rows)
+
+
+COPYING = {"train": 40, "validation": 10, "test": 17}
+
+
+@pytest.fixture(scope="module")
+def copying(tiny_cache):
+    """A task that scores some of the tokens."""
+    task = build("copying", COPYING)
+    task.open(tiny_cache)
+    return task
+
+
+class Certain(torch.nn.Module):
+    """Puts 20 on the class that a function of the token's id names, and 0 on the others."""
+
+    def __init__(self, classes, answer):
+        super().__init__()
+        self.classes, self.answer = classes, answer
+
+    def forward(self, input_ids, attention_mask):
+        chosen = self.answer(input_ids).remainder(self.classes)
+        return Logits(20.0 * F.one_hot(chosen, self.classes))
+
+
+class Logits:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+def asked(task, split):
+    """Ids of the tokens that are scored, and their targets, over the whole split."""
+    (whole,) = task.batches(split, batch=1000)
+    chosen = whole.targets != IGNORE
+    return whole.inputs[chosen], whole.targets[chosen]
+
+
+@pytest.mark.parametrize("batch", [1, 5, 17, 100])
+def test_every_scored_token_counts_once_and_no_other(copying, batch):
+    ids, targets = asked(copying, "test")
+    assert 0 < len(targets) < 17 * copying.length
+    for answer in (lambda x: x * 0 + 1, lambda x: x, lambda x: x * 7 + 3):
+        model = Certain(copying.class_count, answer)
+        right = answer(ids).remainder(copying.class_count) == targets
+        score = evaluate(model, copying, "test", batch=batch, device=CPU)
+        assert score.examples == len(targets)
+        assert score.accuracy == int(right.sum()) / len(targets)
+        rest = math.log(math.exp(20) + copying.class_count - 1)
+        assert score.loss == pytest.approx(rest - 20 * int(right.sum()) / len(targets), rel=1e-5)
+
+
+def test_the_majority_of_scored_tokens_is_of_their_targets(copying):
+    _, targets = asked(copying, "test")
+    model = Certain(copying.class_count, lambda x: x)
+    counts = [targets.tolist().count(value) for value in range(copying.class_count)]
+    score = evaluate(model, copying, "test", batch=4, device=CPU)
+    assert score.majority == max(counts) / len(targets)
+    assert sorted(copying.labels("test").tolist()) == sorted(targets.tolist())
+
+
+def test_losses_and_hits_leave_out_what_is_not_scored(copying):
+    logits = torch.randn(2, 3, 4, dtype=torch.float64)
+    targets = torch.tensor([[1, IGNORE, 0], [IGNORE, IGNORE, 3]])
+    losses, hits = copying.losses(logits, targets), copying.hits(logits, targets)
+    assert losses.shape == hits.shape == (2, 3)
+    surprise = -logits.float().log_softmax(-1)
+    for place in ((0, 0), (0, 2), (1, 2)):
+        target = targets[place]
+        torch.testing.assert_close(losses[place], surprise[place][target])
+        assert hits[place] == (logits[place].argmax() == target)
+    for place in ((0, 1), (1, 0), (1, 1)):
+        assert losses[place] == 0
+        assert not hits[place]
+
+
+def test_evaluation_reads_the_targets_from_the_batches_alone(model, listops, monkeypatch):
+    monkeypatch.setattr(listops, "labels", None)
+    assert evaluate(model, listops, "test", batch=16, device=CPU).examples == 44
+
+
+def test_continuous_inputs_are_sent_as_values():
+    numbers = torch.rand(1, 2, 3)
+    ids = torch.ones(1, 2, dtype=torch.long)
+    batch = Batch(inputs=numbers, key_mask=ids.bool(), targets=ids[0, :1], rows=ids[0, :1])
+    sent = to_device(batch, CPU)
+    assert set(sent) == {"input_values", "attention_mask"}
+    assert sent["input_values"].equal(numbers)

@@ -183,9 +183,10 @@ class Examples:
         return digest.hexdigest()
 
     def index_checksum(self) -> str:
-        """sha256 over all but the sequences themselves: where they begin, labels, their CRCs."""
+        """sha256 over all but the sequences: their type, where they begin, labels, their CRCs."""
         digest = hashlib.sha256()
         for part in self.lists.values():
+            digest.update(part.values.dtype.str.encode())
             digest.update(np.ascontiguousarray(part.offsets, "<i8").data)
         digest.update(np.ascontiguousarray(self.labels, "<i8").data)
         digest.update(np.ascontiguousarray(self.crcs(), "<u4").data)
@@ -265,6 +266,8 @@ def read(path: Path) -> Examples:
         if file.num_record_batches != 1 or not {"tokens", "label", "crc"} <= set(file.schema.names):
             raise DataError(f"{path} is not a longspan split (columns {file.schema.names})")
         batch = file.get_batch(0)
+        # What the file says of its buffers may have changed too: nothing is read beyond them.
+        batch.validate()
         parts = {
             name: Ragged(
                 batch.column(name).values.to_numpy(zero_copy_only=True),

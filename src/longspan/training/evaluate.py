@@ -33,7 +33,7 @@ def evaluate(
     model.eval()
     hits = torch.zeros((), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    classes = torch.zeros(task.info.classes, dtype=torch.int64)
+    classes = torch.zeros(task.class_count, dtype=torch.int64)
     with contextlib.closing(ahead(task.batches(split, batch=batch), device)) as batches:
         for part in batches:
             logits = model(**to_device(part, device)).logits
