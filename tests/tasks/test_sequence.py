@@ -108,6 +108,10 @@ def test_pairs_have_their_second_sequence(tmp_path):
     assert batch.inputs.shape == (7, 7)
 
 
+def ids(padded):
+    return torch.from_numpy(padded.astype(np.int64))
+
+
 @pytest.mark.parametrize(
     "lengths", [[5] * 9, [5] * 4 + [3] * 5, [1] * 9, [7, 5, 5, 5, 1, 2, 3, 4, 9]]
 )
