@@ -9,7 +9,6 @@ are cut to their first 10,000 characters, as the reader of the release cuts them
 import dataclasses
 import hashlib
 import itertools
-import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 
 from longspan.data import lra_release
 from longspan.data.lra_release import Pair, Split
+from longspan.data.places import searched
 from longspan.data.store import Ragged, Spool
 from longspan.errors import DataError
 
@@ -197,20 +197,14 @@ def _empty() -> dict[Split, array]:
     return {split: array("q") for split in _FILES}
 
 
-def _places(data: Path | None) -> list[Path]:
-    """Folders that may hold pairs by id."""
-    variables = [os.environ.get(name) for name in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA")]
-    given = [data] if data is not None else [Path(value) for value in variables if value]
-    return [folder for place in given for folder in (place, place / "aan")]
-
-
 def _by_id(data: Path | None) -> PairsById | None:
     """The first folder with pairs by id.
 
     Raises:
         DataError: a file of them is missing.
     """
-    for folder in _places(data):
+    places = searched(data, "the official release or a folder with pairs by id")
+    for folder in (folder for place in places for folder in (place, place / "aan")):
         if not (folder / _PAPERS).is_file():
             continue
         missing = [name for name in _FILES.values() if not (folder / name).is_file()]

@@ -8,14 +8,14 @@ network.
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
 
-from longspan.data import archives, encoded, hub, pickled
+from longspan.data import archives, encoded, pickled
+from longspan.data.places import listed, searched
 from longspan.errors import DataError
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -117,16 +117,13 @@ def find(data: Path | None) -> Source:
     Raises:
         DataError: there is none (the message says how to get it), or it is malformed.
     """
-    if data is not None and not data.exists():
-        raise DataError(f"{data} does not exist; expected the folder that holds CIFAR-10")
-    places = [data] if data is not None else list(_default_places())
+    places = searched(data, "the folder that holds CIFAR-10", HUB)
     for place in places:
         sources = list(_sources(place))
         if sources:
             return _fullest(sources)
-    where = ", ".join(str(place) for place in places) or "nothing, since $LONGSPAN_DATA is not set"
     raise DataError(
-        f"CIFAR-10 is not here (searched {where}); download {URL} to FOLDER and run "
+        f"CIFAR-10 is not here (searched {listed(places)}); download {URL} to FOLDER and run "
         "`longspan data build image --data FOLDER`"
     )
 
@@ -142,13 +139,6 @@ def read(source: Source) -> Iterator[Images]:
             yield from _parquet(source, part)
     else:
         yield from _batches(source)
-
-
-def _default_places() -> Iterator[Path]:
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        if os.environ.get(variable):
-            yield Path(os.environ[variable])
-    yield from hub.cached(HUB)
 
 
 def _fullest(sources: list[Source]) -> Source:

@@ -7,7 +7,6 @@ Nothing here touches the network. The reviews come sorted, so the form makes no 
 
 import dataclasses
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longspan.data import archives, hub
+from longspan.data import archives
+from longspan.data.places import listed, searched
 from longspan.errors import DataError
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -78,16 +78,13 @@ def find(data: Path | None) -> Source:
     Raises:
         DataError: there is none (the message says how to get it), or it is malformed.
     """
-    if data is not None and not data.exists():
-        raise DataError(f"{data} does not exist; expected the folder that holds IMDB")
-    places = [data] if data is not None else list(_default_places())
+    places = searched(data, "the folder that holds IMDB", HUB)
     for place in places:
         sources = list(_sources(place))
         if sources:
             return _fullest(sources)
-    where = ", ".join(str(place) for place in places) or "nothing, since $LONGSPAN_DATA is not set"
     raise DataError(
-        f"IMDB is not here (searched {where}); download {URL} to FOLDER and run "
+        f"IMDB is not here (searched {listed(places)}); download {URL} to FOLDER and run "
         "`longspan data build text --data FOLDER`"
     )
 
@@ -114,13 +111,6 @@ def read(source: Source) -> dict[str, Reviews]:
             raise DataError(f"{files}: part {part!r} lacks positive or negative reviews")
         reviews[part] = Reviews(texts=[text for text, _ in found], labels=labels)
     return reviews
-
-
-def _default_places() -> Iterator[Path]:
-    for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA"):
-        if os.environ.get(variable):
-            yield Path(os.environ[variable])
-    yield from hub.cached(HUB)
 
 
 def _fullest(sources: list[Source]) -> Source:

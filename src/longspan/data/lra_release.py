@@ -9,7 +9,6 @@ stream; nothing is unpacked. Layout: https://github.com/google-research/long-ran
 import contextlib
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 from longspan.data import archives, lra_images
 from longspan.data.listops import VOCABULARY, evaluate, symbols
 from longspan.data.lra_images import TWICE, Images
+from longspan.data.places import listed, searched
 from longspan.errors import DataError, OptionError
 
 Split = Literal["train", "validation", "test"]
@@ -138,12 +138,10 @@ def find(data: Path | None, what: str, *, outer_copy: bool = False) -> Source:
         DataError: it is not there (the message says what was searched and how to get it), a file
             of it is missing, or only the broken copy is there.
     """
-    if data is not None and not data.exists():
-        raise DataError(f"{data} does not exist; expected the official release or a part of it")
     twice = what.startswith(f"{TWICE}/")
     if outer_copy and not twice:
         raise OptionError(f"outer_copy is for {TWICE}, there is one copy of {what}; leave it out")
-    places, refused = _places(data), None
+    places, refused = searched(data, "the official release or a part of it"), None
     for path in (path for place in places for path in _copies(place, what)):
         outer = twice and path.is_dir() and (path.absolute().parents[1] / _INNER).is_dir()
         if path.is_dir() and outer != outer_copy:
@@ -151,10 +149,9 @@ def find(data: Path | None, what: str, *, outer_copy: bool = False) -> Source:
             continue
         _check_complete(path, what)
         return Source(what=what, path=path, outer_copy=outer_copy)
-    where = ", ".join(str(place) for place in places) or "nothing, since $LONGSPAN_DATA is not set"
     raise DataError(
         refused
-        or f"{what} of the Long Range Arena release is not here (searched {where}); get "
+        or f"{what} of the Long Range Arena release is not here (searched {listed(places)}); get "
         f"lra_release.gz ({URL}) and name the folder that holds it"
     )
 
@@ -223,13 +220,6 @@ def pathfinder(source: Source, scratch: Path) -> Images:
     return lra_images.from_archive(
         source.path, source.what, resolution, scratch, outer=source.outer_copy
     )
-
-
-def _places(data: Path | None) -> list[Path]:
-    if data is not None:
-        return [data]
-    variables = ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA")
-    return [Path(os.environ[name]) for name in variables if os.environ.get(name)]
 
 
 def _copies(place: Path, what: str) -> Iterator[Path]:
