@@ -1,8 +1,8 @@
 """Can a mechanism look a token up? Small models on recall and copying, which full attention solves.
 
-Not a published recipe: sizes at which two layers of full attention reach nearly 100 % in minutes
-on a CPU, so that what a mechanism loses is its own. Raise `task.length` and the other knobs to find
-where it breaks.
+Not a published recipe: sizes at which two layers of full attention solve both in minutes on a CPU
+(100.0 % of recall, 94.3 % of copying at seed 0), so that what a mechanism loses is its own. Raise
+`task.length` and the other knobs to find where it breaks.
 """
 
 from typing import Any
