@@ -20,7 +20,7 @@ def test_the_example_runs_and_gives_the_shape_and_zeros_it_promises():
 
 
 def test_every_mechanism_task_and_protocol_is_listed():
-    listed = set(re.findall(r"`([a-z_-]+)`", README))
+    listed = set(re.findall(r"`([a-z0-9_-]+)`", README))
     missing = {*MECHANISMS, *TASKS, *PROTOCOLS} - listed
     assert not missing, f"the README does not mention {sorted(missing)}"
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from longspan.data import pathfinder
-from longspan.data._paddles import draw_line, ring, shrink
+from longspan.data._paddles import GROUND, draw_line, ring, shrink
 from longspan.data.pathfinder import RESOLUTIONS, generate, lra, redraw
 from longspan.errors import OptionError
 
@@ -246,6 +246,29 @@ def test_few_directions_start_a_contour_of_short_paddles():
     assert (steps <= 0).all()  # up and left
     both = [redraw(lra(256), number, seed=6).paddles[0] for number in range(60)]
     assert {tuple(np.sign(head - tail)) for tail, head in both} >= {(1, 1), (-1, -1), (1, -1)}
+
+
+@pytest.mark.parametrize("resolution", [32, 256])
+def test_distractors_start_where_the_ground_is_free(resolution):
+    settings = lra(resolution)
+    (tables,) = pathfinder._tables(settings)
+    both = 2 * settings.contour_length
+    covered = []
+    for strokes in pathfinder._draw(settings, 4, range(300)).strokes:
+        contour, turn = strokes[both, :2]
+        if contour < 0:
+            continue
+        # the end of the first contour is no obstacle
+        ground = np.zeros((resolution, resolution))
+        for one in np.delete(strokes[:both], both - 2, axis=0):
+            sprite = tables.sprite[GROUND, one[1]]
+            ground = np.maximum(ground, pathfinder._pasted(sprite, one[2:], resolution))
+        places = strokes[both, 2:] + tables.probe[turn][: tables.probes[turn]]
+        assert places.min() > 0
+        assert places.max() < resolution - 1
+        covered.append(ground[tuple(places.T)].max())
+    assert len(covered) > 150
+    assert 0 < max(covered) <= 0.3 * 255
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)

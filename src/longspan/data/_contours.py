@@ -48,7 +48,7 @@ class Scene(NamedTuple):
 # `no_type_check` keeps the tests' type checker from wrapping functions, which numba cannot compile.
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def draw(scene, tables, states, images, labels, strokes, markers):
     """Draw an image from each state; strokes (n, paddles, 4) are (contour, orientation, place).
@@ -78,7 +78,7 @@ def draw(scene, tables, states, images, labels, strokes, markers):
     return len(states)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _below(rng, bound):
     """A whole number below `bound` (splitmix64; multiply-shift: off by less than bound / 2^32)."""
@@ -89,7 +89,7 @@ def _below(rng, bound):
     return np.int64(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _two_contours(scene, tables, rng, ground, strokes):
     """Grow the two long contours, a paddle of each in turn; False: start again.
@@ -116,14 +116,14 @@ def _two_contours(scene, tables, rng, ground, strokes):
     return True
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _border(ground, width):
     ground[:width] = ground[len(ground) - width :] = 255
     ground[:, :width] = ground[:, len(ground) - width :] = 255
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _two_tails(scene, tables, rng, ground, strokes, pivots):
     """The first paddles: one near the middle, the other's tail at seed_distance from its tail."""
@@ -140,7 +140,7 @@ def _two_tails(scene, tables, rng, ground, strokes, pivots):
     return False
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _distractors(scene, tables, rng, ground, strokes):
     """Draw short contours on free ground, fewer if there is none; return the strokes in use."""
@@ -159,7 +159,7 @@ def _distractors(scene, tables, rng, ground, strokes):
     return used
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _distractor(scene, tables, rng, ground, strokes, pivot):
     """Grow a short contour from its first paddle; False: it cannot be."""
@@ -171,7 +171,7 @@ def _distractor(scene, tables, rng, ground, strokes, pivot):
     return True
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _crowded(ground):
     """Whether less than a hundredth of the ground is free."""
@@ -184,7 +184,7 @@ def _crowded(ground):
     return True
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _first(tables, rng, ground, border, stroke, pivot):
     """Place the first paddle of a contour on free ground, `border` pixels from every side."""
@@ -197,7 +197,7 @@ def _first(tables, rng, ground, border, stroke, pivot):
     return False
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _inside(tables, size, stroke, pivot):
     """Set the pivot of a first paddle; whether it and the head are in the image."""
@@ -209,7 +209,7 @@ def _inside(tables, size, stroke, pivot):
     return inside
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _free_place(tables, rng, ground, border, stroke):
     """Draw a place for a tail, uniform over those where its probe finds free ground."""
@@ -235,7 +235,7 @@ def _free_place(tables, rng, ground, border, stroke):
     return count > 0
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _is_free(probe, ground, border, row, column):
     size = len(ground)
@@ -248,7 +248,7 @@ def _is_free(probe, ground, border, row, column):
     return True
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _follow(tables, rng, ground, last, pivot, stroke):
     """Add a paddle after `last`, which becomes ground; move the pivot. False: no way on."""
@@ -273,7 +273,7 @@ def _follow(tables, rng, ground, last, pivot, stroke):
     return False
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _steps(tables, ground, turn, pivot, weights):
     """The weight of each step from the pivot: how straight it is, and how free its ground."""
@@ -289,7 +289,7 @@ def _steps(tables, ground, turn, pivot, weights):
     return total
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _window(tables, layer, size, stroke):
     """The part of a sprite that is drawn on and in the image, and where its corner lies."""
@@ -300,14 +300,14 @@ def _window(tables, layer, size, stroke):
     return top, left, rows, columns
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _at(index):
     """An index that is not negative: without the wish to count from the end, loops are faster."""
     return np.uint64(index)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _fits(tables, ground, stroke):
     sprite, under = tables.sprite[GROUND, stroke[1]], ground[GROUND]
@@ -320,7 +320,7 @@ def _fits(tables, ground, stroke):
     return True
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _cover(tables, ground, stroke):
     for layer in (GROUND, NEAR):
@@ -332,7 +332,7 @@ def _cover(tables, ground, stroke):
                 under[place] = max(under[place], sprite[_at(r), _at(c)])
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _render(scene, tables, strokes, markers, canvas, image):
     """The brightest of all that covers a pixel; the brightest pixel becomes 255."""
@@ -353,7 +353,7 @@ def _render(scene, tables, strokes, markers, canvas, image):
             image[r, c] = np.uint8(canvas[r, c] * scale + 0.5)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _mark(scene, marker, canvas):
     """Draw a disk on the fine grid and shrink it: across, rounded, then down, rounded."""
@@ -378,7 +378,7 @@ def _mark(scene, marker, canvas):
             canvas[r, c] = max(canvas[r, c], scene.levels[2, _byte(total)])
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _byte(total):
     return min(max((total + _HALF) >> _FILTER_BITS, 0), 255)

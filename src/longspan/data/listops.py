@@ -220,7 +220,7 @@ def _chunk(grammar: Grammar, state: np.uint64) -> Examples:
 # them, which numba cannot compile.
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _draw_chunk(state, candidates, max_depth, max_args, min_length, max_length):
     """Draw `candidates` trees; return those kept: flat tokens, offsets, values."""
@@ -244,7 +244,7 @@ def _draw_chunk(state, candidates, max_depth, max_args, min_length, max_length):
     return tokens[:used].copy(), offsets[: kept + 1].copy(), labels[:kept].copy()
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _draw_tree(state, out, children, max_depth, max_args, max_length):
     """Write one tree in prefix order; return its length (0: too long) and the next state.
@@ -286,7 +286,7 @@ def _draw_tree(state, out, children, max_depth, max_args, max_length):
         children[level] -= 1
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _value(tokens, values, frames):
     """The value of an expression; `values` and `frames` are scratch space for its two stacks."""
@@ -307,7 +307,7 @@ def _value(tokens, values, frames):
     return values[0]
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _apply(operator, values):
     """The value of one operator; the arguments may be reordered."""
@@ -320,7 +320,7 @@ def _apply(operator, values):
     return total % 10 if operator == _SM else best
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 @no_type_check
 def _median(values):
     """The integer part of the median; sorts the values in place."""

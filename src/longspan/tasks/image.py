@@ -78,7 +78,7 @@ class ImageTask(PixelTask):
                 {
                     "full": 42.44,
                     "local": 41.46,
-                    "sparse": 44.24,
+                    "sparse_transformer": 44.24,
                     "longformer": 42.22,
                     "linformer": 38.56,
                     "reformer": 38.07,

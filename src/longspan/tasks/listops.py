@@ -116,7 +116,7 @@ class ListOps(SequenceTask):
                 {
                     "full": 36.37,
                     "local": 15.82,
-                    "sparse": 17.07,
+                    "sparse_transformer": 17.07,
                     "longformer": 35.63,
                     "linformer": 35.70,
                     "reformer": 37.27,
@@ -160,7 +160,7 @@ class ListOps(SequenceTask):
                     "linformer": 37.7,
                     "nystrom": 37.9,
                     "performer": 37.1,
-                    "longshort": 37.7,
+                    "long_short": 37.7,
                     "local": 37.4,
                     "blockwise": 37.4,
                 },

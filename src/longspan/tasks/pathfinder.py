@@ -49,7 +49,7 @@ class Pathfinder(PathTask):
                 {
                     "full": 71.40,
                     "local": 66.63,
-                    "sparse": 71.71,
+                    "sparse_transformer": 71.71,
                     "longformer": 69.71,
                     "linformer": 76.34,
                     "reformer": 68.50,

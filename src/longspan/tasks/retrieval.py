@@ -75,7 +75,7 @@ class Retrieval(ReadingTask):
                 {
                     "full": 57.46,
                     "local": 53.39,
-                    "sparse": 59.59,
+                    "sparse_transformer": 59.59,
                     "longformer": 56.89,
                     "linformer": 52.27,
                     "reformer": 53.40,
@@ -119,7 +119,7 @@ class Retrieval(ReadingTask):
                     "linformer": 78.4,
                     "nystrom": 81.0,
                     "performer": 79.8,
-                    "longshort": 81.6,
+                    "long_short": 81.6,
                     "local": 81.6,
                     "blockwise": 81.3,
                 },

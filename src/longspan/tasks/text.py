@@ -78,7 +78,7 @@ class Text(ReadingTask):
                 {
                     "full": 64.27,
                     "local": 52.98,
-                    "sparse": 63.58,
+                    "sparse_transformer": 63.58,
                     "longformer": 62.85,
                     "linformer": 53.94,
                     "reformer": 56.10,
@@ -122,7 +122,7 @@ class Text(ReadingTask):
                     "linformer": 61.9,
                     "nystrom": 66.1,
                     "performer": 66.1,
-                    "longshort": 65.7,
+                    "long_short": 65.7,
                     "local": 65.7,
                     "blockwise": 65.6,
                 },
