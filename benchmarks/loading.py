@@ -27,15 +27,12 @@ import numpy as np
 import psutil
 import torch
 
-from longspan.arena import get, make_model
-from longspan.bench import environment
 from longspan.data.cache import Built
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.memory import keep_freed_memory
 from longspan.tasks import SPLITS, TASKS, Task
 from longspan.tasks.base import TaskInfo
 from longspan.tasks.sequence import SequenceTask
-from longspan.training import fit
 
 IMPORTED = time.time()
 BATCH, NEEDED = 32, 8 * 10**9
@@ -101,7 +98,7 @@ SETS = {
     "listops": lambda: TASKS["listops"](),
     "Path-X sized": lambda: Noise(NoiseOptions(rows=200_000, length=16_384)),
     "a thirtieth of it": lambda: Noise(NoiseOptions(rows=6_666, length=16_384)),
-    "image sized": lambda: Noise(NoiseOptions(rows=60_000, length=1_024)),
+    "an image task": lambda: Noise(NoiseOptions(rows=60_000, length=1_024)),
 }
 
 
@@ -221,6 +218,10 @@ def loading(name: str, folder: Path, rounds: int) -> dict:
 
 def waiting(name: str, mechanism: str, folder: Path, steps: int) -> dict:
     """Share of its training that a run waited, as its record would say."""
+    # Here, lest the probes import them too.
+    from longspan.arena import get, make_model
+    from longspan.training import fit
+
     task: Task = SETS[name]()
     task.open(folder / name)
     experiment = get("lra-small").experiment("listops", mechanism, 0)
@@ -281,9 +282,11 @@ def main() -> None:
         rows = [loading(name, Path(folder), args.rounds) for name in SETS]
         waits = [
             waiting(name, mechanism, Path(folder), args.steps)
-            for name in ("listops", "image sized")
+            for name in ("listops", "an image task")
             for mechanism in ("full", "linear", "local")
         ]
+    from longspan.bench import environment
+
     record = {"environment": environment(torch.device("cpu")), "rows": rows, "waiting": waits}
     record["environment"]["load"] = round(os.getloadavg()[1], 1)
     if args.out:

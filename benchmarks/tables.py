@@ -120,9 +120,59 @@ def generation(record: dict) -> str:
     )
 
 
+def loading(record: dict) -> str:
+    lines = [
+        "## Loading",
+        "",
+        "`benchmarks/loading.py`: batches of 32 from built sets, each figure of a process of its "
+        "own. *First batch* is from opening the task on, its files forgotten by the system (cold) "
+        "or remembered (warm), and importing counted apart; *anonymous* memory is what no file "
+        "backs, *resident* adds the mapped pages, which the system may take back; both are growth "
+        "while 2,000 batches of random rows are read. *Loader* is making batches alone, CRC of "
+        "every row included, on one core.",
+        "",
+        environment(record) + ".",
+        "",
+        "| set | MB | first batch cold, s | warm, s | imports, s | anonymous, MiB | resident, MiB "
+        "| loader, batches/s | tokens/s | built in, s | with anonymous, MiB |",
+        "|---|" + "---:|" * 10,
+    ]
+    for row in record["rows"]:
+        starts = [one["open"] + one["batch"] for one in (row["cold"], row["warm"])]
+        built = row["build"]
+        cells = [
+            row["set"],
+            f"{row['bytes'] / 1e6:,.0f}",
+            *(f"{seconds:.2f}" for seconds in starts),
+            f"{row['warm']['imports']:.1f}",
+            megabytes(row["memory"]["RssAnon"]),
+            megabytes(row["memory"]["VmRSS"]),
+            f"{row['alone']['batches_per_second']:,.0f}",
+            f"{row['alone']['tokens_per_second']:,.0f}",
+            f"{built['seconds']:,.0f}",
+            megabytes(built["growth"]["RssAnon"]),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "Of the training (the model of `lra-small`, `Result.waiting`), this was spent waiting for "
+        "the next batch:",
+        "",
+        "| batches of | mechanism | tokens of an example | step, ms | waiting, % |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for row in record["waiting"]:
+        lines.append(
+            f"| {row['set']} | `{row['mechanism']}` | {row['tokens_per_example']:,.0f} | "
+            f"{1e3 * row['seconds_per_step']:,.0f} | {100 * row['waiting_share']:.2f} |"
+        )
+    return "\n".join([*lines, ""])
+
+
 SECTIONS = {
     "layer-cpu.json": layer,
     "training-loop-cpu.json": training,
+    "loading-cpu.json": loading,
     "listops-generation.json": generation,
 }
 
