@@ -120,6 +120,30 @@ def generation(record: dict) -> str:
     )
 
 
+def pathfinder(record: dict) -> str:
+    head = "| pixels | images/s and core | 200,000 images on two cores, minutes |"
+    rows = [
+        f"| {row['resolution']} x {row['resolution']} "
+        f"| {row['images_per_second_per_core']:,.0f} "
+        f"| {row['minutes_for_200000_on_two_cores']} |"
+        for row in record["rows"]
+    ]
+    return "\n".join(
+        [
+            "## Generating Pathfinder",
+            "",
+            "`benchmarks/pathfinder_generation.py`, hard images with LRA's settings, CPU time of one "
+            f"core; {record['times_the_original_at_32']} times the 10 images/s of the original "
+            "generator at 32 x 32.",
+            "",
+            head,
+            "|---|---:|---:|",
+            *rows,
+            "",
+        ]
+    )
+
+
 def loading(record: dict) -> str:
     lines = [
         "## Loading",
@@ -174,6 +198,7 @@ SECTIONS = {
     "training-loop-cpu.json": training,
     "loading-cpu.json": loading,
     "listops-generation.json": generation,
+    "pathfinder-generation.json": pathfinder,
 }
 
 
