@@ -132,8 +132,8 @@ def pathfinder(record: dict) -> str:
         [
             "## Generating Pathfinder",
             "",
-            "`benchmarks/pathfinder_generation.py`, hard images with LRA's settings, CPU time of one "
-            f"core; {record['times_the_original_at_32']} times the 10 images/s of the original "
+            "`benchmarks/pathfinder_generation.py`, hard images with LRA's settings, CPU time of "
+            f"one core; {record['times_the_original_at_32']} times the 10 images/s of the original "
             "generator at 32 x 32.",
             "",
             head,
