@@ -153,7 +153,8 @@ def loading(record: dict) -> str:
         "or remembered (warm), and importing counted apart; *anonymous* memory is what no file "
         "backs, *resident* adds the mapped pages, which the system may take back; both are growth "
         "while 2,000 batches of random rows are read. *Loader* is making batches alone, CRC of "
-        "every row included, on one core.",
+        "every row included, on one core. *Load* is the mean number of running processes of the "
+        "machine in the five minutes before the end.",
         "",
         environment(record) + ".",
         "",
