@@ -4,6 +4,7 @@ Nothing heavy is imported before a test asks for it: the tests of attention need
 """
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -41,8 +42,7 @@ def one_thread():
 
 
 @pytest.fixture(scope="session")
-def small_disk(tmp_path_factory):
-    """A real file system of 96 KiB."""
+def small_mount(tmp_path_factory):
     place = tmp_path_factory.mktemp("disk")
     mount = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(place)]
     try:
@@ -53,6 +53,14 @@ def small_disk(tmp_path_factory):
         pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=False)
+
+
+@pytest.fixture
+def small_disk(small_mount):
+    """A real file system of 96 KiB, empty."""
+    yield small_mount
+    for path in small_mount.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @pytest.fixture
