@@ -220,6 +220,8 @@ def test_the_index_is_all_but_the_sequences():
         make([[1, 2], [4]]),  # by its CRC
     ]
     assert plain.index_checksum() not in {other.index_checksum() for other in others}
+    signed = Ragged(plain.tokens.values.view(np.int8), plain.tokens.offsets)
+    assert dataclasses.replace(plain, tokens=signed).index_checksum() != plain.index_checksum()
     recorded = dataclasses.replace(make([[1, 2], [4]]), checks=plain.crcs())
     assert recorded.index_checksum() == plain.index_checksum()
 
