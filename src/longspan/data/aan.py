@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.data import lra_release
+from longspan.data import archives, lra_release
 from longspan.data.lra_release import Pair, Split
 from longspan.data.places import searched
 from longspan.data.store import Ragged, Spool
@@ -50,11 +50,7 @@ class PairsById:
 
     def checksums(self) -> dict[str, str]:
         """sha256 of each file."""
-        sums = {}
-        for path in self._paths():
-            with path.open("rb") as file:
-                sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return sums
+        return {path.name: archives.sha256(path) for path in self._paths()}
 
     def describe(self, rows: Mapping[str, int]) -> str:
         """In words: not the published pairs, and how many."""

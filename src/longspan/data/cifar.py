@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from longspan.data import archives, encoded, pickled
+from longspan.data.parquet import shards
 from longspan.data.places import listed, searched
 from longspan.errors import DataError
 
@@ -251,10 +252,7 @@ def _classes(labels: Sequence[int] | np.ndarray, where: str) -> np.ndarray:
 
 
 def _parquet_source(folder: Path) -> Iterator[Source]:
-    files = {
-        part: (*folder.glob(f"{part}.parquet"), *sorted(folder.glob(f"{part}-*-of-*.parquet")))
-        for part in PARTS
-    }
+    files = {part: shards(folder, part) for part in PARTS}
     if not all(files.values()):
         return
     paths = [path for part in PARTS for path in files[part]]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from longspan.data.draws import CHUNK, check_vocabulary, chunk, distinct
+from longspan.data.draws import CHUNK, check_vocabulary, chunks, distinct
 from longspan.errors import OptionError
 
 MARKER = 1
@@ -87,11 +87,7 @@ def generate(
         seed: of the data.
         stream: e.g. the split; two streams share no draws.
     """
-    for number in range(-(-count // CHUNK)):
-        draws = chunk(f"copying {stream}", seed, number)
-        tokens, targets = _chunk(form, draws)
-        left = count - number * CHUNK
-        yield tokens[:left], targets[:left]
+    return chunks(f"copying {stream}", seed, count, lambda draws: _chunk(form, draws))
 
 
 def _chunk(form: Copying, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -1,11 +1,15 @@
 """Random numbers for generated sets: chunks with seeds of their own, and draws without return."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
 from longspan.errors import OptionError
 
 MOST_IDS = 1 << 16  # tokens are stored as uint16
 CHUNK = 256  # examples drawn from one seed
+
+Drawn = tuple[np.ndarray, np.ndarray]  # tokens and targets, (rows, length)
 
 
 def check_vocabulary(size: int, largest: str) -> None:
@@ -33,6 +37,19 @@ def chunk(purpose: str, seed: int, number: int) -> np.random.Generator:
     """
     name = np.frombuffer(purpose.encode(), np.uint8)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, number, *name])))
+
+
+def chunks(
+    purpose: str, seed: int, count: int, make: Callable[[np.random.Generator], Drawn]
+) -> Iterator[Drawn]:
+    """Yield `count` examples in all, a chunk at a time: what `make` draws, tokens and targets.
+
+    Example n depends on `make`, the purpose, the seed and n alone.
+    """
+    for number in range(-(-count // CHUNK)):
+        tokens, targets = make(chunk(purpose, seed, number))
+        left = count - number * CHUNK
+        yield tokens[:left], targets[:left]
 
 
 def distinct(draws: np.random.Generator, rows: int, size: int, count: int) -> np.ndarray:

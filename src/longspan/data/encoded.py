@@ -1,22 +1,21 @@
 """Encoded images with labels in parquet files, as the Hugging Face hub keeps such sets."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from longspan.data.parquet import guarded
 from longspan.errors import DataError
 
 IMAGES = ("img", "image", "jpeg")  # names that the column of images goes by
 LABEL = "label"
 
 _JPEG = b"\xff\xd8"
-T = TypeVar("T")
 
 
 def labels(path: Path) -> np.ndarray:
@@ -26,7 +25,7 @@ def labels(path: Path) -> np.ndarray:
         DataError: it is truncated, has not the columns, or the labels are no integers.
     """
     _image_column(path)
-    column = _guard(path, lambda: pq.read_table(path, columns=[LABEL])[LABEL])
+    column = guarded(path, lambda: pq.read_table(path, columns=[LABEL])[LABEL])
     if not len(column) or column.null_count or not pa.types.is_integer(column.type):
         raise DataError(f"{path}: column label ({column.type}) is empty, has nulls or no integers")
     return column.to_numpy()
@@ -61,8 +60,8 @@ def images(path: Path, side: int, count: int) -> Iterator[np.ndarray]:
 def _contents(path: Path, count: int) -> Iterator[list[bytes]]:
     """The encoded images, `count` at a time; a missing one is empty."""
     name = _image_column(path)
-    batches = iter(_guard(path, lambda: pq.ParquetFile(path).iter_batches(count, columns=[name])))
-    while (batch := _guard(path, lambda: next(batches, None))) is not None:
+    batches = iter(guarded(path, lambda: pq.ParquetFile(path).iter_batches(count, columns=[name])))
+    while (batch := guarded(path, lambda: next(batches, None))) is not None:
         column = batch.column(0)
         if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
             column = column.field("bytes")
@@ -72,7 +71,7 @@ def _contents(path: Path, count: int) -> Iterator[list[bytes]]:
 
 
 def _image_column(path: Path) -> str:
-    names = _guard(path, lambda: pq.read_schema(path)).names
+    names = guarded(path, lambda: pq.read_schema(path)).names
     found = [name for name in IMAGES if name in names]
     if not found or LABEL not in names:
         raise DataError(
@@ -92,12 +91,3 @@ def _decoded(raw: bytes, side: int, where: str) -> np.ndarray:
     if colours is None:
         raise DataError(f"{where} is {size[0]} x {size[1]} pixels, expected {side} x {side}")
     return colours.reshape(-1, 3).T
-
-
-def _guard(path: Path, action: Callable[[], T]) -> T:
-    """Run a reading of `path`, naming the file if it fails."""
-    try:
-        return action()
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is truncated or no parquet file ({reason})") from error

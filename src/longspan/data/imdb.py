@@ -6,11 +6,10 @@ Nothing here touches the network. The reviews come sorted, so the form makes no 
 """
 
 import dataclasses
-import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longspan.data import archives
+from longspan.data.parquet import guarded, shards
 from longspan.data.places import listed, searched
 from longspan.errors import DataError
 
@@ -31,7 +31,6 @@ _WHOLE = 50_000  # reviews in the whole set
 _MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
 # the longest review has 13,704 bytes, all of them have 66 million
 _LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,11 +57,7 @@ class Source:
 
     def checksums(self) -> dict[str, str]:
         """sha256 of each file (of none in a folder, which has 50,000)."""
-        sums = {}
-        for path in self._paths():
-            with path.open("rb") as file:
-                sums[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return sums
+        return {path.name: archives.sha256(path) for path in self._paths()}
 
     def _paths(self) -> list[Path]:
         paths = {path for part in _PARTS for path in self.files[part]}
@@ -131,13 +126,10 @@ def _sources(place: Path) -> Iterator[Source]:
     """Every copy of IMDB in a place: parquet first, since that is the quickest to read."""
     folders = (place, place / "imdb", place / "imdb" / "full")
     for folder in folders:
-        shards = {
-            part: (*folder.glob(f"{part}.parquet"), *sorted(folder.glob(f"{part}-*-of-*.parquet")))
-            for part in _PARTS
-        }
-        if all(shards.values()):
-            rows = sum(_parquet_size(path) for part in _PARTS for path in shards[part])
-            yield Source(form="parquet", files=shards, rows=rows)
+        files = {part: shards(folder, part) for part in _PARTS}
+        if all(files.values()):
+            rows = sum(_parquet_size(path) for part in _PARTS for path in files[part])
+            yield Source(form="parquet", files=files, rows=rows)
     for folder in (*folders, place / "aclImdb", place / "imdb" / "aclImdb"):
         classes = [folder / part / label for part in _PARTS for label in LABELS]
         if all(one.is_dir() for one in classes):
@@ -145,8 +137,8 @@ def _sources(place: Path) -> Iterator[Source]:
             yield Source(
                 form="folder", files={part: (folder / part,) for part in _PARTS}, rows=rows
             )
-    archives = [place] if place.is_file() else []
-    for path in [*archives, *(path for one in folders for path in one.glob("aclImdb*.tar.gz"))]:
+    named = [place] if place.is_file() else []
+    for path in [*named, *(path for one in folders for path in one.glob("aclImdb*.tar.gz"))]:
         yield Source(form="archive", files=dict.fromkeys(_PARTS, (path,)), rows=None)
 
 
@@ -173,15 +165,15 @@ def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
 
 
 def _parquet_size(path: Path) -> int:
-    return _guard(path, lambda: pq.read_metadata(path)).num_rows
+    return guarded(path, lambda: pq.read_metadata(path)).num_rows
 
 
 def _parquet_rows(part: str, path: Path) -> Iterator[tuple[str, int, bytes]]:
-    columns = _guard(path, lambda: pq.read_schema(path)).names
+    columns = guarded(path, lambda: pq.read_schema(path)).names
     missing = [name for name in ("text", "label") if name not in columns]
     if missing:
         raise DataError(f"{path} lacks column {', '.join(missing)}; it has {', '.join(columns)}")
-    table = _guard(path, lambda: pq.read_table(path, columns=["text", "label"]))
+    table = guarded(path, lambda: pq.read_table(path, columns=["text", "label"]))
     text, label = table["text"], table["label"]
     if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
         raise DataError(f"{path}: column text has type {text.type}, expected string")
@@ -195,12 +187,3 @@ def _parquet_rows(part: str, path: Path) -> Iterator[tuple[str, int, bytes]]:
     texts = pc.cast(text, pa.large_binary()).to_pylist()
     for row, raw in enumerate(texts):
         yield part, int(labels[row]), _text(raw, f"{path}: row {row}")
-
-
-def _guard(path: Path, action: Callable[[], T]) -> T:
-    """Run a reading of `path`, naming the file if it fails."""
-    try:
-        return action()
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is truncated or no parquet file ({reason})") from error

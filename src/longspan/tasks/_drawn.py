@@ -20,11 +20,25 @@ class _Options(Protocol):
     def seed(self) -> int:
         """Of the data."""
 
+    @property
+    def length(self) -> int:
+        """Tokens of every example."""
+
 
 class DrawnTask(SequenceTask):
     """A task whose splits are streams of draws, each of its own."""
 
     options: _Options
+
+    @property
+    def chance(self) -> float:
+        """One of the classes."""
+        return 1 / self.class_count
+
+    @property
+    def length(self) -> int:
+        """The tokens of every example."""
+        return self.options.length
 
     @abstractmethod
     def draw(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -97,16 +97,6 @@ class CopyingTask(DrawnTask):
         """Symbols."""
         return self.options.symbols
 
-    @property
-    def chance(self) -> float:
-        """One of the classes."""
-        return 1 / self.class_count
-
-    @property
-    def length(self) -> int:
-        """The tokens of every example."""
-        return self.options.length
-
     def draw(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The stream of a split."""
         return generate(self.options.form, count, seed=self.options.seed, stream=split)

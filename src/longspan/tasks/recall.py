@@ -102,16 +102,6 @@ class AssociativeRecall(DrawnTask):
         """Values."""
         return self.options.form.values
 
-    @property
-    def chance(self) -> float:
-        """One of the classes."""
-        return 1 / self.class_count
-
-    @property
-    def length(self) -> int:
-        """The tokens of every example."""
-        return self.options.length
-
     def draw(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The stream of a split."""
         return generate(self.options.form, count, seed=self.options.seed, stream=split)

@@ -51,9 +51,8 @@ _OF_IMAGES: Settings = {
 EXCEPTIONS = dict.fromkeys(IMAGES, _OF_IMAGES)
 
 
-def encoder(width: int, layers: int, heads: int, feed_forward: int, **more: Any) -> ModelSpec:
+def encoder(width: int, layers: int, heads: int, feed_forward: int) -> ModelSpec:
     """The encoder of the code: fixed sinusoids, a hidden layer as wide as the feed-forward one."""
-    fields = {"position": "sinusoidal", "pooling": "cls", **more}
     return ModelSpec(
         width=width,
         layers=layers,
@@ -62,15 +61,15 @@ def encoder(width: int, layers: int, heads: int, feed_forward: int, **more: Any)
         classifier=feed_forward,
         # Xavier's for a square map
         initializer=round(width**-0.5, 4),
-        **fields,
+        position="sinusoidal",
+        pooling="cls",
     )
 
 
 def recipe(
-    steps: int, batch: int, learning_rate: float, warmup: int, schedule: Any, **more: Any
+    steps: int, batch: int, learning_rate: float, warmup: int, schedule: Any, evaluate_every: int
 ) -> TrainConfig:
     """Adam as the code sets it; the last checkpoint is scored."""
-    fields = {"betas": (0.9, 0.98), "epsilon": 1e-9, "selection": "last", **more}
     return TrainConfig(
         steps=steps,
         batch=batch,
@@ -78,7 +77,10 @@ def recipe(
         warmup=warmup,
         schedule=schedule,
         evaluation_batch=batch,
-        **fields,
+        evaluate_every=evaluate_every,
+        betas=(0.9, 0.98),
+        epsilon=1e-9,
+        selection="last",
     )
 
 

@@ -11,7 +11,9 @@ from longspan.arena.experiment import TaskSpec
 from longspan.arena.protocols import _lra, lra_repo
 from longspan.arena.protocols.base import Choice, Parts, Protocol, register
 
-RSQRT = _lra.recipe(20_000, 32, 0.05, 8_000, "rsqrt", weight_decay=0.1, evaluate_every=1_000)
+RSQRT = dataclasses.replace(
+    _lra.recipe(20_000, 32, 0.05, 8_000, "rsqrt", evaluate_every=1_000), weight_decay=0.1
+)
 TRAIN = {
     "listops": dataclasses.replace(RSQRT, steps=5_000, warmup=1_000, evaluate_every=500),
     "text": RSQRT,
@@ -21,13 +23,19 @@ TRAIN = {
         for task in _lra.IMAGES
     },
 }
-PATHFINDER = _lra.encoder(128, 4, 8, 128, head_dim=16, pooling="mean", dropout=0.2)
+PATHFINDER = dataclasses.replace(
+    _lra.encoder(128, 4, 8, 128), head_dim=16, pooling="mean", dropout=0.2
+)
 MODELS = {
     "listops": _lra.encoder(512, 6, 8, 2048),
     "text": _lra.encoder(512, 6, 8, 2048),
     "retrieval": _lra.encoder(128, 4, 4, 512),
-    "image": _lra.encoder(
-        64, 3, 4, 128, head_dim=16, position="learned", dropout=0.3, attention_dropout=0.2
+    "image": dataclasses.replace(
+        _lra.encoder(64, 3, 4, 128),
+        head_dim=16,
+        position="learned",
+        dropout=0.3,
+        attention_dropout=0.2,
     ),
     "pathfinder": PATHFINDER,
     "path_x": dataclasses.replace(PATHFINDER, position="learned", dropout=0.1),

@@ -11,7 +11,9 @@ from longspan.arena.experiment import TaskSpec
 from longspan.arena.protocols import _lra
 from longspan.arena.protocols.base import Choice, Parts, Protocol, register
 
-TEXT = _lra.recipe(20_000, 32, 0.05, 8_000, "rsqrt", weight_decay=0.1, evaluate_every=1_000)
+TEXT = dataclasses.replace(
+    _lra.recipe(20_000, 32, 0.05, 8_000, "rsqrt", evaluate_every=1_000), weight_decay=0.1
+)
 # Steps: 45,000 images // 256 and 160,000 // 512 or // 64 in an epoch, 200 epochs.
 IMAGE = _lra.recipe(35_000, 256, 5e-4, 175, "cosine", evaluate_every=175)
 TRAIN = {
@@ -20,17 +22,29 @@ TRAIN = {
     "retrieval": dataclasses.replace(TEXT, steps=5_000, evaluate_every=500),
     "image": IMAGE,
     "pathfinder": _lra.recipe(62_400, 512, 1e-3, 312, "cosine", evaluate_every=312),
-    "path_x": _lra.recipe(500_000, 64, 1e-3, 2_500, "cosine", evaluate_every=2_500, clip=1.0),
+    "path_x": dataclasses.replace(
+        _lra.recipe(500_000, 64, 1e-3, 2_500, "cosine", evaluate_every=2_500), clip=1.0
+    ),
 }
 MODELS = {
     "listops": _lra.encoder(512, 4, 8, 1024),
     "text": _lra.encoder(256, 4, 4, 1024),
-    "retrieval": _lra.encoder(128, 4, 4, 512, pooling="first", pair_head="concatenate"),
-    "image": _lra.encoder(
-        128, 1, 8, 128, head_dim=8, position="learned", dropout=0.3, attention_dropout=0.2
+    "retrieval": dataclasses.replace(
+        _lra.encoder(128, 4, 4, 512), pooling="first", pair_head="concatenate"
     ),
-    "pathfinder": _lra.encoder(128, 1, 8, 128, head_dim=8, pooling="mean", dropout=0.2),
-    "path_x": _lra.encoder(32, 1, 2, 32, head_dim=8, pooling="mean", position="learned"),
+    "image": dataclasses.replace(
+        _lra.encoder(128, 1, 8, 128),
+        head_dim=8,
+        position="learned",
+        dropout=0.3,
+        attention_dropout=0.2,
+    ),
+    "pathfinder": dataclasses.replace(
+        _lra.encoder(128, 1, 8, 128), head_dim=8, pooling="mean", dropout=0.2
+    ),
+    "path_x": dataclasses.replace(
+        _lra.encoder(32, 1, 2, 32), head_dim=8, pooling="mean", position="learned"
+    ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "text": {"length": 1000, "validation": "test"},
