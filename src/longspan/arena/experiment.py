@@ -4,12 +4,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, no_type_check
 
+from longspan.arena.budget import Budget
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import OptionError, known, mistyped_fields
 from longspan.fields import setting
 from longspan.results import config_hash
 from longspan.tasks import TASKS
 from longspan.training import TrainConfig
+
+BASELINE = "full"  # what mechanisms are compared with
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,7 @@ class Experiment:
     train: TrainConfig
     seed: int
     backend: str = "auto"
+    budget: Budget = dataclasses.field(default_factory=Budget)
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,7 +82,10 @@ class Experiment:
 
     def config(self) -> dict[str, Any]:
         """What tells one experiment from another: all but the seed, defaults included."""
+        # Equal steps are what the recipe itself says: they add nothing to tell.
+        held = {"budget": dataclasses.asdict(self.budget)} if self.budget != Budget() else {}
         return {
+            **held,
             "task": {
                 "name": self.task.name,
                 "version": TASKS[self.task.name].info.version,

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from longspan import __version__
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import BASELINE, Experiment
 from longspan.attention import Attention, options_of
 from longspan.data.cache import default_folder
 from longspan.errors import RunError
@@ -26,10 +26,12 @@ from longspan.models import (
     flops,
     parameters,
 )
-from longspan.results import Result, load
+from longspan.results import Result, Slice, load, pack
 from longspan.tasks import Task
+from longspan.tasks.base import Split
 from longspan.training import Outcome, Watcher, fit
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.evaluate import Evaluation
 
 PACKAGES = ("torch", "transformers", "accelerate", "numpy")
 DTYPES = {"no": "float32", "bf16": "bfloat16 mixed", "fp16": "float16 mixed"}
@@ -224,11 +226,18 @@ def _result(
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=parameters(model),
+        full_parameters=_full_parameters(experiment, task),
+        budget=experiment.budget.record(train.steps),
+        tuning=None,
         flops=_flops(model, task),
         attended_pairs=_attended_pairs(attentions, length),
         length=length,
         selection=_selection(experiment, task),
+        selected_step=outcome.best_step,
         scores=outcome.scores,
+        answers=pack(outcome.test.right.tolist(), outcome.test.asked.tolist()),
+        slices=sliced(task, "test", outcome.test),
+        alarms=[],
         steps=outcome.steps,
         curve=outcome.curve,
         seconds=outcome.seconds,
@@ -236,6 +245,8 @@ def _result(
         tokens_per_second=outcome.tokens / outcome.seconds,
         peak_memory=outcome.peak_memory,
         device=_device_name(outcome.device),
+        processes=1,
+        parallelism="none",
         dtype=DTYPES[train.precision],
         versions=versions(),
         git_commit=git_commit(),
@@ -253,6 +264,29 @@ def _flops(model: LongspanPreTrainedModel, task: Task) -> int:
     info = task.info
     config = cast(LongspanConfig, model.config)
     return flops(config, task.length, task.class_count, pair=info.pair, per_token=info.per_token)
+
+
+def _full_parameters(experiment: Experiment, task: Task) -> int:
+    """Parameters of the same model with the baseline's attention, counted without making them."""
+    config = model_config(dataclasses.replace(experiment, mechanism=BASELINE, options={}), task)
+    with torch.device("meta"):
+        return parameters(model_class(task)(config))
+
+
+def sliced(task: Task, split: Split, scored: Evaluation) -> dict[str, list[Slice]]:
+    """Scores of the groups of a split; a group without examples is left out."""
+    return {
+        grouping.name: [
+            Slice(
+                label=label,
+                accuracy=int(scored.right[rows].sum()) / int(scored.asked[rows].sum()),
+                examples=int(scored.asked[rows].sum()),
+            )
+            for number, label in enumerate(grouping.labels)
+            if (rows := grouping.group == number).any()
+        ]
+        for grouping in task.groupings(split)
+    }
 
 
 def _attended_pairs(attentions: list[Attention], length: int) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -79,6 +80,15 @@ class Batch:
     rows: Int[Tensor, " B"]  # which examples of the split these are
     inputs_b: Int[Tensor, "B U"] | None = None
     key_mask_b: Bool[Tensor, "B U"] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """The examples of a split by a property, for scores by slice: length, depth, ..."""
+
+    name: str
+    labels: tuple[str, ...]  # of the groups, in their natural order
+    group: np.ndarray  # (N,) whole numbers: the group of each row; -1: none
 
 
 class Task(ABC):
@@ -194,6 +204,10 @@ class Task(ABC):
     def hits(self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
         """What is scored, at each target: whether the most likely class is the right one."""
         return logits.argmax(-1) == targets
+
+    def groupings(self, split: Split) -> list[Grouping]:
+        """Properties of the examples by which a score is worth being told apart."""
+        return []
 
     @abstractmethod
     def show(self, split: Split, row: int) -> str:

@@ -1,7 +1,9 @@
 """Scoring a model on a split: every example counts once."""
 
 import contextlib
+import dataclasses
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,29 +26,53 @@ def scored(targets: torch.Tensor) -> int:
     return int((targets != IGNORE).sum())
 
 
-@torch.no_grad()
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The score of a split and, by row, how many targets there are and how many were right."""
+
+    score: Score
+    right: np.ndarray  # (N,)
+    asked: np.ndarray  # (N,)
+
+
 def evaluate(
     model: nn.Module, task: Task, split: Split, *, batch: int, device: torch.device
 ) -> Score:
     """Score the model on all targets of a split; the model is left in the mode it was in."""
+    return answered(model, task, split, batch=batch, device=device).score
+
+
+@torch.no_grad()
+def answered(
+    model: nn.Module, task: Task, split: Split, *, batch: int, device: torch.device
+) -> Evaluation:
+    """Score the model as `evaluate` does, and keep what it answered row by row."""
     training = model.training
     model.eval()
-    hits = torch.zeros((), dtype=torch.int64, device=device)
+    right, asked = torch.zeros(2, task.size(split), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
     classes = torch.zeros(task.class_count, dtype=torch.int64)
     with contextlib.closing(ahead(task.batches(split, batch=batch), device)) as batches:
         for part in batches:
             logits = model(**to_device(part, device)).logits
             targets = part.targets.to(device, non_blocking=True)
-            hits += task.hits(logits, targets).sum()
+            rows = part.rows.to(device, non_blocking=True)
+            right[rows] = _by_row(task.hits(logits, targets))
+            asked[rows] = _by_row(targets != IGNORE)
             loss += task.losses(logits, targets).double().sum()
-            asked = part.targets[part.targets != IGNORE]
-            classes += asked.bincount(minlength=len(classes))
+            known = part.targets[part.targets != IGNORE]
+            classes += known.bincount(minlength=len(classes))
     model.train(training)
     examples = int(classes.sum())
-    return Score(
-        accuracy=hits.item() / examples,
+    score = Score(
+        accuracy=int(right.sum()) / examples,
         loss=loss.item() / examples,
         examples=examples,
         majority=int(classes.max()) / examples,
     )
+    return Evaluation(score, right.cpu().numpy(), asked.cpu().numpy())
+
+
+def _by_row(flags: torch.Tensor) -> torch.Tensor:
+    """How many of a row's flags, one or several, are set."""
+    return flags.reshape(len(flags), -1).sum(1)

@@ -24,7 +24,7 @@ from longspan.results import Point, Score
 from longspan.tasks.base import Batch, Task
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.config import TrainConfig
-from longspan.training.evaluate import evaluate, scored, to_device
+from longspan.training.evaluate import Evaluation, answered, scored, to_device
 from longspan.training.prefetch import ahead
 from longspan.training.schedule import learning_rate
 
@@ -45,6 +45,7 @@ class Outcome:
     """What a run ended with; scores are of the selected checkpoint."""
 
     scores: dict[str, Score]
+    test: Evaluation
     curve: list[Point]
     steps: int
     best_step: int | None
@@ -273,17 +274,20 @@ class _Run:
         self.checkpoints.save(self.bare, self.optimizer.optimizer, self.progress, self.best)
 
     def _score(self, split) -> Score:
-        return evaluate(
-            self.model, self.task, split, batch=self.config.evaluation_batch, device=self.device
-        )
+        return self._answered(split).score
+
+    def _answered(self, split) -> Evaluation:
+        batch = self.config.evaluation_batch
+        return answered(self.model, self.task, split, batch=batch, device=self.device)
 
     def _outcome(self) -> Outcome:
         """Load the selected model, and look at test for the first and only time."""
         peak = self.memory.peak()
         folder = self.checkpoints.load_best(self.bare)
-        scores = {split: self._score(split) for split in ("validation", "test")}
+        validation, test = self._score("validation"), self._answered("test")
         return Outcome(
-            scores=scores,
+            scores={"validation": validation, "test": test.score},
+            test=test,
             curve=[Point(**point) for point in self.progress.curve],
             steps=self.progress.step,
             best_step=self.progress.best_step,

@@ -1,0 +1,129 @@
+"""Reading records: every field must be there with its type, or the file is refused by name."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from longspan.errors import DataError, mistyped
+from longspan.files import read_json
+from longspan.results.record import FAILED, SCHEMA, Alarm, Failure, Point, Result, Score, Slice
+
+# Folders below a folder of results that hold other things than records to report.
+NO_RECORDS = {"work", "trials", "analysis"}
+T = TypeVar("T", Score, Point, Slice, Alarm, Result, Failure)
+
+
+def load(path: Path) -> Result:
+    """Read one record.
+
+    Raises:
+        DataError: the file is no record of a known schema; the message says what is wrong with it.
+    """
+    record = read_json(path)
+    if not isinstance(record, dict) or "schema" not in record:
+        raise DataError(f"{path} is not a longspan result (no 'schema' field)")
+    record = _upgraded(record)
+    if record["schema"] != SCHEMA:
+        raise DataError(f"{path} has schema {record['schema']}, this version reads 1 to {SCHEMA}")
+    if isinstance(scores := record.get("scores"), dict):
+        record["scores"] = {split: _made(Score, score, path) for split, score in scores.items()}
+    if isinstance(slices := record.get("slices"), dict):
+        record["slices"] = {name: _several(Slice, part, path) for name, part in slices.items()}
+    if "curve" in record:
+        record["curve"] = _several(Point, record["curve"], path)
+    if "alarms" in record:
+        record["alarms"] = _several(Alarm, record["alarms"], path)
+    return _made(Result, record, path)
+
+
+def load_failure(path: Path) -> Failure:
+    """Read the record of a run that failed.
+
+    Raises:
+        DataError: the file is none; the message says what is wrong with it.
+    """
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise DataError(f"{path} is not the record of a failed run of schema {SCHEMA}")
+    return _made(Failure, record, path)
+
+
+def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of an older schema as one of today: what was not noted then is none or empty."""
+    if record["schema"] == 1:
+        record = {"waiting": None, **record, "schema": 2}
+    if record["schema"] == 2:
+        unnoted = dict.fromkeys(("full_parameters", "tuning", "selected_step", "answers"))
+        alone = {"processes": 1, "parallelism": "none"}
+        budget = {"kind": "steps", "limit": record.get("steps")}
+        lists = {"slices": {}, "alarms": [], "budget": budget}
+        record = {**unnoted, **alone, **lists, **record, "schema": 3}
+    return record
+
+
+def _several(kind: type[T], values: Any, path: Path) -> Any:
+    """The parts of a list; what is no list is left for the record to refuse."""
+    return [_made(kind, part, path) for part in values] if isinstance(values, list) else values
+
+
+def _made(kind: type[T], values: Any, path: Path) -> T:
+    """Build a part of a record; all of its fields must be there, with their types."""
+    hints = {field.name: field.type for field in dataclasses.fields(kind)}
+    names = hints.keys()
+    if not isinstance(values, dict):
+        raise DataError(f"{path}: a {kind.__name__} has named fields, got {values!r:.60}")
+    if values.keys() != names:
+        missing, foreign = sorted(names - values.keys()), sorted(values.keys() - names)
+        raise DataError(
+            f"{path}: {kind.__name__} with missing fields {missing}, unknown fields {foreign}"
+        )
+    if reasons := mistyped(values, hints):
+        raise DataError(f"{path}: {kind.__name__} is malformed: {'; '.join(reasons)}")
+    # JSON writers may leave out the point of a whole number.
+    real = {name for name, hint in hints.items() if hint in (float, float | None)}
+    whole = {k: float(x) for k, x in values.items() if k in real and isinstance(x, int)}
+    return kind(**{**values, **whole})
+
+
+def load_all(folders: Iterable[Path]) -> list[Result]:
+    """Read every record below the folders, in a stable order.
+
+    Raises:
+        DataError: a folder does not exist or holds no record, or a record is malformed.
+    """
+    results = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError(f"{folder} is not a folder of results")
+        found = sorted(path for path in folder.rglob("*.json") if _is_record(path, folder))
+        paths = [path for path in found if not path.name.endswith(FAILED)]
+        if not paths:
+            raise DataError(f"{folder} holds no results; run `longspan arena` first")
+        results += [load(path) for path in paths]
+    return results
+
+
+def load_failures(folders: Iterable[Path]) -> list[Failure]:
+    """Read what failed below the folders, in a stable order; a run that ended since has not.
+
+    Raises:
+        DataError: a record is malformed.
+    """
+    paths = [
+        path
+        for folder in folders
+        for path in sorted(folder.rglob(f"*{FAILED}"))
+        if _is_record(path, folder) and not _result_beside(path).exists()
+    ]
+    return [load_failure(path) for path in paths]
+
+
+def _result_beside(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(FAILED) + ".json")
+
+
+def _is_record(path: Path, folder: Path) -> bool:
+    """Whether a file below a folder of results is not hidden, and not a run's working file."""
+    inside = path.relative_to(folder).parts[:-1]
+    return not path.name.startswith(".") and not NO_RECORDS.intersection(inside)
