@@ -1,0 +1,42 @@
+"""A table as a value: what every section of a report is made of, whoever draws it.
+
+Entries keep the unrounded value beside the text that is shown, so that sorting and exports never
+see a rounded number.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longspan.report.numbers import MISSING, Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One place of a table."""
+
+    value: Number | str | None  # None: not measured
+    shown: str = MISSING
+    detail: str = ""  # below it, smaller: an interval, the number of seeds
+    best: bool = False
+    mechanism: str | None = None  # the entry names one: drawn with its colour
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """One column: its name, what it holds, and one sentence for those who ask."""
+
+    name: str
+    kind: Literal["text", "score", "cost"]  # score: high first when sorted; cost: low first
+    about: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table with its title, a sentence on how to read it, and notes."""
+
+    name: str  # letters, digits and dashes: its place in a page, and the stem of an export
+    title: str
+    about: str
+    headings: tuple[Heading, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    notes: tuple[str, ...] = ()
