@@ -171,7 +171,9 @@ def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monk
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     seen = []
-    monkeypatch.setattr(longspan.cli, "_run", lambda made, places: (seen.extend(made), ([], []))[1])
+    monkeypatch.setattr(
+        longspan.cli.running, "_run", lambda made, places: (seen.extend(made), ([], []))[1]
+    )
     where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
     code, _, err = cli("arena", "--mechanisms", "local", *where)
     assert {experiment.task.name for experiment in seen} == {"listops"}

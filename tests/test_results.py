@@ -114,8 +114,8 @@ def setting(value, *way):
 
 MALFORMED = {
     "no schema": (without("schema"), r"is not a longspan result \(no 'schema' field\)"),
-    "older": (setting(0, "schema"), "has schema 0, this version reads 1 to 2"),
-    "newer": (setting(3, "schema"), "has schema 3, this version reads 1 to 2"),
+    "older": (setting(0, "schema"), "has schema 0, this version reads 1 to 3"),
+    "newer": (setting(4, "schema"), "has schema 4, this version reads 1 to 3"),
     "missing": (without("seed"), r"Result with missing fields \['seed'\], unknown fields \[\]"),
     "unknown": (setting(1, "x"), r"Result with missing fields \[\], unknown fields \['x'\]"),
     "text for number": (setting("3", "seed"), "seed must be a whole number, got '3'"),

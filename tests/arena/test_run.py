@@ -126,7 +126,7 @@ def test_no_field_of_a_record_is_forgotten_here(ended):
     assert {f.name for f in dataclasses.fields(Result) if f.default is not dataclasses.MISSING} == {
         "schema"
     }
-    assert record.schema == 2
+    assert record.schema == 3
 
 
 def test_pairs_are_counted_where_there_are_some(listops, tiny_cache, tmp_path):

@@ -271,6 +271,7 @@ def test_waiting_is_counted_and_continued_after_a_stop(listops, tmp_path, monkey
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(loop, "ahead", lambda made, device: (takes(3.0, one) for one in made))
     monkeypatch.setattr(evaluation, "ahead", lambda made, device: batches("test", batch=44))
+    monkeypatch.setattr(listops, "size", lambda split: 44)
     monkeypatch.setattr(listops, "hits", lambda *arguments: takes(1.0, hits(*arguments)))
     with pytest.raises(Stop):
         trained(listops, tmp_path, Stopping(9))
