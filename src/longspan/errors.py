@@ -36,6 +36,18 @@ class RunError(LongspanError, RuntimeError):
     """A run that cannot go on, or a folder that belongs to another one."""
 
 
+class DivergedError(RunError):
+    """A run whose loss is no longer finite."""
+
+
+class NoMemoryError(RunError):
+    """A run that needs more memory than there is."""
+
+
+class BusyError(RunError):
+    """A run that another process is at."""
+
+
 def known(name: str, names: Iterable[str], what: str) -> str:
     """Return `name` if it is one of `names`.
 

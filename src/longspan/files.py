@@ -76,3 +76,10 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def plain(value: Any) -> Any:
+    """As JSON reads it back: tuples are lists."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    return [plain(part) for part in value] if isinstance(value, tuple | list) else value

@@ -1,19 +1,35 @@
-"""Comparing mechanisms: protocols, experiments, runs and grids of them."""
+"""Comparing mechanisms: protocols, experiments, runs and grids of them.
 
+Nothing that trains is imported before it is needed.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from longspan.arena.budget import Budget
 from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec, override
-from longspan.arena.grid import GridWatcher, Skipped, arena, grid, unfit
+from longspan.arena.grid import arena, grid, unfit
+from longspan.arena.launch import GridWatcher, Launcher, Ray, Serial, Skipped, Workers
+from longspan.arena.places import Places
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
-from longspan.arena.run import Places, make_model, run
+from longspan.arena.run import run
+
+if TYPE_CHECKING:
+    from longspan.arena.model import make_model
 
 __all__ = [
     "PROTOCOLS",
+    "Budget",
     "Experiment",
     "GridWatcher",
+    "Launcher",
     "ModelSpec",
     "Places",
     "Protocol",
+    "Ray",
+    "Serial",
     "Skipped",
     "TaskSpec",
+    "Workers",
     "arena",
     "get",
     "grid",
@@ -22,3 +38,12 @@ __all__ = [
     "run",
     "unfit",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`make_model`, which brings transformers."""
+    if name != "make_model":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from longspan.arena import model
+
+    return model.make_model

@@ -1,42 +1,23 @@
-"""Many runs: a list of experiments, run one after the other, each record written as it ends."""
+"""Many runs: a list of experiments, each record written as its run ends."""
 
-import dataclasses
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from longspan.arena import protocols
 from longspan.arena.experiment import Experiment, override
-from longspan.arena.run import Places, model_config, run
+from longspan.arena.launch import GridWatcher, Launcher, Outcome, Serial, Skipped, skipped
+from longspan.arena.places import Places
+from longspan.arena.resume import Ended, changed_recipes
+from longspan.arena.run import finish
 from longspan.attention import MECHANISMS
 from longspan.errors import LongspanError, OptionError, known
-from longspan.memory import keep_freed_memory
-from longspan.models.layers import mechanism as build
-from longspan.results import Result
-from longspan.tasks import TASKS, Task
-from longspan.training import Watcher
+from longspan.results import Failure, Result
+from longspan.tasks import build
 
-
-@dataclasses.dataclass(frozen=True)
-class Skipped:
-    """Something of the grid that was not run, and why."""
-
-    what: str
-    reason: str
-
-
-@runtime_checkable
-class GridWatcher(Watcher, Protocol):
-    """Whoever wants to see the grid while it goes on."""
-
-    def building(self, what: str, done: int, total: int) -> None:
-        """A data set is being built."""
-
-    def starts(self, number: int, total: int, experiment: Experiment) -> None:
-        """Run `number` of `total` starts."""
-
-    def ended(self, result: Result) -> None:
-        """A run has ended (now or earlier)."""
+logger = logging.getLogger(__name__)
 
 
 def grid(
@@ -46,6 +27,7 @@ def grid(
     mechanisms: Sequence[str] | None = None,
     seeds: Iterable[int] = (0,),
     changes: Mapping[str, Any] | None = None,
+    places: Places | None = None,
 ) -> tuple[list[Experiment], list[Skipped]]:
     """The experiments of a protocol, seeds outermost, so that a first table comes early.
 
@@ -55,12 +37,13 @@ def grid(
         mechanisms: names of mechanisms; None: every registered one that can be built here.
         seeds: seeds.
         changes: fields to override, by dotted name.
+        places: what has ended there was built once: it is not tried again. None: all are tried.
 
     Returns:
         The experiments, and the mechanisms left out because they do not fit (never one that was
         asked for by name: that one is refused).
     """
-    chosen, skipped = protocols.get(protocol), []
+    chosen, left_out = protocols.get(protocol), []
     tasks = [
         known(t, chosen.tasks, f"task of protocol {protocol!r}") for t in tasks or chosen.tasks
     ]
@@ -69,66 +52,141 @@ def grid(
     experiments = []
     for seed, task, mechanism in itertools.product(dict.fromkeys(seeds), tasks, named):
         experiment = override(chosen.experiment(task, mechanism, seed), changes or {})
-        if (reason := unfit(experiment)) is None:
+        there = places is not None and places.record(experiment).exists()
+        if there or (reason := unfit(experiment)) is None:
             experiments.append(experiment)
         elif mechanisms:
             raise OptionError(reason)
         else:
-            skipped.append(Skipped(f"{mechanism} on {task}", reason))
-    return experiments, skipped
+            left_out.append(Skipped(f"{mechanism} on {task}", reason))
+    return experiments, left_out
 
 
 def unfit(experiment: Experiment) -> str | None:
     """Why the experiment's model cannot be built, or None."""
-    kind = TASKS[experiment.task.name]
-    task = kind(kind.Options(**experiment.task.options))
+    from longspan.arena.model import model_config
+    from longspan.models.layers import mechanism
+
+    task = build(experiment.task.name, dict(experiment.task.options))
     try:
-        build(model_config(experiment, task), layer=0)
+        mechanism(model_config(experiment, task), layer=0)
     except LongspanError as error:
         return str(error)
     return None
 
 
 def arena(
-    experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+    experiments: Sequence[Experiment],
+    places: Places,
+    watcher: GridWatcher,
+    *,
+    launcher: Launcher | None = None,
+    retry_failed: bool = False,
 ) -> tuple[list[Result], list[Skipped]]:
     """Run experiments; one that fails is reported and the others go on.
 
+    The same call again loads what has ended, continues what is half-done, and leaves alone what
+    failed. A run that another process is at is left to it, and looked for again at the end.
+
+    ```python
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from longspan.arena import Places, arena, grid
+    from longspan.arena.launch import Workers
+    from longspan.arena.launch.console import ManyConsoleWatcher
+
+    if __name__ == "__main__":
+        experiments, left_out = grid("quick", tasks=["listops"], seeds=[0, 1, 2])
+        with ManyConsoleWatcher(Console(stderr=True)) as watcher:
+            results, failed = arena(
+                experiments, Places(runs=Path("runs")), watcher, launcher=Workers(2)
+            )
+    ```
+
+    Args:
+        experiments: what to run, as `grid` lists it.
+        places: folders of results, data sets and source files, and the device.
+        watcher: told about runs, steps and evaluations.
+        launcher: where they run; None: in this process, one after the other.
+        retry_failed: run again what an earlier call recorded as failed.
+
     Returns:
-        The results in the order of the experiments, and what failed.
+        The results in the order of the experiments, and what has none, with the reason.
+
+    Raises:
+        RunError: the place where they ran is gone; what had ended is kept.
     """
-    keep_freed_memory()
-    opened: dict[str, Task | str] = {}
-    results, failed = [], []
-    for number, experiment in enumerate(experiments, 1):
-        task = _opened(experiment, places, watcher.building, opened)
-        if isinstance(task, str):
-            failed.append(Skipped(experiment.name, task))
-            continue
-        watcher.starts(number, len(experiments), experiment)
-        try:
-            results.append(run(experiment, task, places, watcher))
-        except LongspanError as error:
-            failed.append(Skipped(f"{experiment.name} on {experiment.task.name}", str(error)))
-            continue
-        watcher.ended(results[-1])
-    return results, failed
+    for line in changed_recipes(experiments, places):
+        logger.warning("%s", line)
+    outcomes: dict[int, Outcome] = {}
+    waiting = list(range(len(experiments)))
+    # What is busy is tried once more: the other process may have ended it, or have died.
+    for _ in range(2):
+        outcomes |= _earlier(experiments, waiting, places, retry_failed)
+        waiting = [n for n in waiting if n not in outcomes or _is_busy(outcomes[n])]
+        if waiting and len(waiting) < len(experiments):
+            logger.info("%d of %d runs are left", len(waiting), len(experiments))
+        todo = [experiments[number] for number in waiting]
+        for position, outcome in _launched(launcher or Serial(), todo, places, watcher):
+            outcomes[waiting[position]] = outcome
+        waiting = [number for number in waiting if _is_busy(outcomes[number])]
+    ordered = [outcomes[number] for number in range(len(experiments))]
+    return (
+        [outcome for outcome in ordered if isinstance(outcome, Result)],
+        [
+            _told(outcome, experiment)
+            for outcome, experiment in zip(ordered, experiments, strict=True)
+            if not isinstance(outcome, Result)
+        ],
+    )
 
 
-def _opened(
-    experiment: Experiment,
-    places: Places,
-    report: Callable[[str, int, int], None],
-    opened: dict[str, Task | str],
-) -> Task | str:
-    """The experiment's task, opened once for all its runs, or why it cannot be."""
-    key = repr((experiment.task.name, sorted(experiment.task.complete().items(), key=str)))
-    if key not in opened:
-        kind = TASKS[experiment.task.name]
-        task = kind(kind.Options(**experiment.task.options))
+def _earlier(
+    experiments: Sequence[Experiment], numbers: Iterable[int], places: Places, retry_failed: bool
+) -> dict[int, Outcome]:
+    """What has ended before, well or not, and what is refused because of what lies there."""
+    ended, outcomes = Ended(places), {}
+    for number in numbers:
+        experiment = experiments[number]
         try:
-            task.open(places.cache, places.data, report)
-            opened[key] = task
+            outcome: Outcome | None = ended.result(experiment)
+            if outcome is None and not retry_failed:
+                outcome = ended.failure(experiment)
+            else:
+                finish(places.work(experiment))
         except LongspanError as error:
-            opened[key] = str(error)
-    return opened[key]
+            outcome = skipped(experiment, str(error))
+        if outcome is not None:
+            outcomes[number] = outcome
+    return outcomes
+
+
+def _launched(
+    launcher: Launcher, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+) -> Iterator[tuple[int, Outcome]]:
+    """What ends now, told and, if it failed, written down."""
+    if not experiments:
+        return
+    with contextlib.closing(launcher(experiments, places, watcher)) as ended:
+        for number, outcome in ended:
+            if isinstance(outcome, Failure):
+                outcome.save(places.runs)
+            elif isinstance(outcome, Result):
+                watcher.ended(outcome)
+            yield number, outcome
+
+
+def _is_busy(outcome: Outcome) -> bool:
+    return isinstance(outcome, Skipped) and outcome.busy
+
+
+def _told(outcome: Failure | Skipped, experiment: Experiment) -> Skipped:
+    """Why a run has no result, in words."""
+    if isinstance(outcome, Skipped):
+        return outcome
+    return skipped(
+        experiment,
+        f"{outcome.reason} (recorded {outcome.date}; --retry-failed runs it again)",
+    )

@@ -5,7 +5,9 @@ from typing import cast
 
 from safetensors import SafetensorError
 
-from longspan.arena.run import Places, model_class, other_data
+from longspan.arena.model import model_class
+from longspan.arena.places import Places
+from longspan.arena.resume import other_data
 from longspan.errors import DataError, known
 from longspan.results import Score, load
 from longspan.tasks import build
@@ -33,7 +35,7 @@ def rescore(record: Path, split: str, places: Places) -> Score:
         raise DataError(f"{work} holds no saved model of {record.name}; run it again")
     task = build(result.task, result.task_options)
     task.open(places.cache, places.data)
-    if reason := other_data(result, task, record):
+    if reason := other_data(result, task.checksum, record):
         raise DataError(reason)
     try:
         model = model_class(task).from_pretrained(saved)

@@ -12,7 +12,7 @@ import typer
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import reporting, running
-from longspan.cli.common import INTERRUPTED, Json, say
+from longspan.cli.common import INTERRUPTED, Json, Lines, say
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import LongspanError, known
 
@@ -34,7 +34,10 @@ app.command()(reporting.report)
 def _common(
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
-    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s")
+    level = logging.DEBUG if debug else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", handlers=[Lines()])
+    if not debug:
+        logging.getLogger("longspan.arena").setLevel(logging.INFO)
     logging.getLogger("numba").setLevel(logging.WARNING)
 
 

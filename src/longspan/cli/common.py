@@ -1,6 +1,7 @@
 """What the commands share: options, places, parsing, printing."""
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,11 +56,20 @@ def places_of(runs: Path, cache: Path | None, data: Path | None, device: str | N
     return Places(runs=runs, cache=cache, data=data, device=device)
 
 
-def watching() -> "ConsoleWatcher":
-    """A bar on the error stream."""
+def watching(*, several: bool = False) -> "ConsoleWatcher":
+    """A bar on the error stream, or one for each of several runs at a time."""
+    from longspan.arena.launch.console import ManyConsoleWatcher
     from longspan.arena.progress import ConsoleWatcher
 
-    return ConsoleWatcher(err)
+    return ManyConsoleWatcher(err) if several else ConsoleWatcher(err)
+
+
+class Lines(logging.Handler):
+    """What the library logs, as lines on the error stream that no bar is drawn over."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record; of an exception, its traceback too."""
+        err.print(Text(self.format(record)), soft_wrap=True)
 
 
 def names(text: str | None) -> list[str] | None:

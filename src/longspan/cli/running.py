@@ -29,7 +29,7 @@ from longspan.cli.reporting import print_report, print_results
 from longspan.errors import OptionError, RunError
 
 if TYPE_CHECKING:
-    from longspan.arena import Experiment, Places, Skipped
+    from longspan.arena import Experiment, Launcher, Places, Skipped
     from longspan.results import Result
 
 
@@ -43,14 +43,33 @@ def arena(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes on this machine, each at one run at a time, GPUs dealt out."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT."),
+    ] = None,
+    cpus_per_run: Annotated[
+        float | None, typer.Option(help="With --ray: CPUs and threads of a run [default: 1].")
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(help="With --ray: GPUs of a run, as 0.5 [default: 1 where there are some]."),
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run again what an earlier command saw fail.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
 
-    The same command again continues what was interrupted and skips what has ended.
+    The same command again continues what was interrupted and skips what has ended or failed.
     """
     from longspan.arena import grid
 
+    launcher = _launcher(workers, ray, cpus_per_run, gpus_per_run)
     places = places_of(runs, cache, data, device)
     chosen, absent = _tasks(protocol, names(tasks), places)
     experiments, skipped = grid(
@@ -59,10 +78,11 @@ def arena(
         mechanisms=names(mechanisms),
         seeds=numbers(seeds),
         changes=changes_of(set_),
+        places=places,
     )
     for item in [*absent, *skipped]:
         say("left out:", f"{item.what}: {item.reason}")
-    results, failed = _run(experiments, places)
+    results, failed = _run(experiments, places, launcher, retry_failed=retry_failed)
     for item in failed:
         say("failed:", f"{item.what}: {item.reason}")
     if results:
@@ -90,7 +110,8 @@ def train(
     experiment = override(get(protocol).experiment(task, mechanism, seed), changes_of(set_))
     if reason := unfit(experiment):
         raise OptionError(reason)
-    results, failed = _run([experiment], places)
+    # Who names one run wants it, whatever became of it earlier.
+    results, failed = _run([experiment], places, retry_failed=True)
     if failed:
         raise RunError(failed[0].reason)
     print_results(results, as_json)
@@ -117,12 +138,36 @@ def evaluate(
     )
 
 
-def _run(experiments: "list[Experiment]", places: "Places") -> "tuple[list[Result], list[Skipped]]":
+def _launcher(
+    workers: int | None, ray: str | None, cpus_per_run: float | None, gpus_per_run: float | None
+) -> "Launcher | None":
+    """Where the runs go; None: this process."""
+    from longspan.arena import Ray, Workers
+
+    if ray is None and (cpus_per_run is not None or gpus_per_run is not None):
+        raise OptionError("--cpus-per-run and --gpus-per-run are for --ray ADDRESS")
+    if ray is not None and workers is not None:
+        raise OptionError("--workers is for this machine and --ray for a cluster; give one of them")
+    if ray is not None:
+        cpus = {} if cpus_per_run is None else {"cpus_per_run": cpus_per_run}
+        return Ray(ray, **cpus, gpus_per_run=gpus_per_run)
+    return None if workers is None else Workers(workers)
+
+
+def _run(
+    experiments: "list[Experiment]",
+    places: "Places",
+    launcher: "Launcher | None" = None,
+    *,
+    retry_failed: bool,
+) -> "tuple[list[Result], list[Skipped]]":
     """Run with a bar; the results, and what failed."""
     from longspan.arena import arena as run_all
 
-    with watching() as watcher:
-        return run_all(experiments, places, watcher)
+    with watching(several=launcher is not None) as watcher:
+        return run_all(
+            experiments, places, watcher, launcher=launcher, retry_failed=retry_failed
+        )
 
 
 def _tasks(

@@ -133,6 +133,16 @@ def open_set(cache: Path, recipe: Recipe, build: Build) -> BuiltSet:
     return found
 
 
+def recorded(cache: Path, recipe: Recipe) -> Manifest | None:
+    """The record of the set of this recipe, its files unread; None without one.
+
+    Raises:
+        DataError: it is unreadable.
+    """
+    path = cache / recipe.task / recipe.key / _MANIFEST
+    return _read_manifest(path) if path.exists() else None
+
+
 def open_any(cache: Path, task: str, version: int, options: dict[str, Any]) -> BuiltSet | None:
     """The set built with these options from whatever source, the one with most rows; or None.
 

@@ -168,6 +168,13 @@ class Task(ABC):
             Whether there is one.
         """
 
+    @abstractmethod
+    def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
+        """The checksum of the set that `open` would map, from its record alone.
+
+        None when the set is not there or its source cannot be told.
+        """
+
     @property
     @abstractmethod
     def built(self) -> BuiltSet:

@@ -86,12 +86,7 @@ class SequenceTask(Task):
             if self._set is None:
                 raise
             return
-        recipe = Recipe(
-            task=self.info.name,
-            version=self.info.version,
-            options=self.data_options(),
-            origin=origin,
-        )
+        recipe = self._recipe(origin)
         self._set = cached.open_set(cache, recipe, lambda scratch: self.make(data, scratch, report))
 
     def open_built(self, cache: Path) -> bool:
@@ -102,6 +97,14 @@ class SequenceTask(Task):
         """
         self._set = self._built_before(cache)
         return self._set is not None
+
+    def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
+        """The checksum of the set that `open` would map, from its record alone, or None."""
+        try:
+            built = cached.recorded(cache, self._recipe(self.origin(data)))
+        except DataError:
+            return None
+        return built and built.checksum
 
     def size(self, split: Split) -> int:
         """How many examples the split has."""
@@ -140,6 +143,14 @@ class SequenceTask(Task):
                 f"use {len(examples)} or less"
             )
         return self._collated(examples, _training_rows(len(examples), batch, seed, start))
+
+    def _recipe(self, origin: dict[str, Any]) -> Recipe:
+        return Recipe(
+            task=self.info.name,
+            version=self.info.version,
+            options=self.data_options(),
+            origin=origin,
+        )
 
     def _collated(self, examples: Examples, rows: Iterator[np.ndarray]) -> Iterator[Batch]:
         return (collate(examples, chosen, self.inputs) for chosen in rows)

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import torch
 from accelerate import Accelerator
@@ -18,7 +17,7 @@ from accelerate.state import AcceleratorState
 from transformers import PreTrainedModel
 
 from longspan.attention import Attention
-from longspan.errors import OptionError, RunError
+from longspan.errors import DivergedError, OptionError, RunError
 from longspan.memory import PeakMemory
 from longspan.results import Point, Score
 from longspan.tasks.base import Batch, Task
@@ -27,17 +26,7 @@ from longspan.training.config import TrainConfig
 from longspan.training.evaluate import Evaluation, answered, scored, to_device
 from longspan.training.prefetch import ahead
 from longspan.training.schedule import learning_rate
-
-
-@runtime_checkable
-class Watcher(Protocol):
-    """Whoever wants to see the run while it goes on."""
-
-    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
-        """One optimiser step is done: its loss, and tokens and seconds of the run so far."""
-
-    def evaluated(self, point: Point) -> None:
-        """A point of the learning curve is there."""
+from longspan.training.watcher import Watcher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +94,8 @@ def fit(
 
     Raises:
         OptionError: the device cannot train in the precision of the recipe.
-        RunError: the loss is not finite, or a checkpoint cannot be read or written.
+        DivergedError: the loss is not finite.
+        RunError: a checkpoint cannot be read or written.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -260,7 +250,7 @@ class _Run:
 
     def _check_finite(self, which: str, loss: float) -> None:
         if not math.isfinite(loss):
-            raise RunError(
+            raise DivergedError(
                 f"the {which} loss is {loss} at step {self.progress.step}; lower the learning "
                 f"rate ({self.config.learning_rate}) or clip gradients"
             )

@@ -1,0 +1,168 @@
+"""What a launcher is: it runs experiments somewhere, and yields what ended as it ends."""
+
+import dataclasses
+import gc
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+import torch
+
+from longspan.arena.experiment import Experiment
+from longspan.arena.places import Places
+from longspan.arena.run import run
+from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
+from longspan.memory import keep_freed_memory
+from longspan.results import Failure, Point, Result
+from longspan.tasks import Task, build
+from longspan.training import Watcher
+
+logger = logging.getLogger(__name__)
+
+Report: TypeAlias = Callable[[str, int, int], None]
+Run: TypeAlias = Callable[[Experiment, Task, Places, Watcher], Result]
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """Something of the grid that was not run, or has no result, and why."""
+
+    what: str
+    reason: str
+    busy: bool = False  # another process is at it
+
+
+Outcome: TypeAlias = Result | Failure | Skipped
+
+
+@runtime_checkable
+class GridWatcher(Watcher, Protocol):
+    """Whoever wants to see the grid while it goes on."""
+
+    def building(self, what: str, done: int, total: int) -> None:
+        """A data set is being built."""
+
+    def starts(self, number: int, total: int, experiment: Experiment) -> None:
+        """Run `number` of `total` starts."""
+
+    def ended(self, result: Result) -> None:
+        """A run has ended."""
+
+
+@runtime_checkable
+class ManyWatcher(GridWatcher, Protocol):
+    """A watcher that tells runs apart which go on at the same time."""
+
+    def at(self, number: int) -> Watcher:
+        """The watcher of run `number` alone."""
+
+
+class Launcher(Protocol):
+    """Runs experiments somewhere."""
+
+    def __call__(
+        self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Yield the number of each experiment, from 0, and what it ended with, as it ends.
+
+        A launcher that is closed, or that Ctrl-C stops, ends what it has started.
+
+        Raises:
+            RunError: where it runs them is gone; what has ended until then was yielded.
+        """
+
+
+class Bench:
+    """A process that runs experiments: tasks stay open between them."""
+
+    def __init__(self, places: Places, building: Report):
+        """Keep freed memory in the process, as training wants it."""
+        keep_freed_memory()
+        self.places, self.building = places, building
+        self.opened: dict[str, Task | LongspanError] = {}
+
+    def attempt(self, experiment: Experiment, watcher: Watcher, how: Run = run) -> Outcome:
+        """Run an experiment; whatever it ends with is a value.
+
+        Args:
+            experiment: what to run.
+            watcher: told about it.
+            how: `run`, or `trained`, which writes no record.
+        """
+        followed = Followed(watcher)
+        try:
+            return how(experiment, self._task(experiment), self.places, followed)
+        except BusyError as error:
+            return skipped(experiment, str(error), busy=True)
+        except DivergedError as error:
+            kind, reason = "diverged", str(error)
+        except NoMemoryError as error:
+            kind, reason = "memory", str(error)
+        except LongspanError as error:
+            return skipped(experiment, str(error))
+        except Exception as error:  # a fault of one mechanism does not stop the others
+            logger.debug("%s", experiment.name, exc_info=True)
+            return skipped(experiment, f"{type(error).__name__}: {error}")
+        # What the error held of the run is free by now, and given back for the next one.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return failed(experiment, kind, reason, followed.step, self.places)
+
+    def _task(self, experiment: Experiment) -> Task:
+        """The experiment's task, opened (or refused) once for all its runs."""
+        options = dict(experiment.task.options)
+        key = repr((experiment.task.name, sorted(options.items(), key=str)))
+        if key not in self.opened:
+            task = build(experiment.task.name, options)
+            try:
+                task.open(self.places.cache, self.places.data, self.building)
+                self.opened[key] = task
+            except LongspanError as error:
+                self.opened[key] = error
+        opened = self.opened[key]
+        if isinstance(opened, LongspanError):
+            raise opened
+        return opened
+
+
+class Followed:
+    """A watcher that knows the last step."""
+
+    def __init__(self, watcher: Watcher):
+        """Hand everything on to another watcher."""
+        self.watcher = watcher
+        self.step: int | None = None
+
+    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+        """A step is done."""
+        self.step = step
+        self.watcher.stepped(step, loss, tokens, seconds)
+
+    def evaluated(self, point: Point) -> None:
+        """A point of the curve is there."""
+        self.watcher.evaluated(point)
+
+
+def skipped(experiment: Experiment, reason: str, *, busy: bool = False) -> Skipped:
+    """An experiment without a record, and why."""
+    return Skipped(f"{experiment.name} on {experiment.task.name}", reason, busy)
+
+
+def failed(
+    experiment: Experiment,
+    kind: Literal["memory", "diverged", "died"],
+    reason: str,
+    step: int | None,
+    places: Places,
+) -> Failure:
+    """The record of a run that failed on this machine."""
+    from longspan.arena.record import device_name, failure_of
+
+    on_gpu = places.device != "cpu" and torch.cuda.is_available()
+    return failure_of(experiment, kind, reason, step, device_name("cuda" if on_gpu else "cpu"))
+
+
+def view(watcher: GridWatcher, number: int) -> Watcher:
+    """The watcher of one run, where the watcher tells runs apart."""
+    return watcher.at(number) if isinstance(watcher, ManyWatcher) else watcher

@@ -1,0 +1,83 @@
+"""Seeing several runs go on at the same time: a bar for each in a terminal, lines elsewhere."""
+
+import time
+
+import torch
+from rich.console import Console
+
+from longspan.arena.experiment import Experiment
+from longspan.arena.progress import ConsoleWatcher
+from longspan.results import Point, Result
+
+
+class ManyConsoleWatcher(ConsoleWatcher):
+    """Tells runs apart that go on in other processes."""
+
+    def __init__(self, console: Console):
+        """Draw on the console; bars only where it is a terminal."""
+        super().__init__(console)
+        self.lines: dict[int, _Line] = {}
+
+    def starts(self, number: int, total: int, experiment: Experiment) -> None:
+        """A run starts."""
+        self.lines[number] = _Line(self, number, total, experiment)
+
+    def at(self, number: int) -> "_Line":
+        """The watcher of run `number` alone."""
+        return self.lines[number]
+
+    def ended(self, result: Result) -> None:
+        """A run has ended; its bar goes."""
+        for line in list(self.lines.values()):
+            if line.record == (result.task, result.filename):
+                self.number, self.total, self.name = line.number, line.total, line.name
+                line.close()
+                del self.lines[line.number]
+        super().ended(result)
+
+
+class _Line:
+    """One run: its name, its bar, and where it was when it was first seen."""
+
+    def __init__(self, board, number, total, experiment):
+        self.console, self.bar = board.console, board.bar
+        self.number, self.total, self.steps = number, total, experiment.train.steps
+        self.record = (experiment.task.name, f"{experiment.name}.json")
+        self.name = f"{experiment.mechanism} on {experiment.task.name}"
+        if experiment.seed:
+            self.name += f", seed {experiment.seed}"
+        self.title = f"run {number}/{total}  {self.name}"
+        self.first, self.began = None, time.perf_counter()
+        self.bar_task = self.bar.add_task(self.title, total=self.steps, status="")
+        if not self.console.is_terminal:
+            self.console.print(self.title, soft_wrap=True)
+
+    def close(self) -> None:
+        self.bar.remove_task(self.bar_task)
+
+    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+        """A step is done."""
+        speed = tokens / seconds if seconds else 0.0
+        status = f"step {step:,}/{self.steps:,}  loss {float(loss):.3f}  {speed:,.0f} tokens/s"
+        self.bar.update(self.bar_task, completed=step, status=f"{status}  {self._left(step)}")
+
+    def evaluated(self, point: Point) -> None:
+        """Without a terminal, say where the run is."""
+        left = self._left(point.step)
+        if self.console.is_terminal:
+            return
+        accuracy = 100 * (point.validation_accuracy or 0.0)
+        self.console.print(
+            f"{self.title}: step {point.step:,}/{self.steps:,}  validation {accuracy:.1f} %{left}",
+            soft_wrap=True,
+        )
+
+    def _left(self, step: int) -> str:
+        """Time left of this run, from the second report on."""
+        now = time.perf_counter()
+        if self.first is None:
+            self.first, self.began = step, now
+            return ""
+        done = step - self.first
+        minutes = (now - self.began) / done * (self.steps - step) / 60 if done > 0 else 0.0
+        return f"  {minutes:.0f} min left"

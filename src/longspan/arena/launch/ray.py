@@ -1,0 +1,296 @@
+"""Many machines: runs as tasks of a Ray cluster.
+
+Records come back to the driver as data, and the driver alone writes them: nothing is lost and
+nothing is there twice, with or without a file system that the nodes share. Checkpoints stay where
+they were made: with a shared file system a run continues on whatever node; without one, on its own.
+
+Nodes have longspan installed; a driver in a working tree of longspan ships that tree to them.
+"""
+
+import collections
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import longspan
+from longspan.arena.experiment import Experiment
+from longspan.arena.launch._node import Mailbox, work
+from longspan.arena.launch.base import GridWatcher, Outcome, failed, skipped, view
+from longspan.arena.launch.news import tell
+from longspan.arena.lock import held
+from longspan.arena.places import Places
+from longspan.arena.resume import checked
+from longspan.arena.run import keep_only_best, save
+from longspan.errors import BusyError, OptionError, RunError
+from longspan.results import Result
+
+logger = logging.getLogger(__name__)
+
+TICK = 0.5  # seconds between two looks at the mailbox
+REACHED = 5.0  # seconds to connect to a cluster
+MISSED = 3  # looks in a row at a cluster that does not answer, until it is gone
+LOOK = 2.0  # seconds between two of them
+TRIES = {"NodeDiedError": 4}  # of a run whose node is lost; of one whose process dies: two
+OBJECTS = 100 << 20  # bytes of the object store of a cluster made here: records are small
+
+
+class Ray:
+    """`--ray ADDRESS`: an existing cluster, or ("local") one made of this machine."""
+
+    def __init__(
+        self, address: str, *, cpus_per_run: float = 1.0, gpus_per_run: float | None = None
+    ):
+        """Use the cluster at an address; nothing is contacted yet.
+
+        Args:
+            address: "auto" (the one started here), "local", HOST:PORT or ray://HOST:PORT.
+            cpus_per_run: CPUs that a run takes, and its threads.
+            gpus_per_run: GPUs, or a fraction of one; None: one where there are some.
+
+        Raises:
+            OptionError: Ray is not installed, or a value cannot be used.
+        """
+        try:
+            import ray
+        except ImportError as error:
+            raise OptionError("--ray needs Ray; pip install 'longspan[ray]'") from error
+        if cpus_per_run <= 0:
+            raise OptionError(f"--cpus-per-run is positive, got {cpus_per_run}")
+        if gpus_per_run is not None and gpus_per_run < 0:
+            raise OptionError(f"--gpus-per-run is 0 or more, got {gpus_per_run}")
+        self.ray, self.address = ray, address
+        self.cpus, self.gpus = cpus_per_run, gpus_per_run
+        self.door = _door(address)
+
+    def __call__(
+        self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Submit them in their order, a few more than fit at a time."""
+        mine = not self.ray.is_initialized()
+        if mine:
+            self._connect()
+        flight = _Flight(self, experiments, places, watcher)
+        try:
+            yield from flight.work()
+        finally:
+            flight.release()
+            if mine and not flight.gone:
+                self.ray.shutdown()
+
+    def _connect(self) -> None:
+        local = self.address == "local"
+        own: dict[str, Any] = {"object_store_memory": OBJECTS, "include_dashboard": False}
+        try:
+            if self.door is not None:
+                _knock(self.door, REACHED)
+            self.ray.init(
+                address=self.address,
+                log_to_driver=False,
+                logging_level="ERROR",
+                **(own if local else {"runtime_env": _shipped()}),
+            )
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise RunError(
+                f"no Ray cluster answers at {self.address} ({reason}); start one with `ray start "
+                "--head`, or use --ray local"
+            ) from error
+
+
+class _Flight:
+    """The runs of one grid on a cluster."""
+
+    def __init__(self, launcher, experiments, places, watcher):
+        self.ray, self.address = launcher.ray, launcher.address
+        self.experiments, self.places, self.watcher = experiments, places, watcher
+        self.cpus, self.gpus = launcher.cpus, self._gpus(launcher.gpus)
+        self.door = launcher.door or _door(self.ray.get_runtime_context().gcs_address)
+        self.waiting = collections.deque(range(len(experiments)))
+        self.flying: dict[Any, int] = {}
+        self.locks: dict[int, contextlib.ExitStack] = {}
+        self.deaths = collections.Counter()
+        self.started: set[int] = set()
+        self.steps: dict[int, int] = {}
+        self.missed, self.looked, self.gone = 0, time.monotonic(), False
+        self.mailbox = self.ray.remote(num_cpus=0, max_restarts=-1)(Mailbox).remote()
+        self.remote = self.ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(work)
+        # Where the driver is has no meaning on a node.
+        folders = {name: _absolute(getattr(places, name)) for name in ("runs", "cache", "data")}
+        self.there = Places(**folders, device=places.device)
+
+    def work(self) -> Iterator[tuple[int, Outcome]]:
+        """Until every experiment has ended, or the cluster has."""
+        room = 2 * self._slots() + 2
+        while self.waiting or self.flying:
+            while self.waiting and len(self.flying) < room:
+                yield from self._submit(self.waiting.popleft())
+            landed, _ = self.ray.wait(list(self.flying), timeout=TICK) if self.flying else ([], [])
+            self._check()
+            self._hear()
+            for reference in landed:
+                yield from self._landed(reference, self.flying.pop(reference))
+
+    def release(self) -> None:
+        """Let go of what has not ended."""
+        for lock in self.locks.values():
+            lock.close()
+        self.locks.clear()
+
+    def _submit(self, number: int) -> Iterator[tuple[int, Outcome]]:
+        """Submit a run, once it is this process's."""
+        experiment = self.experiments[number]
+        path = self.places.record(experiment)
+        if number not in self.locks:
+            lock = contextlib.ExitStack()
+            try:
+                lock.enter_context(held(self.places.work(experiment), "run"))
+            except BusyError as error:
+                yield number, skipped(experiment, str(error), busy=True)
+                return
+            self.locks[number] = lock
+        if path.exists():
+            # Another process has ended it in the meantime.
+            yield self._ended(number, checked(experiment, None, path))
+            return
+        driver = longspan.__version__, experiment.hash
+        threads = max(1, int(self.cpus))
+        reference = self.remote.remote(
+            number, experiment, self.there, driver, threads, self.mailbox
+        )
+        self.flying[reference] = number
+
+    def _landed(self, reference: Any, number: int) -> Iterator[tuple[int, Outcome]]:
+        """What a task has returned: an outcome, or that it is lost."""
+        experiment, errors = self.experiments[number], self.ray.exceptions
+        try:
+            outcome = self.ray.get(reference)
+        except errors.RayTaskError as error:
+            reason = str(error.cause or error).splitlines()[-1]
+            raise RunError(f"a node of {self.address} cannot run longspan: {reason}") from error
+        except errors.RayError as error:
+            yield from self._lost(number, error)
+            return
+        self._starts(number)
+        if isinstance(outcome, Result):
+            save(experiment, outcome, self.places)
+            if (self.places.work(experiment) / "last.json").exists():
+                keep_only_best(self.places.work(experiment))
+        yield self._ended(number, outcome)
+
+    def _lost(self, number: int, error: Exception) -> Iterator[tuple[int, Outcome]]:
+        """Start a run again whose process or node has died, a few times."""
+        experiment, kind = self.experiments[number], type(error).__name__
+        self.deaths[number] += 1
+        if self.deaths[number] < TRIES.get(kind, 2):
+            logger.warning("%s was lost (%s); started again", experiment.name, kind)
+            self.waiting.appendleft(number)
+            return
+        of_memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
+        reason = (
+            f"its process died {self.deaths[number]} times ({kind}); give it more of a node with "
+            "--cpus-per-run and --gpus-per-run, or raise train.accumulate"
+        )
+        what = "memory" if of_memory else "died"
+        step = self.steps.get(number)
+        yield self._ended(number, failed(experiment, what, reason, step, self.places))
+
+    def _ended(self, number: int, outcome: Outcome) -> tuple[int, Outcome]:
+        if number in self.locks:
+            self.locks.pop(number).close()
+        return number, outcome
+
+    def _hear(self) -> None:
+        """News, as far as there is any: what is lost of it is no loss."""
+        try:
+            messages = self.ray.get(self.mailbox.take.remote(), timeout=REACHED)
+        except (self.ray.exceptions.RayError, TimeoutError):
+            return
+        flying = set(self.flying.values())
+        for number, message in messages:
+            if message[0] == "building":
+                self.watcher.building(*message[1])
+            elif number in flying:
+                self._starts(number)
+                step = None if message[0] == "starts" else tell(self._view(number), message)
+                self.steps[number] = step or self.steps.get(number, 0)
+
+    def _view(self, number: int) -> Any:
+        return view(self.watcher, number + 1)
+
+    def _starts(self, number: int) -> None:
+        if number not in self.started:
+            self.started.add(number)
+            self.watcher.starts(number + 1, len(self.experiments), self.experiments[number])
+
+    def _check(self) -> None:
+        """Look whether the cluster is there: Ray waits a minute, and then ends the process."""
+        now = time.monotonic()
+        if self.door is None or now - self.looked < LOOK:
+            return
+        self.looked = now
+        try:
+            _knock(self.door, LOOK)
+            self.missed = 0
+        except OSError as error:
+            self.missed += 1
+            if self.missed == MISSED:
+                self.gone = True
+                raise RunError(
+                    f"the Ray cluster at {self.address} is gone; what has ended is kept, and the "
+                    "same command continues once there is a cluster"
+                ) from error
+
+    def _gpus(self, wanted: float | None) -> float:
+        if wanted is not None or self.places.device == "cpu":
+            return wanted or 0
+        return 1 if self.ray.cluster_resources().get("GPU") else 0
+
+    def _slots(self) -> int:
+        """Runs that the cluster has room for at a time."""
+        slots = 0
+        for node in self.ray.nodes():
+            has = node["Resources"] if node["Alive"] else {}
+            fits = int(has.get("CPU", 0) // self.cpus)
+            slots += min(fits, int(has.get("GPU", 0) // self.gpus)) if self.gpus else fits
+        if not slots:
+            logger.warning(
+                "no node of the Ray cluster has %g CPUs and %g GPUs; waiting for one that has",
+                self.cpus,
+                self.gpus,
+            )
+        return slots
+
+
+def _door(address: str) -> tuple[str, int] | None:
+    """Host and port of an address; None for one that Ray finds itself.
+
+    Raises:
+        OptionError: it is no address.
+    """
+    if address in ("auto", "local"):
+        return None
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise OptionError(
+            f"--ray takes auto, local, HOST:PORT or ray://HOST:PORT, got {address!r}"
+        )
+    return host.strip("[]"), int(port)
+
+
+def _knock(door: tuple[str, int], seconds: float) -> None:
+    socket.create_connection(door, timeout=seconds).close()
+
+
+def _absolute(folder: Path | None) -> Path | None:
+    return folder and folder.absolute()
+
+
+def _shipped() -> dict[str, Any]:
+    """The package itself, when it is a working tree: an installed one is on the nodes."""
+    from longspan.arena.record import git_commit
+
+    return {"py_modules": [str(Path(longspan.__file__).parent)]} if git_commit() else {}

@@ -1,0 +1,250 @@
+"""Several processes on this machine, each at one run at a time.
+
+A process that is killed takes one run with it, not the grid: the run is started again from its
+last checkpoint, and if it dies again, that is its record.
+"""
+
+import collections
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longspan.arena.experiment import Experiment
+from longspan.arena.launch._worker import serve
+from longspan.arena.launch.base import GridWatcher, Outcome, failed, view
+from longspan.arena.launch.news import tell
+from longspan.arena.places import Places
+from longspan.errors import OptionError, RunError
+
+logger = logging.getLogger(__name__)
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+PATIENCE = 5.0  # seconds that a process may take to end when it is asked to
+KILLED = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))  # count what the kernel kills
+
+
+class Workers:
+    """`--workers N`: processes that share the machine's threads and GPUs."""
+
+    def __init__(self, count: int):
+        """Run so many experiments at a time.
+
+        Raises:
+            OptionError: the count is no positive whole number.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise OptionError(f"--workers takes a whole number, 1 or more, got {count!r}")
+        self.count = count
+
+    def __call__(
+        self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Hand them out in their order."""
+        crew = _Crew(min(self.count, len(experiments)), experiments, places, watcher)
+        try:
+            yield from crew.work()
+        finally:
+            crew.end()
+
+
+class _Crew:
+    """The processes of one grid, and what each is at."""
+
+    def __init__(self, count, experiments, places, watcher):
+        self.experiments, self.places, self.watcher = experiments, places, watcher
+        self.waiting = collections.deque(range(len(experiments)))
+        self.deaths = collections.Counter()
+        self.steps: dict[int, int] = {}
+        self.threads = max(1, torch.get_num_threads() // max(1, count))
+        cards = visible_gpus() if places.device != "cpu" else []
+        self.workers = [
+            _Worker(places, self.threads, cards[slot % len(cards)] if cards else None)
+            for slot in range(count)
+        ]
+
+    def work(self) -> Iterator[tuple[int, Outcome]]:
+        """Until every experiment has ended."""
+        for worker in self.workers:
+            self._hand_out(worker)
+        while busy := [worker for worker in self.workers if worker.number is not None]:
+            heard = wait([part for worker in busy for part in worker.parts])
+            for worker in busy:
+                if not any(part in heard for part in worker.parts):
+                    continue
+                for outcome in self._outcomes(worker):
+                    yield outcome
+                    self._hand_out(worker)
+
+    def _outcomes(self, worker: "_Worker") -> Iterator[tuple[int, Outcome]]:
+        """What a worker has said, and whether its run has ended with it, or with its process."""
+        alive = worker.alive
+        for kind, number, value in worker.messages():
+            if kind == "building":
+                self.watcher.building(*value)
+            elif kind == "news":
+                step = tell(view(self.watcher, number + 1), value)
+                self.steps[number] = step or self.steps.get(number, 0)
+            elif kind == "ended":
+                worker.number = None
+                yield number, value
+        if not alive and worker.number is not None:
+            number, worker.number = worker.number, None
+            yield from self._died(number, worker)
+
+    def _died(self, number: int, worker: "_Worker") -> Iterator[tuple[int, Outcome]]:
+        """Start a run again whose process has died, once."""
+        ended_by, of_memory = worker.ended_by(), worker.killed_for_memory()
+        if not worker.ready:
+            raise RunError(f"a process of --workers could not start ({ended_by}); see above")
+        self.deaths[number] += 1
+        experiment = self.experiments[number]
+        what = f"its process ended without a word ({ended_by})"
+        if of_memory:
+            what = f"its process was killed for using too much memory ({ended_by})"
+        if self.deaths[number] == 1:
+            logger.warning("%s: %s; started again from its checkpoint", experiment.name, what)
+            self.waiting.appendleft(number)
+            self._hand_out(worker)
+            return
+        reason = f"{what}, twice; use fewer workers or raise train.accumulate"
+        kind = "memory" if of_memory else "died"
+        yield number, failed(experiment, kind, reason, self.steps.get(number), self.places)
+
+    def _hand_out(self, worker: "_Worker") -> None:
+        if not self.waiting or worker.number is not None:
+            return
+        number = self.waiting.popleft()
+        experiment = self.experiments[number]
+        if not self.deaths[number]:
+            self.watcher.starts(number + 1, len(self.experiments), experiment)
+        worker.give(number, experiment)
+
+    def end(self) -> None:
+        """Ask the processes to end, then make them."""
+        for worker in self.workers:
+            worker.stop()
+        for worker in self.workers:
+            worker.join()
+
+
+class _Worker:
+    """A process, the pipe to it, and the number of the run that it is at."""
+
+    pipe: Connection
+
+    def __init__(self, places: Places, threads: int, card: str | None):
+        self.places, self.threads, self.card = places, threads, card
+        self.number: int | None = None
+        self.process: BaseProcess | None = None
+
+    def start(self) -> None:
+        """A process of its own, that sees its GPU alone before it looks for any."""
+        # Forked from a server that has imported everything, unless what is imported looks at GPUs.
+        method = "spawn" if self.card is not None else "forkserver"
+        known = multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context(method if method in known else "spawn")
+        if method == "forkserver":
+            context.set_forkserver_preload([serve.__module__, "longspan.arena.record"])
+        if self.process is not None:
+            self.pipe.close()
+        self.ready, self.kills = False, _kills()
+        self.pipe, theirs = context.Pipe()
+        given = (theirs, self.places, self.threads)
+        self.process = context.Process(target=serve, args=given, daemon=True)
+        with _environment(self.threads, self.card):
+            self.process.start()
+        theirs.close()
+
+    @property
+    def parts(self) -> list[Any]:
+        """What can be waited for."""
+        return [self.pipe, self.process.sentinel]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.process is not None and self.process.is_alive()
+
+    def give(self, number: int, experiment: Experiment) -> None:
+        """Let it run an experiment; that it dies is found out where it is waited for."""
+        if not self.alive:
+            self.start()
+        self.number = number
+        with contextlib.suppress(OSError):
+            self.pipe.send((number, experiment))
+
+    def messages(self) -> Iterator[tuple[str, int, Any]]:
+        """All that it has said until now."""
+        try:
+            while self.pipe.poll():
+                kind, number, value = self.pipe.recv()
+                self.ready = True
+                yield kind, number, value
+        except (EOFError, OSError):
+            # Its end of the pipe is closed: so is the process, in a moment.
+            self.process.join(PATIENCE)
+
+    def ended_by(self) -> str:
+        """How the process ended, in words."""
+        code = self.process.exitcode or 0
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def killed_for_memory(self) -> bool:
+        """Whether the kernel killed a process for memory while this one ran, and this one died."""
+        return self.process.exitcode == -signal.SIGKILL and _kills() > self.kills
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        if self.process is not None:
+            self.process.terminate()
+
+    def join(self) -> None:
+        """See it end, whether it wants to or not."""
+        if self.process is not None:
+            self.process.join(PATIENCE)
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+
+
+@contextlib.contextmanager
+def _environment(threads: int, card: str | None) -> Iterator[None]:
+    """The environment that a process begins with."""
+    own = {"OMP_NUM_THREADS": str(threads), **({} if card is None else {VISIBLE: card})}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs of this process, as `CUDA_VISIBLE_DEVICES` names them."""
+    count = torch.cuda.device_count()
+    named = [card for card in os.environ.get(VISIBLE, "").split(",") if card]
+    return (named or [str(card) for card in range(count)])[:count]
+
+
+def _kills() -> int:
+    """Processes that the kernel has killed for memory, in this container or on this machine."""
+    for file in KILLED:
+        with contextlib.suppress(OSError):
+            for line in file.read_text().splitlines():
+                name, _, count = line.partition(" ")
+                if name == "oom_kill":
+                    return int(count)
+    return 0

@@ -1,0 +1,31 @@
+"""Where runs read and write."""
+
+import dataclasses
+from pathlib import Path
+
+from longspan.arena.experiment import Experiment
+from longspan.data.cache import default_folder
+from longspan.results import FAILED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where a run reads and writes."""
+
+    runs: Path = Path("runs")
+    cache: Path = dataclasses.field(default_factory=default_folder)
+    data: Path | None = None  # folder of source files, as IMDB's
+    device: str | None = None  # "cpu", or None for the accelerator that is there
+
+    def record(self, experiment: Experiment) -> Path:
+        """The file of an experiment's result."""
+        folder = self.runs / experiment.protocol / experiment.task.name
+        return folder / f"{experiment.name}.json"
+
+    def failure(self, experiment: Experiment) -> Path:
+        """The file that says why an experiment has no result."""
+        return self.record(experiment).with_suffix(FAILED)
+
+    def work(self, experiment: Experiment) -> Path:
+        """The folder of an experiment's checkpoints."""
+        return self.record(experiment).parent / "work" / experiment.name

@@ -1,0 +1,18 @@
+"""Whoever looks on while a model is trained."""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from longspan.results import Point
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Whoever wants to see the run while it goes on."""
+
+    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+        """One optimiser step is done: its loss, and tokens and seconds of the run so far."""
+
+    def evaluated(self, point: Point) -> None:
+        """A point of the learning curve is there."""
