@@ -84,6 +84,7 @@ def _task(cls: type[Task]) -> dict[str, Any]:
 def _protocol(protocol: Protocol) -> dict[str, Any]:
     """Its fields with the values for each task, explained by the configuration's own help."""
     row = next(row for row in protocols() if row["name"] == protocol.name)
+    row["budget"] = str(protocol.budget)
     for task in protocol.tasks:
         spec, model, train = protocol.parts(task)
         row[f"task ({task})"] = dict(spec.options)

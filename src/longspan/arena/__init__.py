@@ -6,10 +6,11 @@ Nothing that trains is imported before it is needed.
 from typing import TYPE_CHECKING, Any
 
 from longspan.arena.budget import Budget
-from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec, override
+from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec, override, under
 from longspan.arena.grid import arena, grid, unfit
 from longspan.arena.launch import GridWatcher, Launcher, Ray, Serial, Skipped, Workers
 from longspan.arena.places import Places
+from longspan.arena.plan import ordered, plan
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import run
 
@@ -34,8 +35,11 @@ __all__ = [
     "get",
     "grid",
     "make_model",
+    "ordered",
     "override",
+    "plan",
     "run",
+    "under",
     "unfit",
 ]
 

@@ -135,6 +135,14 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     return dataclasses.replace(experiment, overrides=overrides)
 
 
+def under(experiment: Experiment, budget: Budget) -> Experiment:
+    """The experiment under another budget; one that differs is kept in `overrides`."""
+    if budget == experiment.budget:
+        return experiment
+    overrides = {**experiment.overrides, "budget": str(budget)}
+    return dataclasses.replace(experiment, budget=budget, overrides=overrides)
+
+
 def _changed(experiment: Experiment, part: str, field: str, value: Any) -> Experiment:
     if part == "task":
         options = {**experiment.task.options, field: value}

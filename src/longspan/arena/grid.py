@@ -1,15 +1,18 @@
 """Many runs: a list of experiments, each record written as its run ends."""
 
 import contextlib
+import functools
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longspan.arena import protocols
-from longspan.arena.experiment import Experiment, override
+from longspan.arena.budget import Budget
+from longspan.arena.experiment import Experiment, override, under
 from longspan.arena.launch import GridWatcher, Launcher, Outcome, Serial, Skipped, skipped
 from longspan.arena.places import Places
+from longspan.arena.plan import operations, ordered
 from longspan.arena.resume import Ended, changed_recipes
 from longspan.arena.run import finish
 from longspan.attention import MECHANISMS
@@ -27,9 +30,10 @@ def grid(
     mechanisms: Sequence[str] | None = None,
     seeds: Iterable[int] = (0,),
     changes: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
     places: Places | None = None,
 ) -> tuple[list[Experiment], list[Skipped]]:
-    """The experiments of a protocol, seeds outermost, so that a first table comes early.
+    """The experiments of a protocol in the order of `plan.ordered`: a first table comes early.
 
     Args:
         protocol: name of a protocol.
@@ -37,6 +41,7 @@ def grid(
         mechanisms: names of mechanisms; None: every registered one that can be built here.
         seeds: seeds.
         changes: fields to override, by dotted name.
+        budget: what to hold equal; None: what the protocol does.
         places: what has ended there was built once: it is not tried again. None: all are tried.
 
     Returns:
@@ -52,6 +57,7 @@ def grid(
     experiments = []
     for seed, task, mechanism in itertools.product(dict.fromkeys(seeds), tasks, named):
         experiment = override(chosen.experiment(task, mechanism, seed), changes or {})
+        experiment = under(experiment, budget or chosen.budget)
         there = places is not None and places.record(experiment).exists()
         if there or (reason := unfit(experiment)) is None:
             experiments.append(experiment)
@@ -59,7 +65,13 @@ def grid(
             raise OptionError(reason)
         else:
             left_out.append(Skipped(f"{mechanism} on {task}", reason))
-    return experiments, left_out
+    return ordered(experiments, functools.partial(_cost, places=places)), left_out
+
+
+def _cost(experiment: Experiment, places: Places | None) -> int:
+    """What has ended costs nothing, and brings no model's imports."""
+    there = places is not None and places.record(experiment).exists()
+    return 0 if there else operations(experiment)
 
 
 def unfit(experiment: Experiment) -> str | None:

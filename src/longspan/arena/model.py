@@ -1,14 +1,18 @@
 """The model of an experiment."""
 
+import dataclasses
+
 import torch
 
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import BASELINE, Experiment
 from longspan.models import (
     LongspanConfig,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
+    flops,
+    parameters,
 )
 from longspan.tasks import Task
 
@@ -59,3 +63,16 @@ def model_class(task: Task) -> type[LongspanPreTrainedModel]:
     if task.info.per_token:
         return LongspanForTokenClassification
     return LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
+
+
+def forward_flops(experiment: Experiment, task: Task) -> int:
+    """Forward operations of one example of the task's length, as `models.flops` counts them."""
+    info, config = task.info, model_config(experiment, task)
+    return flops(config, task.length, task.class_count, pair=info.pair, per_token=info.per_token)
+
+
+def full_parameters(experiment: Experiment, task: Task) -> int:
+    """Parameters of the same model with the baseline's attention, counted without making them."""
+    config = model_config(dataclasses.replace(experiment, mechanism=BASELINE, options={}), task)
+    with torch.device("meta"):
+        return parameters(model_class(task)(config))

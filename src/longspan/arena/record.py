@@ -8,16 +8,16 @@ import platform
 import statistics
 import subprocess
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
 from longspan import __version__
-from longspan.arena.experiment import BASELINE, Experiment
-from longspan.arena.model import model_class, model_config
+from longspan.arena.experiment import Experiment
+from longspan.arena.model import forward_flops, full_parameters
 from longspan.attention import Attention, options_of
 from longspan.files import plain
-from longspan.models import LongspanConfig, LongspanPreTrainedModel, flops, parameters
+from longspan.models import LongspanPreTrainedModel, parameters
 from longspan.results import Failure, Result, Slice, pack
 from longspan.tasks import TASKS, Task
 from longspan.tasks.base import Split
@@ -41,9 +41,9 @@ def result_of(
         chance=task.chance,
         backend=str(attentions[0].ran),
         parameters=parameters(model),
-        full_parameters=_full_parameters(experiment, task),
+        full_parameters=full_parameters(experiment, task),
         tuning=None,
-        flops=_flops(model, task),
+        flops=forward_flops(experiment, task),
         attended_pairs=_attended_pairs(attentions, length),
         length=length,
         selection=_selection(experiment, task),
@@ -124,19 +124,6 @@ def _selection(experiment: Experiment, task: Task) -> str:
     """Which checkpoint was tested, and whether test itself chose it."""
     rule = experiment.train.selection
     return f"{rule} (validation is test)" if task.validation_is_test else rule
-
-
-def _flops(model: LongspanPreTrainedModel, task: Task) -> int:
-    info = task.info
-    config = cast(LongspanConfig, model.config)
-    return flops(config, task.length, task.class_count, pair=info.pair, per_token=info.per_token)
-
-
-def _full_parameters(experiment: Experiment, task: Task) -> int:
-    """Parameters of the same model with the baseline's attention, counted without making them."""
-    config = model_config(dataclasses.replace(experiment, mechanism=BASELINE, options={}), task)
-    with torch.device("meta"):
-        return parameters(model_class(task)(config))
 
 
 def sliced(task: Task, split: Split, scored: Evaluation) -> dict[str, list[Slice]]:

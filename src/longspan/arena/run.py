@@ -5,6 +5,7 @@ train: a grid that has ended is told at once.
 """
 
 import contextlib
+import dataclasses
 import errno
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,7 @@ def trained(
     Raises:
         RunError: as `run` does.
     """
+    from longspan.arena.meeting import meet
     from longspan.arena.model import make_model
     from longspan.arena.record import result_of
     from longspan.training import fit
@@ -69,17 +71,20 @@ def trained(
     work = places.work(experiment)
     with held(work, "train", patience=ENDING), _told(experiment, work):
         claim(experiment, task, work)
-        model = make_model(experiment, task)
+        met = meet(experiment, task, work, places.device)
+        model = make_model(met.experiment, task)
         outcome = fit(
             model,
             task,
-            experiment.train,
+            met.experiment.train,
             seed=experiment.seed,
             folder=work,
             device=places.device,
             watcher=watcher,
         )
-        return result_of(experiment, task, model, outcome)
+        result = result_of(met.experiment, task, model, outcome)
+        # The name is that of the experiment as it was asked for.
+        return dataclasses.replace(result, config_hash=experiment.hash, budget=met.record)
 
 
 def save(experiment: Experiment, result: Result, places: Places) -> None:
@@ -134,6 +139,8 @@ def _is_of_memory(error: Exception) -> bool:
         return error.errno == errno.ENOMEM
     # torch.OutOfMemoryError is a RuntimeError
     said = str(error)
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(
-        words in said for words in NO_MEMORY
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or any(words in said for words in NO_MEMORY)
     )

@@ -61,6 +61,7 @@ class Attention(nn.Module):
 
     traits: Traits  # of the defaults; an instance replaces what its options or form change
     name: ClassVar[str]
+    knob: ClassVar[str | None] = None  # see `register`
     small: ClassVar[dict[str, Any]] = {}  # options that show the mechanism on a few dozen tokens
     causal: bool = False
     forgets: bool = False  # no gradient passes from a step, or segment, into those before it
@@ -347,14 +348,20 @@ MECHANISMS: dict[str, type[Attention]] = {}
 KERNELS: dict[type[Attention], dict[str, Kernel]] = {}
 
 
-def register(name: str) -> Callable[[type[Attention]], type[Attention]]:
-    """Class decorator: make a mechanism known by its name."""
+def register(name: str, *, knob: str | None = None) -> Callable[[type[Attention]], type[Attention]]:
+    """Class decorator: make a mechanism known by its name.
+
+    Args:
+        name: the key of `MECHANISMS`.
+        knob: the option that trades memory for reach, a whole number from 1 up: its window, block,
+            rank, ...; None: there is no such choice.
+    """
 
     def add(cls: type[Attention]) -> type[Attention]:
         if name in MECHANISMS:
             raise OptionError(f"mechanism {name!r} is already {MECHANISMS[name].__qualname__}")
         MECHANISMS[name] = cls
-        cls.name = name
+        cls.name, cls.knob = name, knob
         return cls
 
     return add

@@ -30,7 +30,7 @@ from longspan.attention.patterns.random import BITS
 from longspan.errors import OptionError
 
 
-@register("bigbird")
+@register("bigbird", knob="block")
 class BigBirdAttention(Attention):
     """A window of three blocks, global tokens, and random blocks."""
 

@@ -13,7 +13,7 @@ from longspan.attention.base import Traits, register
 from longspan.attention.patterns import BlockWindow
 
 
-@register("blockwise")
+@register("blockwise", knob="block")
 class BlockwiseAttention(PatternAttention):
     """Each query attends to its block and half a block on either side."""
 

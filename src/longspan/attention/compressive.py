@@ -25,7 +25,7 @@ from longspan.attention.base import Traits, register
 from longspan.errors import OptionError
 
 
-@register("compressive")
+@register("compressive", knob="memory")
 class CompressiveAttention(CompressionLosses, RelativeAttention):
     """A segment, the tokens before it, and slots of the tokens before those."""
 

@@ -19,7 +19,7 @@ from longspan.attention._pattern import PatternAttention
 from longspan.attention.base import Traits, register
 
 
-@register("dilated")
+@register("dilated", knob="window")
 class DilatedAttention(PatternAttention):
     """Each query attends to every g-th key at most `window` steps of g away."""
 

@@ -12,7 +12,7 @@ from longspan.attention.base import Traits, register
 from longspan.attention.patterns import BlockWindow
 
 
-@register("disjoint")
+@register("disjoint", knob="block")
 class DisjointAttention(PatternAttention):
     """Each query attends to its own block."""
 

@@ -37,7 +37,7 @@ def _project(matrix, x):
     return torch.einsum("hrs,bhsd->bhrd", matrix, x)
 
 
-@register("linformer")
+@register("linformer", knob="rank")
 class LinformerAttention(Attention):
     """Softmax attention over `rank` mixtures of the keys."""
 

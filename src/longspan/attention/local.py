@@ -12,7 +12,7 @@ from longspan.attention.base import Traits, register
 from longspan.attention.patterns import Window
 
 
-@register("local")
+@register("local", knob="window")
 class LocalAttention(PatternAttention):
     """Each query attends to the keys at most `window` positions away."""
 

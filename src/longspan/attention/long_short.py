@@ -34,7 +34,7 @@ from longspan.attention.patterns import BlockWindow, Global, Pattern, Window
 from longspan.errors import OptionError
 
 
-@register("long_short")
+@register("long_short", knob="window")
 class LongShortAttention(PatternAttention):
     """One softmax over the keys nearby and a few learned summaries of all keys."""
 

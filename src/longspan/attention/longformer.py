@@ -31,7 +31,7 @@ from longspan.attention.base import Traits, register
 from longspan.errors import OptionError
 
 
-@register("longformer")
+@register("longformer", knob="window")
 class LongformerAttention(PatternAttention):
     """A window for most tokens, and for the global ones all, with projections of their own."""
 

@@ -36,7 +36,7 @@ def inverse(A: Tensor, iterations: int | None) -> Tensor:
     return Z
 
 
-@register("nystrom")
+@register("nystrom", knob="landmarks")
 class NystromAttention(Attention):
     """Softmax attention rebuilt from its rows and columns at landmarks."""
 

@@ -31,7 +31,7 @@ NORMS = ("chi", "sqrt_d")
 LEAST = 1e-3
 
 
-@register("performer")
+@register("performer", knob="features")
 class PerformerAttention(Attention):
     """Random features whose products estimate the softmax kernel."""
 

@@ -25,7 +25,7 @@ from longspan.attention.base import Traits, register
 from longspan.attention.masking import zeroed
 
 
-@register("position_infused")
+@register("position_infused", knob="memory")
 class PositionInfusedAttention(SegmentAttention):
     """A segment and a cache of the one before, with positions in queries and keys alone."""
 

@@ -34,7 +34,7 @@ from longspan.errors import OptionError
 EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
 
 
-@register("reformer")
+@register("reformer", knob="chunk")
 class ReformerAttention(Attention):
     """Each token attends to tokens whose hash is near its own."""
 

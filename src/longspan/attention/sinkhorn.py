@@ -32,7 +32,7 @@ from longspan.attention.masking import zeroed
 from longspan.errors import OptionError
 
 
-@register("sinkhorn")
+@register("sinkhorn", knob="block")
 class SinkhornAttention(Attention):
     """Each query attends to its block and to one of softly sorted blocks."""
 

@@ -29,7 +29,7 @@ from longspan.attention.patterns import BlockWindow, Fixed, Pattern, PerHead, St
 from longspan.errors import OptionError
 
 
-@register("sparse_transformer")
+@register("sparse_transformer", knob="stride")
 class SparseTransformerAttention(PatternAttention):
     """Near keys, and keys on a grid, about sqrt(T) of each."""
 

@@ -49,7 +49,7 @@ class _Moved(torch.autograd.Function):
         return _Moved.apply(grad, back, known, index, some), None, None, None, None
 
 
-@register("strided_local")
+@register("strided_local", knob="block")
 class StridedLocalAttention(Attention):
     """Each query attends to the tokens that lie multiples of m away."""
 

@@ -33,7 +33,7 @@ from longspan.attention.masking import masked_softmax, zeroed
 from longspan.errors import OptionError
 
 
-@register("synthesizer")
+@register("synthesizer", knob="factors")
 class SynthesizerAttention(Attention):
     """Softmax attention whose scores come from queries alone, or from nothing."""
 

@@ -20,7 +20,7 @@ from longspan.attention._relative import RelativeAttention
 from longspan.attention.base import Traits, register
 
 
-@register("transformer_xl")
+@register("transformer_xl", knob="memory")
 class TransformerXLAttention(RelativeAttention):
     """A segment, the tokens before it, and relative positions."""
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from longspan.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from longspan.arena import Places
+    from longspan.arena import Budget, Places
     from longspan.arena.progress import ConsoleWatcher
 
 PROTOCOL = "lra-small"  # of commands on one task
@@ -24,6 +24,14 @@ Changes = Annotated[
     list[str] | None,
     typer.Option(
         "--set", help="Override a field of the recipe: train.steps=100, options.window=8."
+    ),
+]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        help="What is held equal: steps, seconds=10min, flops=1e15, memory=2GiB "
+        "[default: the protocol's].",
     ),
 ]
 Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
@@ -98,6 +106,13 @@ def changes_of(pairs: list[str] | None) -> dict[str, Any]:
             # a bare word is text
             changes[name] = value
     return changes
+
+
+def budget_of(text: str | None) -> "Budget | None":
+    """What `--budget` names."""
+    from longspan.arena.budget import parse
+
+    return None if text is None else parse(text)
 
 
 def _refuse(constant: str) -> None:

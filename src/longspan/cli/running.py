@@ -8,6 +8,7 @@ import typer
 
 from longspan.cli.common import (
     PROTOCOL,
+    BudgetText,
     Cache,
     Changes,
     Data,
@@ -16,6 +17,7 @@ from longspan.cli.common import (
     Protocol,
     Runs,
     Seeds,
+    budget_of,
     changes_of,
     names,
     numbers,
@@ -25,6 +27,7 @@ from longspan.cli.common import (
     say,
     watching,
 )
+from longspan.cli.planning import print_plan
 from longspan.cli.reporting import print_report, print_results
 from longspan.errors import OptionError, RunError
 
@@ -39,6 +42,13 @@ def arena(
     mechanisms: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
     seeds: Seeds = "0",
     set_: Changes = None,
+    budget: BudgetText = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the runs and their cost; train nothing.")
+    ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="With --dry-run: time a few real training steps.")
+    ] = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     data: Data = None,
@@ -69,6 +79,8 @@ def arena(
     """
     from longspan.arena import grid
 
+    if measure and not dry_run:
+        raise OptionError("--measure is for --dry-run; runs are timed anyway")
     launcher = _launcher(workers, ray, cpus_per_run, gpus_per_run)
     places = places_of(runs, cache, data, device)
     chosen, absent = _tasks(protocol, names(tasks), places)
@@ -78,10 +90,14 @@ def arena(
         mechanisms=names(mechanisms),
         seeds=numbers(seeds),
         changes=changes_of(set_),
+        budget=budget_of(budget),
         places=places,
     )
     for item in [*absent, *skipped]:
         say("left out:", f"{item.what}: {item.reason}")
+    if dry_run:
+        print_plan(experiments, places, measure=measure, as_json=as_json)
+        return
     results, failed = _run(experiments, places, launcher, retry_failed=retry_failed)
     for item in failed:
         say("failed:", f"{item.what}: {item.reason}")
@@ -97,6 +113,7 @@ def train(
     protocol: Protocol = PROTOCOL,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
     set_: Changes = None,
+    budget: BudgetText = None,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     data: Data = None,
@@ -104,10 +121,11 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command again continues after an interruption."""
-    from longspan.arena import get, override, unfit
+    from longspan.arena import get, override, under, unfit
 
     places = places_of(runs, cache, data, device)
     experiment = override(get(protocol).experiment(task, mechanism, seed), changes_of(set_))
+    experiment = under(experiment, budget_of(budget) or experiment.budget)
     if reason := unfit(experiment):
         raise OptionError(reason)
     # Who names one run wants it, whatever became of it earlier.
@@ -165,9 +183,7 @@ def _run(
     from longspan.arena import arena as run_all
 
     with watching(several=launcher is not None) as watcher:
-        return run_all(
-            experiments, places, watcher, launcher=launcher, retry_failed=retry_failed
-        )
+        return run_all(experiments, places, watcher, launcher=launcher, retry_failed=retry_failed)
 
 
 def _tasks(

@@ -6,6 +6,11 @@ the same with `.failed.json`. Nothing here needs torch, so a report can be drawn
 """
 
 from longspan.results.answers import Answers, pack, unpack
+from longspan.results.parameters import (
+    PARAMETER_BUDGET,
+    outside_parameter_budget,
+    parameter_excess,
+)
 from longspan.results.reading import load, load_all, load_failure, load_failures
 from longspan.results.record import (
     FAILED,
@@ -21,6 +26,7 @@ from longspan.results.record import (
 
 __all__ = [
     "FAILED",
+    "PARAMETER_BUDGET",
     "SCHEMA",
     "Alarm",
     "Answers",
@@ -34,6 +40,8 @@ __all__ = [
     "load_all",
     "load_failure",
     "load_failures",
+    "outside_parameter_budget",
     "pack",
+    "parameter_excess",
     "unpack",
 ]

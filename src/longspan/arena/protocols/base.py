@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from longspan.arena.budget import Budget
 from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, known
@@ -51,6 +52,7 @@ class Protocol:
     settings: Settings
     exceptions: Mapping[str, Settings] = dataclasses.field(default_factory=dict)  # by task
     choices: tuple[Choice, ...] = ()
+    budget: Budget = dataclasses.field(default_factory=Budget)  # what is held equal
     # By task and dotted field (or "seed"): the values that the source tries, of which the recipe
     # is one combination.
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
@@ -77,6 +79,7 @@ class Protocol:
             model=model,
             train=train,
             seed=seed,
+            budget=self.budget,
         )
 
 

@@ -13,9 +13,9 @@ from longspan.errors import known
 class Difference:
     """One field whose values differ in the same way on some tasks.
 
-    The field is dotted, as in choices: `task.`, `model.`, `train.` or `options.MECHANISM.` and the
-    name; `grid.` and a field that one of the sources tries several values of; or "covered", for a
-    task that one of the protocols does not have.
+    The field is dotted, as in choices: `task.`, `model.`, `train.`, `budget.` or
+    `options.MECHANISM.` and the name; `grid.` and a field that one of the sources tries several
+    values of; or "covered", for a task that one of the protocols does not have.
     """
 
     field: str
@@ -76,6 +76,7 @@ def settings(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[s
         "task": spec.complete(),
         "model": dataclasses.asdict(model),
         "train": dataclasses.asdict(train),
+        "budget": dataclasses.asdict(protocol.budget),
         **{
             f"options.{name}": {**options_of(name), **protocol.options(task, name)}
             for name in mechanisms
@@ -122,7 +123,7 @@ def _grouped(found: Iterable[Difference]) -> list[Difference]:
             same.append(new)
         else:
             same[at] = _joined(same[at], new)
-    order = ("covered", "task", "model", "train", "options", "grid")
+    order = ("covered", "task", "model", "train", "budget", "options", "grid")
     fields = sorted(groups, key=lambda field: order.index(field.partition(".")[0]))
     return [difference for field in fields for difference in groups[field]]
 
