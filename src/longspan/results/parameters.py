@@ -1,10 +1,11 @@
 """Whether a model stands beside the one with full attention in its number of parameters."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 PARAMETER_BUDGET = 0.10  # largest share by which a comparison of like with like may differ
 
 
+@runtime_checkable
 class Counted(Protocol):
     """What has parameters to compare: a result, or a run that is planned."""
 

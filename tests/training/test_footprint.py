@@ -1,0 +1,166 @@
+"""Bytes of a step: against sums by hand, and the same with fake tensors as with real ones."""
+
+import contextlib
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import tiny
+from longspan.arena.model import make_model
+from longspan.attention import MECHANISMS
+from longspan.attention.full import FullAttention
+from longspan.tasks import TASKS, build
+from longspan.training import footprint as module
+from longspan.training.footprint import Alive, filled, footprint
+from longspan.training.loop import fit
+
+
+def made(mechanism="local", changes=None):
+    """The tiny experiment's model, its task (not open) and recipe."""
+    experiment = tiny.experiment(mechanism, changes=changes)
+    task = build("listops", dict(experiment.task.options))
+    return make_model(experiment, task), task, experiment.train
+
+
+def test_what_is_alive_is_counted_by_storage_until_nothing_holds_it():
+    with Alive() as alive:
+        a = torch.zeros(100)  # 400 bytes
+        b = a.view(10, 10)[2:]
+        assert alive.now == 400
+        del a
+        assert alive.now == 400, "a view holds the storage"
+        del b
+        assert (alive.now, alive.most) == (0, 400)
+        c, d = torch.zeros(10, dtype=torch.int64), torch.zeros(3, dtype=torch.bool)
+        assert alive.now == 80 + 3
+        c.add_(1)
+        assert alive.now == 83, "in place makes nothing"
+        del c, d
+    assert (alive.now, alive.most) == (0, 400)
+
+
+def test_the_graph_of_the_backward_pass_holds_what_it_needs():
+    w, x = torch.zeros(5, 7, requires_grad=True), torch.zeros(3, 5)
+    with Alive() as alive:
+        # the product's gradient needs x and w, which were there; exp's needs its own output
+        y = (x @ w).exp()
+        assert alive.now == 4 * 21
+        total = y.sum()
+        del y
+        assert alive.now == 4 * 21 + 4
+        total.backward()
+        assert alive.now == 4 + 4 * 35, "the output is gone, the gradient of w is there"
+        # at one time: sum, exp's output, the sum's gradient (a view), exp's gradient, that of w
+        assert alive.most == 4 + 4 + 4 * 21 + 4 * 21 + 4 * 35
+
+
+def test_weights_and_state_are_those_of_the_parameters():
+    model, task, train = made("performer")
+    parameters, buffers = list(model.parameters()), list(model.buffers())
+    found = footprint(model, task, train)
+    numbers = sum(p.numel() for p in parameters)
+    assert buffers, "random features are a buffer"
+    assert found.weights == 4 * numbers + sum(b.numel() * b.element_size() for b in buffers)
+    assert found.optimizer == 4 * (2 * numbers + len(parameters))
+    assert found.total == found.weights + found.optimizer + found.working
+    assert found.working > 4 * numbers, "gradients are among it"
+    assert all(p.grad is None and type(p) is nn.Parameter for p in model.parameters())
+
+
+def test_working_bytes_of_a_mechanism_by_hand(monkeypatch):
+    """One more tensor (B, H, T, T) kept by the mechanism costs its bytes, for each layer."""
+
+    def attend(self, q, k, v, key_mask, global_mask):
+        weights = (q @ k.mT).softmax(-1)
+        return (weights.exp() if self.twice else weights) @ v
+
+    monkeypatch.setattr(FullAttention, "attend", attend)
+    seen = {}
+    for twice in (False, True):
+        monkeypatch.setattr(FullAttention, "twice", twice, raising=False)
+        # so long that nothing but the scores matters for the peak
+        changes = {"task.max_length": 400, "model.layers": 3}
+        seen[twice] = footprint(*made("full", changes)).working
+    _, task, train = made("full", {"task.max_length": 400})
+    scores = 4 * train.batch * 2 * task.length**2
+    assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_fake_tensors_and_real_ones_weigh_the_same(name, monkeypatch):
+    model, task, train = made(name)
+    fake = footprint(model, task, train)
+    monkeypatch.setattr(module, "FakeTensorMode", lambda **_: contextlib.nullcontext())
+    monkeypatch.setattr(module, "FakeCopyMode", contextlib.nullcontext)
+    assert footprint(model, task, train) == fake
+
+
+def test_shapes_that_depend_on_numbers_are_measured_with_real_ones(monkeypatch):
+    plain = footprint(*made("full"))
+    attend = FullAttention.attend
+
+    def picky(self, q, k, v, key_mask, global_mask):
+        chosen = key_mask[0].nonzero()[:, 0]
+        assert len(chosen) == q.shape[2]
+        return attend(self, q, k, v, key_mask, global_mask)
+
+    monkeypatch.setattr(FullAttention, "attend", picky)
+    assert footprint(*made("full")).total >= plain.total
+
+
+def test_it_is_what_the_training_loop_holds(listops, tmp_path, monkeypatch):
+    """The loop itself, under the same count; it holds a few batches, counters and losses more."""
+    experiment = tiny.experiment("local", changes={"train.steps": 3, "model.width": 64})
+    longest = filled(listops, experiment.train.batch)
+    monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
+    model = make_model(experiment, listops)
+    stepped = []
+
+    class Enough(Exception):
+        pass
+
+    class Watcher:
+        def stepped(self, step, *_):
+            stepped.append(alive.most)
+            if step == 2:
+                raise Enough
+
+    with Alive() as alive, pytest.raises(Enough):
+        alive.count([*model.parameters(), *model.buffers()])
+        fit(
+            model,
+            listops,
+            experiment.train,
+            seed=0,
+            folder=tmp_path,
+            device="cpu",
+            watcher=Watcher(),
+        )
+    expected = footprint(make_model(experiment, listops), listops, experiment.train).total
+    assert expected <= stepped[1] < 1.02 * expected
+
+
+def test_memory_follows_batch_parts_precision_and_recomputation():
+    model, task, train = made("full", {"task.max_length": 100, "train.batch": 8})
+    plain = footprint(model, task, train).working
+
+    def working(**changes):
+        return footprint(model, task, dataclasses.replace(train, **changes)).working
+
+    assert working(batch=16) > 1.7 * plain
+    assert working(accumulate=4) < 0.5 * plain
+    assert working(gradient_checkpointing=True) < plain
+    assert working(precision="bf16") != plain
+    assert not model.is_gradient_checkpointing
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_every_task_has_a_filled_batch(name):
+    task = TASKS[name]()
+    batch = filled(task, 3)
+    assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
+    assert batch.inputs.is_floating_point() == (task.features is not None)
+    assert (batch.inputs_b is not None) == task.info.pair
+    assert batch.targets.shape == ((3, task.length) if task.info.per_token else (3,))
