@@ -57,6 +57,7 @@ class ManyWatcher(GridWatcher, Protocol):
         """The watcher of run `number` alone."""
 
 
+@runtime_checkable
 class Launcher(Protocol):
     """Runs experiments somewhere."""
 
