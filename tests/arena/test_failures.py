@@ -2,6 +2,7 @@
 
 import errno
 import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't al
 def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_cache, tmp_path):
     places = tiny.places(tmp_path, tiny_cache)
     wild, tame = tiny.experiment("full", changes=WILD), tiny.experiment()
-    results, failed = arena([wild, tame], places, Log())
+    results, _ = arena([wild, tame], places, Log())
     assert [result.mechanism for result in results] == ["local"]
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step, record.device) == ("diverged", 2, "cpu, 1 threads")
@@ -99,8 +100,7 @@ def limited(runs, cache):
     places = tiny.places(runs, cache)
     large = tiny.experiment("full", changes={"model.width": 8192, "model.feed_forward": 8192})
     arena([tiny.experiment("full", seed=1)], places, Log())
-    with open("/proc/self/statm") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), resource.RLIM_INFINITY))
     arena([large, tiny.experiment()], places, Log())
 

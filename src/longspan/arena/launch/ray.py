@@ -214,11 +214,8 @@ class _Flight:
                 self.watcher.building(*message[1])
             elif number in flying:
                 self._starts(number)
-                step = None if message[0] == "starts" else tell(self._view(number), message)
-                self.steps[number] = step or self.steps.get(number, 0)
-
-    def _view(self, number: int) -> Any:
-        return view(self.watcher, number + 1)
+                if message[0] != "starts":
+                    self.steps[number] = tell(view(self.watcher, number + 1), message)
 
     def _starts(self, number: int) -> None:
         if number not in self.started:
