@@ -25,6 +25,7 @@ PLACES = {"--cache", "--data"}
 FLAGS = {
     "": {"--debug", "--no-debug", "--help"},
     "arena": {"--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
+              "--workers", "--ray", "--cpus-per-run", "--gpus-per-run", "--retry-failed",
               "--json", "--help", *PLACES},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
               "--help", *PLACES},

@@ -5,7 +5,6 @@ import datetime
 import io
 import math
 import shutil
-import sys
 
 import pytest
 import torch
@@ -14,13 +13,14 @@ from rich.console import Console
 import longspan
 import tiny
 from longspan.arena import Places, arena, grid, make_model, run
+from longspan.arena import record as recording
 from longspan.arena.progress import ConsoleWatcher
+from longspan.arena.record import git_commit
 from longspan.arena.rescore import rescore
-from longspan.arena.run import git_commit
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import DataError, RunError, UnknownNameError
 from longspan.models import parameters
-from longspan.results import Result, load, load_all
+from longspan.results import SCHEMA, Result, load, load_all
 
 
 class Quiet:
@@ -126,7 +126,7 @@ def test_no_field_of_a_record_is_forgotten_here(ended):
     assert {f.name for f in dataclasses.fields(Result) if f.default is not dataclasses.MISSING} == {
         "schema"
     }
-    assert record.schema == 3
+    assert record.schema == SCHEMA
 
 
 def test_pairs_are_counted_where_there_are_some(listops, tiny_cache, tmp_path):
@@ -201,8 +201,8 @@ def test_a_machine_that_has_too_little_is_one_line(
 
 
 def test_no_commit_is_recorded_outside_a_working_tree(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys.modules["longspan.arena.run"], "__file__", str(tmp_path / "run.py"))
-    assert git_commit() is None
+    monkeypatch.setattr(recording, "__file__", str(tmp_path / "record.py"))
+    assert git_commit.__wrapped__() is None
 
 
 def write_imdb(place, count=8):

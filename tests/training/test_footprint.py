@@ -88,7 +88,13 @@ def test_working_bytes_of_a_mechanism_by_hand(monkeypatch):
     assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
 
 
-@pytest.mark.parametrize("name", sorted(MECHANISMS))
+QUICK = {"full", "local", "reformer"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in sorted(MECHANISMS)],
+)
 def test_fake_tensors_and_real_ones_weigh_the_same(name, monkeypatch):
     model, task, train = made(name)
     fake = footprint(model, task, train)
@@ -110,36 +116,48 @@ def test_shapes_that_depend_on_numbers_are_measured_with_real_ones(monkeypatch):
     assert footprint(*made("full")).total >= plain.total
 
 
+class _Enough(Exception):
+    pass
+
+
+class _Log:
+    """A watcher of two steps that notes the most that was alive."""
+
+    def __init__(self):
+        self.most = []
+
+    def stepped(self, step, loss, tokens, seconds):
+        self.most.append(self.alive.most)
+        if step == 2:
+            raise _Enough
+
+    def evaluated(self, point):
+        pass
+
+    def alarmed(self, alarm):
+        pass
+
+
 def test_it_is_what_the_training_loop_holds(listops, tmp_path, monkeypatch):
     """The loop itself, under the same count; it holds a few batches, counters and losses more."""
     experiment = tiny.experiment("local", changes={"train.steps": 3, "model.width": 64})
     longest = filled(listops, experiment.train.batch)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
-    model = make_model(experiment, listops)
-    stepped = []
-
-    class Enough(Exception):
-        pass
-
-    class Watcher:
-        def stepped(self, step, *_):
-            stepped.append(alive.most)
-            if step == 2:
-                raise Enough
-
-    with Alive() as alive, pytest.raises(Enough):
-        alive.count([*model.parameters(), *model.buffers()])
-        fit(
-            model,
-            listops,
-            experiment.train,
-            seed=0,
-            folder=tmp_path,
-            device="cpu",
-            watcher=Watcher(),
-        )
+    model, log = make_model(experiment, listops), _Log()
+    with Alive() as log.alive:
+        log.alive.count([*model.parameters(), *model.buffers()])
+        with contextlib.suppress(_Enough):
+            fit(
+                model,
+                listops,
+                experiment.train,
+                seed=0,
+                folder=tmp_path,
+                device="cpu",
+                watcher=log,
+            )
     expected = footprint(make_model(experiment, listops), listops, experiment.train).total
-    assert expected <= stepped[1] < 1.02 * expected
+    assert expected <= log.most[1] < 1.02 * expected
 
 
 def test_memory_follows_batch_parts_precision_and_recomputation():

@@ -88,7 +88,7 @@ def check_tidy(runs, changes):
     made = tiny.experiment(changes=changes)
     work = tiny.places(runs, runs).work(made)
     best = json.loads((work / "last.json").read_text())["best"]
-    names = {"experiment.json", "last.json", "tensorboard", best}
+    names = {"experiment.json", "last.json", "tensorboard", "run.lock", "train.lock", best}
     assert {path.name for path in work.iterdir()} == names
     assert {path.name for path in (work / best).iterdir()} == {"config.json", "model.safetensors"}
     assert not list(runs.rglob(".*"))

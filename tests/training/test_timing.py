@@ -29,9 +29,7 @@ def timed(listops, monkeypatch, tmp_path):
         experiment = tiny.experiment()
         monkeypatch.setattr(timing, "time", Time([*durations, 0.0]))
         model = make_model(experiment, listops)
-        found = seconds_per_step(
-            model, listops, experiment.train, seed=0, device="cpu", **options
-        )
+        found = seconds_per_step(model, listops, experiment.train, seed=0, device="cpu", **options)
         assert list(tmp_path.iterdir()) == [], "the scratch folder is gone"
         return found
 

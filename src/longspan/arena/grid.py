@@ -1,6 +1,7 @@
 """Many runs: a list of experiments, each record written as its run ends."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -17,6 +18,7 @@ from longspan.arena.resume import Ended, changed_recipes
 from longspan.arena.run import finish
 from longspan.attention import MECHANISMS
 from longspan.errors import LongspanError, OptionError, known
+from longspan.files import write_json
 from longspan.results import Failure, Result
 from longspan.tasks import build
 
@@ -184,7 +186,7 @@ def _launched(
     with contextlib.closing(launcher(experiments, places, watcher)) as ended:
         for number, outcome in ended:
             if isinstance(outcome, Failure):
-                outcome.save(places.runs)
+                write_json(places.failure(experiments[number]), dataclasses.asdict(outcome))
             elif isinstance(outcome, Result):
                 watcher.ended(outcome)
             yield number, outcome

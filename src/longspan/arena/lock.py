@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from longspan.errors import BusyError, DataError, RunError
-from longspan.files import REMEDY, read_json, write_json
+from longspan.files import REMEDY, read_json, sweep, write_json
 
 
 @contextlib.contextmanager
@@ -37,6 +37,7 @@ def held(folder: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"cannot write {folder}: {error.strerror or error}; {REMEDY}") from error
     try:
+        sweep(note)
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         write_json(note, {"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         yield

@@ -172,7 +172,7 @@ class _Planner:
         self.places, self.measure = places, measure
         self.tasks: dict[str, Task] = {}
         self.costs: dict[str, _Cost] = {}
-        self.found: "dict[str, Met | LongspanError]" = {}
+        self.found: dict[str, Met | LongspanError] = {}
         self.clocked: dict[str, tuple[float, str]] = {}
         self.records: dict[Path, list[Result]] = {}
 

@@ -1,8 +1,7 @@
 """What a folder of runs already holds of an experiment, and whether it is the same one."""
 
-import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +108,7 @@ def changed_recipes(experiments: Sequence[Experiment], places: Places) -> Iterat
     They are of the same mechanisms, tasks and seeds, changed by nobody, and of another hash.
     """
     own = [experiment for experiment in experiments if not experiment.overrides]
-    for (protocol, task), group in itertools.groupby(
-        sorted(own, key=_column), key=_column
-    ):
+    for (protocol, task), group in itertools.groupby(sorted(own, key=_column), key=_column):
         found = [
             (path, differing)
             for experiment in group
@@ -130,9 +127,7 @@ def _column(experiment: Experiment) -> tuple[str, str]:
     return experiment.protocol, experiment.task.name
 
 
-def _of_another_recipe(
-    experiment: Experiment, places: Places
-) -> Iterator[tuple[Path, list[str]]]:
+def _of_another_recipe(experiment: Experiment, places: Places) -> Iterator[tuple[Path, list[str]]]:
     own = places.record(experiment)
     for path in sorted(own.parent.glob(f"{experiment.mechanism}-*-{experiment.seed}.json")):
         if path == own or path.name.endswith(FAILED):

@@ -15,12 +15,12 @@ from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.resume import checked, claim
 from longspan.errors import BusyError, LongspanError, NoMemoryError, RunError
-from longspan.files import REMEDY, sweep
+from longspan.files import REMEDY, sweep, write_json
 from longspan.results import Result
 from longspan.tasks import Task
 from longspan.training import Watcher
 
-__all__ = ["Places", "finish", "keep_only_best", "run", "save", "trained"]
+__all__ = ["Places", "finish", "run", "save", "trained"]
 
 # What torch says, in errors without a class of their own, when there is no memory left.
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
@@ -40,18 +40,11 @@ def run(
         NoMemoryError: the run needs more memory than there is.
         RunError: the folder belongs to another configuration, or the run cannot go on.
     """
-    path, work = places.record(experiment), places.work(experiment)
-    if path.exists():
-        result = checked(experiment, task.checksum, path)
-        finish(work)
-        return result
-    with held(work, "run"):
-        # Another process may have ended it in the meantime.
-        if path.exists():
-            return checked(experiment, task.checksum, path)
-        result = trained(experiment, task, places, watcher)
-        save(experiment, result, places)
-        keep_only_best(work)
+    with contextlib.ExitStack() as locks:
+        result = _begun(experiment, task, places, locks)
+        if result is None:
+            result = trained(experiment, task, places, watcher)
+            save(experiment, result, places)
     return result
 
 
@@ -69,8 +62,8 @@ def trained(
     from longspan.training import fit
 
     work = places.work(experiment)
-    with held(work, "train", patience=ENDING), _told(experiment, work):
-        claim(experiment, task, work)
+    with contextlib.ExitStack() as locks, _told(experiment, work):
+        _claimed(experiment, task, work, locks)
         met = meet(experiment, task, work, places.device)
         model = make_model(met.experiment, task)
         outcome = fit(
@@ -87,11 +80,35 @@ def trained(
         return dataclasses.replace(result, config_hash=experiment.hash, budget=met.record)
 
 
+def _begun(
+    experiment: Experiment, task: Task, places: Places, locks: contextlib.ExitStack
+) -> Result | None:
+    """The record of a run that has ended; None, its lock held, for one that has not."""
+    path, work = places.record(experiment), places.work(experiment)
+    if path.exists():
+        result = checked(experiment, task.checksum, path)
+        finish(work)
+        return result
+    locks.enter_context(held(work, "run"))
+    # Another process may have ended it in the meantime.
+    return checked(experiment, task.checksum, path) if path.exists() else None
+
+
+def _claimed(experiment: Experiment, task: Task, work: Path, locks: contextlib.ExitStack) -> None:
+    """Hold the work folder, and see that it is this experiment's."""
+    locks.enter_context(held(work, "train", patience=ENDING))
+    claim(experiment, task, work)
+
+
 def save(experiment: Experiment, result: Result, places: Places) -> None:
-    """Write a result; a failure that was noted earlier goes."""
-    sweep(places.record(experiment))
-    result.save(places.runs)
+    """Write the record of a run; what it no longer needs, and a failure noted earlier, goes."""
+    path, work = places.record(experiment), places.work(experiment)
+    sweep(path)
+    write_json(path, dataclasses.asdict(result))
     places.failure(experiment).unlink(missing_ok=True)
+    # On another machine it has its checkpoints there.
+    if (work / "last.json").exists():
+        _keep_only_best(work)
 
 
 def finish(work: Path) -> None:
@@ -100,16 +117,14 @@ def finish(work: Path) -> None:
     That is done when it ends; its process may have been killed between the two.
     """
     pointer = work / "last.json"
-    if not pointer.exists() or (
-        '"last": null' in pointer.read_text("utf-8") and not any(work.glob("step-*"))
-    ):
+    left = [*work.glob("step-*"), *work.glob(".*"), *list(work.glob("best-*"))[1:]]
+    if not pointer.exists() or ('"last": null' in pointer.read_text("utf-8") and not left):
         return
     with contextlib.suppress(BusyError), held(work, "run"):
-        keep_only_best(work)
+        _keep_only_best(work)
 
 
-def keep_only_best(work: Path) -> None:
-    """The same for who holds the run's lock."""
+def _keep_only_best(work: Path) -> None:
     from longspan.training.checkpoint import Checkpoints
 
     Checkpoints(work).keep_only_best()

@@ -42,6 +42,23 @@ Data = Annotated[
     Path | None, typer.Option(help="Folder of source files, as IMDB's [default: $LONGSPAN_DATA].")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes on this machine, one run each at a time; GPUs are dealt out."),
+]
+RayCluster = Annotated[
+    str | None, typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
+]
+CpusPerRun = Annotated[
+    float | None, typer.Option(help="With --ray: CPUs and threads of a run [default: 1].")
+]
+GpusPerRun = Annotated[
+    float | None,
+    typer.Option(help="With --ray: GPUs of a run, as 0.5 [default: 1 where there are some]."),
+]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Run again what an earlier command saw fail.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 INTERRUPTED = 130  # exit code after Ctrl-C

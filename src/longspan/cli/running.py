@@ -11,12 +11,17 @@ from longspan.cli.common import (
     BudgetText,
     Cache,
     Changes,
+    CpusPerRun,
     Data,
     Device,
+    GpusPerRun,
     Json,
     Protocol,
+    RayCluster,
+    RetryFailed,
     Runs,
     Seeds,
+    Workers,
     budget_of,
     changes_of,
     names,
@@ -53,24 +58,11 @@ def arena(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Processes on this machine, each at one run at a time, GPUs dealt out."),
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT."),
-    ] = None,
-    cpus_per_run: Annotated[
-        float | None, typer.Option(help="With --ray: CPUs and threads of a run [default: 1].")
-    ] = None,
-    gpus_per_run: Annotated[
-        float | None,
-        typer.Option(help="With --ray: GPUs of a run, as 0.5 [default: 1 where there are some]."),
-    ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run again what an earlier command saw fail.")
-    ] = False,
+    workers: Workers = None,
+    ray: RayCluster = None,
+    cpus_per_run: CpusPerRun = None,
+    gpus_per_run: GpusPerRun = None,
+    retry_failed: RetryFailed = False,
     as_json: Json = False,
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
@@ -99,12 +91,7 @@ def arena(
         print_plan(experiments, places, measure=measure, as_json=as_json)
         return
     results, failed = _run(experiments, places, launcher, retry_failed=retry_failed)
-    for item in failed:
-        say("failed:", f"{item.what}: {item.reason}")
-    if results:
-        print_report(results, runs / protocol / "report.html", as_json)
-    if failed or not results:
-        raise typer.Exit(1)
+    _close(results, failed, runs / protocol / "report.html", as_json)
 
 
 def train(
@@ -156,11 +143,21 @@ def evaluate(
     )
 
 
+def _close(results: "list[Result]", failed: "list[Skipped]", page: Path, as_json: bool) -> None:
+    """Tell what failed, draw the rest, and exit with 1 if it is not all."""
+    for item in failed:
+        say("failed:", f"{item.what}: {item.reason}")
+    if results:
+        print_report(results, page, as_json)
+    if failed or not results:
+        raise typer.Exit(1)
+
+
 def _launcher(
     workers: int | None, ray: str | None, cpus_per_run: float | None, gpus_per_run: float | None
 ) -> "Launcher | None":
     """Where the runs go; None: this process."""
-    from longspan.arena import Ray, Workers
+    from longspan.arena import launch
 
     if ray is None and (cpus_per_run is not None or gpus_per_run is not None):
         raise OptionError("--cpus-per-run and --gpus-per-run are for --ray ADDRESS")
@@ -168,8 +165,8 @@ def _launcher(
         raise OptionError("--workers is for this machine and --ray for a cluster; give one of them")
     if ray is not None:
         cpus = {} if cpus_per_run is None else {"cpus_per_run": cpus_per_run}
-        return Ray(ray, **cpus, gpus_per_run=gpus_per_run)
-    return None if workers is None else Workers(workers)
+        return launch.Ray(ray, **cpus, gpus_per_run=gpus_per_run)
+    return None if workers is None else launch.Workers(workers)
 
 
 def _run(

@@ -13,7 +13,7 @@ from longspan.arena.places import Places
 from longspan.arena.run import run
 from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
 from longspan.memory import keep_freed_memory
-from longspan.results import Failure, Point, Result
+from longspan.results import Alarm, Failure, Point, Result
 from longspan.tasks import Task, build
 from longspan.training import Watcher
 
@@ -57,6 +57,7 @@ class ManyWatcher(GridWatcher, Protocol):
         """The watcher of run `number` alone."""
 
 
+@runtime_checkable
 class Launcher(Protocol):
     """Runs experiments somewhere."""
 
@@ -142,6 +143,10 @@ class Followed:
     def evaluated(self, point: Point) -> None:
         """A point of the curve is there."""
         self.watcher.evaluated(point)
+
+    def alarmed(self, alarm: Alarm) -> None:
+        """Something looks wrong."""
+        self.watcher.alarmed(alarm)
 
 
 def skipped(experiment: Experiment, reason: str, *, busy: bool = False) -> Skipped:

@@ -4,10 +4,11 @@ import time
 
 import torch
 from rich.console import Console
+from rich.text import Text
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.progress import ConsoleWatcher
-from longspan.results import Point, Result
+from longspan.results import Alarm, Point, Result
 
 
 class ManyConsoleWatcher(ConsoleWatcher):
@@ -71,6 +72,11 @@ class _Line:
             f"{self.title}: step {point.step:,}/{self.steps:,}  validation {accuracy:.1f} %{left}",
             soft_wrap=True,
         )
+
+    def alarmed(self, alarm: Alarm) -> None:
+        """Something looks wrong: say it at once."""
+        text = Text.assemble(("alarm: ", "bold yellow"), f"{self.title}: {alarm.message}")
+        self.console.print(text, soft_wrap=True)
 
     def _left(self, step: int) -> str:
         """Time left of this run, from the second report on."""

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from longspan.results import Point
+from longspan.results import Alarm, Point
 from longspan.training import Watcher
 
 Message: TypeAlias = tuple[str, tuple[Any, ...]]  # a method of a watcher, and what it is given
@@ -33,8 +33,12 @@ class Reporter:
         """A point of the curve is there."""
         self.send(("evaluated", (point,)))
 
+    def alarmed(self, alarm: Alarm) -> None:
+        """Something looks wrong."""
+        self.send(("alarmed", (alarm,)))
 
-def tell(watcher: Watcher, message: Message) -> int | None:
+
+def tell(watcher: Watcher, message: Message) -> int:
     """Give a watcher what a `Reporter` sent; the step that it tells of."""
     name, values = message
     if name == "stepped":
@@ -42,4 +46,4 @@ def tell(watcher: Watcher, message: Message) -> int | None:
         watcher.stepped(step, torch.tensor(loss), tokens, seconds)
         return step
     getattr(watcher, name)(*values)
-    return None
+    return values[0].step

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import longspan
+from longspan import __version__
 from longspan.arena.experiment import Experiment
 from longspan.arena.launch._node import Mailbox, work
 from longspan.arena.launch.base import GridWatcher, Outcome, failed, skipped, view
@@ -24,12 +24,13 @@ from longspan.arena.launch.news import tell
 from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.resume import checked
-from longspan.arena.run import keep_only_best, save
+from longspan.arena.run import save
 from longspan.errors import BusyError, OptionError, RunError
 from longspan.results import Result
 
 logger = logging.getLogger(__name__)
 
+PACKAGE = Path(__file__).parents[2]
 TICK = 0.5  # seconds between two looks at the mailbox
 REACHED = 5.0  # seconds to connect to a cluster
 MISSED = 3  # looks in a row at a cluster that does not answer, until it is gone
@@ -156,7 +157,7 @@ class _Flight:
             # Another process has ended it in the meantime.
             yield self._ended(number, checked(experiment, None, path))
             return
-        driver = longspan.__version__, experiment.hash
+        driver = __version__, experiment.hash
         threads = max(1, int(self.cpus))
         reference = self.remote.remote(
             number, experiment, self.there, driver, threads, self.mailbox
@@ -177,8 +178,6 @@ class _Flight:
         self._starts(number)
         if isinstance(outcome, Result):
             save(experiment, outcome, self.places)
-            if (self.places.work(experiment) / "last.json").exists():
-                keep_only_best(self.places.work(experiment))
         yield self._ended(number, outcome)
 
     def _lost(self, number: int, error: Exception) -> Iterator[tuple[int, Outcome]]:
@@ -215,11 +214,8 @@ class _Flight:
                 self.watcher.building(*message[1])
             elif number in flying:
                 self._starts(number)
-                step = None if message[0] == "starts" else tell(self._view(number), message)
-                self.steps[number] = step or self.steps.get(number, 0)
-
-    def _view(self, number: int) -> Any:
-        return view(self.watcher, number + 1)
+                if message[0] != "starts":
+                    self.steps[number] = tell(view(self.watcher, number + 1), message)
 
     def _starts(self, number: int) -> None:
         if number not in self.started:
@@ -275,9 +271,7 @@ def _door(address: str) -> tuple[str, int] | None:
         return None
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
-        raise OptionError(
-            f"--ray takes auto, local, HOST:PORT or ray://HOST:PORT, got {address!r}"
-        )
+        raise OptionError(f"--ray takes auto, local, HOST:PORT or ray://HOST:PORT, got {address!r}")
     return host.strip("[]"), int(port)
 
 
@@ -293,4 +287,4 @@ def _shipped() -> dict[str, Any]:
     """The package itself, when it is a working tree: an installed one is on the nodes."""
     from longspan.arena.record import git_commit
 
-    return {"py_modules": [str(Path(longspan.__file__).parent)]} if git_commit() else {}
+    return {"py_modules": [str(PACKAGE)]} if git_commit() else {}

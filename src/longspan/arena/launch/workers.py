@@ -91,8 +91,7 @@ class _Crew:
             if kind == "building":
                 self.watcher.building(*value)
             elif kind == "news":
-                step = tell(view(self.watcher, number + 1), value)
-                self.steps[number] = step or self.steps.get(number, 0)
+                self.steps[number] = tell(view(self.watcher, number + 1), value)
             elif kind == "ended":
                 worker.number = None
                 yield number, value

@@ -1,0 +1,136 @@
+"""A run that fails is recorded as what it is, and the grid goes on."""
+
+import errno
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from watchers import Log
+
+import tiny
+from longspan.arena import arena, run
+from longspan.errors import DivergedError, NoMemoryError
+from longspan.results import load_all, load_failures
+from longspan.training.loop import _Run
+
+WILD = {"train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you"
+
+
+def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_cache, tmp_path):
+    places = tiny.places(tmp_path, tiny_cache)
+    wild, tame = tiny.experiment("full", changes=WILD), tiny.experiment()
+    results, _ = arena([wild, tame], places, Log())
+    assert [result.mechanism for result in results] == ["local"]
+    (record,) = load_failures([tmp_path])
+    assert (record.kind, record.step, record.device) == ("diverged", 2, "cpu, 1 threads")
+    assert record.reason.startswith("the training loss is nan at step 2; lower the learning rate")
+    assert (record.config_hash, record.seed, record.overrides) == (
+        wild.hash,
+        0,
+        wild.overrides,
+    )
+    assert places.failure(wild).name == record.filename
+    log = Log()
+    assert arena([wild, tame], places, log)[0] == results
+    ((again,),) = arena([wild], places, log)[1:]
+    assert log.lines == []
+    assert again.reason.startswith(record.reason)
+    assert again.reason.endswith(f"(recorded {record.date}; --retry-failed runs it again)")
+    arena([wild, tame], places, log, retry_failed=True)
+    assert log.lines == ["1/1 full 0"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError(ALLOCATOR),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_too_little_memory_is_known_in_all_its_words(
+    tiny_cache, tmp_path, monkeypatch, listops, error
+):
+    places, made = tiny.places(tmp_path, tiny_cache), tiny.experiment()
+
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "_step", fail)
+        with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise train\.accumul"):
+            run(made, listops, places)
+        results, _ = arena([made], places, Log())
+    assert results == []
+    (record,) = load_failures([tmp_path])
+    assert (record.kind, record.step) == ("memory", None)
+    # a result written later takes its place
+    (result,), failed = arena([made], places, Log(), retry_failed=True)
+    assert failed == []
+    assert not places.failure(made).exists()
+    assert load_all([tmp_path]) == [result]
+
+
+def test_a_fault_of_a_mechanism_is_told_and_tried_again(tiny_cache, tmp_path, monkeypatch):
+    places, broken = tiny.places(tmp_path, tiny_cache), tiny.experiment("full")
+
+    def fail(*_):
+        raise RuntimeError("shape '[3]' is invalid")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "_step", fail)
+        results, failed = arena([broken], places, Log())
+    assert (results, [x.reason for x in failed]) == ([], ["RuntimeError: shape '[3]' is invalid"])
+    assert load_failures([tmp_path]) == []
+    assert len(arena([broken], places, Log())[0]) == 1
+
+
+def test_run_alone_raises_what_happened(tiny_cache, tmp_path, listops):
+    with pytest.raises(DivergedError, match="the training loss is nan"):
+        run(tiny.experiment(changes=WILD), listops, tiny.places(tmp_path, tiny_cache))
+
+
+def limited(runs, cache):
+    """Run a large model and a small one where the large one cannot be."""
+    torch.set_num_threads(1)
+    places = tiny.places(runs, cache)
+    large = tiny.experiment("full", changes={"model.width": 8192, "model.feed_forward": 8192})
+    arena([tiny.experiment("full", seed=1)], places, Log())
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), resource.RLIM_INFINITY))
+    arena([large, tiny.experiment()], places, Log())
+
+
+def test_a_real_death_of_memory(tiny_cache, tmp_path):
+    process = tiny.server().Process(target=limited, args=(tmp_path, tiny_cache))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert sorted(result.mechanism for result in load_all([tmp_path])) == ["full", "local"]
+    (record,) = load_failures([tmp_path])
+    assert (record.kind, record.model["width"]) == ("memory", 8192)
+
+
+def test_the_command_says_what_failed_and_how_to_run_it_again(cli, tiny_cache, tmp_path):
+    where = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu"]
+    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *where]
+    code, out, err = cli(*command, *tiny.flags(WILD))
+    assert (code, out) == (1, "")
+    code, out, err = cli(*command, *tiny.flags(WILD))
+    assert (code, out) == (1, "")
+    (line,) = err.splitlines()
+    assert line.startswith("failed: local-")
+    assert line.endswith("--retry-failed runs it again)")
+    _, _, err = cli(*command, *tiny.flags(WILD), "--retry-failed")
+    assert "run 1/1  local on listops" in err
+    # who names one run wants it
+    code, _, err = cli(
+        "train", "local", "listops", "--protocol", "quick", *where, *tiny.flags(WILD)
+    )
+    assert code == 2
+    assert "run 1/1  local on listops" in err
+    assert "error: the training loss is nan" in err.splitlines()[-1]

@@ -1,0 +1,162 @@
+"""A real Ray cluster of this machine: workers die, the cluster goes, records stay."""
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from watchers import Killer, Log, longer, metrics
+
+import tiny
+from longspan.arena import Ray, arena
+from longspan.errors import OptionError, RunError
+from longspan.results import load_all
+
+ray = pytest.importorskip("ray")
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as sockets:
+        made = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for one in made:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in made]
+
+
+@pytest.fixture(scope="module")
+def token():
+    """A token of the test's own: nobody else may talk to its clusters."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        yield
+
+
+@pytest.fixture
+def cluster(token):
+    """A cluster in processes of its own; its address, and what stops it."""
+    main, client, *workers = free_ports(22)
+    log = Path("/tmp") / f"longspan-ray-{os.getpid()}.log"
+    command = [
+        str(Path(sys.executable).with_name("ray")), "start", "--head", "--block",
+        f"--port={main}", f"--ray-client-server-port={client}",
+        f"--worker-port-list={','.join(map(str, workers))}", "--num-cpus=2",
+        "--include-dashboard=false", "--object-store-memory=80000000", "--disable-usage-stats",
+    ]  # fmt: skip
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+
+    def stop():
+        process.terminate()
+        process.wait(60)
+
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", main), 1).close()
+            break
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    yield f"127.0.0.1:{main}", stop
+    stop()
+    ray.shutdown()
+    log.unlink()
+
+
+def test_a_worker_killed_in_the_middle_costs_nothing(
+    cluster,
+    tiny_cache,
+    tmp_path,
+    undisturbed,
+    caplog,
+):
+    places, experiments = tiny.places(tmp_path, tiny_cache), longer()
+    killer = Killer(places, experiments, {"full": 1, "linear": 2}, note="train.json")
+    with caplog.at_level(logging.WARNING):
+        results, failed = arena(experiments, places, killer, launcher=Ray(cluster[0]))
+    assert killer.done == {"full": 1, "linear": 2}
+    assert metrics(results) == {
+        name: record for name, record in undisturbed.items() if not name.startswith("linear")
+    }
+    assert load_all([tmp_path]) == results
+    assert sorted(line for line in killer.lines if "ended" in line) == [
+        "ended full 0",
+        "ended local 0",
+    ]
+    assert sum("was lost (" in message for message in caplog.messages) == 2
+    assert [x.what for x in failed] == [f"{experiments[2].name} on listops"]
+    assert "its process died 2 times (WorkerCrashedError)" in failed[0].reason
+
+
+@pytest.mark.slow
+def test_a_cluster_that_disappears_is_one_line_and_the_next_command_continues(
+    cluster,
+    tiny_cache,
+    tmp_path,
+    undisturbed,
+):
+    address, stop = cluster
+    places, experiments = tiny.places(tmp_path, tiny_cache), longer()
+    log = Log()
+    log.ended = lambda result: stop()
+    with pytest.raises(RunError, match=f"the Ray cluster at {address} is gone; what has ended is"):
+        arena(experiments, places, log, launcher=Ray(address, cpus_per_run=2))
+    ray.shutdown()
+    assert len(load_all([tmp_path])) == 1
+    results, failed = arena(experiments, places, Log())
+    assert failed == []
+    assert metrics(results) == undisturbed
+
+
+def test_no_cluster_is_one_line_at_once(tiny_cache, tmp_path):
+    (port,) = free_ports(1)
+    places = tiny.places(tmp_path, tiny_cache)
+    message = rf"no Ray cluster answers at 127.0.0.1:{port} \(.*refused\); start one with `ray st"
+    with pytest.raises(RunError, match=message):
+        arena([tiny.experiment()], places, Log(), launcher=Ray(f"127.0.0.1:{port}"))
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"address": "here"}, "--ray takes auto, local, HOST:PORT or ray://HOST:PORT, got 'here'"),
+        ({"address": "auto", "cpus_per_run": 0}, "--cpus-per-run is positive, got 0"),
+        ({"address": "auto", "gpus_per_run": -0.5}, "--gpus-per-run is 0 or more, got -0.5"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        Ray(**options)
+
+
+def test_without_ray_the_remedy_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(OptionError, match=r"--ray needs Ray; pip install 'longspan\[ray\]'"):
+        Ray("auto")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--ray", "auto", "--workers", "2"], "--ray for a cluster; give one of them"),
+        (["--cpus-per-run", "2"], "--cpus-per-run and --gpus-per-run are for --ray ADDRESS"),
+        (["--workers", "0"], "--workers takes a whole number, 1 or more, got 0"),
+    ],
+)
+def test_the_command_refuses_what_does_not_go_together(cli, flags, message):
+    code, out, err = cli("arena", *flags)
+    assert (code, out) == (2, "")
+    assert message in err

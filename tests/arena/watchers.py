@@ -1,0 +1,81 @@
+"""Watchers of grids, for tests; one of them kills."""
+
+import collections
+import dataclasses
+import json
+import os
+import signal
+
+import torch
+
+import tiny
+
+# long enough to be killed in the middle, with a checkpoint to continue from
+LONGER = {"train.steps": 200, "train.evaluate_every": 50, "train.checkpoint_every": 20}
+
+
+def longer():
+    return [tiny.experiment(name, changes=LONGER) for name in ("full", "local", "linear")]
+
+
+def metrics(results):
+    """What two runs of one experiment have in common."""
+    return {
+        result.filename: (
+            result.scores,
+            result.answers,
+            [dataclasses.replace(point, seconds=0.0) for point in result.curve],
+        )
+        for result in results
+    }
+
+
+class Quiet:
+    """Does not watch."""
+
+    def building(self, what, done, total): ...
+    def starts(self, number, total, experiment): ...
+    def ended(self, result): ...
+    def stepped(self, step, loss, tokens, seconds): ...
+    def evaluated(self, point): ...
+
+
+class Log(Quiet):
+    """Notes what starts and what ends."""
+
+    def __init__(self):
+        self.lines = []
+
+    def starts(self, number, total, experiment):
+        self.lines.append(f"{number}/{total} {experiment.mechanism} {experiment.seed}")
+
+    def ended(self, result):
+        self.lines.append(f"ended {result.mechanism} {result.seed}")
+
+
+class Killer(Log):
+    """Kills the process of a run when it hears of it, so many times."""
+
+    def __init__(self, places, experiments, kills, note="run.json"):
+        super().__init__()
+        self.places, self.experiments, self.note = places, experiments, note
+        self.left, self.done = collections.Counter(kills), collections.Counter()
+
+    def at(self, number):
+        return _Victim(self, self.experiments[number - 1])
+
+
+class _Victim:
+    def __init__(self, killer, experiment):
+        self.killer, self.experiment = killer, experiment
+
+    def stepped(self, step, loss, tokens, seconds):
+        assert isinstance(loss, torch.Tensor)
+
+    def evaluated(self, point):
+        killer, name = self.killer, self.experiment.mechanism
+        if killer.left[name] > 0:
+            note = killer.places.work(self.experiment) / killer.note
+            os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
+            killer.left[name] -= 1
+            killer.done[name] += 1
