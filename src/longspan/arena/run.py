@@ -32,6 +32,7 @@ from longspan.tasks.base import Split
 from longspan.training import Outcome, Watcher, fit
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.evaluate import Evaluation
+from longspan.training.processes import Parallel, joined
 
 PACKAGES = ("torch", "transformers", "accelerate", "numpy")
 DTYPES = {"no": "float32", "bf16": "bfloat16 mixed", "fp16": "float16 mixed"}
@@ -45,6 +46,7 @@ class Places:
     cache: Path = dataclasses.field(default_factory=default_folder)
     data: Path | None = None  # folder of source files, as IMDB's
     device: str | None = None  # "cpu", or None for the accelerator that is there
+    parallel: Parallel | None = None  # how the processes of one run work together, if several
 
     def record(self, experiment: Experiment) -> Path:
         """The file of an experiment's result."""
@@ -109,22 +111,31 @@ def run(
 ) -> Result:
     """Run an experiment on its open task, or load its result if it has already ended.
 
-    A run that was interrupted continues from its last checkpoint.
+    A run that was interrupted continues from its last checkpoint. Several processes, when a
+    launcher has started them, all call it; the main one alone writes.
 
     Raises:
         RunError: the folder belongs to another configuration, or the run cannot go on.
     """
     path, work = places.record(experiment), places.work(experiment)
-    if path.exists():
-        result = _finished(experiment, task, path)
-    else:
-        sweep(path)
-        _claim(experiment, task, work)
-        result = _trained(experiment, task, places, watcher)
-        result.save(places.runs)
+    everyone = joined(places.device, places.parallel)
+    result = everyone.on_main(lambda: _started(experiment, task, path, work))
+    if result is None:
+        trained = _trained(experiment, task, places, watcher)
+        everyone.on_main(lambda: trained.save(places.runs))
+        result = trained
     # Also when the record is there already: the process may have been killed right after it.
-    Checkpoints(work).keep_only_best()
+    everyone.on_main(Checkpoints(work).keep_only_best)
     return result
+
+
+def _started(experiment: Experiment, task: Task, path: Path, work: Path) -> Result | None:
+    """The record of a run that has ended; None, its folder claimed, for one that has not."""
+    if path.exists():
+        return _finished(experiment, task, path)
+    sweep(path)
+    _claim(experiment, task, work)
+    return None
 
 
 def _trained(experiment: Experiment, task: Task, places: Places, watcher: Watcher | None) -> Result:
@@ -138,6 +149,7 @@ def _trained(experiment: Experiment, task: Task, places: Places, watcher: Watche
             seed=experiment.seed,
             folder=work,
             device=places.device,
+            parallel=places.parallel,
             watcher=watcher,
         )
     except OSError as error:
@@ -245,8 +257,8 @@ def _result(
         tokens_per_second=outcome.tokens / outcome.seconds,
         peak_memory=outcome.peak_memory,
         device=_device_name(outcome.device),
-        processes=1,
-        parallelism="none",
+        processes=outcome.processes,
+        parallelism=outcome.parallelism,
         dtype=DTYPES[train.precision],
         versions=versions(),
         git_commit=git_commit(),

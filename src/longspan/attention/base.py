@@ -199,6 +199,18 @@ class Attention(nn.Module):
             reasons.append(f"the causal form needs T <= S, got T={T} and S={S}")
         return reasons
 
+    def split_refusals(self) -> list[str]:
+        """Why a process cannot attend from some of the queries to all keys; empty when it can.
+
+        When it can, rows of the output are those that all queries together would get.
+        """
+        reasons = []
+        if not self.traits.cross:
+            reasons.append("it needs all queries in one place (traits.cross is False)")
+        if self.causal:
+            reasons.append("its causal form takes the last query for the last key's")
+        return reasons
+
     def share(self, first: "Attention") -> None:
         """Take from the mechanism of the first layer what all layers of a model have in common.
 

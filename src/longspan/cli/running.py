@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.common import (
+    MAIN,
     PROTOCOL,
     Cache,
     Changes,
     Data,
     Device,
     Json,
+    Parallel,
     Protocol,
     Runs,
     Seeds,
@@ -43,6 +45,7 @@ def arena(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
+    parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
@@ -51,7 +54,7 @@ def arena(
     """
     from longspan.arena import grid
 
-    places = places_of(runs, cache, data, device)
+    places = places_of(runs, cache, data, device, parallel)
     chosen, absent = _tasks(protocol, names(tasks), places)
     experiments, skipped = grid(
         protocol,
@@ -65,7 +68,7 @@ def arena(
     results, failed = _run(experiments, places)
     for item in failed:
         say("failed:", f"{item.what}: {item.reason}")
-    if results:
+    if results and MAIN:
         print_report(results, runs / protocol / "report.html", as_json)
     if failed or not results:
         raise typer.Exit(1)
@@ -81,19 +84,21 @@ def train(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
+    parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command again continues after an interruption."""
     from longspan.arena import get, override, unfit
 
-    places = places_of(runs, cache, data, device)
+    places = places_of(runs, cache, data, device, parallel)
     experiment = override(get(protocol).experiment(task, mechanism, seed), changes_of(set_))
     if reason := unfit(experiment):
         raise OptionError(reason)
     results, failed = _run([experiment], places)
     if failed:
         raise RunError(failed[0].reason)
-    print_results(results, as_json)
+    if MAIN:
+        print_results(results, as_json)
 
 
 def evaluate(
