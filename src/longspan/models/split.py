@@ -38,21 +38,22 @@ class Split:
 
     def whole(self, x: Float[Tensor, "..."], dim: int) -> Float[Tensor, "..."]:
         """The stretches of all processes, one behind the other; gradients go back to each."""
-        return _Gathered.apply(x.movedim(dim, 0), self).movedim(0, dim)
+        return _Gathered.apply(x.movedim(dim, 0).contiguous(), self).movedim(0, dim)
 
 
 class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, split: Split) -> Tensor:
         ctx.split = split
-        out = x.new_empty(split.number * len(x), *x.shape[1:])
-        distributed.all_gather_into_tensor(out, x.contiguous(), group=split.group)
-        return out
+        found = [torch.empty_like(x) for _ in range(split.number)]
+        distributed.all_gather(found, x, group=split.group)
+        return torch.cat(found)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
         split = ctx.split
-        mine = grad.new_empty(len(grad) // split.number, *grad.shape[1:])
-        distributed.reduce_scatter_tensor(mine, grad.contiguous(), group=split.group)
+        parts = [part.contiguous() for part in grad.chunk(split.number)]
+        mine = torch.empty_like(parts[split.rank])
+        distributed.reduce_scatter(mine, parts, group=split.group)
         return mine, None
