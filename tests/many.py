@@ -1,13 +1,10 @@
 """Runs of several processes: one launch works through a list of cases.
 
-    torchrun --nproc-per-node 2 tests/many.py CASES.json
-
 A case is `{"runs": ..., "cache": ..., "mechanism": ...}` and, if need be, `changes`, `parallel`,
-`tokens` (the copying task) and `kill` (the step after which the main process is killed).
+`tokens` (the copying task) and `kill` (the step at which the main process is killed).
 """
 
 import dataclasses
-import json
 import os
 import signal
 import socket
@@ -27,36 +24,57 @@ def free_port():
         return found.getsockname()[1]
 
 
-def start(number, cases, folder, **environment):
-    """One process of the interpreter for each rank, as torchrun would start them."""
-    path = Path(folder) / "cases.json"
-    path.write_text(json.dumps(cases))
-    shared = {
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(number),
-        "LOCAL_WORLD_SIZE": str(number),
-        "OMP_NUM_THREADS": "1",
-        **environment,
-    }
+def start(server, number, cases, folder):
+    """Processes of `tiny.server()` told what torchrun would tell them, and their output files."""
+    port, started = str(free_port()), []
+    for rank in range(number):
+        shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": str(number)}
+        told = {**shared, "LOCAL_WORLD_SIZE": str(number), "OMP_NUM_THREADS": "1"}
+        told |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        log = Path(folder) / f"{port}-{rank}.log"
+        process = server.Process(target=main, args=(told, cases, str(log)))
+        process.start()
+        started.append((process, log))
+    return started
+
+
+def ended(started):
+    """Exit codes and outputs, once all have ended."""
+    for process, _ in started:
+        process.join(240)
+    return [process.exitcode for process, _ in started], [log.read_text() for _, log in started]
+
+
+def launch(server, number, cases, folder):
+    """Run the cases in so many processes; what each of them printed."""
+    codes, outputs = ended(start(server, number, cases, folder))
+    assert not any(codes), "\n".join(outputs)
+    return outputs
+
+
+def torchrun(number, command):
+    """The launcher of torch around a command."""
+    port = ["--master-addr", "localhost", "--master-port", str(free_port())]
     return [
-        subprocess.Popen(
-            [sys.executable, __file__, str(path)],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(number)
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *port,
+        "--nproc-per-node",
+        str(number),
+        *command,
     ]
 
 
-def launch(number, cases, folder):
-    """Run the cases in so many processes; what each of them printed."""
-    processes = start(number, cases, folder)
-    outputs = [process.communicate(timeout=240)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
-    return outputs
+def popen(command):
+    """Start a command whose output is read at its end."""
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def kill_child(process):
+    """Kill one of the processes that a launcher has started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[-1]), signal.SIGKILL)
 
 
 class Killer:
@@ -101,9 +119,25 @@ def work(case):
         sys.stdout.write(f"refused: {error}\n")
 
 
-if __name__ == "__main__":
+def tell_of_writing(event, arguments):
+    """Print what this process changes below a folder of runs."""
+    writes = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
+    writes |= event == "open" and bool(set("wax+") & set(str(arguments[1] or "")))
+    if writes and "/runs/" in str(arguments[0]):
+        sys.stdout.write(f"wrote: {arguments[0]}\n")
+
+
+def main(told, cases, log):
+    """Work through the cases in a started process."""
     import torch
 
+    os.environ.update(told)
     torch.set_num_threads(1)
-    for one in json.loads(Path(sys.argv[1]).read_text()):
-        work(one)
+    with Path(log).open("w") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    if told["RANK"] != "0":
+        sys.addaudithook(tell_of_writing)
+    for case in cases:
+        work(case)
+        sys.stdout.flush()

@@ -196,7 +196,7 @@ def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
 
 
 def _random(everyone: Processes) -> dict[str, torch.Tensor]:
-    """torch's random states of all processes by name; the main process's have no number."""
+    """Random states of torch in all processes, by name; the main process's have no number."""
     held = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         held["cuda"] = torch.cuda.get_rng_state()

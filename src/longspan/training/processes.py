@@ -30,6 +30,8 @@ PARALLEL = {
 TIMEOUT = datetime.timedelta(minutes=30)
 SPREAD = 0x9E3779B97F4A7C15  # between the seeds of two processes: odd, and far from any user's
 
+CPU = torch.device("cpu")
+
 T = TypeVar("T")
 
 
@@ -48,7 +50,7 @@ class Processes:
     number: int = 1
     rank: int = 0
     parallelism: str = "none"
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     @property
     def main(self) -> bool:
@@ -89,7 +91,7 @@ class Processes:
             distributed.all_reduce(x)
         return x
 
-    def largest(self, value: float | None) -> float | None:
+    def largest(self, value: int | float | None) -> float | None:
         """The largest value of all processes; None if one has none."""
         values = [None if x < 0 else float(x) for x in self.gathered(_told(value))]
         return None if None in values else max(x for x in values if x is not None)
@@ -209,5 +211,5 @@ def _state(device: str | None) -> PartialState:
     return PartialState(cpu=device == "cpu", timeout=TIMEOUT)
 
 
-def _told(value: float | None) -> Tensor:
+def _told(value: int | float | None) -> Tensor:
     return torch.tensor([-1.0 if value is None else value], dtype=torch.float64)
