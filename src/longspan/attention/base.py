@@ -66,6 +66,7 @@ class Attention(nn.Module):
     forgets: bool = False  # no gradient passes from a step, or segment, into those before it
     blank: ClassVar[dict[str, float]] = {}  # what state holds before any real token, if not zeros
     redraw_every: int | None = None  # training steps between two calls of `redraw`
+    idle: bool = False  # some of its parameters may have no part in a training step
     backend: str = "auto"  # what was asked for
     ran: str | None = None  # the body that the last call used
 

@@ -5,6 +5,7 @@ from typing import cast
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -12,6 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
+from longspan.attention import Attention
 from longspan.errors import OptionError
 from longspan.models import LongspanModel
 from longspan.training.config import TrainConfig
@@ -50,6 +52,9 @@ def spread(model: PreTrainedModel, engine: Accelerator, everyone: Processes) -> 
     # What mechanisms draw is the same in all processes: there is nothing to send.
     buffers = [name for name, _ in model.named_buffers()]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
+    if any(module.idle for module in model.modules() if isinstance(module, Attention)):
+        # Looking for them costs a walk through the graph of each step.
+        engine.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
     return engine.prepare(model)
 
 
