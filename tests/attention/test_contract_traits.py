@@ -161,6 +161,21 @@ def test_other_keys_than_queries_are_refused_without_the_trait(name):
         built(name)(*qkv(7, 9))
 
 
+@every_mechanism
+def test_some_queries_get_the_rows_that_all_of_them_get(name, causal, backend):
+    """What lets processes share positions out; and who says it cannot is right to say so."""
+    attention = built(name, causal, backend)
+    q, k, v = qkv(33)
+    mask = key_masks(33)["ragged"]
+    if reasons := attention.split_refusals():
+        assert causal or not attention.traits.cross, reasons
+        return
+    whole = run(attention, q, k, v, key_mask=mask)
+    for rows in (slice(0, 16), slice(16, 33), slice(32, 33)):
+        part = run(attention, q[:, :, rows], k, v, key_mask=mask, query_mask=mask[:, rows])
+        assert_near(part, whole[:, :, rows], f"rows {rows}")
+
+
 @every_name
 def test_global_tokens_are_refused_without_the_trait(name):
     if MECHANISMS[name].traits.global_tokens:

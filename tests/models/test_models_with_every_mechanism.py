@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, Attention
 from longspan.models import LongspanForSequenceClassification
 
 
@@ -24,6 +24,30 @@ def test_a_model_trains_and_does_not_read_its_padding(small, name, pooling):
     changed = ids.clone()
     changed[0, 0] = ids[0, 0] % 49 + 1
     assert not torch.allclose(model(changed, mask).logits[0], out.logits[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "idle"),
+    [
+        *((name, {}, False) for name in sorted(MECHANISMS)),
+        ("longformer", {"global_projections": True}, True),
+        ("compressive", {"autoencoder": True}, True),
+        *(("compressive", {"compression": x}, True) for x in ("conv", "dilated")),
+        ("compressive", {"compression": "most_used"}, False),
+    ],
+)
+def test_parameters_that_a_step_may_leave_out_are_owned_up_to(small, name, options, idle):
+    """Data parallel training waits for the gradient of every parameter, unless it is told so."""
+    model = LongspanForSequenceClassification(small(attention=name, attention_options=options))
+    assert {x.idle for x in model.modules() if isinstance(x, Attention)} == {idle}
+    without = set()
+    for length in (1, 19, 40):
+        for real in (length, length // 2, 0):
+            model.zero_grad()
+            mask = (torch.arange(length) < real).expand(2, -1)
+            model(torch.ones(2, length, dtype=torch.long), mask).logits.sum().backward()
+            without |= {n for n, parameter in model.named_parameters() if parameter.grad is None}
+    assert bool(without) == idle, without
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

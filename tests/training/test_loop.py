@@ -12,7 +12,6 @@ from longspan.arena import make_model
 from longspan.errors import OptionError, RunError
 from longspan.training import TrainConfig, fit
 from longspan.training.evaluate import to_device
-from longspan.training.loop import accelerator
 from longspan.training.schedule import learning_rate
 
 DRY = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
@@ -147,14 +146,6 @@ def test_a_precision_holds_for_its_own_run_only(train):
 def test_float16_without_a_gpu_is_refused(train):
     with pytest.raises(OptionError, match="precision fp16 needs a CUDA device"):
         train({"train.precision": "fp16"})
-
-
-def test_one_of_several_processes_is_refused(monkeypatch, tmp_path):
-    from accelerate import Accelerator
-
-    monkeypatch.setattr(Accelerator, "num_processes", 2)
-    with pytest.raises(RunError, match=r"one run trains in one process, got 2; start it without"):
-        accelerator("no", tmp_path, "cpu")
 
 
 def test_a_loss_that_is_no_number_ends_the_run_at_the_next_look(train, tmp_path):

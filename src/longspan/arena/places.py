@@ -6,6 +6,7 @@ from pathlib import Path
 from longspan.arena.experiment import Experiment
 from longspan.data.cache import default_folder
 from longspan.results import FAILED
+from longspan.training.config import Parallel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,6 +17,7 @@ class Places:
     cache: Path = dataclasses.field(default_factory=default_folder)
     data: Path | None = None  # folder of source files, as IMDB's
     device: str | None = None  # "cpu", or None for the accelerator that is there
+    parallel: Parallel | None = None  # how the processes of one run work together, if several
 
     def record(self, experiment: Experiment) -> Path:
         """The file of an experiment's result."""

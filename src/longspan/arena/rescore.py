@@ -14,7 +14,7 @@ from longspan.tasks import build
 from longspan.tasks.base import Split
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.evaluate import evaluate
-from longspan.training.loop import accelerator
+from longspan.training.processes import accelerator, joined
 
 # a split for training has no end
 SCORED = ("validation", "test")
@@ -50,4 +50,5 @@ def rescore(record: Path, split: str, places: Places) -> Score:
         cast(Split, split),
         batch=result.training["evaluation_batch"],
         device=engine.device,
+        everyone=joined(places.device),
     )

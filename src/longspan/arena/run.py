@@ -7,8 +7,10 @@ train: a grid that has ended is told at once.
 import contextlib
 import dataclasses
 import errno
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.lock import held
@@ -24,6 +26,7 @@ __all__ = ["Places", "finish", "run", "save", "trained"]
 
 # What torch says, in errors without a class of their own, when there is no memory left.
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
+T = TypeVar("T")
 ENDING = 30.0  # seconds that a process may take to let go of a run that was taken from it
 
 
@@ -32,7 +35,8 @@ def run(
 ) -> Result:
     """Run an experiment on its open task, or load its result if it has already ended.
 
-    A run that was interrupted continues from its last checkpoint.
+    A run that was interrupted continues from its last checkpoint. Several processes, when a
+    launcher has started them, all call it; the main one alone writes.
 
     Raises:
         BusyError: another process is at it.
@@ -41,11 +45,20 @@ def run(
         RunError: the folder belongs to another configuration, or the run cannot go on.
     """
     with contextlib.ExitStack() as locks:
-        result = _begun(experiment, task, places, locks)
+        result = _on_main(places, lambda: _begun(experiment, task, places, locks))
         if result is None:
-            result = trained(experiment, task, places, watcher)
-            save(experiment, result, places)
+            ended = result = trained(experiment, task, places, watcher)
+            _on_main(places, lambda: save(experiment, ended, places))
     return result
+
+
+def _on_main(places: Places, do: Callable[[], T]) -> T:
+    """Let the main one of several processes do something while the others wait."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return do()
+    from longspan.training.processes import joined
+
+    return joined(places.device, places.parallel).on_main(do)
 
 
 def trained(
@@ -63,8 +76,8 @@ def trained(
 
     work = places.work(experiment)
     with contextlib.ExitStack() as locks, _told(experiment, work):
-        _claimed(experiment, task, work, locks)
-        met = meet(experiment, task, work, places.device)
+        _on_main(places, lambda: _claimed(experiment, task, work, locks))
+        met = _on_main(places, lambda: meet(experiment, task, work, places.device))
         model = make_model(met.experiment, task)
         outcome = fit(
             model,
@@ -73,6 +86,7 @@ def trained(
             seed=experiment.seed,
             folder=work,
             device=places.device,
+            parallel=places.parallel,
             watcher=watcher,
         )
         result = result_of(met.experiment, task, model, outcome)

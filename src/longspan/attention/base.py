@@ -67,6 +67,7 @@ class Attention(nn.Module):
     forgets: bool = False  # no gradient passes from a step, or segment, into those before it
     blank: ClassVar[dict[str, float]] = {}  # what state holds before any real token, if not zeros
     redraw_every: int | None = None  # training steps between two calls of `redraw`
+    idle: bool = False  # some of its parameters may have no part in a training step
     backend: str = "auto"  # what was asked for
     ran: str | None = None  # the body that the last call used
 
@@ -198,6 +199,18 @@ class Attention(nn.Module):
             reasons.append("it has no global tokens (traits.global_tokens is False)")
         if self.causal and T > S:
             reasons.append(f"the causal form needs T <= S, got T={T} and S={S}")
+        return reasons
+
+    def split_refusals(self) -> list[str]:
+        """Why a process cannot attend from some of the queries to all keys; empty when it can.
+
+        When it can, rows of the output are those that all queries together would get.
+        """
+        reasons = []
+        if not self.traits.cross:
+            reasons.append("it needs all queries in one place (traits.cross is False)")
+        if self.causal:
+            reasons.append("its causal form takes the last query for the last key's")
         return reasons
 
     def share(self, first: "Attention") -> None:

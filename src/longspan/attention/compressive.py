@@ -60,6 +60,7 @@ class CompressiveAttention(CompressionLosses, RelativeAttention):
             raise OptionError(f"compressive needs compressed >= 0 and ratio >= 1, {got}")
         self.compressed, self.ratio = compressed, ratio
         self.compression = Compression(compression, ratio, heads, head_dim, autoencoder)
+        self.idle = self.compression.learned or autoencoder
 
     @property
     def span(self):

@@ -61,6 +61,7 @@ class LongformerAttention(PatternAttention):
         pattern = dilated_window("longformer", window, dilation, heads, layer, causal)
         super().__init__(pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
+        self.idle = global_projections
 
     def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
         """Start the global projections as copies of the layer's own.

@@ -1,10 +1,12 @@
 """What the commands share: options, places, parsing, printing."""
 
+import dataclasses
 import json
 import logging
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -59,16 +61,30 @@ GpusPerRun = Annotated[
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Run again what an earlier command saw fail.")
 ]
+Parallel = Annotated[
+    str | None,
+    typer.Option(
+        help="Under torchrun or accelerate: ddp, fsdp or context [default: what they were told]."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
+MAIN = os.environ.get("RANK", "0") == "0"  # of the processes that a launcher started
+
 # Files and pipes have no width: tables there get room for every column.
-out = Console(width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True)
+out = Console(width=None if sys.stdout.isatty() else 120, quiet=not MAIN)
+err = Console(stderr=True, quiet=not MAIN)
 
 
-def places_of(runs: Path, cache: Path | None, data: Path | None, device: str | None) -> "Places":
+def places_of(
+    runs: Path,
+    cache: Path | None,
+    data: Path | None,
+    device: str | None,
+    parallel: str | None = None,
+) -> "Places":
     """Where a command reads and writes."""
     from longspan.arena import Places
 
@@ -76,9 +92,8 @@ def places_of(runs: Path, cache: Path | None, data: Path | None, device: str | N
         raise OptionError(f"--device is cpu or left out (the accelerator is found), got {device!r}")
     if data is not None and not data.exists():
         raise DataError(f"--data {data} does not exist")
-    if cache is None:
-        return Places(runs=runs, data=data, device=device)
-    return Places(runs=runs, cache=cache, data=data, device=device)
+    found = Places(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
+    return found if cache is None else dataclasses.replace(found, cache=cache)
 
 
 def watching(*, several: bool = False) -> "ConsoleWatcher":
@@ -138,7 +153,8 @@ def _refuse(constant: str) -> None:
 
 def print_json(value: Any) -> None:
     """For programs, on the output stream."""
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    if MAIN:
+        sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def say(label: str, message: object, style: str = "") -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.common import (
+    MAIN,
     PROTOCOL,
     BudgetText,
     Cache,
@@ -16,6 +17,7 @@ from longspan.cli.common import (
     Device,
     GpusPerRun,
     Json,
+    Parallel,
     Protocol,
     RayCluster,
     RetryFailed,
@@ -63,6 +65,7 @@ def arena(
     cpus_per_run: CpusPerRun = None,
     gpus_per_run: GpusPerRun = None,
     retry_failed: RetryFailed = False,
+    parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
@@ -74,7 +77,7 @@ def arena(
     if measure and not dry_run:
         raise OptionError("--measure is for --dry-run; runs are timed anyway")
     launcher = _launcher(workers, ray, cpus_per_run, gpus_per_run)
-    places = places_of(runs, cache, data, device)
+    places = places_of(runs, cache, data, device, parallel)
     chosen, absent = _tasks(protocol, names(tasks), places)
     experiments, skipped = grid(
         protocol,
@@ -105,12 +108,13 @@ def train(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
+    parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command again continues after an interruption."""
     from longspan.arena import get, override, under, unfit
 
-    places = places_of(runs, cache, data, device)
+    places = places_of(runs, cache, data, device, parallel)
     experiment = override(get(protocol).experiment(task, mechanism, seed), changes_of(set_))
     experiment = under(experiment, budget_of(budget) or experiment.budget)
     if reason := unfit(experiment):
@@ -119,7 +123,8 @@ def train(
     results, failed = _run([experiment], places, retry_failed=True)
     if failed:
         raise RunError(failed[0].reason)
-    print_results(results, as_json)
+    if MAIN:
+        print_results(results, as_json)
 
 
 def evaluate(
@@ -147,7 +152,7 @@ def _close(results: "list[Result]", failed: "list[Skipped]", page: Path, as_json
     """Tell what failed, draw the rest, and exit with 1 if it is not all."""
     for item in failed:
         say("failed:", f"{item.what}: {item.reason}")
-    if results:
+    if results and MAIN:
         print_report(results, page, as_json)
     if failed or not results:
         raise typer.Exit(1)

@@ -4,17 +4,18 @@ import math
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from longspan.attention import MECHANISMS
 from longspan.attention.masking import zeroed
-from longspan.errors import InputError
+from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
 from longspan.models.layers import Layer, SelfAttention
 from longspan.models.positions import rotations, sinusoids
+from longspan.models.split import Split
 from longspan.shapes import Bool, Float, Int
 
 
@@ -90,6 +91,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
 class LongspanModel(LongspanPreTrainedModel):
     """The encoder without a head."""
 
+    split: Split | None = None  # over which processes a sequence is spread
+
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
         self.embeddings = Embeddings(config)
@@ -109,6 +112,26 @@ class LongspanModel(LongspanPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the table of words."""
         self.embeddings.words = cast(nn.Embedding, value)
+
+    def split_over(self, group: distributed.ProcessGroup | None) -> None:
+        """From now on spread every sequence over the processes of a group (None: all of them).
+
+        All of them call `forward` with the same inputs and get the same outputs.
+
+        Raises:
+            OptionError: the mechanism does not let its queries be shared out, and why.
+        """
+        layers = [module for module in self.modules() if isinstance(module, SelfAttention)]
+        for layer in layers:
+            if reasons := layer.mechanism.split_refusals():
+                name = self.config.attention
+                raise OptionError(
+                    f"{name} cannot share positions out among processes: {'; '.join(reasons)}; "
+                    "use --parallel ddp or fsdp"
+                )
+        self.split = Split(group)
+        for layer in layers:
+            layer.split = self.split
 
     def forward(
         self,
@@ -148,15 +171,26 @@ class LongspanModel(LongspanPreTrainedModel):
             global_mask = self._with_summary(spread, inputs)
         if self.config.position == "rotary":
             turns = rotations(states, self.config.head_dim, device=x.device, dtype=x.dtype)
-        for layer in self.layers:
-            x = layer(x, key_mask, global_mask, turns)
-        x = self.norm(x)
+        x = self.norm(self._mixed(x, key_mask, global_mask, turns))
         if key_mask is not None:
             x = zeroed(x, key_mask[..., None])
         tokens = x[:, states - inputs.shape[1] :]
         return BaseModelOutputWithPooling(
             last_hidden_state=tokens, pooler_output=self._pooled(x, key_mask)
         )
+
+    def _mixed(
+        self, x: Tensor, key_mask: Tensor | None, global_mask: Tensor | None, turns: Tensor | None
+    ) -> Tensor:
+        """Through all layers; a split sequence is whole again behind them."""
+        split, positions = self.split, x.shape[1]
+        if split is not None:
+            if key_mask is None:
+                key_mask = x.new_ones(x.shape[:2], dtype=torch.bool)
+            x, turns = split.own(x), split.own(turns)
+        for layer in self.layers:
+            x = layer(x, key_mask, global_mask, turns)
+        return x if split is None else split.whole(x, 1)[:, :positions]
 
     def _inputs(self, input_ids: Tensor | None, input_values: Tensor | None) -> Tensor:
         """The one kind of input that this model takes."""

@@ -13,6 +13,7 @@ from longspan.attention import Attention, Source, build
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
 from longspan.models.positions import rotate
+from longspan.models.split import Split
 from longspan.shapes import Bool, Float
 
 # The flag by which transformers knows what not to initialise a second time.
@@ -44,6 +45,8 @@ def mechanism(config: LongspanConfig, layer: int) -> Attention:
 class SelfAttention(nn.Module):
     """Project, turn (rotary positions), let the mechanism mix, project back."""
 
+    split: Split | None = None  # over which processes the sequence is spread
+
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
         width, inner = config.hidden_size, config.heads_width
@@ -67,12 +70,27 @@ class SelfAttention(nn.Module):
         global_mask: Bool[Tensor, "B T"] | None = None,
         turns: Float[Tensor, "2 T half"] | None = None,
     ) -> Float[Tensor, "B T M"]:
-        """Attend among the positions of `x`; see `Attention.forward` for the masks."""
+        """Attend among the positions of `x`; see `Attention.forward` for the masks.
+
+        Of a split sequence `x` and `turns` are one stretch, the masks are whole.
+        """
         v = self._heads(self.value(x))
         # What the mechanism does not read is given the tensor before it, unread.
         q = v if self.query is None else self._turned(self.query(x), turns)
         k = q if self.key is None else self._turned(self.key(x), turns)
-        mixed = self.mechanism(q, k, v, key_mask, global_mask=global_mask, source=self._source(x))
+        queries = None
+        if self.split is not None and key_mask is not None:
+            k, v = (self.split.whole(y, 2)[:, :, : key_mask.shape[1]] for y in (k, v))
+            queries = self.split.own(key_mask)
+        mixed = self.mechanism(
+            q,
+            k,
+            v,
+            key_mask,
+            query_mask=queries,
+            global_mask=global_mask,
+            source=self._source(x),
+        )
         return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
 
     def _turned(self, x: Tensor, turns: Tensor | None) -> Tensor:

@@ -3,9 +3,13 @@
 A checkpoint is a folder `step-000500/` (model files, `optimizer.safetensors`, `state.json`) that
 counts only once `last.json` names it; `last.json` is replaced atomically, and what it no longer
 names is removed afterwards. The best model so far is a folder `best-000400/` of the same kind.
+
+Files are the same whether one process trains or several: those put their tensors together and the
+main process writes, so that a run may go on with another number of them.
 """
 
 import dataclasses
+import functools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from transformers import PreTrainedModel
 
 from longspan.errors import RunError
 from longspan.files import REMEDY, read_json, sweep, write_json
+from longspan.training.processes import ALONE, SPREAD, Processes
+from longspan.training.spread import load_optimizer, load_weights, optimizer_tensors, whole
 
 POINTER, STATE, OPTIMIZER, SEED = "last.json", "state.json", "optimizer.safetensors", "rng"
 WEIGHTS = "model.safetensors"
@@ -43,15 +49,20 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in one folder."""
+    """The checkpoints of one run, in one folder that all its processes see."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, everyone: Processes = ALONE):
         """Use (and make, when something is saved) the folder."""
-        self.folder = folder
+        self.folder, self.everyone = folder, everyone
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint to continue from."""
-        return (self.folder / POINTER).exists() and self._pointer()["last"] is not None
+        """Whether there is a checkpoint to continue from.
+
+        Raises:
+            RunError: the pointer is damaged, or not all processes see it.
+        """
+        path = self.folder / POINTER
+        return self.everyone.all_see(path, path.exists()) and self._pointer()["last"] is not None
 
     def best(self) -> Path | None:
         """The folder of the best model saved so far, if there is one."""
@@ -71,8 +82,9 @@ class Checkpoints:
 
     def save_best(self, model: PreTrainedModel, step: int) -> str:
         """Save a model that is the best so far; it counts from the next `save` on."""
-        name = f"best-{step:06d}"
-        self._write(name, lambda folder: _save_model(model, folder))
+        name, weights = f"best-{step:06d}", whole(model.state_dict(), self.everyone)
+        write = functools.partial(_save_model, model, weights)
+        self.everyone.on_main(lambda: self._write(name, write))
         return name
 
     def save(
@@ -84,17 +96,22 @@ class Checkpoints:
     ) -> None:
         """Save all that is needed to continue exactly here, then forget older checkpoints."""
         name = f"step-{progress.step:06d}"
+        weights = whole(model.state_dict(), self.everyone)
+        tensors = whole(optimizer_tensors(optimizer), self.everyone) | _random(self.everyone)
 
         def write(folder: Path) -> None:
-            _save_model(model, folder)
-            save_file(_tensors(optimizer), folder / OPTIMIZER)
+            _save_model(model, weights, folder)
+            save_file(tensors, folder / OPTIMIZER)
             write_json(folder / STATE, dataclasses.asdict(progress))
 
-        try:
-            self._write(name, write)
-            write_json(self.folder / POINTER, {"last": name, "best": best})
-        finally:
-            self.tidy()
+        def replace() -> None:
+            try:
+                self._write(name, write)
+                write_json(self.folder / POINTER, {"last": name, "best": best})
+            finally:
+                self._tidy()
+
+        self.everyone.on_main(replace)
 
     def load(
         self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
@@ -108,7 +125,9 @@ class Checkpoints:
         folder = self.folder / pointer["last"]
         _load_weights(model, folder, self.folder)
         try:
-            _restore(optimizer, load_file(folder / OPTIMIZER))
+            tensors = load_file(folder / OPTIMIZER)
+            _restore_random(tensors, self.everyone)
+            load_optimizer(optimizer, tensors)
             state = read_json(folder / STATE)
             if state.keys() != {field.name for field in dataclasses.fields(Progress)}:
                 raise ValueError(f"{STATE} has other fields")
@@ -125,6 +144,9 @@ class Checkpoints:
 
     def tidy(self) -> None:
         """Remove what the pointer does not name: older checkpoints, and parts of a killed save."""
+        self.everyone.on_main(self._tidy)
+
+    def _tidy(self) -> None:
         path = self.folder / POINTER
         sweep(path)
         named = set(self._pointer().values()) if path.exists() else set()
@@ -160,37 +182,45 @@ def _damaged(folder: Path, run: Path, error: Exception) -> RunError:
     return RunError(f"{reason}; remove {run} to start the run over")
 
 
-def _save_model(model: PreTrainedModel, folder: Path) -> None:
+def _save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """What `save_pretrained` writes for one shard, without its progress bar."""
     model.config.save_pretrained(folder)
-    weights = {name: x.detach().contiguous().cpu() for name, x in model.state_dict().items()}
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 
 def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
     try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        load_weights(model, load_file(folder / WEIGHTS))
     except UNREADABLE as error:
         raise _damaged(folder, run, error) from error
 
 
-def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimiser's state and torch's random state as named tensors."""
-    state = optimizer.state_dict()["state"]
-    tensors = {f"{index}.{key}": x for index, slot in state.items() for key, x in slot.items()}
-    tensors[f"{SEED}.cpu"] = torch.get_rng_state()
+def _random(everyone: Processes) -> dict[str, torch.Tensor]:
+    """Random states of torch in all processes, by name; the main process's have no number."""
+    held = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        tensors[f"{SEED}.cuda"] = torch.cuda.get_rng_state()
-    return {name: x.detach().contiguous().cpu() for name, x in tensors.items()}
+        held["cuda"] = torch.cuda.get_rng_state()
+    return {
+        _named(device, rank): x
+        for device, state in held.items()
+        for rank, x in enumerate(everyone.gathered(state))
+    }
 
 
-def _restore(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    torch.set_rng_state(tensors.pop(f"{SEED}.cpu"))
-    cuda = tensors.pop(f"{SEED}.cuda", None)
+def _restore_random(tensors: dict[str, torch.Tensor], everyone: Processes) -> None:
+    """Take the random states out of `tensors`, and this process's own into use."""
+    states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(f"{SEED}.")}
+    torch.set_rng_state(states[_named("cpu", 0)])
+    if _named("cpu", everyone.rank) not in states:
+        # The run had fewer processes: a stream of its own, from that of the main process.
+        drawn = int(torch.randint(2**62, ()))
+        torch.manual_seed((drawn + everyone.rank * SPREAD) % 2**63)
+        return
+    torch.set_rng_state(states[_named("cpu", everyone.rank)])
+    cuda = states.get(_named("cuda", everyone.rank))
     if cuda is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(cuda)
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for name, x in tensors.items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = x
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _named(device: str, rank: int) -> str:
+    return f"{SEED}.{device}" + (f".{rank}" if rank else "")

@@ -6,6 +6,8 @@ from typing import Literal, no_type_check
 from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
 
+Parallel = Literal["ddp", "fsdp", "context"]  # how several processes train one model
+
 
 # `mistyped_fields` checks the types of fields, with words for people.
 @no_type_check

@@ -10,6 +10,7 @@ from torch import nn
 from longspan.results import Score
 from longspan.tasks.base import IGNORE, Batch, Split, Task
 from longspan.training.prefetch import ahead
+from longspan.training.processes import ALONE, Processes
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
@@ -36,17 +37,32 @@ class Evaluation:
 
 
 def evaluate(
-    model: nn.Module, task: Task, split: Split, *, batch: int, device: torch.device
+    model: nn.Module,
+    task: Task,
+    split: Split,
+    *,
+    batch: int,
+    device: torch.device,
+    everyone: Processes = ALONE,
 ) -> Score:
     """Score the model on all targets of a split; the model is left in the mode it was in."""
-    return answered(model, task, split, batch=batch, device=device).score
+    return answered(model, task, split, batch=batch, device=device, everyone=everyone).score
 
 
 @torch.no_grad()
 def answered(
-    model: nn.Module, task: Task, split: Split, *, batch: int, device: torch.device
+    model: nn.Module,
+    task: Task,
+    split: Split,
+    *,
+    batch: int,
+    device: torch.device,
+    everyone: Processes = ALONE,
 ) -> Evaluation:
-    """Score the model as `evaluate` does, and keep what it answered row by row."""
+    """Score the model as `evaluate` does, and keep what it answered row by row.
+
+    Each process scores its share of the rows of every batch; all of them return the whole.
+    """
     training = model.training
     model.eval()
     right, asked = torch.zeros(2, task.size(split), dtype=torch.int64, device=device)
@@ -54,15 +70,19 @@ def answered(
     classes = torch.zeros(task.class_count, dtype=torch.int64)
     with contextlib.closing(ahead(task.batches(split, batch=batch), device)) as batches:
         for part in batches:
-            logits = model(**to_device(part, device)).logits
-            targets = part.targets.to(device, non_blocking=True)
-            rows = part.rows.to(device, non_blocking=True)
-            right[rows] = _by_row(task.hits(logits, targets))
-            asked[rows] = _by_row(targets != IGNORE)
-            loss += task.losses(logits, targets).double().sum()
+            (own,) = everyone.parts(len(part.rows))
+            inputs = {name: x[own.rows] for name, x in to_device(part, device).items()}
+            logits = model(**inputs).logits
+            targets = part.targets[own.rows].to(device, non_blocking=True)
+            rows = part.rows[own.rows].to(device, non_blocking=True)
+            right[rows] += own.weight * _by_row(task.hits(logits, targets))
+            asked[rows] += own.weight * _by_row(targets != IGNORE)
+            loss += own.weight * task.losses(logits, targets).double().sum()
             known = part.targets[part.targets != IGNORE]
             classes += known.bincount(minlength=len(classes))
     model.train(training)
+    for sums in (right, asked, loss):
+        everyone.summed(sums)
     examples = int(classes.sum())
     score = Score(
         accuracy=int(right.sum()) / examples,

@@ -1,7 +1,8 @@
 """The training loop: step, evaluate, checkpoint, continue.
 
 Batch number n depends on (seed, n) alone and dropout's random state is in the checkpoint, so a
-run that was killed and started again ends with the metrics of one that was not.
+run that was killed and started again ends with the metrics of one that was not. Several processes
+train as one would: each gradient is that of the whole batch, each number that of all of them.
 """
 
 import contextlib
@@ -12,12 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from transformers import PreTrainedModel
 
 from longspan.attention import Attention
-from longspan.errors import DivergedError, OptionError, RunError
+from longspan.errors import DivergedError
 from longspan.memory import PeakMemory
 from longspan.results import Point, Score
 from longspan.tasks.base import Batch, Task
@@ -25,7 +24,9 @@ from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.config import TrainConfig
 from longspan.training.evaluate import Evaluation, answered, scored, to_device
 from longspan.training.prefetch import ahead
+from longspan.training.processes import Parallel, Part, Processes, accelerator, joined
 from longspan.training.schedule import learning_rate
+from longspan.training.spread import check, spread
 from longspan.training.watcher import Watcher
 
 
@@ -43,32 +44,9 @@ class Outcome:
     tokens: int
     peak_memory: int | None
     device: str
+    processes: int
+    parallelism: str  # "none", or one of `processes.PARALLEL`
     model: Path  # folder of the selected model
-
-
-def accelerator(precision: str, folder: Path, device: str | None) -> Accelerator:
-    """The device and precision of a run ("no", "bf16", "fp16"); trackers write below `folder`.
-
-    Raises:
-        OptionError: the device cannot train in this precision.
-        RunError: the process is one of several, which this loop does not split batches over.
-    """
-    if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
-        raise OptionError("precision fp16 needs a CUDA device, this run is on CPU; use bf16 or no")
-    if AcceleratorState._shared_state:
-        # Precision is global to accelerate; a run in the same process may have another one.
-        AcceleratorState._reset_state(reset_partial_state=True)
-    made = Accelerator(
-        mixed_precision=precision,
-        cpu=device == "cpu",
-        log_with="tensorboard",
-        project_dir=folder,
-    )
-    if made.num_processes > 1:
-        raise RunError(
-            f"one run trains in one process, got {made.num_processes}; start it without a launcher"
-        )
-    return made
 
 
 def fit(
@@ -79,6 +57,7 @@ def fit(
     seed: int,
     folder: Path,
     device: str | None = None,
+    parallel: Parallel | None = None,
     watcher: Watcher | None = None,
 ) -> Outcome:
     """Train a model on an open task, continuing from the checkpoint in `folder` if there is one.
@@ -90,27 +69,38 @@ def fit(
         seed: of the order of examples and of dropout.
         folder: for checkpoints and TensorBoard files of this run alone.
         device: "cpu" to stay off an accelerator, None to use the one that is there.
-        watcher: told about steps and evaluations.
+        parallel: how several processes work together, when a launcher has started several (see
+            `processes.PARALLEL`); each of them calls `fit` and gets the same outcome. With "fsdp"
+            the parameters of `model` are replaced by shards.
+        watcher: told about steps and evaluations, in the main process.
 
     Raises:
-        OptionError: the device cannot train in the precision of the recipe.
+        OptionError: the device cannot train in the precision of the recipe, or the processes
+            cannot share it out.
         DivergedError: the loss is not finite.
         RunError: a checkpoint cannot be read or written.
+        SystemExit: one of several processes fails alone, or loses the others.
     """
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return _Run(model, task, config, seed, folder, device, watcher).complete()
+    everyone = joined(device, parallel)
+    check(config, everyone)
+    with torch.random.fork_rng(), everyone.bound():
+        torch.manual_seed(everyone.seed(seed))
+        return _Run(model, task, config, seed, folder, device, watcher, everyone).complete()
 
 
 class _Run:
     """One run from its (re)start to its outcome."""
 
-    def __init__(self, model, task, config, seed, folder, device, watcher):
-        self.task, self.config, self.seed, self.watcher = task, config, seed, watcher
+    def __init__(self, model, task, config, seed, folder, device, watcher, everyone):
+        self.task, self.config, self.seed = task, config, seed
+        self.everyone: Processes = everyone
+        self.watcher = watcher if everyone.main else None
         self.accelerator = accelerator(config.precision, folder, device)
         self.device = self.accelerator.device
         if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable()
+            _recompute(model)
+        self.bare, self.model = model, spread(model, self.accelerator, everyone)
+        # After the model was spread: it may have other parameters now.
         optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=config.learning_rate,
@@ -119,9 +109,8 @@ class _Run:
             weight_decay=config.weight_decay,
             foreach=True,
         )
-        self.bare = model
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        self.checkpoints = Checkpoints(folder)
+        self.optimizer = self.accelerator.prepare_optimizer(optimizer)
+        self.checkpoints = Checkpoints(folder, everyone)
         self.progress, self.best = Progress(), None
         self.checkpoints.tidy()
         if self.checkpoints.exists():
@@ -142,7 +131,9 @@ class _Run:
                 self._step(batches)
                 self._evaluate_and_save()
         outcome = self._outcome()
-        self.accelerator.end_training()
+        # Not `end_training`, which parts the processes: they may have more runs to do.
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
         return outcome
 
     def _batches(self) -> Iterator[Batch]:
@@ -159,19 +150,19 @@ class _Run:
             group["lr"] = learning_rate(config, progress.step)
         inputs = to_device(batch, self.device)
         targets = batch.targets.to(self.device, non_blocking=True)
-        total, count = torch.zeros((), device=self.device), scored(batch.targets)
-        for part in torch.arange(len(targets)).chunk(config.accumulate):
-            rows = slice(int(part[0]), int(part[-1]) + 1)
-            logits = self.model(**{name: x[rows] for name, x in inputs.items()}).logits
-            loss = self.task.losses(logits, targets[rows]).sum() / count
-            self.accelerator.backward(loss)
-            total += loss.detach()
-            self.window_hits += self.task.hits(logits.detach(), targets[rows]).sum()
+        sums, count = torch.zeros(2, device=self.device), scored(batch.targets)
+        parts = self.everyone.parts(len(targets), config.accumulate)
+        for part in parts:
+            last = part is parts[-1]
+            with contextlib.nullcontext() if last else self.accelerator.no_sync(self.model):
+                sums += self._worked(inputs, targets, part, count)
+        loss, hits = self.everyone.summed(sums)
         if config.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.window_loss += total
+        self.window_loss += loss
+        self.window_hits += hits.long()
         self.window_steps += 1
         self.window_scored += count
         progress.step += 1
@@ -181,7 +172,19 @@ class _Run:
             progress.tokens += int(batch.key_mask_b.sum())
         progress.seconds += time.perf_counter() - started
         if self.watcher is not None:
-            self.watcher.stepped(progress.step, total, progress.tokens, progress.seconds)
+            self.watcher.stepped(progress.step, loss, progress.tokens, progress.seconds)
+
+    def _worked(
+        self, inputs: dict[str, torch.Tensor], targets: torch.Tensor, part: Part, count: int
+    ) -> torch.Tensor:
+        """Forward and backward of some rows: their part of the loss, and how many were right."""
+        targets = targets[part.rows]
+        logits = self.model(**{name: x[part.rows] for name, x in inputs.items()}).logits
+        loss = part.weight * self.task.losses(logits, targets).sum() / count
+        # Gradients are averaged over the processes, and are to be summed over the shares.
+        self.accelerator.backward(self.everyone.shares * loss)
+        hits = part.weight * self.task.hits(logits.detach(), targets).sum()
+        return torch.stack((loss.detach(), hits.to(loss.dtype)))
 
     def _redraw(self) -> None:
         """Draw anew what mechanisms want redrawn, from the run's seed and the step alone."""
@@ -217,7 +220,7 @@ class _Run:
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(_logged(point), step=point.step)
-        if self._is_best(score) or self.config.selection == "last":
+        if self.everyone.agreed(self._is_best(score) or self.config.selection == "last"):
             self.progress.best, self.progress.best_loss = score.accuracy, score.loss
             self.progress.best_step = point.step
             self.best = self.checkpoints.save_best(self.bare, point.step)
@@ -268,11 +271,19 @@ class _Run:
 
     def _answered(self, split) -> Evaluation:
         batch = self.config.evaluation_batch
-        return answered(self.model, self.task, split, batch=batch, device=self.device)
+        return answered(
+            self.model,
+            self.task,
+            split,
+            batch=batch,
+            device=self.device,
+            everyone=self.everyone,
+        )
 
     def _outcome(self) -> Outcome:
         """Load the selected model, and look at test for the first and only time."""
-        peak = self.memory.peak()
+        peak = self.everyone.largest(self.memory.peak())
+        waiting = self.everyone.largest(self.progress.waiting)
         folder = self.checkpoints.load_best(self.bare)
         validation, test = self._score("validation"), self._answered("test")
         return Outcome(
@@ -282,12 +293,20 @@ class _Run:
             steps=self.progress.step,
             best_step=self.progress.best_step,
             seconds=self.progress.seconds,
-            waiting=self.progress.waiting,
+            waiting=waiting or 0.0,
             tokens=self.progress.tokens,
-            peak_memory=peak,
+            peak_memory=None if peak is None else int(peak),
             device=str(self.device),
+            processes=self.everyone.number,
+            parallelism=self.everyone.parallelism,
             model=folder,
         )
+
+
+def _recompute(model: PreTrainedModel) -> None:
+    """Recompute activations in the backward pass, by the name that transformers has for it."""
+    newer = getattr(model, "activation_checkpointing_enable", None)
+    (newer or model.gradient_checkpointing_enable)()
 
 
 def _logged(point: Point) -> dict[str, float]:

@@ -1,0 +1,214 @@
+"""The processes that train one run together, as torchrun or `accelerate launch` start them.
+
+Every process makes every batch, the same in all of them, and works on its share of it. A share is
+of the rows, padded as the whole batch is (data parallel), or of the positions (context parallel).
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState
+from accelerate.utils import patch_environment
+from torch import Tensor, distributed
+
+from longspan.errors import DataError, LongspanError, OptionError, RunError, known
+
+PARALLEL = {
+    "ddp": "rows shared out, the model whole in each process",
+    "fsdp": "rows shared out, the model too",
+    "context": "positions shared out, the model whole in each process",
+}
+# Longer than a check of large data or a write by the main process; torch's own is 10 min for NCCL.
+TIMEOUT = datetime.timedelta(minutes=30)
+SPREAD = 0x9E3779B97F4A7C15  # between the seeds of two processes: odd, and far from any user's
+
+CPU = torch.device("cpu")
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Rows of a batch for one forward pass; without any, one row that does not count."""
+
+    rows: slice
+    weight: int  # 1, or 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """What a process knows of those it trains with; by default it is alone."""
+
+    number: int = 1
+    rank: int = 0
+    parallelism: str = "none"
+    device: torch.device = CPU
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the one that writes files."""
+        return self.rank == 0
+
+    @property
+    def shares(self) -> int:
+        """Into how many shares the rows of a batch are cut."""
+        return 1 if self.parallelism == "context" else self.number
+
+    def parts(self, rows: int, parts: int = 1) -> list[Part]:
+        """This process's rows out of `rows`, cut into at most `parts` parts.
+
+        Every process gets the same number of parts, of which some may be empty, so that all of
+        them call the model equally often.
+        """
+        first, last = (rows * n // self.shares for n in self._share)
+        most = -(-rows // self.shares)
+        size = -(-most // parts)
+        cuts = range(first, first + most, size)
+        return [
+            Part(slice(cut, min(cut + size, last)), 1) if cut < last else Part(slice(0, 1), 0)
+            for cut in cuts
+        ]
+
+    @property
+    def _share(self) -> tuple[int, int]:
+        return (0, 1) if self.shares == 1 else (self.rank, self.rank + 1)
+
+    def seed(self, seed: int) -> int:
+        """The seed of this process's own dropout; the main process has that of a run alone."""
+        return (seed + self.rank * SPREAD) % 2**63
+
+    def summed(self, x: Tensor) -> Tensor:
+        """`x` with what all shares have added to it, in place."""
+        if self.shares > 1:
+            distributed.all_reduce(x)
+        return x
+
+    def largest(self, value: int | float | None) -> float | None:
+        """The largest value of all processes; None if one has none."""
+        values = [None if x < 0 else float(x) for x in self.gathered(_told(value))]
+        return None if None in values else max(x for x in values if x is not None)
+
+    def gathered(self, x: Tensor) -> list[Tensor]:
+        """The tensors that the processes hold, equal in shape and type, on the CPU."""
+        if self.number == 1:
+            return [x]
+        mine = x.to(self.device)
+        found = [torch.empty_like(mine) for _ in range(self.number)]
+        distributed.all_gather(found, mine)
+        return [y.cpu() for y in found]
+
+    def agreed(self, value: T) -> T:
+        """What the main process has, for all; anything small."""
+        if self.number == 1:
+            return value
+        held: list[Any] = [value]
+        distributed.broadcast_object_list(held, src=0)
+        return held[0]
+
+    def on_main(self, function: Callable[[], T]) -> T:
+        """Let the main process do something while the others wait; its result, or its error."""
+        result, error = None, None
+        if self.main:
+            try:
+                result = function()
+            except (LongspanError, OSError) as raised:
+                error = raised
+        result, error = self.agreed((result, error))
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+
+    def all_see(self, what: Path, seen: bool) -> bool:
+        """Whether the file is there, for all processes.
+
+        Raises:
+            RunError: some see it and some do not.
+        """
+        flags = [bool(x) for x in self.gathered(torch.tensor([int(seen)]))]
+        if len(set(flags)) > 1:
+            raise RunError(f"not all {self.number} processes see {what}; share the folder of runs")
+        return seen
+
+    @contextlib.contextmanager
+    def bound(self) -> Iterator[None]:
+        """Within it, an error that the others may not have ends this process, and so all of them.
+
+        A launcher stops the others when one ends; going on would leave them waiting for it.
+        """
+        try:
+            yield
+        except (DataError, OSError, RuntimeError) as error:
+            common = isinstance(error, LongspanError) and not isinstance(error, DataError)
+            if self.number == 1 or common:
+                raise
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SystemExit(
+                f"process {self.rank} of {self.number} ends ({reason}); "
+                "the same command again continues from the last checkpoint"
+            ) from error
+
+
+ALONE = Processes()
+
+
+def joined(device: str | None = None, parallel: str | None = None) -> Processes:
+    """The processes that this one was started with.
+
+    Args:
+        device: "cpu" to stay off an accelerator.
+        parallel: how they work together, one of `PARALLEL`. None: "fsdp" where `accelerate
+            launch` was told to use it, else "ddp".
+
+    Raises:
+        UnknownNameError: no such way.
+        RunError: the others cannot be reached.
+    """
+    if parallel is not None:
+        known(parallel, PARALLEL, "way to train in parallel")
+    try:
+        state = _state(device)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"the other processes of the run cannot be reached ({reason})") from error
+    if state.num_processes == 1:
+        return ALONE
+    launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    way = parallel or ("fsdp" if launched else "ddp")
+    return Processes(state.num_processes, state.process_index, way, state.device)
+
+
+def accelerator(precision: str, folder: Path, device: str | None) -> Accelerator:
+    """The device and precision of a run ("no", "bf16", "fp16"); trackers write below `folder`.
+
+    Raises:
+        OptionError: the device cannot train in this precision.
+    """
+    if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
+        raise OptionError("precision fp16 needs a CUDA device, this run is on CPU; use bf16 or no")
+    _state(device)
+    # The model is sharded by `spread`, on every device and with shared parameters.
+    with patch_environment(accelerate_use_fsdp="false"):
+        return Accelerator(
+            mixed_precision=precision,
+            cpu=device == "cpu",
+            log_with="tensorboard",
+            project_dir=folder,
+        )
+
+
+def _state(device: str | None) -> PartialState:
+    """Accelerate's state, anew: a run in the same process may have another device or precision."""
+    if PartialState._shared_state:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    return PartialState(cpu=device == "cpu", timeout=TIMEOUT)
+
+
+def _told(value: int | float | None) -> Tensor:
+    return torch.tensor([-1.0 if value is None else value], dtype=torch.float64)
