@@ -1,5 +1,6 @@
 """The checkpoint that is tested is chosen on validation; test is looked at once, at the end."""
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -8,7 +9,7 @@ import tiny
 from longspan.arena import make_model
 from longspan.results import Score
 from longspan.training import fit, loop
-from longspan.training.evaluate import evaluate
+from longspan.training.evaluate import Evaluation, evaluate
 
 # the learning rate is high enough for validation to go up and down
 RESTLESS = {"train.steps": 40, "train.learning_rate": 0.03, "train.evaluate_every": 2}
@@ -40,6 +41,9 @@ class Recorder:
     def evaluated(self, point):
         self.kept[point.step] = {k: x.clone() for k, x in self.model.state_dict().items()}
 
+    def alarmed(self, alarm):
+        pass
+
 
 def test_the_best_on_validation_is_what_is_tested(restless, listops):
     outcome, model, kept = restless("best validation")
@@ -70,10 +74,11 @@ def test_of_equal_accuracies_the_lower_loss_is_best_and_of_equal_scores_the_earl
 ):
     losses = iter([2.0, 1.5, 1.5, 0.0, 0.0])
 
-    def score(*_, **__):
-        return Score(accuracy=0.5, loss=next(losses), examples=1, majority=0.5)
+    def answered(*_, **__):
+        score = Score(accuracy=0.5, loss=next(losses), examples=1, majority=0.5)
+        return Evaluation(score, np.ones(1), np.ones(1))
 
-    monkeypatch.setattr(loop, "evaluate", score)
+    monkeypatch.setattr(loop, "answered", answered)
     made = tiny.experiment()
     model = make_model(made, listops)
     outcome = fit(model, listops, made.train, seed=0, folder=tmp_path, device="cpu")

@@ -26,7 +26,7 @@ from longspan.models import (
     flops,
     parameters,
 )
-from longspan.results import Result, Slice, load, pack
+from longspan.results import FAILED, Result, Slice, load, pack
 from longspan.tasks import Task
 from longspan.tasks.base import Split
 from longspan.training import Outcome, Watcher, fit
@@ -45,11 +45,20 @@ class Places:
     cache: Path = dataclasses.field(default_factory=default_folder)
     data: Path | None = None  # folder of source files, as IMDB's
     device: str | None = None  # "cpu", or None for the accelerator that is there
+    trials: bool = False  # runs are trials of a grid: kept apart, and nobody looks at test
+
+    def of_trials(self) -> "Places":
+        """The same places, for the trials of a grid."""
+        return dataclasses.replace(self, trials=True)
 
     def record(self, experiment: Experiment) -> Path:
         """The file of an experiment's result."""
         folder = self.runs / experiment.protocol / experiment.task.name
-        return folder / f"{experiment.name}.json"
+        return (folder / "trials" if self.trials else folder) / f"{experiment.name}.json"
+
+    def failure(self, experiment: Experiment) -> Path:
+        """The file that says why an experiment has no result."""
+        return self.record(experiment).with_name(f"{experiment.name}{FAILED}")
 
     def work(self, experiment: Experiment) -> Path:
         """The folder of an experiment's checkpoints."""
@@ -109,7 +118,8 @@ def run(
 ) -> Result:
     """Run an experiment on its open task, or load its result if it has already ended.
 
-    A run that was interrupted continues from its last checkpoint.
+    A run that was interrupted continues from its last checkpoint. A trial of a grid
+    (`places.of_trials()`) is scored on validation alone.
 
     Raises:
         RunError: the folder belongs to another configuration, or the run cannot go on.
@@ -121,7 +131,7 @@ def run(
         sweep(path)
         _claim(experiment, task, work)
         result = _trained(experiment, task, places, watcher)
-        result.save(places.runs)
+        write_json(path, dataclasses.asdict(result))
     # Also when the record is there already: the process may have been killed right after it.
     Checkpoints(work).keep_only_best()
     return result
@@ -139,6 +149,7 @@ def _trained(experiment: Experiment, task: Task, places: Places, watcher: Watche
             folder=work,
             device=places.device,
             watcher=watcher,
+            test=not places.trials,
         )
     except OSError as error:
         raise RunError(f"cannot write below {work}: {error.strerror or error}; {REMEDY}") from error
@@ -181,7 +192,7 @@ def _claim(experiment: Experiment, task: Task, work: Path) -> None:
         write_json(path, config)
         return
     there = read_json(path)
-    here = _plain(config)
+    here = plain(config)
     if there != here:
         names = sorted(_differing(there, here))
         raise RunError(
@@ -190,11 +201,11 @@ def _claim(experiment: Experiment, task: Task, work: Path) -> None:
         )
 
 
-def _plain(config: Any) -> Any:
+def plain(config: Any) -> Any:
     """As JSON reads it back: tuples are lists."""
     if isinstance(config, dict):
-        return {name: _plain(value) for name, value in config.items()}
-    return [_plain(value) for value in config] if isinstance(config, tuple | list) else config
+        return {name: plain(value) for name, value in config.items()}
+    return [plain(value) for value in config] if isinstance(config, tuple | list) else config
 
 
 def _differing(a: Any, b: Any, name: str = "") -> list[str]:
@@ -208,7 +219,7 @@ def _result(
     experiment: Experiment, task: Task, model: LongspanPreTrainedModel, outcome: Outcome
 ) -> Result:
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
-    length, train = task.length, experiment.train
+    length, train, tested = task.length, experiment.train, outcome.test
     return Result(
         protocol=experiment.protocol,
         overrides=dict(experiment.overrides),
@@ -222,7 +233,7 @@ def _result(
         options={**options_of(experiment.mechanism), **experiment.options},
         backend=str(attentions[0].ran),
         model=dataclasses.asdict(experiment.model),
-        training=_plain(dataclasses.asdict(train)),
+        training=plain(dataclasses.asdict(train)),
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=parameters(model),
@@ -235,9 +246,9 @@ def _result(
         selection=_selection(experiment, task),
         selected_step=outcome.best_step,
         scores=outcome.scores,
-        answers=pack(outcome.test.right.tolist(), outcome.test.asked.tolist()),
-        slices=sliced(task, "test", outcome.test),
-        alarms=[],
+        answers=pack(tested.right.tolist(), tested.asked.tolist()) if tested else None,
+        slices=sliced(task, "test", tested) if tested else {},
+        alarms=outcome.alarms,
         steps=outcome.steps,
         curve=outcome.curve,
         seconds=outcome.seconds,

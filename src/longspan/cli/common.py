@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,22 @@ if TYPE_CHECKING:
 PROTOCOL = "lra-small"  # of commands on one task
 
 Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
-Seeds = Annotated[str, typer.Option(help="Seeds, as 0 or 0,1,2.")]
+Seeds = Annotated[
+    str | None, typer.Option(help="Seeds, as 0,1,2 [default: 0; with --tune: the grid's].")
+]
+Tune = Annotated[
+    bool, typer.Option("--tune", help="Try grids of the recipe on validation, then test the best.")
+]
+Grids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid", help="Values to try, over the protocol's: train.learning_rate=1e-4,3e-4."
+    ),
+]
+Rule = Annotated[
+    str | None,
+    typer.Option(help="mean (over seeds, the default) or best-run: how --tune chooses."),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -55,11 +71,11 @@ def places_of(runs: Path, cache: Path | None, data: Path | None, device: str | N
     return Places(runs=runs, cache=cache, data=data, device=device)
 
 
-def watching() -> "ConsoleWatcher":
-    """A bar on the error stream."""
+def watching(notes: Mapping[str, str] | None = None) -> "ConsoleWatcher":
+    """A bar on the error stream; notes tell experiments apart, by their names."""
     from longspan.arena.progress import ConsoleWatcher
 
-    return ConsoleWatcher(err)
+    return ConsoleWatcher(err, notes)
 
 
 def names(text: str | None) -> list[str] | None:
@@ -82,16 +98,38 @@ def changes_of(pairs: list[str] | None) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals:
             raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
-        try:
-            changes[name] = json.loads(value, parse_constant=_refuse)
-        except json.JSONDecodeError:
-            # a bare word is text
-            changes[name] = value
+        changes[name] = _value(value, "--set")
     return changes
 
 
-def _refuse(constant: str) -> None:
-    raise OptionError(f"--set takes finite numbers, got {constant}")
+def grid_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
+    """What `--grid` tries: values by field; a value that has commas itself is written as JSON."""
+    grid = {}
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
+        if not (equals and text):
+            raise OptionError(
+                f"--grid takes NAME=VALUES, as train.learning_rate=1e-4,3e-4, got {pair!r}"
+            )
+        if name in grid:
+            raise OptionError(f"--grid names {name} twice; give all its values at once")
+        whole = _value(f"[{text}]", "--grid")
+        if isinstance(whole, str):
+            whole = [_value(part.strip(), "--grid") for part in text.split(",")]
+        grid[name] = whole
+    return grid or None
+
+
+def _value(text: str, option: str) -> Any:
+    """A value as JSON has it; a bare word is text."""
+
+    def refuse(constant: str) -> None:
+        raise OptionError(f"{option} takes finite numbers, got {constant}")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError:
+        return text
 
 
 def print_json(value: Any) -> None:

@@ -1,6 +1,7 @@
 """`longspan arena | train | eval`: commands that run experiments."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +13,15 @@ from longspan.cli.common import (
     Changes,
     Data,
     Device,
+    Grids,
     Json,
     Protocol,
+    Rule,
     Runs,
     Seeds,
+    Tune,
     changes_of,
+    grid_of,
     names,
     numbers,
     out,
@@ -26,7 +31,7 @@ from longspan.cli.common import (
     watching,
 )
 from longspan.cli.reporting import print_report, print_results
-from longspan.errors import OptionError, RunError
+from longspan.errors import OptionError, RunError, known
 
 if TYPE_CHECKING:
     from longspan.arena import Experiment, Places, Skipped
@@ -37,8 +42,11 @@ def arena(
     protocol: Protocol = "quick",
     tasks: Annotated[str | None, typer.Option(help="Tasks [default: all with data].")] = None,
     mechanisms: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
-    seeds: Seeds = "0",
+    seeds: Seeds = None,
     set_: Changes = None,
+    tune: Tune = False,
+    grids: Grids = None,
+    rule: Rule = None,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     data: Data = None,
@@ -52,23 +60,24 @@ def arena(
     from longspan.arena import grid
 
     places = places_of(runs, cache, data, device)
+    if tune:
+        told = _tuned(protocol, tasks, mechanisms, seeds, set_, grids, rule, places)
+        _close(*told, runs / protocol / "report.html", as_json)
+        return
+    if grids or rule:
+        raise OptionError(f"--{'grid' if grids else 'rule'} needs --tune")
     chosen, absent = _tasks(protocol, names(tasks), places)
     experiments, skipped = grid(
         protocol,
         tasks=chosen,
         mechanisms=names(mechanisms),
-        seeds=numbers(seeds),
+        seeds=numbers(seeds or "0"),
         changes=changes_of(set_),
     )
     for item in [*absent, *skipped]:
         say("left out:", f"{item.what}: {item.reason}")
     results, failed = _run(experiments, places)
-    for item in failed:
-        say("failed:", f"{item.what}: {item.reason}")
-    if results:
-        print_report(results, runs / protocol / "report.html", as_json)
-    if failed or not results:
-        raise typer.Exit(1)
+    _close(results, failed, runs / protocol / "report.html", as_json)
 
 
 def train(
@@ -117,25 +126,75 @@ def evaluate(
     )
 
 
-def _run(experiments: "list[Experiment]", places: "Places") -> "tuple[list[Result], list[Skipped]]":
+def _tuned(
+    protocol: str,
+    tasks: str | None,
+    mechanisms: str | None,
+    seeds: str | None,
+    set_: list[str] | None,
+    grids: list[str] | None,
+    rule: str | None,
+    places: "Places",
+) -> "tuple[list[Result], list[Skipped]]":
+    """Try grids, and score what the rule chooses; the results, and what failed."""
+    from longspan.arena import RULES, searches, settle
+
+    grid, rule = grid_of(grids), known(rule or "mean", RULES, "rule")
+    chosen, absent = _tasks(protocol, names(tasks), places, tuned=grid is None)
+    found, skipped = searches(
+        protocol,
+        tasks=chosen,
+        mechanisms=names(mechanisms),
+        grid=grid,
+        seeds=numbers(seeds) if seeds else None,
+        changes=changes_of(set_),
+    )
+    for item in [*absent, *skipped]:
+        say("left out:", f"{item.what}: {item.reason}")
+    trials = [trial for search in found for trial in search.trials]
+    notes = {trial.experiment.name: str(trial) for trial in trials}
+    _, failed = _run([trial.experiment for trial in trials], places.of_trials(), notes)
+    with watching(notes) as watcher:
+        settled = settle(found, places, watcher, rule)
+    for item in settled.moved:
+        say("moved:", f"{item.what}: {item.reason}")
+    return settled.results, [*failed, *settled.failed]
+
+
+def _close(results: "list[Result]", failed: "list[Skipped]", page: Path, as_json: bool) -> None:
+    """Say what failed, print the table, write the page."""
+    for item in failed:
+        say("failed:", f"{item.what}: {item.reason}")
+    if results:
+        print_report(results, page, as_json)
+    if failed or not results:
+        raise typer.Exit(1)
+
+
+def _run(
+    experiments: "list[Experiment]", places: "Places", notes: Mapping[str, str] | None = None
+) -> "tuple[list[Result], list[Skipped]]":
     """Run with a bar; the results, and what failed."""
     from longspan.arena import arena as run_all
 
-    with watching() as watcher:
+    with watching(notes) as watcher:
         return run_all(experiments, places, watcher)
 
 
 def _tasks(
-    protocol: str, named: list[str] | None, places: "Places"
+    protocol: str, named: list[str] | None, places: "Places", tuned: bool = False
 ) -> "tuple[list[str], list[Skipped]]":
-    """The tasks that were asked for; or all those of the protocol whose data can be had."""
+    """The tasks that were asked for; or all those of the protocol whose data can be had.
+
+    Where they are to be tuned, all those that have a grid.
+    """
     from longspan.arena import Skipped, get
     from longspan.tasks import TASKS
 
     if named:
         return named, []
     chosen, absent = [], []
-    for name in get(protocol).tasks:
+    for name in get(protocol).grids if tuned else get(protocol).tasks:
         spec, _, _ = get(protocol).parts(name)
         task = TASKS[name](TASKS[name].Options(**spec.options))
         reason = task.available(places.data, places.cache)

@@ -20,8 +20,9 @@ from transformers import PreTrainedModel
 from longspan.attention import Attention
 from longspan.errors import OptionError, RunError
 from longspan.memory import PeakMemory
-from longspan.results import Point, Score
+from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch, Task
+from longspan.training.alarms import Sight, Warmed, alarms
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.config import TrainConfig
 from longspan.training.evaluate import Evaluation, answered, scored, to_device
@@ -39,14 +40,18 @@ class Watcher(Protocol):
     def evaluated(self, point: Point) -> None:
         """A point of the learning curve is there."""
 
+    def alarmed(self, alarm: Alarm) -> None:
+        """Something looks wrong; the run goes on."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a run ended with; scores are of the selected checkpoint."""
 
     scores: dict[str, Score]
-    test: Evaluation
+    test: Evaluation | None  # None: nobody was to look at test
     curve: list[Point]
+    alarms: list[Alarm]
     steps: int
     best_step: int | None
     seconds: float
@@ -91,6 +96,7 @@ def fit(
     folder: Path,
     device: str | None = None,
     watcher: Watcher | None = None,
+    test: bool = True,
 ) -> Outcome:
     """Train a model on an open task, continuing from the checkpoint in `folder` if there is one.
 
@@ -102,6 +108,7 @@ def fit(
         folder: for checkpoints and TensorBoard files of this run alone.
         device: "cpu" to stay off an accelerator, None to use the one that is there.
         watcher: told about steps and evaluations.
+        test: whether to look at `test`; a trial of a grid is scored on `validation` alone.
 
     Raises:
         OptionError: the device cannot train in the precision of the recipe.
@@ -109,7 +116,7 @@ def fit(
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return _Run(model, task, config, seed, folder, device, watcher).complete()
+        return _Run(model, task, config, seed, folder, device, watcher).complete(test)
 
 
 class _Run:
@@ -142,7 +149,7 @@ class _Run:
         self.window_steps = self.progress.window_steps
         self.window_scored = self.progress.window_scored
 
-    def complete(self) -> Outcome:
+    def complete(self, test: bool) -> Outcome:
         """Train to the last step, then score the selected checkpoint."""
         self.memory.start()
         self.accelerator.init_trackers("tensorboard")
@@ -151,7 +158,7 @@ class _Run:
             while self.progress.step < self.config.steps:
                 self._step(batches)
                 self._evaluate_and_save()
-        outcome = self._outcome()
+        outcome = self._outcome(test)
         self.accelerator.end_training()
         return outcome
 
@@ -233,6 +240,24 @@ class _Run:
             self.best = self.checkpoints.save_best(self.bare, point.step)
         if self.watcher is not None:
             self.watcher.evaluated(point)
+        self._look_for_alarms(score)
+
+    def _look_for_alarms(self, score: Score) -> None:
+        progress = self.progress
+        if len(progress.curve) == 1:
+            progress.warm_seconds, progress.warm_waiting = progress.seconds, progress.waiting
+        sight = Sight(
+            config=self.config,
+            curve=[Point(**point) for point in progress.curve],
+            validation=score,
+            seconds=progress.seconds,
+            waiting=progress.waiting,
+            warmed=Warmed(progress.warm_seconds, progress.warm_waiting),
+        )
+        for alarm in alarms(sight, [told["kind"] for told in progress.alarms]):
+            progress.alarms.append(dataclasses.asdict(alarm))
+            if self.watcher is not None:
+                self.watcher.alarmed(alarm)
 
     def _is_best(self, score: Score) -> bool:
         """Higher accuracy, or the same with a lower loss."""
@@ -280,15 +305,19 @@ class _Run:
         batch = self.config.evaluation_batch
         return answered(self.model, self.task, split, batch=batch, device=self.device)
 
-    def _outcome(self) -> Outcome:
-        """Load the selected model, and look at test for the first and only time."""
+    def _outcome(self, test: bool) -> Outcome:
+        """Load the selected model, and look at test, if at all, for the first and only time."""
         peak = self.memory.peak()
         folder = self.checkpoints.load_best(self.bare)
-        validation, test = self._score("validation"), self._answered("test")
+        scores = {"validation": self._score("validation")}
+        tested = self._answered("test") if test else None
+        if tested is not None:
+            scores["test"] = tested.score
         return Outcome(
-            scores={"validation": validation, "test": test.score},
-            test=test,
+            scores=scores,
+            test=tested,
             curve=[Point(**point) for point in self.progress.curve],
+            alarms=[Alarm(**alarm) for alarm in self.progress.alarms],
             steps=self.progress.step,
             best_step=self.progress.best_step,
             seconds=self.progress.seconds,
