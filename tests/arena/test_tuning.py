@@ -264,6 +264,8 @@ def test_trials_never_look_at_test(tiny_cache, tmp_path, monkeypatch):
     results, failed = arena(experiments, places.of_trials(), Log())
     assert failed == []
     assert {"train", "validation"} <= set(seen)
+    # at the first rate nothing moves, which the record of a run says
+    assert [alarm.kind for alarm in results[0].alarms] == ["chance"]
     assert "test" not in seen
     for result in results:
         assert set(result.scores) == {"validation"}

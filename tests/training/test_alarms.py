@@ -73,6 +73,9 @@ def test_the_interval_is_the_binomial_one():
     """Of 2,000 fair coins 95 % of the counts are within 1.96 * sqrt(2,000 / 4) = 43.8 of 1,000."""
     assert at_chance(sight(curve([1_043 / 2_000] * 8)))
     assert not at_chance(sight(curve([1_044 / 2_000] * 8)))
+    # 1.96 * sqrt(2,000 * 0.9 * 0.1) = 26.3 of 1,800
+    assert at_chance(sight(curve([1_826 / 2_000] * 8), majority=0.9))
+    assert not at_chance(sight(curve([1_827 / 2_000] * 8), majority=0.9))
     # a tenth of the examples: the same share is luck
     assert at_chance(sight(curve([1_044 / 2_000] * 8), examples=200))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import GridWatcher, Skipped, arena
-from longspan.arena.rescore import answered_again
 from longspan.arena.run import Places, plain, sliced
 from longspan.arena.tuning import RULES, Grid, Search, choose, searches, tried, tuning
 from longspan.errors import LongspanError, RunError, known
@@ -134,6 +133,9 @@ def promote(
 def _tested(
     trial: Result, record: Path, task: Task, note: dict[str, Any], places: Places
 ) -> Result:
+    # What scores is imported only where something is left to score.
+    from longspan.arena.rescore import answered_again
+
     tested = answered_again(record, trial, task, "test", places)
     return dataclasses.replace(
         trial,
