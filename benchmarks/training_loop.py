@@ -40,6 +40,9 @@ class Clock:
     def evaluated(self, point) -> None:
         pass
 
+    def alarmed(self, alarm) -> None:
+        pass
+
     @property
     def per_step(self) -> float:
         return (self.times[-1] - self.times[0]) / (len(self.times) - 1)

@@ -26,6 +26,7 @@ FLAGS = {
     "": {"--debug", "--no-debug", "--help"},
     "arena": {"--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
               "--workers", "--ray", "--cpus-per-run", "--gpus-per-run", "--retry-failed",
+              "--tune", "--grid", "--rule",
               "--json", "--help", *PLACES},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
               "--help", *PLACES},
@@ -241,3 +242,36 @@ def test_report_in_every_format_and_the_page(cli, finished, tmp_path):
     assert len({len(row) for row in rows}) == 1
     code, out, _ = cli("report", finished, "--page", page, "--json")
     assert len(json.loads(out)[0]["rows"]) >= 2
+
+
+def test_tuning_from_the_command_line_is_a_search(cli, tiny_cache, tmp_path):
+    flags = tiny.flags()
+    rate = flags.index("train.learning_rate=0.01")
+    where = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu", "--json"]
+    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *where]
+    command += [*flags[: rate - 1], *flags[rate + 1 :], "--tune", "--seeds", "0,3"]
+    code, out, err = cli(*command, "--grid", "train.learning_rate=1e-12,0.01")
+    assert code == 0, err
+    assert json.loads(out)
+    assert "run 3/4  local on listops, learning_rate=0.01: validation" in err
+    assert err.count(": test ") == 2
+    records = load_all([tmp_path])
+    assert [record.seed for record in records] == [0, 3]
+    assert records[0].tuning["grid"] == {"train.learning_rate": [1e-12, 0.01], "seed": [0, 3]}
+    assert len(list(tmp_path.glob("quick/listops/trials/*.json"))) == 4
+    code, _, err = cli(*command, "--grid", "train.learning_rate=0.01,0.02", "--rule", "best-run")
+    assert code == 0, err
+    assert "moved: local-" in err
+    assert len(load_all([tmp_path])) == 1
+
+
+def test_values_of_a_grid_are_json_or_words():
+    from longspan.cli.common import grid_of
+
+    pairs = ["train.schedule=linear, cosine", "train.clip=null,1", "train.betas=[0.9,0.99],[0.8,1]"]
+    assert grid_of(pairs) == {
+        "train.schedule": ["linear", "cosine"],
+        "train.clip": [None, 1],
+        "train.betas": [[0.9, 0.99], [0.8, 1]],
+    }
+    assert grid_of(None) is None

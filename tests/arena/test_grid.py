@@ -32,6 +32,9 @@ class Log:
     def evaluated(self, point):
         pass
 
+    def alarmed(self, alarm):
+        pass
+
 
 def small(mechanisms=("local", "full"), **options):
     options = {"tasks": ["listops"], "changes": tiny.CHANGES, **options}

@@ -38,13 +38,16 @@ class Recorder:
     """A watcher that keeps what it is told."""
 
     def __init__(self):
-        self.steps, self.points = [], []
+        self.steps, self.points, self.alarms = [], [], []
 
     def stepped(self, step, loss, tokens, seconds):
         self.steps.append((step, float(loss), tokens, seconds))
 
     def evaluated(self, point):
         self.points.append(point)
+
+    def alarmed(self, alarm):
+        self.alarms.append(alarm)
 
 
 def weights(model):

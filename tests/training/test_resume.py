@@ -184,6 +184,9 @@ class Stopper:
     def evaluated(self, point):
         pass
 
+    def alarmed(self, alarm):
+        pass
+
 
 @pytest.mark.parametrize(
     ("mechanism", "step"), [*(("local", step) for step in (1, 3, 4, 8, 12)), ("performer", 5)]

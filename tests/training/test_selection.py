@@ -41,6 +41,9 @@ class Recorder:
     def evaluated(self, point):
         self.kept[point.step] = {k: x.clone() for k, x in self.model.state_dict().items()}
 
+    def alarmed(self, alarm):
+        pass
+
 
 def test_the_best_on_validation_is_what_is_tested(restless, listops):
     outcome, model, kept = restless("best validation")

@@ -11,14 +11,17 @@ from longspan.arena.grid import arena, grid, unfit
 from longspan.arena.launch import GridWatcher, Launcher, Ray, Serial, Skipped, Workers
 from longspan.arena.places import Places
 from longspan.arena.plan import ordered, plan
+from longspan.arena.promotion import Settled, promote, settle, tune
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import run
+from longspan.arena.tuning import RULES, Search, search, searches, trials
 
 if TYPE_CHECKING:
     from longspan.arena.model import make_model
 
 __all__ = [
     "PROTOCOLS",
+    "RULES",
     "Budget",
     "Experiment",
     "GridWatcher",
@@ -27,7 +30,9 @@ __all__ = [
     "Places",
     "Protocol",
     "Ray",
+    "Search",
     "Serial",
+    "Settled",
     "Skipped",
     "TaskSpec",
     "Workers",
@@ -38,7 +43,13 @@ __all__ = [
     "ordered",
     "override",
     "plan",
+    "promote",
     "run",
+    "search",
+    "searches",
+    "settle",
+    "trials",
+    "tune",
     "under",
     "unfit",
 ]

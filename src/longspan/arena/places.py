@@ -18,11 +18,16 @@ class Places:
     data: Path | None = None  # folder of source files, as IMDB's
     device: str | None = None  # "cpu", or None for the accelerator that is there
     parallel: Parallel | None = None  # how the processes of one run work together, if several
+    trials: bool = False  # runs are trials of a grid: kept apart, and nobody looks at test
+
+    def of_trials(self) -> "Places":
+        """The same places, for the trials of a grid."""
+        return dataclasses.replace(self, trials=True)
 
     def record(self, experiment: Experiment) -> Path:
         """The file of an experiment's result."""
         folder = self.runs / experiment.protocol / experiment.task.name
-        return folder / f"{experiment.name}.json"
+        return (folder / "trials" if self.trials else folder) / f"{experiment.name}.json"
 
     def failure(self, experiment: Experiment) -> Path:
         """The file that says why an experiment has no result."""

@@ -1,13 +1,15 @@
 """Seeing a grid go on: a live bar in a terminal, a line per evaluation elsewhere."""
 
 import time
+from collections.abc import Mapping
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
 
 from longspan.arena.experiment import Experiment
-from longspan.results import Point, Result
+from longspan.results import Alarm, Point, Result
 
 WAITING = 0.02  # share of the training; a run that waited longer for batches says so
 REFRESH = 0.2  # seconds between looks at the loss: reading it waits for the device
@@ -16,9 +18,14 @@ REFRESH = 0.2  # seconds between looks at the loss: reading it waits for the dev
 class ConsoleWatcher:
     """Tells run, step, loss, tokens/s and the time left of the run and of the whole grid."""
 
-    def __init__(self, console: Console):
-        """Draw on the console; a bar only where it is a terminal."""
-        self.console = console
+    def __init__(self, console: Console, notes: Mapping[str, str] | None = None):
+        """Draw on the console; a bar only where it is a terminal.
+
+        Args:
+            console: where to.
+            notes: by name of an experiment, what tells it from others beside its seed.
+        """
+        self.console, self.notes = console, notes or {}
         self.bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -61,6 +68,8 @@ class ConsoleWatcher:
         self.name = f"{experiment.mechanism} on {experiment.task.name}"
         if experiment.seed:
             self.name += f", seed {experiment.seed}"
+        if note := self.notes.get(experiment.name):
+            self.name += f", {note}"
         self.steps, self.first = experiment.train.steps, None
         self.started = self.looked = time.perf_counter()
         self.bar.update(self.step_task, description=self._title(), visible=True, completed=0)
@@ -97,14 +106,20 @@ class ConsoleWatcher:
             soft_wrap=True,
         )
 
+    def alarmed(self, alarm: Alarm) -> None:
+        """Something looks wrong: say it at once."""
+        text = Text.assemble(("alarm: ", "bold yellow"), f"{self._title()}: {alarm.message}")
+        self.console.print(text, soft_wrap=True)
+
     def ended(self, result: Result) -> None:
-        """A run has ended."""
-        test = result.scores["test"]
-        margin = 100 * (test.accuracy - test.majority)
+        """A run has ended; a trial of a grid was scored on validation alone."""
+        split = "test" if "test" in result.scores else "validation"
+        score = result.scores[split]
+        margin = 100 * (score.accuracy - score.majority)
         share = (result.waiting or 0.0) / result.seconds
         waited = f", {100 * share:.0f} % of it waiting for data" if share > WAITING else ""
         self.console.print(
-            f"{self._title()}: test {100 * test.accuracy:.1f} % ({margin:+.1f} against the "
+            f"{self._title()}: {split} {100 * score.accuracy:.1f} % ({margin:+.1f} against the "
             f"majority class), {result.seconds:.0f} s{waited}, "
             f"{result.tokens_per_second:,.0f} tokens/s",
             highlight=False,

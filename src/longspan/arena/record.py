@@ -33,7 +33,7 @@ def result_of(
 ) -> Result:
     """The record of a run that ended with a score."""
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
-    length, train = task.length, experiment.train
+    length, train, tested = task.length, experiment.train, outcome.test
     return Result(
         **_what(experiment),
         data_source=task.source,
@@ -49,9 +49,9 @@ def result_of(
         selection=_selection(experiment, task),
         selected_step=outcome.best_step,
         scores=outcome.scores,
-        answers=pack(outcome.test.right.tolist(), outcome.test.asked.tolist()),
-        slices=sliced(task, "test", outcome.test),
-        alarms=[],
+        answers=pack(tested.right.tolist(), tested.asked.tolist()) if tested else None,
+        slices=sliced(task, "test", tested) if tested else {},
+        alarms=outcome.alarms,
         steps=outcome.steps,
         curve=outcome.curve,
         seconds=outcome.seconds,

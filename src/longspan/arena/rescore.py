@@ -9,11 +9,11 @@ from longspan.arena.model import model_class
 from longspan.arena.places import Places
 from longspan.arena.resume import other_data
 from longspan.errors import DataError, known
-from longspan.results import Score, load
-from longspan.tasks import build
+from longspan.results import Result, Score, load
+from longspan.tasks import Task, build
 from longspan.tasks.base import Split
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.evaluate import evaluate
+from longspan.training.evaluate import Evaluation, answered
 from longspan.training.processes import accelerator, joined
 
 # a split for training has no end
@@ -29,12 +29,23 @@ def rescore(record: Path, split: str, places: Places) -> Score:
     """
     known(split, SCORED, "split to score")
     result = load(record)
+    task = build(result.task, result.task_options)
+    task.open(places.cache, places.data)
+    return answered_again(record, result, task, cast(Split, split), places).score
+
+
+def answered_again(
+    record: Path, result: Result, task: Task, split: Split, places: Places
+) -> Evaluation:
+    """Let the model saved beside a record answer a split of its task, which is open.
+
+    Raises:
+        DataError: the model is absent or damaged, or the data is not the record's.
+    """
     work = record.parent / "work" / record.stem
     saved = Checkpoints(work).best()
     if saved is None:
         raise DataError(f"{work} holds no saved model of {record.name}; run it again")
-    task = build(result.task, result.task_options)
-    task.open(places.cache, places.data)
     if reason := other_data(result, task.checksum, record):
         raise DataError(reason)
     try:
@@ -44,10 +55,10 @@ def rescore(record: Path, split: str, places: Places) -> Score:
         raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
     precision = result.training["precision"]
     engine = accelerator(precision, work, places.device)
-    return evaluate(
+    return answered(
         engine.prepare(model),
         task,
-        cast(Split, split),
+        split,
         batch=result.training["evaluation_batch"],
         device=engine.device,
         everyone=joined(places.device),

@@ -107,6 +107,9 @@ def changed_recipes(experiments: Sequence[Experiment], places: Places) -> Iterat
 
     They are of the same mechanisms, tasks and seeds, changed by nobody, and of another hash.
     """
+    if places.trials:
+        # the combinations of a grid are meant to differ
+        return
     own = [experiment for experiment in experiments if not experiment.overrides]
     for (protocol, task), group in itertools.groupby(sorted(own, key=_column), key=_column):
         found = [
@@ -136,6 +139,8 @@ def _of_another_recipe(experiment: Experiment, places: Places) -> Iterator[tuple
             result = load(path)
         except DataError:
             # the report refuses it by name
+            continue
+        if result.tuning is not None:
             continue
         differing = differences(_recipe(result), _expected(experiment))
         if not result.overrides and result.budget["kind"] == experiment.budget.kind and differing:

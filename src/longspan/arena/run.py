@@ -36,7 +36,8 @@ def run(
     """Run an experiment on its open task, or load its result if it has already ended.
 
     A run that was interrupted continues from its last checkpoint. Several processes, when a
-    launcher has started them, all call it; the main one alone writes.
+    launcher has started them, all call it; the main one alone writes. A trial of a grid
+    (`places.of_trials()`) is scored on validation alone.
 
     Raises:
         BusyError: another process is at it.
@@ -88,6 +89,7 @@ def trained(
             device=places.device,
             parallel=places.parallel,
             watcher=watcher,
+            test=not places.trials,
         )
         result = result_of(met.experiment, task, model, outcome)
         # The name is that of the experiment as it was asked for.

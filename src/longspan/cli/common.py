@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -21,7 +22,22 @@ if TYPE_CHECKING:
 PROTOCOL = "lra-small"  # of commands on one task
 
 Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
-Seeds = Annotated[str, typer.Option(help="Seeds, as 0 or 0,1,2.")]
+Seeds = Annotated[
+    str | None, typer.Option(help="Seeds, as 0,1,2 [default: 0; with --tune: the grid's].")
+]
+Tune = Annotated[
+    bool, typer.Option("--tune", help="Try grids of the recipe on validation, then test the best.")
+]
+Grids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid", help="Values to try, over the protocol's: train.learning_rate=1e-4,3e-4."
+    ),
+]
+Rule = Annotated[
+    str | None,
+    typer.Option(help="mean (over seeds, the default) or best-run: how --tune chooses."),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -96,12 +112,15 @@ def places_of(
     return found if cache is None else dataclasses.replace(found, cache=cache)
 
 
-def watching(*, several: bool = False) -> "ConsoleWatcher":
-    """A bar on the error stream, or one for each of several runs at a time."""
+def watching(notes: Mapping[str, str] | None = None, *, several: bool = False) -> "ConsoleWatcher":
+    """A bar on the error stream, or one for each of several runs at a time.
+
+    Notes tell experiments apart, by their names.
+    """
     from longspan.arena.launch.console import ManyConsoleWatcher
     from longspan.arena.progress import ConsoleWatcher
 
-    return ManyConsoleWatcher(err) if several else ConsoleWatcher(err)
+    return ManyConsoleWatcher(err, notes) if several else ConsoleWatcher(err, notes)
 
 
 class Lines(logging.Handler):
@@ -132,11 +151,7 @@ def changes_of(pairs: list[str] | None) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals:
             raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
-        try:
-            changes[name] = json.loads(value, parse_constant=_refuse)
-        except json.JSONDecodeError:
-            # a bare word is text
-            changes[name] = value
+        changes[name] = _value(value, "--set")
     return changes
 
 
@@ -147,8 +162,34 @@ def budget_of(text: str | None) -> "Budget | None":
     return None if text is None else parse(text)
 
 
-def _refuse(constant: str) -> None:
-    raise OptionError(f"--set takes finite numbers, got {constant}")
+def grid_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
+    """What `--grid` tries: values by field; a value that has commas itself is written as JSON."""
+    grid = {}
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
+        if not (equals and text):
+            raise OptionError(
+                f"--grid takes NAME=VALUES, as train.learning_rate=1e-4,3e-4, got {pair!r}"
+            )
+        if name in grid:
+            raise OptionError(f"--grid names {name} twice; give all its values at once")
+        whole = _value(f"[{text}]", "--grid")
+        if isinstance(whole, str):
+            whole = [_value(part.strip(), "--grid") for part in text.split(",")]
+        grid[name] = whole
+    return grid or None
+
+
+def _value(text: str, option: str) -> Any:
+    """A value as JSON has it; a bare word is text."""
+
+    def refuse(constant: str) -> None:
+        raise OptionError(f"{option} takes finite numbers, got {constant}")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError:
+        return text
 
 
 def print_json(value: Any) -> None:

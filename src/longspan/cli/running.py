@@ -1,6 +1,7 @@
 """`longspan arena | train | eval`: commands that run experiments."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,16 +17,20 @@ from longspan.cli.common import (
     Data,
     Device,
     GpusPerRun,
+    Grids,
     Json,
     Parallel,
     Protocol,
     RayCluster,
     RetryFailed,
+    Rule,
     Runs,
     Seeds,
+    Tune,
     Workers,
     budget_of,
     changes_of,
+    grid_of,
     names,
     numbers,
     out,
@@ -36,19 +41,30 @@ from longspan.cli.common import (
 )
 from longspan.cli.planning import print_plan
 from longspan.cli.reporting import print_report, print_results
-from longspan.errors import OptionError, RunError
+from longspan.errors import OptionError, RunError, known
 
 if TYPE_CHECKING:
     from longspan.arena import Experiment, Launcher, Places, Skipped
     from longspan.results import Result
 
 
+@dataclasses.dataclass(frozen=True)
+class How:
+    """Where runs go, and whether those that failed are run again."""
+
+    launcher: "Launcher | None" = None
+    retry_failed: bool = False
+
+
 def arena(
     protocol: Protocol = "quick",
     tasks: Annotated[str | None, typer.Option(help="Tasks [default: all with data].")] = None,
     mechanisms: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
-    seeds: Seeds = "0",
+    seeds: Seeds = None,
     set_: Changes = None,
+    tune: Tune = False,
+    grids: Grids = None,
+    rule: Rule = None,
     budget: BudgetText = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the runs and their cost; train nothing.")
@@ -78,12 +94,19 @@ def arena(
         raise OptionError("--measure is for --dry-run; runs are timed anyway")
     launcher = _launcher(workers, ray, cpus_per_run, gpus_per_run)
     places = places_of(runs, cache, data, device, parallel)
+    page, how = runs / protocol / "report.html", How(launcher, retry_failed)
+    if tune:
+        told = _tuned(protocol, tasks, mechanisms, seeds, set_, grids, rule, places, how)
+        _close(*told, page, as_json)
+        return
+    if grids or rule:
+        raise OptionError(f"--{'grid' if grids else 'rule'} needs --tune")
     chosen, absent = _tasks(protocol, names(tasks), places)
     experiments, skipped = grid(
         protocol,
         tasks=chosen,
         mechanisms=names(mechanisms),
-        seeds=numbers(seeds),
+        seeds=numbers(seeds or "0"),
         changes=changes_of(set_),
         budget=budget_of(budget),
         places=places,
@@ -93,8 +116,7 @@ def arena(
     if dry_run:
         print_plan(experiments, places, measure=measure, as_json=as_json)
         return
-    results, failed = _run(experiments, places, launcher, retry_failed=retry_failed)
-    _close(results, failed, runs / protocol / "report.html", as_json)
+    _close(*_run(experiments, places, how), page, as_json)
 
 
 def train(
@@ -120,7 +142,7 @@ def train(
     if reason := unfit(experiment):
         raise OptionError(reason)
     # Who names one run wants it, whatever became of it earlier.
-    results, failed = _run([experiment], places, retry_failed=True)
+    results, failed = _run([experiment], places, How(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
     if MAIN:
@@ -146,6 +168,42 @@ def evaluate(
         f"{split}: accuracy {100 * score.accuracy:.2f} %, loss {score.loss:.4f}, "
         f"{score.examples:,} examples (majority class {100 * score.majority:.2f} %)"
     )
+
+
+def _tuned(
+    protocol: str,
+    tasks: str | None,
+    mechanisms: str | None,
+    seeds: str | None,
+    set_: list[str] | None,
+    grids: list[str] | None,
+    rule: str | None,
+    places: "Places",
+    how: "How",
+) -> "tuple[list[Result], list[Skipped]]":
+    """Try grids, and score what the rule chooses; the results, and what failed."""
+    from longspan.arena import RULES, searches, settle
+
+    grid, rule = grid_of(grids), known(rule or "mean", RULES, "rule")
+    chosen, absent = _tasks(protocol, names(tasks), places, tuned=grid is None)
+    found, skipped = searches(
+        protocol,
+        tasks=chosen,
+        mechanisms=names(mechanisms),
+        grid=grid,
+        seeds=numbers(seeds) if seeds else None,
+        changes=changes_of(set_),
+    )
+    for item in [*absent, *skipped]:
+        say("left out:", f"{item.what}: {item.reason}")
+    trials = [trial for search in found for trial in search.trials]
+    notes = {trial.experiment.name: str(trial) for trial in trials}
+    _, failed = _run([trial.experiment for trial in trials], places.of_trials(), how, notes)
+    with watching(notes) as watcher:
+        settled = settle(found, places, watcher, rule)
+    for item in settled.moved:
+        say("moved:", f"{item.what}: {item.reason}")
+    return settled.results, [*failed, *settled.failed]
 
 
 def _close(results: "list[Result]", failed: "list[Skipped]", page: Path, as_json: bool) -> None:
@@ -177,28 +235,32 @@ def _launcher(
 def _run(
     experiments: "list[Experiment]",
     places: "Places",
-    launcher: "Launcher | None" = None,
-    *,
-    retry_failed: bool,
+    how: How,
+    notes: Mapping[str, str] | None = None,
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run with a bar; the results, and what failed."""
     from longspan.arena import arena as run_all
 
-    with watching(several=launcher is not None) as watcher:
-        return run_all(experiments, places, watcher, launcher=launcher, retry_failed=retry_failed)
+    with watching(notes, several=how.launcher is not None) as watcher:
+        return run_all(
+            experiments, places, watcher, launcher=how.launcher, retry_failed=how.retry_failed
+        )
 
 
 def _tasks(
-    protocol: str, named: list[str] | None, places: "Places"
+    protocol: str, named: list[str] | None, places: "Places", tuned: bool = False
 ) -> "tuple[list[str], list[Skipped]]":
-    """The tasks that were asked for; or all those of the protocol whose data can be had."""
+    """The tasks that were asked for; or all those of the protocol whose data can be had.
+
+    Where they are to be tuned, all those that have a grid.
+    """
     from longspan.arena import Skipped, get
     from longspan.tasks import TASKS
 
     if named:
         return named, []
     chosen, absent = [], []
-    for name in get(protocol).tasks:
+    for name in get(protocol).grids if tuned else get(protocol).tasks:
         spec, _, _ = get(protocol).parts(name)
         task = TASKS[name](TASKS[name].Options(**spec.options))
         reason = task.available(places.data, places.cache)

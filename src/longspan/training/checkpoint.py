@@ -46,6 +46,13 @@ class Progress:
     window_hits: int = 0
     window_steps: int = 0
     window_scored: int = 0
+    alarms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    warm_seconds: float = 0.0  # `seconds` and `waiting` at the first evaluation
+    warm_waiting: float = 0.0
+
+
+# Fields that checkpoints of an earlier version do not have.
+LATER = {"alarms", "warm_seconds", "warm_waiting"}
 
 
 class Checkpoints:
@@ -129,12 +136,26 @@ class Checkpoints:
             _restore_random(tensors, self.everyone)
             load_optimizer(optimizer, tensors)
             state = read_json(folder / STATE)
-            if state.keys() != {field.name for field in dataclasses.fields(Progress)}:
+            names = {field.name for field in dataclasses.fields(Progress)}
+            if not names - LATER <= state.keys() <= names:
                 raise ValueError(f"{STATE} has other fields")
             progress = Progress(**state)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
         return progress, pointer["best"]
+
+    def adopt(self, other: "Checkpoints") -> None:
+        """Copy the best model of another folder, in place of all checkpoints that are here.
+
+        Raises:
+            RunError: the other folder has none, or this one cannot be written.
+        """
+        best = other.best()
+        if best is None:
+            raise RunError(f"{other.folder} holds no saved model")
+        self._write(best.name, lambda part: shutil.copytree(best, part, dirs_exist_ok=True))
+        write_json(self.folder / POINTER, {"last": None, "best": best.name})
+        self.tidy()
 
     def keep_only_best(self) -> None:
         """A finished run needs no way to continue: keep the selected model alone."""

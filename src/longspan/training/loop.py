@@ -18,8 +18,9 @@ from transformers import PreTrainedModel
 from longspan.attention import Attention
 from longspan.errors import DivergedError
 from longspan.memory import PeakMemory
-from longspan.results import Point, Score
+from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch, Task
+from longspan.training.alarms import Sight, Warmed, alarms
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.config import TrainConfig
 from longspan.training.evaluate import Evaluation, answered, scored, to_device
@@ -35,8 +36,9 @@ class Outcome:
     """What a run ended with; scores are of the selected checkpoint."""
 
     scores: dict[str, Score]
-    test: Evaluation
+    test: Evaluation | None  # None: nobody was to look at test
     curve: list[Point]
+    alarms: list[Alarm]
     steps: int
     best_step: int | None
     seconds: float
@@ -59,6 +61,7 @@ def fit(
     device: str | None = None,
     parallel: Parallel | None = None,
     watcher: Watcher | None = None,
+    test: bool = True,
 ) -> Outcome:
     """Train a model on an open task, continuing from the checkpoint in `folder` if there is one.
 
@@ -73,6 +76,7 @@ def fit(
             `processes.PARALLEL`); each of them calls `fit` and gets the same outcome. With "fsdp"
             the parameters of `model` are replaced by shards.
         watcher: told about steps and evaluations, in the main process.
+        test: whether to look at `test`; a trial of a grid is scored on `validation` alone.
 
     Raises:
         OptionError: the device cannot train in the precision of the recipe, or the processes
@@ -85,7 +89,7 @@ def fit(
     check(config, everyone)
     with torch.random.fork_rng(), everyone.bound():
         torch.manual_seed(everyone.seed(seed))
-        return _Run(model, task, config, seed, folder, device, watcher, everyone).complete()
+        return _Run(model, task, config, seed, folder, device, watcher, everyone).complete(test)
 
 
 class _Run:
@@ -121,7 +125,7 @@ class _Run:
         self.window_steps = self.progress.window_steps
         self.window_scored = self.progress.window_scored
 
-    def complete(self) -> Outcome:
+    def complete(self, test: bool) -> Outcome:
         """Train to the last step, then score the selected checkpoint."""
         self.memory.start()
         self.accelerator.init_trackers("tensorboard")
@@ -130,7 +134,7 @@ class _Run:
             while self.progress.step < self.config.steps:
                 self._step(batches)
                 self._evaluate_and_save()
-        outcome = self._outcome()
+        outcome = self._outcome(test)
         # Not `end_training`, which parts the processes: they may have more runs to do.
         for tracker in self.accelerator.trackers:
             tracker.finish()
@@ -226,6 +230,24 @@ class _Run:
             self.best = self.checkpoints.save_best(self.bare, point.step)
         if self.watcher is not None:
             self.watcher.evaluated(point)
+        self._look_for_alarms(score)
+
+    def _look_for_alarms(self, score: Score) -> None:
+        progress = self.progress
+        if len(progress.curve) == 1:
+            progress.warm_seconds, progress.warm_waiting = progress.seconds, progress.waiting
+        sight = Sight(
+            config=self.config,
+            curve=[Point(**point) for point in progress.curve],
+            validation=score,
+            seconds=progress.seconds,
+            waiting=progress.waiting,
+            warmed=Warmed(progress.warm_seconds, progress.warm_waiting),
+        )
+        for alarm in alarms(sight, [told["kind"] for told in progress.alarms]):
+            progress.alarms.append(dataclasses.asdict(alarm))
+            if self.watcher is not None:
+                self.watcher.alarmed(alarm)
 
     def _is_best(self, score: Score) -> bool:
         """Higher accuracy, or the same with a lower loss."""
@@ -280,16 +302,20 @@ class _Run:
             everyone=self.everyone,
         )
 
-    def _outcome(self) -> Outcome:
-        """Load the selected model, and look at test for the first and only time."""
+    def _outcome(self, test: bool) -> Outcome:
+        """Load the selected model, and look at test, if at all, for the first and only time."""
         peak = self.everyone.largest(self.memory.peak())
         waiting = self.everyone.largest(self.progress.waiting)
         folder = self.checkpoints.load_best(self.bare)
-        validation, test = self._score("validation"), self._answered("test")
+        scores = {"validation": self._score("validation")}
+        tested = self._answered("test") if test else None
+        if tested is not None:
+            scores["test"] = tested.score
         return Outcome(
-            scores={"validation": validation, "test": test.score},
-            test=test,
+            scores=scores,
+            test=tested,
             curve=[Point(**point) for point in self.progress.curve],
+            alarms=[Alarm(**alarm) for alarm in self.progress.alarms],
             steps=self.progress.step,
             best_step=self.progress.best_step,
             seconds=self.progress.seconds,

@@ -4,7 +4,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from longspan.results import Point
+from longspan.results import Alarm, Point
 
 
 @runtime_checkable
@@ -16,3 +16,6 @@ class Watcher(Protocol):
 
     def evaluated(self, point: Point) -> None:
         """A point of the learning curve is there."""
+
+    def alarmed(self, alarm: Alarm) -> None:
+        """Something looks wrong; the run goes on."""

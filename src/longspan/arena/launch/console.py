@@ -1,6 +1,7 @@
 """Seeing several runs go on at the same time: a bar for each in a terminal, lines elsewhere."""
 
 import time
+from collections.abc import Mapping
 
 import torch
 from rich.console import Console
@@ -14,9 +15,9 @@ from longspan.results import Alarm, Point, Result
 class ManyConsoleWatcher(ConsoleWatcher):
     """Tells runs apart that go on in other processes."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: Console, notes: Mapping[str, str] | None = None):
         """Draw on the console; bars only where it is a terminal."""
-        super().__init__(console)
+        super().__init__(console, notes)
         self.lines: dict[int, _Line] = {}
 
     def starts(self, number: int, total: int, experiment: Experiment) -> None:
@@ -47,6 +48,8 @@ class _Line:
         self.name = f"{experiment.mechanism} on {experiment.task.name}"
         if experiment.seed:
             self.name += f", seed {experiment.seed}"
+        if note := board.notes.get(experiment.name):
+            self.name += f", {note}"
         self.title = f"run {number}/{total}  {self.name}"
         self.first, self.began = None, time.perf_counter()
         self.bar_task = self.bar.add_task(self.title, total=self.steps, status="")
