@@ -192,6 +192,9 @@ class _Flight:
     def _lost(self, number: int, error: Exception) -> Iterator[tuple[int, Outcome]]:
         """Start a run again whose process or node has died, a few times."""
         experiment, kind = self.experiments[number], type(error).__name__
+        if isinstance(error, self.ray.exceptions.LocalRayletDiedError):
+            # This machine's part of the cluster has ended, whatever becomes of the rest.
+            raise self._farewell() from error
         self.deaths[number] += 1
         if self.deaths[number] < TRIES.get(kind, 2):
             logger.warning("%s was lost (%s); started again", experiment.name, kind)
@@ -243,11 +246,14 @@ class _Flight:
         except OSError as error:
             self.missed += 1
             if self.missed == MISSED:
-                self.gone = True
-                raise RunError(
-                    f"the Ray cluster at {self.address} is gone; what has ended is kept, and the "
-                    "same command continues once there is a cluster"
-                ) from error
+                raise self._farewell() from error
+
+    def _farewell(self) -> RunError:
+        self.gone = True
+        return RunError(
+            f"the Ray cluster at {self.address} is gone; what has ended is kept, and the same "
+            "command continues once there is a cluster"
+        )
 
     def _gpus(self, wanted: float | None) -> float:
         if wanted is not None or self.places.device == "cpu":
