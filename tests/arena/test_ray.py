@@ -18,6 +18,8 @@ from longspan.arena import Ray, arena
 from longspan.errors import OptionError, RunError
 from longspan.results import load_all
 
+# A token of these tests' own, before Ray looks for one: nobody else may talk to their clusters.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 ray = pytest.importorskip("ray")
 
 
@@ -29,17 +31,8 @@ def free_ports(count):
         return [one.getsockname()[1] for one in made]
 
 
-@pytest.fixture(scope="module")
-def token():
-    """A token of the test's own: nobody else may talk to its clusters."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        yield
-
-
 @pytest.fixture
-def cluster(token):
+def cluster():
     """A cluster in processes of its own; its address, and what stops it."""
     main, client, *workers = free_ports(22)
     log = Path("/tmp") / f"longspan-ray-{os.getpid()}.log"

@@ -7,7 +7,7 @@ from typing import Any
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
-from longspan.arena.launch import GridWatcher, Skipped
+from longspan.arena.launch import GridWatcher, Launcher, Skipped
 from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.tuning import RULES, Grid, Search, choose, searches, tried, tuning

@@ -104,7 +104,7 @@ class SequenceTask(Task):
             built = cached.recorded(cache, self._recipe(self.origin(data)))
         except DataError:
             return None
-        return built and built.checksum
+        return built.checksum if built else None
 
     def size(self, split: Split) -> int:
         """How many examples the split has."""

@@ -3,7 +3,7 @@
 import dataclasses
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -13,12 +13,13 @@ from longspan.arena.places import Places
 from longspan.arena.run import run
 from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
 from longspan.memory import keep_freed_memory
-from longspan.results import Alarm, Failure, Point, Result
+from longspan.results import Failure, Point, Result
 from longspan.tasks import Task, build
 from longspan.training import Watcher
 
 logger = logging.getLogger(__name__)
 
+Kind: TypeAlias = Literal["memory", "diverged", "died"]
 Report: TypeAlias = Callable[[str, int, int], None]
 Run: TypeAlias = Callable[[Experiment, Task, Places, Watcher], Result]
 
@@ -63,7 +64,7 @@ class Launcher(Protocol):
 
     def __call__(
         self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
-    ) -> Iterator[tuple[int, Outcome]]:
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """Yield the number of each experiment, from 0, and what it ended with, as it ends.
 
         A launcher that is closed, or that Ctrl-C stops, ends what it has started.
@@ -96,7 +97,8 @@ class Bench:
         except BusyError as error:
             return skipped(experiment, str(error), busy=True)
         except DivergedError as error:
-            kind, reason = "diverged", str(error)
+            kind: Kind = "diverged"
+            reason = str(error)
         except NoMemoryError as error:
             kind, reason = "memory", str(error)
         except LongspanError as error:
@@ -144,10 +146,6 @@ class Followed:
         """A point of the curve is there."""
         self.watcher.evaluated(point)
 
-    def alarmed(self, alarm: Alarm) -> None:
-        """Something looks wrong."""
-        self.watcher.alarmed(alarm)
-
 
 def skipped(experiment: Experiment, reason: str, *, busy: bool = False) -> Skipped:
     """An experiment without a record, and why."""
@@ -156,7 +154,7 @@ def skipped(experiment: Experiment, reason: str, *, busy: bool = False) -> Skipp
 
 def failed(
     experiment: Experiment,
-    kind: Literal["memory", "diverged", "died"],
+    kind: Kind,
     reason: str,
     step: int | None,
     places: Places,

@@ -9,17 +9,18 @@ Nodes have longspan installed; a driver in a working tree of longspan ships that
 
 import collections
 import contextlib
+import dataclasses
 import logging
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from longspan import __version__
 from longspan.arena.experiment import Experiment
 from longspan.arena.launch._node import Mailbox, work
-from longspan.arena.launch.base import GridWatcher, Outcome, failed, skipped, view
+from longspan.arena.launch.base import GridWatcher, Kind, Outcome, failed, skipped, view
 from longspan.arena.launch.news import tell
 from longspan.arena.lock import held
 from longspan.arena.places import Places
@@ -69,17 +70,21 @@ class Ray:
 
     def __call__(
         self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
-    ) -> Iterator[tuple[int, Outcome]]:
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """Submit them in their order, a few more than fit at a time."""
         mine = not self.ray.is_initialized()
         if mine:
             self._connect()
-        flight = _Flight(self, experiments, places, watcher)
+        gone = False
         try:
-            yield from flight.work()
+            flight = _Flight(self, experiments, places, watcher)
+            try:
+                yield from flight.work()
+            finally:
+                flight.release()
+                gone = flight.gone
         finally:
-            flight.release()
-            if mine and not flight.gone:
+            if mine and not gone:
                 self.ray.shutdown()
 
     def _connect(self) -> None:
@@ -91,14 +96,14 @@ class Ray:
             self.ray.init(
                 address=self.address,
                 log_to_driver=False,
-                logging_level="ERROR",
+                logging_level=logging.ERROR,
                 **(own if local else {"runtime_env": _shipped()}),
             )
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise RunError(
                 f"no Ray cluster answers at {self.address} ({reason}); start one with `ray start "
-                "--head`, or use --ray local"
+                "--head`, or use --ray local; one with tokens wants RAY_AUTH_MODE=token"
             ) from error
 
 
@@ -113,15 +118,19 @@ class _Flight:
         self.waiting = collections.deque(range(len(experiments)))
         self.flying: dict[Any, int] = {}
         self.locks: dict[int, contextlib.ExitStack] = {}
-        self.deaths = collections.Counter()
+        self.deaths: collections.Counter[int] = collections.Counter()
         self.started: set[int] = set()
         self.steps: dict[int, int] = {}
         self.missed, self.looked, self.gone = 0, time.monotonic(), False
         self.mailbox = self.ray.remote(num_cpus=0, max_restarts=-1)(Mailbox).remote()
         self.remote = self.ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(work)
         # Where the driver is has no meaning on a node.
-        folders = {name: _absolute(getattr(places, name)) for name in ("runs", "cache", "data")}
-        self.there = Places(**folders, device=places.device)
+        self.there = dataclasses.replace(
+            places,
+            runs=places.runs.absolute(),
+            cache=places.cache.absolute(),
+            data=places.data and places.data.absolute(),
+        )
 
     def work(self) -> Iterator[tuple[int, Outcome]]:
         """Until every experiment has ended, or the cluster has."""
@@ -183,6 +192,9 @@ class _Flight:
     def _lost(self, number: int, error: Exception) -> Iterator[tuple[int, Outcome]]:
         """Start a run again whose process or node has died, a few times."""
         experiment, kind = self.experiments[number], type(error).__name__
+        if isinstance(error, self.ray.exceptions.LocalRayletDiedError):
+            # This machine's part of the cluster has ended, whatever becomes of the rest.
+            raise self._farewell() from error
         self.deaths[number] += 1
         if self.deaths[number] < TRIES.get(kind, 2):
             logger.warning("%s was lost (%s); started again", experiment.name, kind)
@@ -193,7 +205,7 @@ class _Flight:
             f"its process died {self.deaths[number]} times ({kind}); give it more of a node with "
             "--cpus-per-run and --gpus-per-run, or raise train.accumulate"
         )
-        what = "memory" if of_memory else "died"
+        what: Kind = "memory" if of_memory else "died"
         step = self.steps.get(number)
         yield self._ended(number, failed(experiment, what, reason, step, self.places))
 
@@ -234,16 +246,19 @@ class _Flight:
         except OSError as error:
             self.missed += 1
             if self.missed == MISSED:
-                self.gone = True
-                raise RunError(
-                    f"the Ray cluster at {self.address} is gone; what has ended is kept, and the "
-                    "same command continues once there is a cluster"
-                ) from error
+                raise self._farewell() from error
+
+    def _farewell(self) -> RunError:
+        self.gone = True
+        return RunError(
+            f"the Ray cluster at {self.address} is gone; what has ended is kept, and the same "
+            "command continues once there is a cluster"
+        )
 
     def _gpus(self, wanted: float | None) -> float:
         if wanted is not None or self.places.device == "cpu":
-            return wanted or 0
-        return 1 if self.ray.cluster_resources().get("GPU") else 0
+            return wanted or 0.0
+        return 1.0 if self.ray.cluster_resources().get("GPU") else 0.0
 
     def _slots(self) -> int:
         """Runs that the cluster has room for at a time."""
@@ -277,10 +292,6 @@ def _door(address: str) -> tuple[str, int] | None:
 
 def _knock(door: tuple[str, int], seconds: float) -> None:
     socket.create_connection(door, timeout=seconds).close()
-
-
-def _absolute(folder: Path | None) -> Path | None:
-    return folder and folder.absolute()
 
 
 def _shipped() -> dict[str, Any]:

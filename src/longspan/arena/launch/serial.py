@@ -1,6 +1,6 @@
 """One run after the other, in this process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.launch.base import Bench, GridWatcher, Outcome, view
@@ -12,7 +12,7 @@ class Serial:
 
     def __call__(
         self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
-    ) -> Iterator[tuple[int, Outcome]]:
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """Run them in their order."""
         bench = Bench(places, watcher.building)
         for number, experiment in enumerate(experiments):

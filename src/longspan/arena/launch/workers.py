@@ -10,9 +10,8 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.launch._worker import serve
-from longspan.arena.launch.base import GridWatcher, Outcome, failed, view
+from longspan.arena.launch.base import GridWatcher, Kind, Outcome, failed, view
 from longspan.arena.launch.news import tell
 from longspan.arena.places import Places
 from longspan.errors import OptionError, RunError
@@ -47,7 +46,7 @@ class Workers:
 
     def __call__(
         self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
-    ) -> Iterator[tuple[int, Outcome]]:
+    ) -> Generator[tuple[int, Outcome], None, None]:
         """Hand them out in their order."""
         crew = _Crew(min(self.count, len(experiments)), experiments, places, watcher)
         try:
@@ -62,7 +61,7 @@ class _Crew:
     def __init__(self, count, experiments, places, watcher):
         self.experiments, self.places, self.watcher = experiments, places, watcher
         self.waiting = collections.deque(range(len(experiments)))
-        self.deaths = collections.Counter()
+        self.deaths: collections.Counter[int] = collections.Counter()
         self.steps: dict[int, int] = {}
         self.threads = max(1, torch.get_num_threads() // max(1, count))
         cards = visible_gpus() if places.device != "cpu" else []
@@ -115,7 +114,7 @@ class _Crew:
             self._hand_out(worker)
             return
         reason = f"{what}, twice; use fewer workers or raise train.accumulate"
-        kind = "memory" if of_memory else "died"
+        kind: Kind = "memory" if of_memory else "died"
         yield number, failed(experiment, kind, reason, self.steps.get(number), self.places)
 
     def _hand_out(self, worker: "_Worker") -> None:
@@ -143,7 +142,7 @@ class _Worker:
     def __init__(self, places: Places, threads: int, card: str | None):
         self.places, self.threads, self.card = places, threads, card
         self.number: int | None = None
-        self.process: BaseProcess | None = None
+        self.process: Any = None  # until there is something for it to do
 
     def start(self) -> None:
         """A process of its own, that sees its GPU alone before it looks for any."""
