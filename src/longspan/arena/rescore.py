@@ -1,14 +1,15 @@
 """Scoring the saved model of a finished run again."""
 
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from safetensors import SafetensorError
 
 from longspan.arena.run import Places, model_class, other_data
 from longspan.errors import DataError, known
-from longspan.results import Score, load
-from longspan.tasks import build
+from longspan.models import LongspanPreTrainedModel
+from longspan.results import Result, Score, load
+from longspan.tasks import Task, build
 from longspan.tasks.base import Split
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.evaluate import evaluate
@@ -18,14 +19,20 @@ from longspan.training.loop import accelerator
 SCORED = ("validation", "test")
 
 
-def rescore(record: Path, split: str, places: Places) -> Score:
-    """Score the selected model of a run on a split, in the precision it was trained in.
+class Reopened(NamedTuple):
+    """A finished run with what it was made of."""
+
+    result: Result
+    task: Task  # open
+    model: LongspanPreTrainedModel  # the selected one, on the CPU
+
+
+def reopened(record: Path, places: Places) -> Reopened:
+    """Load a run's record, its data and the model that was selected.
 
     Raises:
-        UnknownNameError: no such split.
         DataError: the record or the model beside it is absent, or the data is another one.
     """
-    known(split, SCORED, "split to score")
     result = load(record)
     work = record.parent / "work" / record.stem
     saved = Checkpoints(work).best()
@@ -40,8 +47,20 @@ def rescore(record: Path, split: str, places: Places) -> Score:
     except (OSError, SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
-    precision = result.training["precision"]
-    engine = accelerator(precision, work, places.device)
+    return Reopened(result, task, model)
+
+
+def rescore(record: Path, split: str, places: Places) -> Score:
+    """Score the selected model of a run on a split, in the precision it was trained in.
+
+    Raises:
+        UnknownNameError: no such split.
+        DataError: the record or the model beside it is absent, or the data is another one.
+    """
+    known(split, SCORED, "split to score")
+    result, task, model = reopened(record, places)
+    work = record.parent / "work" / record.stem
+    engine = accelerator(result.training["precision"], work, places.device)
     return evaluate(
         engine.prepare(model),
         task,

@@ -244,7 +244,7 @@ def _result(
         waiting=outcome.waiting,
         tokens_per_second=outcome.tokens / outcome.seconds,
         peak_memory=outcome.peak_memory,
-        device=_device_name(outcome.device),
+        device=device_name(outcome.device),
         processes=1,
         parallelism="none",
         dtype=DTYPES[train.precision],
@@ -306,9 +306,10 @@ def versions() -> dict[str, str]:
     return {"longspan": __version__, "python": platform.python_version(), **found}
 
 
-def _device_name(device: str) -> str:
+def device_name(device: str) -> str:
+    """The device in words, with the threads of a CPU."""
     if device.startswith("cuda"):
-        return torch.cuda.get_device_name()
+        return torch.cuda.getdevice_name()
     return f"cpu, {torch.get_num_threads()} threads"
 
 

@@ -5,6 +5,15 @@ A record is written once, atomically, as soon as its run ends:
 the same with `.failed.json`. Nothing here needs torch, so a report can be drawn anywhere.
 """
 
+from longspan.results.analysis import (
+    Analysis,
+    Rollout,
+    Similarity,
+    Span,
+    load_analyses,
+    load_analysis,
+    runs_below,
+)
 from longspan.results.answers import Answers, pack, unpack
 from longspan.results.reading import load, load_all, load_failure, load_failures
 from longspan.results.record import (
@@ -23,17 +32,24 @@ __all__ = [
     "FAILED",
     "SCHEMA",
     "Alarm",
+    "Analysis",
     "Answers",
     "Failure",
     "Point",
     "Result",
+    "Rollout",
     "Score",
+    "Similarity",
     "Slice",
+    "Span",
     "config_hash",
     "load",
     "load_all",
+    "load_analyses",
+    "load_analysis",
     "load_failure",
     "load_failures",
     "pack",
+    "runs_below",
     "unpack",
 ]

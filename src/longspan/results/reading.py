@@ -3,15 +3,18 @@
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from longspan.errors import DataError, mistyped
 from longspan.files import read_json
 from longspan.results.record import FAILED, SCHEMA, Alarm, Failure, Point, Result, Score, Slice
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 # Folders below a folder of results that hold other things than records to report.
 NO_RECORDS = {"work", "trials", "analysis"}
-T = TypeVar("T", Score, Point, Slice, Alarm, Result, Failure)
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def load(path: Path) -> Result:

@@ -69,6 +69,10 @@ class ReadingTask(SequenceTask):
             trained_on(), length=options.length, minimum=options.minimum, end=options.end
         )
 
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """The characters; U+FFFD for bytes that are none by themselves, and what is unknown."""
+        return [self.text(tokens[i : i + 1]) for i in range(len(tokens))]
+
     def text(self, tokens: np.ndarray) -> str:
         """The text of an example's tokens, for `show`; known once the task is open."""
         if self.options.vocabulary == "bytes":

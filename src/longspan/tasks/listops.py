@@ -30,6 +30,7 @@ from longspan.tasks.base import (
 from longspan.tasks.sequence import SequenceTask
 
 _END = len(VOCABULARY)  # id of the end symbol
+_SYMBOLS = (*VOCABULARY, "end")
 _REPORTED = 1000  # expressions read between two reports
 _DRAWING = ("min_length", "max_depth", "max_args", "seed")  # options of the generator alone
 
@@ -261,6 +262,10 @@ class ListOps(SequenceTask):
                 f"ListOps, expression {row} of {split} has {tokens} tokens; expected fewer than "
                 f"max_length={self.options.max_length}"
             )
+
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """The symbols."""
+        return [_SYMBOLS[token] for token in tokens.tolist()]
 
     def show(self, split: Split, row: int) -> str:
         """The tree of the expression, the value at every node recomputed."""

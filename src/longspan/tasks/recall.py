@@ -12,7 +12,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from longspan.data.recall import FIRST_KEY, Recall, generate
+from longspan.data.recall import BLANK, FIRST_KEY, Recall, generate
 from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
 from longspan.tasks._drawn import DrawnTask
@@ -123,6 +123,10 @@ class AssociativeRecall(DrawnTask):
             f"{'unbound keys' if self.options.noise else 'blanks'}",
         )
         return "\n".join(lines)
+
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """Keys, values and blanks."""
+        return [self._name(token) if token > BLANK else "." for token in tokens.tolist()]
 
     def _name(self, token: int) -> str:
         """A key or a value, numbered from 0."""

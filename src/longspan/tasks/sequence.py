@@ -119,6 +119,10 @@ class SequenceTask(Task):
         """What the model is given for padded tokens (B, T): their ids."""
         return torch.from_numpy(padded.astype(np.int64))
 
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """Each token of an example as people would write it; here its id."""
+        return [str(token) for token in tokens.tolist()]
+
     def batches(
         self, split: Split, *, batch: int, seed: int = 0, start: int = 0
     ) -> Iterator[Batch]:
