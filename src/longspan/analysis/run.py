@@ -69,7 +69,8 @@ def analyse(
     if not 0 <= row < task.size(SPLIT):
         raise OptionError(f"row {row} of {SPLIT!r}: expected 0 to {task.size(SPLIT) - 1}")
     device = torch.device("cuda" if places.device is None and torch.cuda.is_available() else "cpu")
-    encoder = encoder_of(model.to(device).float().eval())
+    cast(nn.Module, model).to(device).float().eval()
+    encoder = encoder_of(model)
     rows = drawn(task.size(SPLIT), samples)
     try:
         seen = look(encoder, task, rows, progress)
@@ -104,7 +105,7 @@ def look(
         for inputs, mask in _sequences(batch):
             own = _layers(encoder, inputs, mask, lambda call: spans(call, special), not found)
             parts = [np.stack([getattr(x, n).cpu().numpy() for x in own], 1) for n in Spans._fields]
-            found.append(Seen(*parts, lengths=mask.sum(1).numpy()))
+            found.append(Seen(parts[0], parts[1], mask.sum(1).numpy()))
         done += len(batch.rows)
         if progress:
             progress(done, len(rows))

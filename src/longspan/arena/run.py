@@ -309,7 +309,7 @@ def versions() -> dict[str, str]:
 def device_name(device: str) -> str:
     """The device in words, with the threads of a CPU."""
     if device.startswith("cuda"):
-        return torch.cuda.getdevice_name()
+        return torch.cuda.get_device_name()
     return f"cpu, {torch.get_num_threads()} threads"
 
 

@@ -1,10 +1,12 @@
 """`longspan analyse`: what trained models attend to."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.status import Status
 from rich.text import Text
 
 from longspan.cli.common import Cache, Data, Device, Json, err, out, places_of, print_json, say
@@ -19,9 +21,7 @@ _SHOWN = 2_000  # tokens of a rollout that are printed
 
 def analyse(
     records: Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")],
-    samples: Annotated[
-        int, typer.Option(help="Validation examples to look at.")
-    ] = 1_000,  # as Tay et al. 2021
+    samples: Annotated[int, typer.Option(help="Validation examples to look at.")] = 1_000,
     rollout: Annotated[
         int | None, typer.Option(help="Show what of this validation example is used.")
     ] = None,
@@ -97,9 +97,7 @@ def _analysed(
                     places,
                     samples=samples,
                     row=row or 0,
-                    progress=lambda done, total, status=status, name=path.stem: status.update(
-                        f"{name}: {done:,} of {total:,} samples"
-                    ),
+                    progress=partial(_tell, status, path.stem),
                 )
             except LongspanError as error:
                 if len(paths) == 1:
@@ -110,6 +108,10 @@ def _analysed(
         one.save(path.parent)
         found.append(one)
     return found, failed
+
+
+def _tell(status: Status, name: str, done: int, total: int) -> None:
+    status.update(f"{name}: {done:,} of {total:,} samples")
 
 
 def _show(rollout: "Rollout") -> None:

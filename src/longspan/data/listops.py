@@ -171,6 +171,18 @@ def parse(expression: Sequence[str]) -> Node:
     return roots[0]
 
 
+def depths(expressions: Ragged) -> np.ndarray:
+    """The depth of each tree, (N,): the root has depth 1, an argument one more than its operator.
+
+    Symbols beyond the vocabulary count for nothing.
+    """
+    steps = np.zeros(256, np.int8)
+    steps[_MIN : _SM + 1], steps[_CLOSE] = 1, -1
+    # every operator is closed, so that each expression begins at zero
+    open_ = np.cumsum(steps[expressions.values], dtype=np.int32)
+    return 1 + np.maximum.reduceat(open_, expressions.offsets[:-1])
+
+
 def _unseen(chunk: Examples, seen: set[bytes], wanted: int) -> Examples:
     """The first `wanted` expressions of the chunk that are not yet in `seen`, which they join."""
     rows: list[int] = []

@@ -13,13 +13,14 @@ import numpy as np
 
 from longspan.data import lra_release
 from longspan.data.cache import Built
-from longspan.data.listops import VOCABULARY, Grammar, generate, parse, symbols
+from longspan.data.listops import VOCABULARY, Grammar, depths, generate, parse, symbols
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, OptionError, mistyped_fields
 from longspan.fields import setting
-from longspan.tasks import _trees
+from longspan.tasks import _groups, _trees
 from longspan.tasks.base import (
     SPLITS,
+    Grouping,
     Report,
     Split,
     TaskInfo,
@@ -31,6 +32,7 @@ from longspan.tasks.sequence import SequenceTask
 
 _END = len(VOCABULARY)  # id of the end symbol
 _SYMBOLS = (*VOCABULARY, "end")
+_BINS = 4  # of lengths
 _REPORTED = 1000  # expressions read between two reports
 _DRAWING = ("min_length", "max_depth", "max_args", "seed")  # options of the generator alone
 
@@ -262,6 +264,16 @@ class ListOps(SequenceTask):
                 f"ListOps, expression {row} of {split} has {tokens} tokens; expected fewer than "
                 f"max_length={self.options.max_length}"
             )
+
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """By length, in ranges that are the same for every split, and by depth of the tree."""
+        options = self.options
+        edges = np.linspace(options.min_length, options.max_length, _BINS + 1).astype(np.int64)
+        levels = np.arange(2, options.max_depth + 2)
+        return [
+            _groups.ranges("length", examples.tokens.lengths - options.end, edges),
+            _groups.ranges("depth", depths(examples.tokens), levels),
+        ]
 
     def words(self, tokens: np.ndarray) -> list[str]:
         """The symbols."""
