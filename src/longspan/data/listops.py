@@ -183,6 +183,17 @@ def depths(expressions: Ragged) -> np.ndarray:
     return 1 + np.maximum.reduceat(open_, expressions.offsets[:-1])
 
 
+def deciding_depths(expressions: Ragged) -> np.ndarray:
+    """How many levels of each tree are enough to know its value, (N,).
+
+    What lies deeper may be any digit; a sum of which a part is unknown is unknown, as bounds of
+    the other operators are exact. Symbols beyond the vocabulary count for nothing.
+    """
+    found = np.empty(len(expressions), np.int64)
+    _decide(expressions.values, expressions.offsets, found)
+    return found
+
+
 def _unseen(chunk: Examples, seen: set[bytes], wanted: int) -> Examples:
     """The first `wanted` expressions of the chunk that are not yet in `seen`, which they join."""
     rows: list[int] = []
@@ -317,6 +328,47 @@ def _value(tokens, values, frames):
             values[start] = _apply(frames[depth] & 15, values[start:held])
             held = start + 1
     return values[0]
+
+
+@numba.njit(nogil=True, cache=True)
+@no_type_check
+def _decide(tokens, offsets, found):
+    """Fill in the levels that are enough, trying one more until the bounds of the value meet."""
+    longest = np.diff(offsets).max() + 1
+    low, high = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    frames = np.empty(longest, np.int64)
+    for row in range(len(found)):
+        found[row] = 1
+        low[0], high[0] = 0, 9
+        while low[0] < high[0]:
+            found[row] += 1
+            _bound(tokens[offsets[row] : offsets[row + 1]], found[row], low, high, frames)
+
+
+@numba.njit(nogil=True, cache=True)
+@no_type_check
+def _bound(tokens, levels, low, high, frames):
+    """Bounds of a value, left in low[0] and high[0], from the upper levels of its tree."""
+    held, depth = 0, 0
+    for token in tokens:
+        if token < _MIN and depth < levels:
+            low[held] = high[held] = token - _ZERO
+            held += 1
+        elif _MIN <= token < _CLOSE:
+            depth += 1
+            frames[depth] = held * 16 + token
+        elif token == _CLOSE:
+            start, operator = frames[depth] >> 4, frames[depth] & 15
+            unknown = depth >= levels
+            if depth < levels:
+                for i in range(start, held):
+                    unknown |= operator == _SM and low[i] < high[i]
+                low[start] = _apply(operator, low[start:held])
+                high[start] = _apply(operator, high[start:held])
+            if unknown:
+                low[start], high[start] = 0, 9
+            held = start + 1
+            depth -= 1
 
 
 @numba.njit(nogil=True, cache=True)

@@ -13,7 +13,15 @@ import numpy as np
 
 from longspan.data import lra_release
 from longspan.data.cache import Built
-from longspan.data.listops import VOCABULARY, Grammar, depths, generate, parse, symbols
+from longspan.data.listops import (
+    VOCABULARY,
+    Grammar,
+    deciding_depths,
+    depths,
+    generate,
+    parse,
+    symbols,
+)
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, OptionError, mistyped_fields
 from longspan.fields import setting
@@ -266,13 +274,17 @@ class ListOps(SequenceTask):
             )
 
     def grouped(self, examples: Examples) -> list[Grouping]:
-        """By length, in ranges that are the same for every split, and by depth of the tree."""
+        """By length, in ranges that are the same for every split, and by depth.
+
+        Long trees nearly all reach the greatest depth, so that the levels that decide say more.
+        """
         options = self.options
         edges = np.linspace(options.min_length, options.max_length, _BINS + 1).astype(np.int64)
         levels = np.arange(2, options.max_depth + 2)
         return [
             _groups.ranges("length", examples.tokens.lengths - options.end, edges),
             _groups.ranges("depth", depths(examples.tokens), levels),
+            _groups.ranges("deciding depth", deciding_depths(examples.tokens), levels),
         ]
 
     def words(self, tokens: np.ndarray) -> list[str]:
