@@ -19,7 +19,7 @@ from typing import NamedTuple, no_type_check
 import numba
 import numpy as np
 
-from longspan.data.store import Examples, Ragged
+from longspan.data.store import Examples, Ragged, read_only
 from longspan.errors import DataError, OptionError
 
 # The id of a token is its place here; id 0 is padding. Fixed for ever: a checkpoint depends on it.
@@ -190,7 +190,7 @@ def deciding_depths(expressions: Ragged) -> np.ndarray:
     the other operators are exact. Symbols beyond the vocabulary count for nothing.
     """
     found = np.empty(len(expressions), np.int64)
-    _decide(expressions.values, expressions.offsets, found)
+    _decide(read_only(expressions.values), read_only(expressions.offsets), found)
     return found
 
 

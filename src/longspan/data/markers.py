@@ -11,6 +11,8 @@ from typing import no_type_check
 import numba
 import numpy as np
 
+from longspan.data.store import read_only
+
 _SLICE = 64  # images that a thread looks at in one go
 _CORE = 0.8  # of a marker's radius is evenly bright
 
@@ -36,7 +38,11 @@ def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
     starts = range(0, len(images), _SLICE)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         parts = [slice(first, first + _SLICE) for first in starts]
-        list(pool.map(lambda part: _find(images[part], disk, 2 * radius, places[part]), parts))
+        list(
+            pool.map(
+                lambda part: _find(read_only(images[part]), disk, 2 * radius, places[part]), parts
+            )
+        )
     return places
 
 
