@@ -35,14 +35,14 @@ def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
     order = np.argsort(-squared[inside], kind="stable")
     disk = np.ascontiguousarray(steps[inside][order])
     places = np.zeros((len(images), 2, 2), np.int64)
-    starts = range(0, len(images), _SLICE)
+    images = read_only(images)
+
+    def look(first: int) -> None:
+        part = slice(first, first + _SLICE)
+        _find(images[part], disk, 2 * radius, places[part])
+
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        parts = [slice(first, first + _SLICE) for first in starts]
-        list(
-            pool.map(
-                lambda part: _find(read_only(images[part]), disk, 2 * radius, places[part]), parts
-            )
-        )
+        list(pool.map(look, range(0, len(images), _SLICE)))
     return places
 
 
