@@ -359,14 +359,11 @@ def _bound(tokens, levels, low, high, frames):
             frames[depth] = held * 16 + token
         elif token == _CLOSE:
             start, operator = frames[depth] >> 4, frames[depth] & 15
-            unknown = depth >= levels
-            if depth < levels:
-                for i in range(start, held):
-                    unknown |= operator == _SM and low[i] < high[i]
-                low[start] = _apply(operator, low[start:held])
-                high[start] = _apply(operator, high[start:held])
-            if unknown:
-                low[start], high[start] = 0, 9
+            known = depth < levels
+            for i in range(start, held if operator == _SM else start):
+                known &= low[i] == high[i]
+            low[start] = _apply(operator, low[start:held]) if known else 0
+            high[start] = _apply(operator, high[start:held]) if known else 9
             held = start + 1
             depth -= 1
 

@@ -53,21 +53,27 @@ def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
 @no_type_check
 def _find(images, disk, apart, places):
     """Fill the places: the best disk of each image, then the best farther than `apart` from it."""
-    size = images.shape[1]
     for i in range(len(images)):
         for which in range(2):
-            darkest, best = 0, -1
-            for r in range(size):
-                for c in range(size):
-                    # a disk is no brighter than its middle
-                    if images[i, r, c] <= darkest and best >= 0:
-                        continue
-                    if which and _near(places[i, 0], r, c, apart):
-                        continue
-                    low, total = _disk(images[i], disk, r, c, darkest)
-                    if low > darkest or (low == darkest and total > best):
-                        darkest, best = low, total
-                        places[i, which, 0], places[i, which, 1] = r, c
+            _best(images[i], disk, places[i], which, apart)
+
+
+@numba.njit(nogil=True, cache=True)
+@no_type_check
+def _best(image, disk, places, which, apart):
+    """Set one place of an image."""
+    size, darkest, best = len(image), 0, -1
+    for place in range(size * size):
+        r, c = place // size, place % size
+        # a disk is no brighter than its middle
+        if image[r, c] <= darkest and best >= 0:
+            continue
+        if which and _near(places[0], r, c, apart):
+            continue
+        low, total = _disk(image, disk, r, c, darkest)
+        if low > darkest or (low == darkest and total > best):
+            darkest, best = low, total
+            places[which, 0], places[which, 1] = r, c
 
 
 @numba.njit(nogil=True, cache=True)
