@@ -46,6 +46,8 @@ FLAGS = {
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
                   "--cache", "--help"},
     "report": {"FOLDERS", "--page", "--format", "--json", "--help"},
+    "analyse": {"RECORDS", "--samples", "--rollout", "--picture", "--device", "--json", "--help",
+                *PLACES},
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from longspan.analysis.weights import weights_of
 from longspan.arena.protocols import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.errors import known
@@ -105,15 +106,13 @@ def _protocol(protocol: Protocol) -> dict[str, Any]:
 def weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
     """The weights (H, T, T) of a mechanism on a fixed random sample, small enough to be seen.
 
-    The values are the identity, so the output is the matrix of weights; it is implicit for
-    mechanisms that never form it, and may then be negative.
+    They are implicit for mechanisms that never form them, and may then be negative.
     """
     attention = sample(name, T, causal=causal)
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, T, 8, generator=generator) for _ in range(2))
-    q, k, v = (x.expand(1, SAMPLE_HEADS, T, -1) for x in (q, k, torch.eye(T)[None, None]))
-    with torch.no_grad():
-        return attention(q, k, v)[0]
+    q, k = (x.expand(1, SAMPLE_HEADS, T, -1) for x in (q, k))
+    return weights_of(attention, q, k)[0]
 
 
 def sample(name: str, T: int, *, causal: bool = False) -> Attention:

@@ -1,7 +1,7 @@
 """Scoring the saved model of a finished run again."""
 
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from safetensors import SafetensorError
 
@@ -9,6 +9,7 @@ from longspan.arena.model import model_class
 from longspan.arena.places import Places
 from longspan.arena.resume import other_data
 from longspan.errors import DataError, known
+from longspan.models import LongspanPreTrainedModel
 from longspan.results import Result, Score, load
 from longspan.tasks import Task, build
 from longspan.tasks.base import Split
@@ -18,6 +19,26 @@ from longspan.training.processes import accelerator, joined
 
 # a split for training has no end
 SCORED = ("validation", "test")
+
+
+class Reopened(NamedTuple):
+    """A finished run with what it was made of."""
+
+    result: Result
+    task: Task  # open
+    model: LongspanPreTrainedModel  # the selected one, on the CPU
+
+
+def reopened(record: Path, places: Places) -> Reopened:
+    """Load a run's record, its data and the model that was selected.
+
+    Raises:
+        DataError: the record or the model beside it is absent, or the data is another one.
+    """
+    result = load(record)
+    task = build(result.task, result.task_options)
+    task.open(places.cache, places.data)
+    return Reopened(result, task, _selected(record, result, task))
 
 
 def rescore(record: Path, split: str, places: Places) -> Score:
@@ -42,19 +63,8 @@ def answered_again(
     Raises:
         DataError: the model is absent or damaged, or the data is not the record's.
     """
-    work = record.parent / "work" / record.stem
-    saved = Checkpoints(work).best()
-    if saved is None:
-        raise DataError(f"{work} holds no saved model of {record.name}; run it again")
-    if reason := other_data(result, task.checksum, record):
-        raise DataError(reason)
-    try:
-        model = model_class(task).from_pretrained(saved)
-    except (OSError, SafetensorError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
-    precision = result.training["precision"]
-    engine = accelerator(precision, work, places.device)
+    model = _selected(record, result, task)
+    engine = accelerator(result.training["precision"], _work(record), places.device)
     return answered(
         engine.prepare(model),
         task,
@@ -63,3 +73,23 @@ def answered_again(
         device=engine.device,
         everyone=joined(places.device),
     )
+
+
+def _work(record: Path) -> Path:
+    """The folder of a run's checkpoints."""
+    return record.parent / "work" / record.stem
+
+
+def _selected(record: Path, result: Result, task: Task) -> LongspanPreTrainedModel:
+    """The model saved beside a record."""
+    work = _work(record)
+    saved = Checkpoints(work).best()
+    if saved is None:
+        raise DataError(f"{work} holds no saved model of {record.name}; run it again")
+    if reason := other_data(result, task.checksum, record):
+        raise DataError(reason)
+    try:
+        return model_class(task).from_pretrained(saved)
+    except (OSError, SafetensorError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{saved} cannot be read ({reason}); run it again") from error

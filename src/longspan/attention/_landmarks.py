@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from longspan.attention._blocks import Beside
 from longspan.attention.base import Cache
 from longspan.attention.masking import masked_softmax
+from longspan.attention.weighing import ValueNorm
 
 
 class _InOrder(torch.autograd.Function):
@@ -21,7 +22,7 @@ class _InOrder(torch.autograd.Function):
         return grad.contiguous()
 
 
-class MergedNorm(nn.LayerNorm):
+class MergedNorm(nn.LayerNorm, ValueNorm):
     """LayerNorm over all heads of a position; heads of another width have no scale and shift."""
 
     def __init__(self, heads: int, head_dim: int):
@@ -62,8 +63,8 @@ class Landmarks(nn.Module):
             real position (1 or B, R).
         """
         weights, live = self.weights(k, key_mask)
-        far = (_means(weights, x) for x in pair)
-        return *(self.norm(x) for x in far), live
+        keys, values = (_means(weights, x) for x in pair)
+        return self.norm(keys), self.norm.values(values), live
 
     def weights(self, k: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Softmax over the positions of each run, (B, H, runs, rank, run), and live landmarks."""
@@ -105,7 +106,7 @@ class DualKeys(nn.Module):
         self, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Beside | None]:
         """The keys and values near, and the landmarks of all positions for all queries."""
-        near = self.near(k), self.near(v)
+        near = self.near(k), self.near.values(v)
         if self.far is None:
             return *near, None
         *far, live = self.far(k, (k, v) if self.plain else near, key_mask)

@@ -243,6 +243,13 @@ class Attention(nn.Module):
         out = self.attend(state.get("q", q), state["k"], state["v"], state.get("real"), *extra)
         return out[:, :, out.shape[2] - q.shape[2] :], state
 
+    def formed(self, q, k, key_mask) -> Tensor | None:
+        """The weights (B, H, T, S), where computing them alone is cheaper than mixing values.
+
+        Inputs are zero at padded positions. Here None: whoever wants weights mixes the identity.
+        """
+        return None
+
     def redraw(self, seed: int) -> None:
         """Draw what is random anew, between training steps; nothing is where nothing is drawn."""
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from longspan.attention._softmax import pair_mask, softmax_reference
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import masked_softmax, zeroed
 
 
 @register("full")
@@ -50,6 +50,12 @@ class FullAttention(Attention):
         """The formula over the (T, S) matrix of weights."""
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
         return softmax_reference(q, k, v, mask)
+
+    def formed(self, q, k, key_mask):
+        """Softmax over the scores."""
+        mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
+        weights = masked_softmax((q * q.shape[-1] ** -0.5) @ k.mT, mask)
+        return zeroed(weights, mask.any(-1, keepdim=True))
 
     def flops(self, T, head_dim):
         """Two products of T x T x D."""

@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | eval | list | show | protocols | data | report`.
+"""The command line: `longspan arena | train | eval | report | analyse | list | show | ...`.
 
 Everything heavy is imported inside the command that needs it, so that help is instant.
 """
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli import analysing, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
-from longspan.cli import reporting, running
 from longspan.cli.common import INTERRUPTED, Json, Lines, say
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import LongspanError, known
@@ -28,6 +28,7 @@ app.command()(running.arena)
 app.command()(running.train)
 app.command(name="eval")(running.evaluate)
 app.command()(reporting.report)
+app.command()(analysing.analyse)
 
 
 @app.callback()

@@ -19,7 +19,7 @@ from typing import NamedTuple, no_type_check
 import numba
 import numpy as np
 
-from longspan.data.store import Examples, Ragged
+from longspan.data.store import Examples, Ragged, read_only
 from longspan.errors import DataError, OptionError
 
 # The id of a token is its place here; id 0 is padding. Fixed for ever: a checkpoint depends on it.
@@ -171,6 +171,29 @@ def parse(expression: Sequence[str]) -> Node:
     return roots[0]
 
 
+def depths(expressions: Ragged) -> np.ndarray:
+    """The depth of each tree, (N,): the root has depth 1, an argument one more than its operator.
+
+    Symbols beyond the vocabulary count for nothing.
+    """
+    steps = np.zeros(256, np.int8)
+    steps[_MIN : _SM + 1], steps[_CLOSE] = 1, -1
+    # every operator is closed, so that each expression begins at zero
+    open_ = np.cumsum(steps[expressions.values], dtype=np.int32)
+    return 1 + np.maximum.reduceat(open_, expressions.offsets[:-1])
+
+
+def deciding_depths(expressions: Ragged) -> np.ndarray:
+    """How many levels of each tree are enough to know its value, (N,).
+
+    What lies deeper may be any digit; a sum of which a part is unknown is unknown, as bounds of
+    the other operators are exact. Symbols beyond the vocabulary count for nothing.
+    """
+    found = np.empty(len(expressions), np.int64)
+    _decide(read_only(expressions.values), read_only(expressions.offsets), found)
+    return found
+
+
 def _unseen(chunk: Examples, seen: set[bytes], wanted: int) -> Examples:
     """The first `wanted` expressions of the chunk that are not yet in `seen`, which they join."""
     rows: list[int] = []
@@ -305,6 +328,44 @@ def _value(tokens, values, frames):
             values[start] = _apply(frames[depth] & 15, values[start:held])
             held = start + 1
     return values[0]
+
+
+@numba.njit(nogil=True, cache=True)
+@no_type_check
+def _decide(tokens, offsets, found):
+    """Fill in the levels that are enough, trying one more until the bounds of the value meet."""
+    longest = np.diff(offsets).max() + 1
+    low, high = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    frames = np.empty(longest, np.int64)
+    for row in range(len(found)):
+        found[row] = 1
+        low[0], high[0] = 0, 9
+        while low[0] < high[0]:
+            found[row] += 1
+            _bound(tokens[offsets[row] : offsets[row + 1]], found[row], low, high, frames)
+
+
+@numba.njit(nogil=True, cache=True)
+@no_type_check
+def _bound(tokens, levels, low, high, frames):
+    """Bounds of a value, left in low[0] and high[0], from the upper levels of its tree."""
+    held, depth = 0, 0
+    for token in tokens:
+        if token < _MIN and depth < levels:
+            low[held] = high[held] = token - _ZERO
+            held += 1
+        elif _MIN <= token < _CLOSE:
+            depth += 1
+            frames[depth] = held * 16 + token
+        elif token == _CLOSE:
+            start, operator = frames[depth] >> 4, frames[depth] & 15
+            known = depth < levels
+            for i in range(start, held if operator == _SM else start):
+                known &= low[i] == high[i]
+            low[start] = _apply(operator, low[start:held]) if known else 0
+            high[start] = _apply(operator, high[start:held]) if known else 9
+            held = start + 1
+            depth -= 1
 
 
 @numba.njit(nogil=True, cache=True)

@@ -58,6 +58,13 @@ class Ragged:
         return np.diff(self.offsets)
 
 
+def read_only(values: np.ndarray) -> np.ndarray:
+    """A view that cannot be written to, as those of a file: what is compiled for one is for all."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
 class Mapping:
     """A file mapped to be read; of a large one, only what was read lately stays in memory.
 

@@ -5,6 +5,15 @@ A record is written once, atomically, as soon as its run ends:
 the same with `.failed.json`. Nothing here needs torch, so a report can be drawn anywhere.
 """
 
+from longspan.results.analysis import (
+    Analysis,
+    Rollout,
+    Similarity,
+    Span,
+    load_analyses,
+    load_analysis,
+    runs_below,
+)
 from longspan.results.answers import Answers, pack, unpack
 from longspan.results.parameters import (
     PARAMETER_BUDGET,
@@ -29,19 +38,26 @@ __all__ = [
     "PARAMETER_BUDGET",
     "SCHEMA",
     "Alarm",
+    "Analysis",
     "Answers",
     "Failure",
     "Point",
     "Result",
+    "Rollout",
     "Score",
+    "Similarity",
     "Slice",
+    "Span",
     "config_hash",
     "load",
     "load_all",
+    "load_analyses",
+    "load_analysis",
     "load_failure",
     "load_failures",
     "outside_parameter_budget",
     "pack",
     "parameter_excess",
+    "runs_below",
     "unpack",
 ]

@@ -11,7 +11,7 @@ from longspan.results.record import FAILED, SCHEMA, Alarm, Failure, Point, Resul
 
 # Folders below a folder of results that hold other things than records to report.
 NO_RECORDS = {"work", "trials", "analysis"}
-T = TypeVar("T", Score, Point, Slice, Alarm, Result, Failure)
+T = TypeVar("T")  # a dataclass
 
 
 def load(path: Path) -> Result:
@@ -69,7 +69,7 @@ def _several(kind: type[T], values: Any, path: Path) -> Any:
 
 def _made(kind: type[T], values: Any, path: Path) -> T:
     """Build a part of a record; all of its fields must be there, with their types."""
-    hints = {field.name: field.type for field in dataclasses.fields(kind)}
+    hints = {field.name: field.type for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     names = hints.keys()
     if not isinstance(values, dict):
         raise DataError(f"{path}: a {kind.__name__} has named fields, got {values!r:.60}")

@@ -10,13 +10,15 @@ import torch
 
 from longspan.data import lra_release
 from longspan.data.cache import Built
+from longspan.data.markers import find_markers
 from longspan.data.parts import Parts
 from longspan.data.pathfinder import Drawing, Settings, generate, lra, redraw
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import OptionError
 from longspan.fields import setting
+from longspan.tasks import _groups
 from longspan.tasks._pixels import PixelOptions, PixelTask, marked
-from longspan.tasks.base import SPLITS, Report, Split, check_whole
+from longspan.tasks.base import SPLITS, Grouping, Report, Split, check_whole
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 CLASSES = ("the markers lie on two contours", "one contour joins the markers")
@@ -96,6 +98,20 @@ class PathTask(PixelTask):
             for split, rows in self._rows(len(images.labels)).items()
         }
         return Built(splits=splits, **images.built)
+
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """By distance of the markers, measured from the pixels, in thirds; and by contour.
+
+        All long contours have as many paddles, so one whose ends are near winds most.
+        """
+        side = self.side
+        images = examples.tokens.values.reshape(-1, side, side)
+        first, second = find_markers(images, self.settings.marker_radius).swapaxes(0, 1)
+        distance = np.rint(np.hypot(*(first - second).T)).astype(np.int64)
+        return [
+            *_groups.even("distance of markers", distance, 3, " px"),
+            _by_contour(distance, examples.labels == 1),
+        ]
 
     def drawing(self, split: Split, row: int) -> Drawing | None:
         """A generated image drawn again, with what is in it; None for the release."""
@@ -227,6 +243,16 @@ class PathTask(PixelTask):
             rows[split] = order[first : first + wanted]
             first += share
         return rows
+
+
+def _by_contour(distance: np.ndarray, joined: np.ndarray) -> Grouping:
+    """Markers on one contour, by the distance of its ends in thirds; and those on two."""
+    group, labels = np.zeros(len(joined), np.int64), ["one contour"]
+    for found in _groups.even("", distance[joined], 3, " px") if joined.any() else []:
+        labels = [f"one contour, ends {label} apart" for label in found.labels]
+        group[joined] = found.group
+    group[~joined] = len(labels)
+    return Grouping(name="contour", labels=(*labels, "two contours"), group=group)
 
 
 def _examples(images: _Images, rows: np.ndarray, path: Path) -> Examples:

@@ -18,7 +18,7 @@ from torch import Tensor
 from longspan.data.store import Examples, Ragged
 from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
-from longspan.tasks.base import Split
+from longspan.tasks.base import Grouping, Split
 from longspan.tasks.sequence import SequenceTask
 
 LEVELS = 256
@@ -82,6 +82,10 @@ class PixelTask(SequenceTask):
     def data_options(self) -> dict[str, Any]:
         """All but `pixels`: the same built set serves both kinds of inputs."""
         return {name: value for name, value in super().data_options().items() if name != "pixels"}
+
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """By class."""
+        return [Grouping(name="class", labels=self.classes, group=examples.labels.astype(np.int64))]
 
     def image(self, split: Split, row: int) -> np.ndarray:
         """One image, (n, n) of uint8."""

@@ -7,9 +7,11 @@ from typing import Literal, no_type_check
 import numpy as np
 
 from longspan.data.characters import SIZES, Bytes, Characters
+from longspan.data.store import Examples
 from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
-from longspan.tasks.base import Split, check_whole
+from longspan.tasks import _groups
+from longspan.tasks.base import Grouping, Split, check_whole
 from longspan.tasks.sequence import SequenceTask
 
 
@@ -68,6 +70,15 @@ class ReadingTask(SequenceTask):
         return Characters.learn(
             trained_on(), length=options.length, minimum=options.minimum, end=options.end
         )
+
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """By length, of a pair that of both texts, in quarters of the split."""
+        lengths = np.sum([part.lengths for part in examples.lists.values()], axis=0)
+        return _groups.even("length", lengths, 4)
+
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """The characters; U+FFFD for bytes that are none by themselves, and what is unknown."""
+        return [self.text(tokens[i : i + 1]) for i in range(len(tokens))]
 
     def text(self, tokens: np.ndarray) -> str:
         """The text of an example's tokens, for `show`; known once the task is open."""

@@ -14,10 +14,12 @@ from typing import no_type_check
 import numpy as np
 
 from longspan.data.copying import Copying, generate
+from longspan.data.store import Examples
 from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
+from longspan.tasks import _groups
 from longspan.tasks._drawn import DrawnTask
-from longspan.tasks.base import Split, TaskInfo, check_whole, register
+from longspan.tasks.base import Grouping, Split, TaskInfo, check_whole, register
 
 
 # `mistyped_fields` checks the types of fields, with words for people.
@@ -100,6 +102,15 @@ class CopyingTask(DrawnTask):
     def draw(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The stream of a split."""
         return generate(self.options.form, count, seed=self.options.seed, stream=split)
+
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """By the place where the symbols begin, in quarters; none where they are scattered."""
+        options, form = self.options, self.options.form
+        if options.depth is not None or (options.count > 1 and not options.together):
+            return []
+        tokens = examples.tokens.values.reshape(-1, options.length)[:, : form.context]
+        edges = np.linspace(0, form.context - form.count + 1, 5).astype(np.int64)
+        return [_groups.ranges("place", (tokens >= form.first_symbol).argmax(1), edges)]
 
     def show(self, split: Split, row: int) -> str:
         """The symbols, with how much filler lies between them, and what the markers ask for."""

@@ -13,13 +13,22 @@ import numpy as np
 
 from longspan.data import lra_release
 from longspan.data.cache import Built
-from longspan.data.listops import VOCABULARY, Grammar, generate, parse, symbols
+from longspan.data.listops import (
+    VOCABULARY,
+    Grammar,
+    deciding_depths,
+    depths,
+    generate,
+    parse,
+    symbols,
+)
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, OptionError, mistyped_fields
 from longspan.fields import setting
-from longspan.tasks import _trees
+from longspan.tasks import _groups, _trees
 from longspan.tasks.base import (
     SPLITS,
+    Grouping,
     Report,
     Split,
     TaskInfo,
@@ -30,6 +39,8 @@ from longspan.tasks.base import (
 from longspan.tasks.sequence import SequenceTask
 
 _END = len(VOCABULARY)  # id of the end symbol
+_SYMBOLS = (*VOCABULARY, "end")
+_BINS = 4  # of lengths
 _REPORTED = 1000  # expressions read between two reports
 _DRAWING = ("min_length", "max_depth", "max_args", "seed")  # options of the generator alone
 
@@ -261,6 +272,24 @@ class ListOps(SequenceTask):
                 f"ListOps, expression {row} of {split} has {tokens} tokens; expected fewer than "
                 f"max_length={self.options.max_length}"
             )
+
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """By length, in ranges that are the same for every split, and by depth.
+
+        Long trees nearly all reach the greatest depth, so that the levels that decide say more.
+        """
+        options = self.options
+        edges = np.linspace(options.min_length, options.max_length, _BINS + 1).astype(np.int64)
+        levels = np.arange(2, options.max_depth + 2)
+        return [
+            _groups.ranges("length", examples.tokens.lengths - options.end, edges),
+            _groups.ranges("depth", depths(examples.tokens), levels),
+            _groups.ranges("deciding depth", deciding_depths(examples.tokens), levels),
+        ]
+
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """The symbols."""
+        return [_SYMBOLS[token] for token in tokens.tolist()]
 
     def show(self, split: Split, row: int) -> str:
         """The tree of the expression, the value at every node recomputed."""

@@ -12,11 +12,13 @@ from typing import no_type_check
 
 import numpy as np
 
-from longspan.data.recall import FIRST_KEY, Recall, generate
+from longspan.data.recall import BLANK, FIRST_KEY, Recall, generate
+from longspan.data.store import Examples
 from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
+from longspan.tasks import _groups
 from longspan.tasks._drawn import DrawnTask
-from longspan.tasks.base import Split, TaskInfo, check_whole, register
+from longspan.tasks.base import Grouping, Split, TaskInfo, check_whole, register
 
 
 # `mistyped_fields` checks the types of fields, with words for people.
@@ -106,6 +108,17 @@ class AssociativeRecall(DrawnTask):
         """The stream of a split."""
         return generate(self.options.form, count, seed=self.options.seed, stream=split)
 
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """By the distance from the key's pair to the query, if one is asked for; else nothing."""
+        form, targets = self.options.form, examples.targets
+        if form.queries > 1 or targets is None:
+            return []
+        tokens = examples.tokens.values.reshape(-1, form.length)
+        place = targets.values.reshape(tokens.shape).argmax(1)
+        asked = np.take_along_axis(tokens, place[:, None], 1)
+        pair = 2 * (tokens[:, : form.head : 2] == asked).argmax(1)
+        return _groups.even("distance", place - pair, 4)
+
     def show(self, split: Split, row: int) -> str:
         """The pairs, then each query with its place and its answer."""
         tokens, targets = self._scored(split, row)
@@ -123,6 +136,10 @@ class AssociativeRecall(DrawnTask):
             f"{'unbound keys' if self.options.noise else 'blanks'}",
         )
         return "\n".join(lines)
+
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """Keys, values and blanks."""
+        return [self._name(token) if token > BLANK else "." for token in tokens.tolist()]
 
     def _name(self, token: int) -> str:
         """A key or a value, numbered from 0."""

@@ -18,7 +18,7 @@ from longspan.data.cache import Built, BuiltSet, Recipe
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, known
 from longspan.shapes import Float, Int
-from longspan.tasks.base import IGNORE, SPLITS, Batch, Report, Split, Task
+from longspan.tasks.base import IGNORE, SPLITS, Batch, Grouping, Report, Split, Task
 
 
 class SequenceTask(Task):
@@ -28,6 +28,7 @@ class SequenceTask(Task):
         """Use the given options, or the defaults."""
         super().__init__(options)
         self._set: BuiltSet | None = None
+        self._grouped: tuple[BuiltSet | None, dict[Split, list[Grouping]]] = (None, {})
 
     @abstractmethod
     def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
@@ -121,6 +122,23 @@ class SequenceTask(Task):
     def inputs(self, padded: np.ndarray) -> Int[Tensor, "B T"] | Float[Tensor, "B T F"]:
         """What the model is given for padded tokens (B, T): their ids."""
         return torch.from_numpy(padded.astype(np.int64))
+
+    def groupings(self, split: Split) -> list[Grouping]:
+        """Properties of the examples, found once for each split of an open set."""
+        if self._grouped[0] is not self.built:
+            self._grouped = (self.built, {})
+        found = self._grouped[1]
+        if split not in found:
+            found[split] = self.grouped(self._examples(split))
+        return found[split]
+
+    def grouped(self, examples: Examples) -> list[Grouping]:
+        """What `groupings` returns, found from the examples of a split; here nothing."""
+        return []
+
+    def words(self, tokens: np.ndarray) -> list[str]:
+        """Each token of an example as people would write it; here its id."""
+        return [str(token) for token in tokens.tolist()]
 
     def batches(
         self, split: Split, *, batch: int, seed: int = 0, start: int = 0

@@ -22,10 +22,10 @@ from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch, Task
 from longspan.training.alarms import Sight, Warmed, alarms
 from longspan.training.checkpoint import Checkpoints, Progress
-from longspan.training.config import TrainConfig
+from longspan.training.config import Parallel, TrainConfig
 from longspan.training.evaluate import Evaluation, answered, scored, to_device
 from longspan.training.prefetch import ahead
-from longspan.training.processes import Parallel, Part, Processes, accelerator, joined
+from longspan.training.processes import Part, Processes, accelerator, joined
 from longspan.training.schedule import learning_rate
 from longspan.training.spread import check, spread
 from longspan.training.watcher import Watcher

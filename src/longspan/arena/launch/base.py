@@ -13,7 +13,7 @@ from longspan.arena.places import Places
 from longspan.arena.run import run
 from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
 from longspan.memory import keep_freed_memory
-from longspan.results import Failure, Point, Result
+from longspan.results import Alarm, Failure, Point, Result
 from longspan.tasks import Task, build
 from longspan.training import Watcher
 
@@ -145,6 +145,10 @@ class Followed:
     def evaluated(self, point: Point) -> None:
         """A point of the curve is there."""
         self.watcher.evaluated(point)
+
+    def alarmed(self, alarm: Alarm) -> None:
+        """Something looks wrong."""
+        self.watcher.alarmed(alarm)
 
 
 def skipped(experiment: Experiment, reason: str, *, busy: bool = False) -> Skipped:
