@@ -40,16 +40,17 @@ def print_report(
 
 def print_results(results: "list[Result]", as_json: bool, format: str = "terminal") -> None:
     """Print the tables alone."""
-    from longspan.report import render
+    from longspan.report import leaderboard, render
     from longspan.report.tables import leaderboards
 
     tables = leaderboards(results)
     if as_json:
-        print_json([render.to_json(table) for table in tables])
+        print_json([leaderboard.to_json(table) for table in tables])
         return
     for table in tables:
         if format == "terminal":
-            out.print(render.terminal(table))
+            out.print(render.terminal(leaderboard.sheet(table)))
+        elif format == "markdown":
+            sys.stdout.write(render.markdown(leaderboard.sheet(table)))
         else:
-            text = render.markdown(table) if format == "markdown" else render.to_csv(table)
-            sys.stdout.write(text)
+            sys.stdout.write(render.to_csv([leaderboard.scores(table)]))

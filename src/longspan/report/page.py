@@ -11,10 +11,11 @@ import altair as alt
 import vl_convert
 
 from longspan.files import replacing
-from longspan.report.board import board, published
+from longspan.report import leaderboard
+from longspan.report.board import board, downloads
 from longspan.report.charts import learning_curves, score_against_cost
 from longspan.report.markup import Markup, element, join, script_json
-from longspan.report.published import Comparison, Published, compare
+from longspan.report.published import Comparison, Published, compare, sheet
 from longspan.report.settings import settings
 from longspan.report.styles import Styles, styles
 from longspan.report.tables import Table, leaderboards
@@ -84,7 +85,7 @@ def render(tables: list[Table], scores: Iterable[Published] = ()) -> str:
     comparisons = compare(tables, scores)
     if comparisons:
         parts.append(_published(comparisons))
-    contents = [(name, table.protocol) for name, table in zip(names, tables, strict=True)]
+    contents = [(name, table.title) for name, table in zip(names, tables, strict=True)]
     contents += [("published", "Published numbers")] if comparisons else []
     cells = [cell for table in tables for row in table.rows for cell in row.cells if cell]
     runs = [run for cell in cells for run in cell.runs]
@@ -142,9 +143,10 @@ def _section(table: Table, name: str, look: Styles, figures: Figures) -> Markup:
     """Everything about one protocol."""
     return element(
         "section",
-        element("h2", f"Protocol {table.protocol}", attributes={"id": name}),
+        element("h2", f"Protocol {table.title}", attributes={"id": name}),
         element("p", _rules(table), attributes={"class": "prose"}),
-        board(table, name),
+        board(leaderboard.sheet(table)),
+        downloads(leaderboard.scores(table)),
         element("h3", "Score against cost"),
         element("p", COST, attributes={"class": "prose small"}),
         _legend(table, look),
@@ -227,14 +229,9 @@ def _curves(table: Table, look: Styles, figures: Figures) -> Markup:
 
 
 def _published(comparisons: list[Comparison]) -> Markup:
-    caution = (
-        "Numbers of others, beside ours on the same task. They were obtained under other "
-        "protocols: a difference may come from data, model size, training or selection."
-    )
     return element(
         "section",
         element("h2", "Published numbers", attributes={"id": "published"}),
-        element("p", caution, attributes={"class": "prose"}),
-        published(comparisons, "published-table"),
+        board(sheet(comparisons, "published-numbers")),
         attributes={"aria-labelledby": "published"},
     )

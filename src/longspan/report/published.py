@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from longspan.errors import OptionError
+from longspan.report.leaderboard import spread
 from longspan.report.numbers import Number
-from longspan.report.tables import Cell, Table
+from longspan.report.rows import Cell, Table
+from longspan.report.sheets import Entry, Heading, Sheet, named, share, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,47 @@ def compare(tables: Sequence[Table], published: Iterable[Published]) -> list[Com
 
 def _beside(tables: Sequence[Table], score: Published) -> list[Comparison]:
     ours = [
-        Comparison(published=score, protocol=table.protocol, label=row.label, cell=cell)
+        Comparison(published=score, protocol=table.title, label=row.label, cell=cell)
         for table in tables
         for row in table.rows
         for column, cell in zip(table.columns, row.cells, strict=True)
         if cell is not None and row.mechanism == score.mechanism and column.task == score.task
     ]
     return ours or [Comparison(published=score, protocol=None, label=None, cell=None)]
+
+
+HEADINGS = (
+    Heading(name="Mechanism", kind="text"),
+    Heading(name="Task", kind="text"),
+    Heading(name="Published", kind="score"),
+    Heading(name="Its protocol", kind="text"),
+    Heading(name="Source", kind="text"),
+    Heading(name="Ours", kind="score", about="With its 95 % interval."),
+    Heading(name="Our protocol", kind="text"),
+    Heading(name="Our row", kind="text"),
+)
+
+
+def sheet(comparisons: Sequence[Comparison], name: str) -> Sheet:
+    """Published numbers beside ours, each with its protocol."""
+    return Sheet(
+        name=name,
+        title="Test accuracy in percent, as published and as measured here",
+        about=(
+            "Numbers of others, beside ours on the same task. They were obtained under other "
+            "protocols: a difference may come from data, model size, training or selection."
+        ),
+        headings=HEADINGS,
+        rows=tuple(_line(pair) for pair in comparisons),
+    )
+
+
+def _line(pair: Comparison) -> tuple[Entry, ...]:
+    theirs, cell = pair.published, pair.cell
+    detail = spread(cell.interval) if cell and cell.interval else ""
+    return (
+        *(named(theirs.mechanism, theirs.mechanism), text(theirs.task), share(theirs.accuracy)),
+        *(text(theirs.protocol), text(theirs.source)),
+        share(cell.accuracy if cell else None, detail),
+        *(text(pair.protocol), text(pair.label)),
+    )
