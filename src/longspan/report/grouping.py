@@ -37,8 +37,8 @@ def standing(results: Sequence[Result], failures: Iterable[Failure]) -> list[Fai
 
 def budget(run: Result | Failure) -> str:
     """What the run's protocol held equal, in words; empty for the steps of its own recipe."""
-    kind, limit = run.budget["kind"], run.budget.get("limit")
-    if kind == "steps":
+    kind, limit = run.budget.get("kind", "steps"), run.budget.get("limit")
+    if kind == "steps" or limit is None:
         return ""
     shown = {"seconds": duration, "memory": memory}.get(kind, magnitude)(limit)
     return f"{BUDGETS.get(kind, kind)} ({shown})"
@@ -105,10 +105,10 @@ def joined(groups: list[list[Result]], failures: Iterable[Failure]) -> list[Grou
     """
     rows: list[Group] = [(group, []) for group in groups]
     for one in failures:
-        same = [row for row in rows if _recipe(_first(row)) == _recipe(one)]
+        same = [row for row in rows if _recipe(first_of(row)) == _recipe(one)]
         exact = [row for row in same if one.config_hash in _hashes(row)]
-        free = [row for row in same if all(run.task != one.task for run in (*row[0], *row[1]))]
-        alike = [row for row in free if text(_first(row).options) == text(one.options)]
+        free = [row for row in same if one.task not in _tasks(row)]
+        alike = [row for row in free if text(first_of(row).options) == text(one.options)]
         found = [*exact, *alike, *free]
         if found:
             found[0][1].append(one)
@@ -117,7 +117,8 @@ def joined(groups: list[list[Result]], failures: Iterable[Failure]) -> list[Grou
     return rows
 
 
-def _first(row: Group) -> Result | Failure:
+def first_of(row: Group) -> Result | Failure:
+    """A run of the row, or a failure if it has no run."""
     return row[0][0] if row[0] else row[1][0]
 
 
@@ -126,7 +127,11 @@ def _recipe(run: Result | Failure) -> tuple[str, str]:
 
 
 def _hashes(row: Group) -> set[str]:
-    return {run.config_hash for run in (*row[0], *row[1])}
+    return {run.config_hash for run in row[0]} | {one.config_hash for one in row[1]}
+
+
+def _tasks(row: Group) -> set[str]:
+    return {run.task for run in row[0]} | {one.task for one in row[1]}
 
 
 def labels(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:

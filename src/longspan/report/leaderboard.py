@@ -211,7 +211,7 @@ def _scored(cell: Cell | None) -> tuple[Entry, ...]:
     interval, against = cell.interval, cell.against
     return (
         share(cell.accuracy),
-        *(share(interval and interval.low), share(interval and interval.high)),
+        *(share(interval.low if interval else None), share(interval.high if interval else None)),
         text(interval.over if interval else None),
         Entry(value=cell.margin, shown=points(cell.margin)),
         *(whole(len(cell.runs)), text(cell.failed), whole(cell.rank)),

@@ -19,7 +19,7 @@ from longspan.report.published import Comparison, Published, compare, sheet
 from longspan.report.settings import settings
 from longspan.report.styles import Styles, styles
 from longspan.report.tables import Table, leaderboards
-from longspan.results import Result
+from longspan.results import Failure, Result
 
 # The shapes of `styles.SHAPES` as paths of 22 by 10, for the legend.
 SWATCHES = {
@@ -54,7 +54,12 @@ class Figures:
         )
 
 
-def write(results: Iterable[Result], path: Path, published: Iterable[Published] = ()) -> Path:
+def write(
+    results: Iterable[Result],
+    path: Path,
+    published: Iterable[Published] = (),
+    failures: Iterable[Failure] = (),
+) -> Path:
     """Write the page at `path`, atomically, and return the path.
 
     The same results give the same page.
@@ -63,12 +68,13 @@ def write(results: Iterable[Result], path: Path, published: Iterable[Published] 
         results: records of any protocols; each protocol has a section of its own.
         path: where to; an existing page is replaced once the new one is complete.
         published: numbers of others to show beside ours.
+        failures: runs that ended without a score.
 
     Raises:
         DataError: there are no results.
         RunError: the file cannot be written.
     """
-    text = render(leaderboards(results), published)
+    text = render(leaderboards(results, failures), published)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         # A temporary file is private; a report is made to be read.

@@ -1,13 +1,16 @@
 """Numbers that others published, beside ours, each with the protocol it was obtained under."""
 
+import functools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 from longspan.errors import OptionError
 from longspan.report.leaderboard import spread
 from longspan.report.numbers import Number
 from longspan.report.rows import Cell, Table
-from longspan.report.sheets import Entry, Heading, Sheet, named, share, text
+from longspan.report.sheets import Entry, Heading, Sheet, named, share, slug, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,16 @@ class Published:
                 f"a published accuracy is a fraction from 0 to 1, got {self.accuracy} "
                 f"({self.mechanism} on {self.task}); divide percentages by 100"
             )
+
+
+@functools.cache
+def read() -> tuple[Published, ...]:
+    """The published scores of every task, as they were when the package was made.
+
+    They are written down with the tasks, which need torch; `published.json` is rendered from them.
+    """
+    text = resources.files("longspan.report").joinpath("published.json").read_text("utf-8")
+    return tuple(Published(**score) for score in json.loads(text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +95,12 @@ def sheet(comparisons: Sequence[Comparison], name: str) -> Sheet:
         headings=HEADINGS,
         rows=tuple(_line(pair) for pair in comparisons),
     )
+
+
+def sheets(table: Table, published: Iterable[Published]) -> list[Sheet]:
+    """What others reported on the tasks of a table, beside its rows; nothing if they did not."""
+    found = compare([table], published)
+    return [sheet(found, slug(f"{table.title}-published"))] if found else []
 
 
 def _line(pair: Comparison) -> tuple[Entry, ...]:

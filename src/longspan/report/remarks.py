@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from longspan.report.grouping import Group, grouped, hardware, listed
+from longspan.report.grouping import Group, first_of, grouped, hardware, listed
 from longspan.report.numbers import points
 from longspan.report.rows import BASELINE
 from longspan.results import Failure, Result
@@ -15,7 +15,7 @@ def remarks(group: Group, several_devices: bool) -> list[str]:
     """Sentences for the notes of a table."""
     runs, failures = group
     notes = []
-    first = (*runs, *failures)[0]
+    first = first_of(group)
     if first.overrides:
         notes.append(f"Departs from the protocol, so not ranked: {listed(first.overrides)}.")
     if several_devices and runs:

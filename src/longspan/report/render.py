@@ -31,8 +31,11 @@ def terminal(sheet: Sheet) -> Grid:
     )
     for heading in sheet.headings:
         # A narrow terminal breaks long words; it never hides the end of a number.
-        side = "left" if heading.kind == "text" else "right"
-        grid.add_column(Text(heading.name), justify=side, overflow="fold")
+        grid.add_column(
+            Text(heading.name),
+            justify="left" if heading.kind == "text" else "right",
+            overflow="fold",
+        )
     for row in sheet.rows:
         grid.add_row(*(_bright(entry) for entry in row))
     if sheet.footer:

@@ -1,6 +1,8 @@
 """What a leaderboard is made of, as values: nothing here is rounded, and a hole stays a hole."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from longspan.report.numbers import Number
 from longspan.report.significance import LEVEL
@@ -104,6 +106,20 @@ class Row:
         return cell.runs if cell else ()
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairs:
+    """Every pair of rows that keep to the protocol, on one task: row less column."""
+
+    labels: tuple[str, ...]
+    difference: np.ndarray  # of accuracies, as fractions
+    p: np.ndarray  # two-sided; not a number where no runs are comparable
+
+    @property
+    def known(self) -> bool:
+        """Whether any two rows could be compared."""
+        return bool((~np.isnan(self.p)).sum() > len(self.labels))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """The leaderboard of a protocol under one budget."""
@@ -116,6 +132,7 @@ class Table:
     notes: tuple[str, ...]
     selection: tuple[str, ...]  # rules by which checkpoints were chosen; never test
     hardware: tuple[str, ...]
+    pairs: tuple[Pairs, ...] = field(repr=False, compare=False)  # by column
 
     @property
     def title(self) -> str:

@@ -83,9 +83,9 @@ def contrasts(samples: Sequence[Sample | None]) -> Contrasts:
     for i, one in enumerate(samples):
         if one is not None:
             groups.setdefault((one.seeds, one.asked.tobytes()), []).append(i)
-    for (one, rows), (other, columns) in product(groups.items(), repeat=2):
-        common = sorted(set(one[0]) & set(other[0]))
-        if common and one[1] == other[1]:
+    for (left, rows), (right, columns) in product(groups.items(), repeat=2):
+        common = sorted(set(left[0]) & set(right[0]))
+        if common and left[1] == right[1]:
             first = [samples[i].take(common) for i in rows]  # type: ignore[union-attr]
             second = [samples[i].take(common) for i in columns]  # type: ignore[union-attr]
             found[:, np.array(rows)[:, None], np.array(columns)] = _block(first, second)

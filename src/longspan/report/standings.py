@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from longspan.report.numbers import Number
-from longspan.report.rows import BASELINE, Against, Average, Row
+from longspan.report.rows import BASELINE, Against, Average, Pairs, Row
 from longspan.report.significance import Contrasts, Sample, contrasts, holm, ranks, together
 
 
 def standing(
     rows: Sequence[Row], samples: Sequence[Sequence[Sample | None]], averages: Sequence[Average]
-) -> list[Row]:
+) -> tuple[list[Row], list[Pairs]]:
     """The rows with ranks and comparisons; one that departs from the protocol has none.
 
     `samples` are the answers of each row on each task.
@@ -34,7 +34,8 @@ def standing(
             for cell, column in zip(rows[i].cells, cells, strict=True)
         ]
         placed[i] = replace(rows[i], cells=tuple(found), rank=rank, against=against)
-    return placed
+    labels = tuple(row.label for row in inside)
+    return placed, [Pairs(labels=labels, difference=x.difference, p=x.p) for x in columns]
 
 
 def _accuracy(row: Row, column: int) -> Number | None:

@@ -14,6 +14,7 @@ from longspan.report.grouping import (
     budget,
     configurations,
     data,
+    first_of,
     grouped,
     hardware,
     joined,
@@ -50,7 +51,7 @@ def leaderboards(results: Iterable[Result], failures: Iterable[Failure] = ()) ->
     """
     runs = list(results)
     lost = standing(runs, failures)
-    keys = sorted({_race(run) for run in (*runs, *lost)})
+    keys = sorted({*map(_race, runs), *map(_race, lost)})
     if not keys:
         raise DataError(NOTHING)
     return [
@@ -80,7 +81,37 @@ def leaderboard(results: Iterable[Result], failures: Iterable[Failure] = ()) -> 
     """
     runs = newest(results)
     lost = standing(runs, failures)
-    races = sorted({_race(run) for run in (*runs, *lost)})
+    protocol, held = _one_race(runs, lost)
+    columns = _columns(runs, lost)
+    means = averages(tuple(columns.values()))
+    groups = joined(configurations(runs), lost)
+    devices = sorted({hardware(run) for run in runs})
+    said = [remarks(group, len(devices) > 1) for group in groups]
+    notes = sorted({note for several in said for note in several})
+    rows, samples = [], []
+    titles = labels([[*ended, *failed] for ended, failed in groups])
+    for group, title, own in zip(groups, titles, said, strict=True):
+        cells, answers = _cells(group, columns)
+        places = tuple(notes.index(note) for note in own)
+        rows.append(_row(group, title, cells, places, means, tuple(columns.values())))
+        samples.append(answers)
+    ranked, pairs = standings.standing(rows, samples, means)
+    return Table(
+        protocol=protocol,
+        budget=held or None,
+        columns=tuple(columns.values()),
+        averages=means,
+        rows=tuple(sorted(ranked, key=_order)),
+        notes=tuple(notes),
+        selection=tuple(sorted({run.selection for run in runs})),
+        hardware=tuple(devices),
+        pairs=tuple(pairs),
+    )
+
+
+def _one_race(runs: list[Result], failures: list[Failure]) -> tuple[str, str]:
+    """The protocol and budget that all of them share."""
+    races = sorted({*map(_race, runs), *map(_race, failures)})
     if not races:
         raise DataError(NOTHING)
     if len(races) > 1:
@@ -88,29 +119,7 @@ def leaderboard(results: Iterable[Result], failures: Iterable[Failure] = ()) -> 
         raise OptionError(
             f"one table holds one protocol under one budget, got {names}; use leaderboards()"
         )
-    columns = _columns(runs, lost)
-    means = averages(tuple(columns.values()))
-    groups = joined(configurations(runs), lost)
-    devices = sorted({hardware(run) for run in runs})
-    said = [remarks(group, len(devices) > 1) for group in groups]
-    notes = sorted({note for own in said for note in own})
-    names = labels([[*ended, *failed] for ended, failed in groups])
-    rows, samples = [], []
-    for group, name, own in zip(groups, names, said, strict=True):
-        cells, answers = _cells(group, columns)
-        places = tuple(notes.index(note) for note in own)
-        rows.append(_row(group, name, cells, places, means, tuple(columns.values())))
-        samples.append(answers)
-    return Table(
-        protocol=races[0][0],
-        budget=races[0][1] or None,
-        columns=tuple(columns.values()),
-        averages=means,
-        rows=tuple(sorted(standings.standing(rows, samples, means), key=_order)),
-        notes=tuple(notes),
-        selection=tuple(sorted({run.selection for run in runs})),
-        hardware=tuple(devices),
-    )
+    return races[0]
 
 
 def _columns(runs: list[Result], failures: list[Failure]) -> dict[Data, Column]:
@@ -203,7 +212,7 @@ def _row(
     means: Sequence[Average],
     columns: Sequence[Column],
 ) -> Row:
-    first = (*group[0], *group[1])[0]
+    first = first_of(group)
     values = tuple(averaged(one, cells, columns) for one in means)
     alone = cells[0].accuracy if cells[0] else None
     return Row(
