@@ -1,7 +1,6 @@
 """Reading records: every field must be there with its type, or the file is refused by name."""
 
 import dataclasses
-import functools
 import math
 import types
 from collections.abc import Iterable
@@ -101,13 +100,11 @@ _PLAIN: dict[Any, frozenset[type]] = {
 }
 
 
-@functools.cache
 def _hints(kind: type) -> dict[str, Any]:
     """The types of the fields of a part of a record."""
     return {field.name: field.type for field in dataclasses.fields(kind)}
 
 
-@functools.cache
 def _real(kind: type) -> frozenset[str]:
     """The fields that hold real numbers."""
     return frozenset(name for name, hint in _hints(kind).items() if hint in (float, float | None))
