@@ -8,7 +8,7 @@ No figure on those pages is typed by hand.
 import json
 from pathlib import Path
 
-from longspan.report import charts, render
+from longspan.report import charts, leaderboard, render
 from longspan.report.styles import styles
 from longspan.report.tables import Table, leaderboards
 from longspan.results import load_all
@@ -216,7 +216,7 @@ def main() -> None:
 def runs() -> None:
     """Tables of the committed records, and the LRA figure of the quick ones."""
     tables = leaderboards(load_all([RUNS]))
-    pages = [RUNS_HEAD, *(render.markdown(table) for table in tables)]
+    pages = [RUNS_HEAD, *(render.markdown(leaderboard.sheet(table)) for table in tables)]
     notes = RUNS / "NOTES.md"
     if notes.exists():
         pages.append(notes.read_text())

@@ -2,8 +2,9 @@
 
     python docs/pages.py
 
-writes docs/mechanisms/<name>.md with the picture <name>.svg beside it, and the index README.md; and
-docs/tasks, by `task_pages`. A test keeps them current.
+writes docs/mechanisms/<name>.md with the picture <name>.svg beside it, and the index README.md;
+docs/tasks, by `task_pages`; and the published scores of the tasks, for reports. A test keeps them
+current.
 """
 
 import dataclasses
@@ -19,10 +20,12 @@ from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
 from longspan.catalogue import weights
+from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
 LAYER = Path(__file__).parents[1] / "benchmarks" / "results" / "layer-cpu.json"
 TOKENS, CELL, GAP = 32, 6, 12  # of a picture: tokens, pixels of a token and between matrices
+PUBLISHED = Path(__file__).parents[1] / "src" / "longspan" / "report" / "published.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
 SHADES = 4
@@ -204,7 +207,18 @@ def equal(row: list[int], level: int) -> list[tuple[int, int]]:
     return runs
 
 
+def published() -> str:
+    """What others reported, for reports, which do without torch and so without the tasks."""
+    scores = [
+        {"task": name, **dataclasses.asdict(score)}
+        for name in sorted(TASKS)
+        for score in TASKS[name].info.published
+    ]
+    return json.dumps(scores, indent=1, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
+    PUBLISHED.write_text(published())
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())
 

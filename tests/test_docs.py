@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from longspan.attention import MECHANISMS, options_of
+from longspan.report import published
 from longspan.tasks import TASKS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -48,6 +49,18 @@ def test_the_pages_are_current(written):
         # Pictures depend on the last digits of the machine that drew them.
         if name.endswith(".md"):
             assert (DOCS / "mechanisms" / name).read_text() == text, f"{name}: {REMEDY}"
+
+
+def test_the_published_scores_of_reports_are_those_of_the_tasks(scripts):
+    pages = scripts("pages")
+    assert pages.PUBLISHED.read_text() == pages.published(), REMEDY
+    found = [dataclasses.asdict(score) for score in published.read()]
+    for name, task in TASKS.items():
+        for score in task.info.published:
+            assert {"task": name, **dataclasses.asdict(score)} in found
+    # Tay et al. 2021, table 1
+    table = {(x["task"], x["mechanism"]): x for x in found if x["protocol"] == "lra-paper"}
+    assert table["text", "performer"]["accuracy"] == 0.654
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

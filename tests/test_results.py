@@ -79,6 +79,27 @@ def test_a_whole_number_may_stand_for_a_real_one(tmp_path):
     assert load(path) == RESULT
 
 
+def test_a_long_curve_is_checked_to_its_last_point(tmp_path):
+    """Lists are looked at field by field; what is wrong with one point is still said."""
+    many = dataclasses.replace(RESULT, curve=[POINT] * 50)
+    path = many.save(tmp_path)
+    assert load(path) == many
+    whole = json.loads(path.read_text())
+    for value, said in ((True, "got True"), ("x", "got 'x'"), (1e999, "got inf"), (None, "None")):
+        spoilt = json.loads(json.dumps(whole))
+        spoilt["curve"][-1]["seconds"] = "VALUE"
+        text = json.dumps(spoilt).replace(
+            '"VALUE"', "1e999" if value == 1e999 else json.dumps(value)
+        )
+        path.write_text(text)
+        with pytest.raises(DataError, match=f"seconds must be a number, .*{said}"):
+            load(path)
+    whole["curve"][-1]["seconds"] = 1
+    path.write_text(json.dumps(whole))
+    last = load(path).curve[-1].seconds
+    assert (last, type(last)) == (1.0, float)
+
+
 def test_a_record_of_schema_1_is_read_and_says_nothing_of_waiting(tmp_path):
     path = RESULT.save(tmp_path)
     record = {**json.loads(path.read_text()), "schema": 1}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,8 +10,6 @@ from longspan.analysis.weights import weights_of
 from longspan.arena.protocols import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.errors import known
-from longspan.report.published import Published
-from longspan.results import Result
 from longspan.tasks import TASKS, Task
 
 SAMPLE, SAMPLE_HEADS = 48, 3  # tokens and heads of a picture
@@ -128,21 +125,6 @@ def draw(matrix: torch.Tensor) -> str:
     share = matrix.abs() / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
     shade = (share * (len(SHADES) - 1)).ceil().long()
     return "\n".join("".join(SHADES[cell] for cell in row) for row in shade.tolist())
-
-
-def published(results: Iterable[Result]) -> list[Published]:
-    """What others reported for the tasks of these results."""
-    return [
-        Published(
-            task=name,
-            mechanism=score.mechanism,
-            accuracy=score.accuracy,
-            protocol=score.protocol,
-            source=score.source,
-        )
-        for name in sorted({result.task for result in results})
-        for score in TASKS[name].info.published
-    ]
 
 
 def text(value: Any) -> str:

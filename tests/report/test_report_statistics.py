@@ -3,7 +3,7 @@ import math
 import pytest
 
 from longspan.errors import OptionError
-from longspan.report.statistics import interval, mean, ranks, student
+from longspan.report.statistics import interval, mean, student
 
 
 # Printed tables of Student's t, two-sided 95 %.
@@ -66,7 +66,3 @@ def test_mean_exists_only_if_all_parts_do():
     assert mean([0.0]) == 0.0
     assert mean([0.2, None, 0.4]) is None
     assert mean([]) is None
-
-
-def test_ranks_share_the_better_place_and_leave_holes():
-    assert ranks([0.3, 0.5, None, 0.5, 0.1]) == [3, 1, None, 1, 4]

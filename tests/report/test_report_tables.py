@@ -8,8 +8,9 @@ from report_records import record, scores
 from rich.console import Console
 
 from longspan.errors import DataError, OptionError
+from longspan.report import leaderboard as board
+from longspan.report import render
 from longspan.report.published import Published, compare
-from longspan.report.render import markdown, terminal, to_csv, to_json
 from longspan.report.tables import leaderboard, leaderboards
 
 
@@ -85,7 +86,9 @@ def test_speeds_of_two_backends_are_never_averaged():
 
 def test_protocols_are_never_mixed():
     runs = [record(), record(protocol="quick")]
-    with pytest.raises(OptionError, match="one table holds one protocol, got lra-small, quick"):
+    with pytest.raises(
+        OptionError, match="one table holds one protocol under one budget, got lra-small, quick"
+    ):
         leaderboard(runs)
     assert [table.protocol for table in leaderboards(runs)] == ["lra-small", "quick"]
 
@@ -174,7 +177,7 @@ def test_examples_that_were_not_counted_show():
 
 def test_json_is_unrounded_and_keeps_nulls():
     table = leaderboard([*two_tasks(), record("tenth", "text", accuracy=1 / 3)])
-    data = json.loads(json.dumps(to_json(table), allow_nan=False))
+    data = json.loads(json.dumps(board.to_json(table), allow_nan=False))
     tenth = next(row for row in data["rows"] if row["label"] == "tenth")
     assert tenth["cells"][0] is None
     assert tenth["mean"] is None
@@ -184,7 +187,7 @@ def test_json_is_unrounded_and_keeps_nulls():
 
 def test_csv_is_unrounded_and_leaves_missing_values_empty():
     table = leaderboard([*two_tasks(), record('a,"b"', "text", accuracy=1 / 3)])
-    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+    lines = list(csv.DictReader(io.StringIO(render.to_csv([board.scores(table)]))))
     assert len(lines) == len(table.rows) * len(table.columns)
     missing, present = [line for line in lines if line["mechanism"] == 'a,"b"']
     assert (missing["accuracy"], missing["seeds"], missing["hardware"]) == ("", "", "")
@@ -193,18 +196,22 @@ def test_csv_is_unrounded_and_leaves_missing_values_empty():
 
 
 def test_markdown_has_equal_columns_and_escapes():
-    text = markdown(leaderboard([*two_tasks(), record("a|b_<i>", "text")]))
+    text = render.markdown(board.sheet(leaderboard([*two_tasks(), record("a|b_<i>", "text")])))
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in lines} == {len("|||||||||")}
+    assert {line.replace("\\|", "").count("|") for line in lines} == {len("||||||||||")}
     assert "a\\|b\\_\\<i>" in text
-    assert "| performer | 38.00 33.0–43.0 +20.6 (3) | 65.00" in text
+    assert "| performer | **38.00** 33.0–43.0 · +20.6 · 3 seeds | 65.00" in text
     assert "| majority class | 17.45 | 50.00 | 33.73 | – |" in text
     assert "| chance | 10.00 | 50.00 | 30.00 | – |" in text
 
 
 def test_terminal_shows_every_row_and_takes_no_markup_from_records():
     console = Console(width=160, record=True, file=io.StringIO())
-    console.print(terminal(leaderboard([*two_tasks(), record("[red]x[/nothing]", "text")])))
+    console.print(
+        render.terminal(
+            board.sheet(leaderboard([*two_tasks(), record("[red]x[/nothing]", "text")]))
+        )
+    )
     text = console.export_text()
     assert "[red]x[/nothing]" in text
     assert "33.0–43.0" in text

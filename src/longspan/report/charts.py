@@ -7,8 +7,8 @@ from typing import Any, Literal
 import altair as alt
 
 from longspan.report.layout import Box, Span, places, scores, speeds
+from longspan.report.leaderboard import seeds, spread
 from longspan.report.numbers import Number, magnitude, memory, percent
-from longspan.report.render import seeds, spread
 from longspan.report.statistics import mean
 from longspan.report.styles import Styles, colour, dash, focus, framed, rule, save, shape
 from longspan.report.tables import Cell, Row, Table
@@ -108,7 +108,7 @@ def score_against_cost(
     dots = [dot for dot in dots if dot["hardware"] == hardware and dot["accuracy"] is not None]
     if not dots:
         return None
-    place = f"mean of {len(table.columns)} tasks" if column is None else table.columns[column].label
+    place = table.averages[0].label.lower() if column is None else table.columns[column].label
     floors = table.columns if column is None else [table.columns[column]]
     floor = mean([part.majority for part in floors])
     place = f"{place}, {table.protocol}, {hardware}"

@@ -2,11 +2,16 @@
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
-from longspan.results import Result
+from longspan.report.numbers import duration, magnitude, memory
+from longspan.results import Failure, Result
 
 Data = tuple[str, int, str]  # task, version and checksum: what makes scores comparable
+Run = TypeVar("Run", Result, Failure)
+Group = tuple[list[Result], list[Failure]]  # what belongs in a row
+BUDGETS = {"seconds": "training time", "flops": "training FLOPs", "memory": "memory of a step"}
 
 
 def newest(results: Iterable[Result]) -> list[Result]:
@@ -19,6 +24,26 @@ def newest(results: Iterable[Result]) -> list[Result]:
     return list(runs.values())
 
 
+def standing(results: Sequence[Result], failures: Iterable[Failure]) -> list[Failure]:
+    """The failures, each once, that no result has taken the place of."""
+    key = attrgetter("protocol", "task", "mechanism", "config_hash", "seed")
+    ended = {key(run) for run in results}
+    return [
+        one
+        for name, one in {key(one): one for one in sorted(failures, key=lambda x: x.date)}.items()
+        if name not in ended
+    ]
+
+
+def budget(run: Result | Failure) -> str:
+    """What the run's protocol held equal, in words; empty for the steps of its own recipe."""
+    kind, limit = run.budget.get("kind", "steps"), run.budget.get("limit")
+    if kind == "steps" or limit is None:
+        return ""
+    shown = {"seconds": duration, "memory": memory}.get(kind, magnitude)(limit)
+    return f"{BUDGETS.get(kind, kind)} ({shown})"
+
+
 def data(run: Result) -> Data:
     """The data that the run was scored on."""
     return run.task, run.task_version, run.data_checksum
@@ -26,7 +51,8 @@ def data(run: Result) -> Data:
 
 def hardware(run: Result) -> str:
     """Where the cost of the run was measured."""
-    return f"{run.device}, {run.dtype}"
+    several = f", {run.processes} processes ({run.parallelism})" if run.processes > 1 else ""
+    return f"{run.device}, {run.dtype}{several}"
 
 
 def text(value: Any) -> str:
@@ -39,9 +65,9 @@ def listed(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {text(values[name])}" for name in sorted(values))
 
 
-def grouped(runs: Iterable[Result], key: Callable[[Result], Any]) -> list[tuple[Any, list[Result]]]:
+def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> list[tuple[Any, list[Run]]]:
     """The runs by a key, in the order of their first appearance."""
-    groups: dict[Any, list[Result]] = {}
+    groups: dict[Any, list[Run]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return list(groups.items())
@@ -70,7 +96,45 @@ def _split(runs: list[Result], keys: Sequence[Callable[[Result], Any]]) -> list[
     return [row for _, part in parts for row in _split(part, keys[1:])]
 
 
-def labels(groups: list[list[Result]]) -> list[str]:
+def joined(groups: list[list[Result]], failures: Iterable[Failure]) -> list[Group]:
+    """The groups with the failures of each, and groups for the failures that fit in none.
+
+    A failure belongs to the row of its configuration; else, since protocols give tasks options of
+    their own, to a row of its mechanism that has nothing else on its task, with its options if one
+    has them.
+    """
+    rows: list[Group] = [(group, []) for group in groups]
+    for one in failures:
+        same = [row for row in rows if _recipe(first_of(row)) == _recipe(one)]
+        exact = [row for row in same if one.config_hash in _hashes(row)]
+        free = [row for row in same if one.task not in _tasks(row)]
+        alike = [row for row in free if text(first_of(row).options) == text(one.options)]
+        found = [*exact, *alike, *free]
+        if found:
+            found[0][1].append(one)
+        else:
+            rows.append(([], [one]))
+    return rows
+
+
+def first_of(row: Group) -> Result | Failure:
+    """A run of the row, or a failure if it has no run."""
+    return row[0][0] if row[0] else row[1][0]
+
+
+def _recipe(run: Result | Failure) -> tuple[str, str]:
+    return run.mechanism, text(run.overrides)
+
+
+def _hashes(row: Group) -> set[str]:
+    return {run.config_hash for run in row[0]} | {one.config_hash for one in row[1]}
+
+
+def _tasks(row: Group) -> set[str]:
+    return {run.task for run in row[0]} | {one.task for one in row[1]}
+
+
+def labels(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
     """The mechanism, and where it has several rows the options and overrides that differ."""
     settings = [_settings(group) for group in groups]
     names = []
@@ -93,7 +157,7 @@ def labels(groups: list[list[Result]]) -> list[str]:
     ]
 
 
-def _settings(runs: list[Result]) -> dict[str, str]:
+def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
     """Options and overrides by name; several values where tasks have values of their own."""
     values: dict[str, set[str]] = {}
     for run in runs:

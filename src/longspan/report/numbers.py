@@ -16,6 +16,11 @@ def points(value: Number | None) -> str:
     return MISSING if value is None else f"{value:+.1f}".replace("-", "−")
 
 
+def unlikely(p: Number | None) -> str:
+    """A p-value to three places, none shown as zero."""
+    return MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def magnitude(value: Number | None, units: str = " kMGT", base: int = 1000) -> str:
     """Three significant digits and a letter: 1230000 is `1.23M`."""
     if value is None:

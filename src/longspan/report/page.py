@@ -11,14 +11,15 @@ import altair as alt
 import vl_convert
 
 from longspan.files import replacing
-from longspan.report.board import board, published
+from longspan.report import leaderboard
+from longspan.report.board import board, downloads
 from longspan.report.charts import learning_curves, score_against_cost
 from longspan.report.markup import Markup, element, join, script_json
-from longspan.report.published import Comparison, Published, compare
+from longspan.report.published import Comparison, Published, compare, sheet
 from longspan.report.settings import settings
 from longspan.report.styles import Styles, styles
 from longspan.report.tables import Table, leaderboards
-from longspan.results import Result
+from longspan.results import Failure, Result
 
 # The shapes of `styles.SHAPES` as paths of 22 by 10, for the legend.
 SWATCHES = {
@@ -53,7 +54,12 @@ class Figures:
         )
 
 
-def write(results: Iterable[Result], path: Path, published: Iterable[Published] = ()) -> Path:
+def write(
+    results: Iterable[Result],
+    path: Path,
+    published: Iterable[Published] = (),
+    failures: Iterable[Failure] = (),
+) -> Path:
     """Write the page at `path`, atomically, and return the path.
 
     The same results give the same page.
@@ -62,12 +68,13 @@ def write(results: Iterable[Result], path: Path, published: Iterable[Published] 
         results: records of any protocols; each protocol has a section of its own.
         path: where to; an existing page is replaced once the new one is complete.
         published: numbers of others to show beside ours.
+        failures: runs that ended without a score.
 
     Raises:
         DataError: there are no results.
         RunError: the file cannot be written.
     """
-    text = render(leaderboards(results), published)
+    text = render(leaderboards(results, failures), published)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         # A temporary file is private; a report is made to be read.
@@ -84,7 +91,7 @@ def render(tables: list[Table], scores: Iterable[Published] = ()) -> str:
     comparisons = compare(tables, scores)
     if comparisons:
         parts.append(_published(comparisons))
-    contents = [(name, table.protocol) for name, table in zip(names, tables, strict=True)]
+    contents = [(name, table.title) for name, table in zip(names, tables, strict=True)]
     contents += [("published", "Published numbers")] if comparisons else []
     cells = [cell for table in tables for row in table.rows for cell in row.cells if cell]
     runs = [run for cell in cells for run in cell.runs]
@@ -142,9 +149,10 @@ def _section(table: Table, name: str, look: Styles, figures: Figures) -> Markup:
     """Everything about one protocol."""
     return element(
         "section",
-        element("h2", f"Protocol {table.protocol}", attributes={"id": name}),
+        element("h2", f"Protocol {table.title}", attributes={"id": name}),
         element("p", _rules(table), attributes={"class": "prose"}),
-        board(table, name),
+        board(leaderboard.sheet(table)),
+        downloads(leaderboard.scores(table)),
         element("h3", "Score against cost"),
         element("p", COST, attributes={"class": "prose small"}),
         _legend(table, look),
@@ -227,14 +235,9 @@ def _curves(table: Table, look: Styles, figures: Figures) -> Markup:
 
 
 def _published(comparisons: list[Comparison]) -> Markup:
-    caution = (
-        "Numbers of others, beside ours on the same task. They were obtained under other "
-        "protocols: a difference may come from data, model size, training or selection."
-    )
     return element(
         "section",
         element("h2", "Published numbers", attributes={"id": "published"}),
-        element("p", caution, attributes={"class": "prose"}),
-        published(comparisons, "published-table"),
+        board(sheet(comparisons, "published-numbers")),
         attributes={"aria-labelledby": "published"},
     )

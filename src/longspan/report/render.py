@@ -1,168 +1,68 @@
-"""The same leaderboard as text: terminal (rich), Markdown, CSV and JSON (both unrounded)."""
+"""Any sheet as text: terminal (rich), Markdown, LaTeX, and unrounded as CSV and JSON."""
 
 import csv
 import io
-from dataclasses import asdict
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.report.numbers import MISSING, Number, magnitude, memory, percent, points, significant
-from longspan.report.statistics import Interval, mean
-from longspan.report.tables import Cell, Row, Table
+from longspan.report.sheets import Entry, Sheet
 
-COSTS = ("Parameters", "Tokens/s", "Memory", "GFLOPs")
-FIELDS = (
-    *("protocol", "mechanism", "row", "overridden", "mean"),
-    *("task", "data_checksum", "chance", "majority"),
-    *("accuracy", "low", "high", "interval_over", "margin_points", "seeds", "rank"),
-    *("parameters", "tokens_per_second", "peak_memory_bytes", "gflops", "hardware"),
-)
-# What the figures of a leaderboard mean; shown under every rendering of it.
-LEGEND = (
-    "Accuracy on test in percent, mean over seeds, with its 95 % interval: over seeds where there "
-    "are several, else over the test examples of the one run. Then points above the majority "
-    "class and the number of seeds. Means and costs are over all tasks of the table and missing "
-    "where a task is; memory is the largest."
-)
+TEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
+    **{"–": "--", "−": "$-$", "·": r"$\cdot$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
+    **{"±": r"$\pm$", "×": r"$\times$"},
+}
 
 
-def terminal(table: Table) -> Grid:
-    """The leaderboard for a rich console."""
+def terminal(sheet: Sheet) -> Grid:
+    """A sheet for a rich console."""
     grid = Grid(
-        title=Text(f"{table.protocol}: test accuracy, %"),
-        caption=Text("\n".join([*footnotes(table), LEGEND])),
+        title=Text(sheet.title),
+        caption=Text("\n".join([*sheet.notes, sheet.about])),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    for i, name in enumerate(header(table)):
+    for heading in sheet.headings:
         # A narrow terminal breaks long words; it never hides the end of a number.
-        grid.add_column(Text(name), justify="right" if i else "left", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*map(Text, _line(row, "\n")))
-    grid.add_section()
-    for line in _floor(table):
-        grid.add_row(*map(Text, line), style="dim")
+        grid.add_column(
+            Text(heading.name),
+            justify="left" if heading.kind == "text" else "right",
+            overflow="fold",
+        )
+    for row in sheet.rows:
+        grid.add_row(*(_bright(entry) for entry in row))
+    if sheet.footer:
+        grid.add_section()
+    for row in sheet.footer:
+        grid.add_row(*(_bright(entry) for entry in row), style="dim")
     return grid
 
 
-def markdown(table: Table) -> str:
-    """The leaderboard as a Markdown table with its footnotes below."""
-    lines = [_line(row, " ") for row in table.rows] + _floor(table)
-    names = header(table)
-    rows = [names, [":--"] + ["--:"] * (len(names) - 1)]
-    rows += [[_plain(value) for value in line] for line in lines]
-    text = "\n".join(f"| {' | '.join(row)} |" for row in [[_plain(n) for n in names], *rows[1:]])
-    below = "\n\n".join(_plain(note) for note in [*footnotes(table), LEGEND])
-    return f"### {_plain(table.protocol)}\n\n{text}\n\n{below}\n"
+def _bright(entry: Entry) -> Text:
+    shown = Text(entry.shown, style="bold" if entry.best else "")
+    return shown.append(f"\n{entry.detail}", style="not bold") if entry.detail else shown
 
 
-def to_csv(table: Table) -> str:
-    """The leaderboard as CSV, one line for each mechanism and task; a missing value is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(FIELDS)
-    for row in table.rows:
-        start = [table.protocol, row.mechanism, row.label, row.overridden, row.mean]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            task = [column.label, column.checksum, column.chance, column.majority]
-            writer.writerow(start + task + _fields(cell))
-    return text.getvalue()
+def markdown(sheet: Sheet) -> str:
+    """A sheet as a Markdown table with its notes below."""
+    names = [_plain(heading.name) for heading in sheet.headings]
+    rule = [":--" if heading.kind == "text" else "--:" for heading in sheet.headings]
+    lines = [names, rule, *([_cell(x) for x in row] for row in (*sheet.rows, *sheet.footer))]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    below = [_plain(note) for note in (*sheet.notes, sheet.about) if note]
+    return "\n\n".join([f"### {_plain(sheet.title)}", table, *below]) + "\n"
 
 
-def to_json(table: Table) -> dict[str, Any]:
-    """The leaderboard as plain values, none of them rounded; a missing value is None."""
-    return {
-        "protocol": table.protocol,
-        "selection": list(table.selection),
-        "hardware": list(table.hardware),
-        "notes": list(table.notes),
-        "tasks": [asdict(column) for column in table.columns],
-        "rows": [
-            {
-                "label": row.label,
-                "mechanism": row.mechanism,
-                "overridden": row.overridden,
-                "notes": list(row.notes),
-                "mean": row.mean,
-                "rank": row.rank,
-                "cost": asdict(row.cost),
-                "cells": [cell and _cell_json(cell) for cell in row.cells],
-            }
-            for row in table.rows
-        ],
-    }
-
-
-def header(table: Table) -> list[str]:
-    """Names of the columns as they are shown."""
-    average = ["Mean"] if len(table.columns) > 1 else []
-    return ["Mechanism", *(column.label for column in table.columns), *average, *COSTS]
-
-
-def costs(row: Row) -> list[str]:
-    """The costs of a row as they are shown, in the order of `COSTS`."""
-    cost = row.cost
-    return [
-        magnitude(cost.parameters),
-        magnitude(cost.tokens_per_second),
-        memory(cost.peak_memory),
-        significant(cost.gflops),
-    ]
-
-
-def marks(row: Row) -> str:
-    """The footnote marks of a row."""
-    return "".join(f"[{note + 1}]" for note in row.notes)
-
-
-def footnotes(table: Table) -> list[str]:
-    """The footnotes of a table, with their marks."""
-    return [f"[{i}] {note}" for i, note in enumerate(table.notes, 1)]
-
-
-def spread(interval: Interval | None) -> str:
-    """An interval of accuracy in percent."""
-    if interval is None:
-        return MISSING
-    return f"{percent(interval.low, 1)}–{percent(interval.high, 1)}".replace("-", "−")
-
-
-def seeds(cell: Cell) -> str:
-    """How many seeds are behind a cell."""
-    return f"{len(cell.runs)} seed{'s' if len(cell.runs) > 1 else ''}"
-
-
-def floors(table: Table) -> list[tuple[str, list[Number | None], Number | None]]:
-    """The lines to compare with: (name, accuracy on each task, mean over tasks)."""
-    lines: list[tuple[str, list[Number | None]]] = [
-        ("majority class", [column.majority for column in table.columns]),
-        ("chance", [column.chance for column in table.columns]),
-    ]
-    return [(name, values, mean(values)) for name, values in lines]
-
-
-def _line(row: Row, separator: str) -> list[str]:
-    cells = [_shown(cell, separator) for cell in row.cells]
-    average = [percent(row.mean)] if len(row.cells) > 1 else []
-    return [f"{row.label} {marks(row)}".strip(), *cells, *average, *costs(row)]
-
-
-def _shown(cell: Cell | None, separator: str) -> str:
-    if cell is None or cell.accuracy is None:
-        return MISSING
-    details = f"{points(cell.margin)} ({len(cell.runs)})"
-    return separator.join([percent(cell.accuracy), spread(cell.interval), details])
-
-
-def _floor(table: Table) -> list[list[str]]:
-    empty = [MISSING] * len(COSTS)
-    return [
-        [name, *map(percent, values), *([percent(average)] if len(values) > 1 else []), *empty]
-        for name, values, average in floors(table)
-    ]
+def _cell(entry: Entry) -> str:
+    shown = f"**{_plain(entry.shown)}**" if entry.best else _plain(entry.shown)
+    return f"{shown} {_plain(entry.detail)}".strip()
 
 
 def _plain(text: str) -> str:
@@ -172,25 +72,83 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _fields(cell: Cell | None) -> list[Any]:
-    if cell is None:
-        return [None] * 12
-    low, high, over = (
-        (cell.interval.low, cell.interval.high, cell.interval.over)
-        if cell.interval
-        else (None, None, None)
+def latex(sheet: Sheet) -> str:
+    """A sheet as a table of LaTeX, for the package booktabs; the best in bold."""
+    columns = "".join("l" if heading.kind == "text" else "r" for heading in sheet.headings)
+    lines = [[_tex(heading.name) for heading in sheet.headings]]
+    lines += [[_set(entry) for entry in row] for row in sheet.rows]
+    floor = [[_set(entry) for entry in row] for row in sheet.footer]
+    below = [_tex(note) for note in (*sheet.notes, sheet.about) if note]
+    head, *body = (f"  {' & '.join(line)} \\\\" for line in lines)
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            f"\\caption{{{_tex(sheet.title)}}}",
+            f"\\label{{tab:{sheet.name}}}",
+            f"\\begin{{tabular}}{{{columns}}}",
+            *(r"\toprule", head, r"\midrule", *body),
+            *([r"\midrule"] if floor else []),
+            *(f"  {' & '.join(line)} \\\\" for line in floor),
+            *(r"\bottomrule", r"\end{tabular}"),
+            *(f"\\par\\smallskip{{\\footnotesize {note}}}" for note in below),
+            r"\end{table}",
+            "",
+        ]
     )
-    scores = [cell.accuracy, low, high, over, cell.margin, len(cell.runs), cell.rank]
-    return scores + list(asdict(cell.cost).values())
 
 
-def _cell_json(cell: Cell) -> dict[str, Any]:
+def _set(entry: Entry) -> str:
+    shown = f"\\textbf{{{_tex(entry.shown)}}}" if entry.best else _tex(entry.shown)
+    return f"{shown} {{\\scriptsize {_tex(entry.detail)}}}" if entry.detail else shown
+
+
+def _tex(text: str) -> str:
+    """Text that LaTeX takes for nothing else."""
+    return " ".join("".join(TEX.get(sign, sign) for sign in text).split())
+
+
+def to_csv(sheets: Sequence[Sheet]) -> str:
+    """Sheets as CSV, unrounded; a missing value is empty. Sheets of the same columns are one."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    before: list[str] = []
+    for sheet in sheets:
+        names = keys(sheet)
+        if names != before:
+            if before:
+                text.write("\n")
+            writer.writerow(names)
+        before = names
+        writer.writerows([entry.value for entry in row] for row in (*sheet.rows, *sheet.footer))
+    return text.getvalue()
+
+
+def to_json(sheet: Sheet) -> dict[str, Any]:
+    """A sheet as plain values, none of them rounded; a missing value is None."""
+    names = keys(sheet)
+    rows, footer = (
+        [dict(zip(names, (entry.value for entry in row), strict=True)) for row in part]
+        for part in (sheet.rows, sheet.footer)
+    )
     return {
-        "accuracy": cell.accuracy,
-        "interval": cell.interval and asdict(cell.interval),
-        "margin_points": cell.margin,
-        "seeds": [run.seed for run in cell.runs],
-        "configs": sorted({run.config_hash for run in cell.runs}),
-        "rank": cell.rank,
-        "cost": asdict(cell.cost),
+        "name": sheet.name,
+        "title": sheet.title,
+        "about": sheet.about,
+        "columns": [
+            {"key": key, "name": heading.name, "kind": heading.kind, "about": heading.about}
+            for key, heading in zip(names, sheet.headings, strict=True)
+        ],
+        "rows": rows,
+        "footer": footer,
+        "notes": list(sheet.notes),
     }
+
+
+def keys(sheet: Sheet) -> list[str]:
+    """Names of the columns for programs: small letters, digits and underscores, each once."""
+    found: list[str] = []
+    for heading in sheet.headings:
+        key = re.sub(r"[^a-z0-9]+", "_", heading.name.lower()).strip("_") or "column"
+        found.append(key if key not in found else f"{key}_{len(found) + 1}")
+    return found

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from longspan.report.grouping import hardware, listed
+from longspan.report.leaderboard import seeds
 from longspan.report.markup import Markup, element
 from longspan.report.numbers import MISSING, duration, magnitude, memory, percent, significant
-from longspan.report.render import seeds
 from longspan.report.tables import Cell, Column, Row, Table
 from longspan.results import Result, Score
 

@@ -4,10 +4,11 @@ Entries keep the unrounded value beside the text that is shown, so that sorting 
 see a rounded number.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from longspan.report.numbers import MISSING, Number
+from longspan.report.numbers import MISSING, Number, percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,4 +40,30 @@ class Sheet:
     about: str
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Entry, ...], ...]
+    footer: tuple[tuple[Entry, ...], ...] = ()  # stays below however the rows are sorted
     notes: tuple[str, ...] = ()
+
+
+def text(value: str | None) -> Entry:
+    """A text as an entry."""
+    return Entry(value=value, shown=MISSING if value is None else value)
+
+
+def named(label: str, mechanism: str) -> Entry:
+    """A row's name, drawn with the colour of its mechanism."""
+    return Entry(value=label, shown=label, mechanism=mechanism)
+
+
+def whole(value: int | None) -> Entry:
+    """A whole number, all of its digits shown."""
+    return Entry(value=value, shown=MISSING if value is None else str(value))
+
+
+def share(value: Number | None, detail: str = "", best: bool = False) -> Entry:
+    """A fraction, shown in percent."""
+    return Entry(value=value, shown=percent(value), detail=detail, best=best)
+
+
+def slug(name: str) -> str:
+    """Small letters, digits and dashes: what may name a sheet."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,6 +1,8 @@
 """Reading records: every field must be there with its type, or the file is refused by name."""
 
 import dataclasses
+import math
+import types
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,24 +66,67 @@ def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
 
 def _several(kind: type[T], values: Any, path: Path) -> Any:
     """The parts of a list; what is no list is left for the record to refuse."""
-    return [_made(kind, part, path) for part in values] if isinstance(values, list) else values
+    if not isinstance(values, list):
+        return values
+    if _sound(kind, values):
+        return [kind(**part) for part in values]
+    return [_made(kind, part, path) for part in values]
+
+
+def _sound(kind: type[T], values: list[Any]) -> bool:
+    """Whether all parts are as `_made` would have them, looked at field by field: it is quick.
+
+    No is only a reason to look at each: a learning curve has hundreds of points.
+    """
+    hints = _hints(kind)
+    plain = {name: _PLAIN.get(hint) for name, hint in hints.items()}
+    if not all(isinstance(part, dict) and part.keys() == hints.keys() for part in values):
+        return False
+    for name, allowed in plain.items():
+        column = [part[name] for part in values]
+        if allowed is None or not allowed.issuperset(map(type, column)):
+            return False
+        if float in allowed and not math.isfinite(sum(x for x in column if x is not None)):
+            return False
+    return True
+
+
+# Types of values that need no further look; whole numbers for real ones are left to `_made`.
+_PLAIN: dict[Any, frozenset[type]] = {
+    int: frozenset({int}),
+    float: frozenset({float}),
+    str: frozenset({str}),
+    float | None: frozenset({float, types.NoneType}),
+}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of the fields of a part of a record."""
+    return {field.name: field.type for field in dataclasses.fields(kind)}
+
+
+def _real(kind: type) -> frozenset[str]:
+    """The fields that hold real numbers."""
+    return frozenset(name for name, hint in _hints(kind).items() if hint in (float, float | None))
 
 
 def _made(kind: type[T], values: Any, path: Path) -> T:
     """Build a part of a record; all of its fields must be there, with their types."""
-    hints = {field.name: field.type for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    names = hints.keys()
+    hints = _hints(kind)
     if not isinstance(values, dict):
         raise DataError(f"{path}: a {kind.__name__} has named fields, got {values!r:.60}")
-    if values.keys() != names:
-        missing, foreign = sorted(names - values.keys()), sorted(values.keys() - names)
+    if values.keys() != hints.keys():
+        missing, foreign = (
+            sorted(hints.keys() - values.keys()),
+            sorted(values.keys() - hints.keys()),
+        )
         raise DataError(
             f"{path}: {kind.__name__} with missing fields {missing}, unknown fields {foreign}"
         )
     if reasons := mistyped(values, hints):
         raise DataError(f"{path}: {kind.__name__} is malformed: {'; '.join(reasons)}")
     # JSON writers may leave out the point of a whole number.
-    real = {name for name, hint in hints.items() if hint in (float, float | None)}
+    real = _real(kind)
     whole = {k: float(x) for k, x in values.items() if k in real and isinstance(x, int)}
     return kind(**{**values, **whole})
 

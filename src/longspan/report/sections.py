@@ -1,0 +1,88 @@
+"""Every section of a report as sheets, by protocol: the one place that knows them all."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from longspan.errors import known
+from longspan.report import (
+    expenses,
+    gaps,
+    incidents,
+    leaderboard,
+    pairwise,
+    published,
+    reached,
+    slices,
+    spans,
+)
+from longspan.report.published import Published
+from longspan.report.rows import Table
+from longspan.report.sheets import Sheet
+from longspan.report.spans import Looked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What stands beside the results of a report."""
+
+    published: tuple[Published, ...] = ()
+    analyses: tuple[Looked, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a report on one protocol."""
+
+    name: str  # as `--section` takes it
+    title: str
+    sheets: tuple[Sheet, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """Everything about one protocol under one budget; sections without content are left out."""
+
+    table: Table
+    sections: tuple[Section, ...]
+
+
+DRAWN: dict[str, tuple[str, Callable[[Table, Beside], list[Sheet]]]] = {
+    "leaderboard": ("Leaderboard", lambda table, _: [leaderboard.sheet(table)]),
+    "published": ("Published numbers", lambda table, by: published.sheets(table, by.published)),
+    "significance": ("Which rows can be told apart", lambda table, _: pairwise.sheets(table)),
+    "reached": ("Steps to given accuracies", lambda table, _: reached.sheets(table)),
+    "gap": ("Train against test", lambda table, _: gaps.sheets(table)),
+    "slices": ("Scores by property of the examples", lambda table, _: slices.sheets(table)),
+    "span": ("Attention span", lambda table, by: spans.sheets(table, by.analyses)),
+    "cost": ("Cost", lambda table, _: expenses.sheets(table)),
+    "tuning": ("Tuning", lambda table, _: incidents.tuning(table)),
+    "alarms": ("Alarms", lambda table, _: incidents.alarms(table)),
+    "failures": ("Failures", lambda table, _: incidents.failures(table)),
+    "scores": ("Every score", lambda table, _: [leaderboard.scores(table)]),
+}
+NAMES = tuple(DRAWN)
+
+
+def chapters(tables: Sequence[Table], beside: Beside | None = None) -> list[Chapter]:
+    """The whole report, protocol by protocol."""
+    drawn = []
+    for table in tables:
+        parts = [
+            Section(name=name, title=title, sheets=tuple(draw(table, beside or Beside())))
+            for name, (title, draw) in DRAWN.items()
+        ]
+        drawn.append(Chapter(table=table, sections=tuple(part for part in parts if part.sheets)))
+    return drawn
+
+
+def sections(
+    tables: Sequence[Table], beside: Beside | None = None, *, only: str | None = None
+) -> list[Sheet]:
+    """All sheets, those of a protocol together; `only` is the name of one section.
+
+    Raises:
+        UnknownNameError: there is no such section (with near names).
+    """
+    names = [known(only, NAMES, "section")] if only else list(NAMES)
+    by = beside or Beside()
+    return [sheet for table in tables for name in names for sheet in DRAWN[name][1](table, by)]

@@ -1,0 +1,72 @@
+"""Ranks with ties, and what is significant: the rows of a table compared pair by pair."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from longspan.report.numbers import Number
+from longspan.report.rows import BASELINE, Against, Average, Pairs, Row
+from longspan.report.significance import Contrasts, Sample, contrasts, holm, ranks, together
+
+
+def standing(
+    rows: Sequence[Row], samples: Sequence[Sequence[Sample | None]], averages: Sequence[Average]
+) -> tuple[list[Row], list[Pairs]]:
+    """The rows with ranks and comparisons; one that departs from the protocol has none.
+
+    `samples` are the answers of each row on each task.
+    """
+    racing = [i for i, row in enumerate(rows) if not row.overridden]
+    inside = [rows[i] for i in racing]
+    columns = [contrasts([samples[i][c] for i in racing]) for c in range(len(rows[0].cells))]
+    cells = [
+        _placed([_accuracy(row, c) for row in inside], inside, part)
+        for c, part in enumerate(columns)
+    ]
+    shared = together([columns[c] for c in averages[0].columns]) if averages else columns[0]
+    means = _placed([row.mean for row in inside], inside, shared)
+    placed = list(rows)
+    for n, i in enumerate(racing):
+        rank, against = means[n]
+        found = [
+            cell and replace(cell, rank=column[n][0], against=column[n][1])
+            for cell, column in zip(rows[i].cells, cells, strict=True)
+        ]
+        placed[i] = replace(rows[i], cells=tuple(found), rank=rank, against=against)
+    labels = tuple(row.label for row in inside)
+    return placed, [Pairs(labels=labels, difference=x.difference, p=x.p) for x in columns]
+
+
+def _accuracy(row: Row, column: int) -> Number | None:
+    cell = row.cells[column]
+    return cell.accuracy if cell else None
+
+
+def _placed(
+    values: list[Number | None], rows: list[Row], part: Contrasts
+) -> list[tuple[int | None, Against | None]]:
+    """Rank and comparison with the baseline of each row."""
+    return list(zip(ranks(values, part.p), _against(values, rows, part), strict=True))
+
+
+def _against(values: list[Number | None], rows: list[Row], part: Contrasts) -> list[Against | None]:
+    places = [i for i, row in enumerate(rows) if row.mechanism == BASELINE]
+    if len(places) != 1 or values[places[0]] is None:
+        return [None] * len(rows)
+    base = places[0]
+    p = [
+        None if i == base or value is None or np.isnan(part.p[i, base]) else float(part.p[i, base])
+        for i, value in enumerate(values)
+    ]
+    return [
+        None
+        if one is None or adjusted is None
+        else Against(
+            difference=float(part.difference[i, base]),
+            p=one,
+            adjusted=adjusted,
+            over="seeds and examples" if part.freedom[i, base] else "examples",
+        )
+        for i, (one, adjusted) in enumerate(zip(p, holm(p), strict=True))
+    ]
