@@ -10,30 +10,48 @@ from longspan.cli.common import Json, out, print_json, say
 from longspan.errors import known
 
 if TYPE_CHECKING:
-    from longspan.results import Result
+    from collections.abc import Sequence
+
+    from longspan.results import Failure, Result
 
 
 def report(
     folders: Annotated[list[Path] | None, typer.Argument(help="Folders of results.")] = None,
     page: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     format: Annotated[str, typer.Option(help="terminal, markdown or csv.")] = "terminal",
+    figures: Annotated[
+        Path | None, typer.Option(help="Write every chart into this folder, for papers.")
+    ] = None,
+    figure_format: Annotated[str, typer.Option(help="svg, png or both.")] = "svg",
     as_json: Json = False,
 ) -> None:
     """Draw tables and one self-contained HTML page from result records."""
-    from longspan.results import load_all
+    from longspan.results import load_all, load_failures
 
     known(format, ("terminal", "markdown", "csv"), "format")
-    print_report(load_all(folders or [Path("runs")]), page, as_json, format)
+    known(figure_format, ("svg", "png", "both"), "figure format")
+    places = folders or [Path("runs")]
+    results = load_all(places)
+    print_report(results, page, as_json, format, load_failures(places))
+    if figures is not None:
+        from longspan.report.figures import write_figures
+
+        files = write_figures(results, figures, figure_format)
+        say("figures:", f"{len(files)} in {figures}")
 
 
 def print_report(
-    results: "list[Result]", page: Path, as_json: bool, format: str = "terminal"
+    results: "list[Result]",
+    page: Path,
+    as_json: bool,
+    format: str = "terminal",
+    failures: "Sequence[Failure]" = (),
 ) -> None:
     """Write the page and print the tables."""
     from longspan import catalogue
     from longspan.report.page import write
 
-    write(results, page, catalogue.published(results))
+    write(results, page, catalogue.published(results), failures)
     print_results(results, as_json, format)
     say("report:", str(page))
 

@@ -1,159 +1,150 @@
-"""Leaderboards as HTML tables that sort by a click or a key."""
-
-import base64
-import json
-from collections.abc import Callable
+"""A sheet as an HTML table that sorts, filters and is exported, by mouse, keyboard or voice."""
 
 from longspan.report.markup import Markup, element, join
-from longspan.report.numbers import MISSING, Number, percent, points
-from longspan.report.published import Comparison
-from longspan.report.render import (
-    COSTS,
-    LEGEND,
-    costs,
-    floors,
-    footnotes,
-    header,
-    marks,
-    seeds,
-    spread,
-    to_csv,
-    to_json,
-)
-from longspan.report.tables import Cell, Row, Table
+from longspan.report.sheets import Entry, Heading, Sheet
+from longspan.report.styles import Styles
+
+TALL = 30  # rows; a frame of more scrolls downwards too
+EXPORTS = ("CSV", "JSON", "LaTeX", "Markdown")
 
 
-def scrolling(caption: str, name: str, *parts: Markup) -> Markup:
-    """A table that scrolls sideways on a narrow screen, by keyboard too."""
-    frame = {"class": "scroll", "role": "region", "tabindex": "0", "aria-labelledby": name}
-    head = element("caption", caption, attributes={"id": name})
+def board(sheet: Sheet, look: Styles) -> Markup:
+    """The table with its tools, and what its columns mean below.
+
+    A number stands unrounded in the attribute `data-n` of its place, a text that is shown otherwise
+    in `data-t`; `data-none` marks what was not measured. The page's script sorts and exports by
+    them, so that there is one copy of the data.
+
+    Args:
+        sheet: the table; its name becomes the id of the element.
+        look: gives the mechanisms that entries name their marks.
+    """
+    parts = {
+        "class": "sheet",
+        "id": sheet.name,
+        "role": "group",
+        "aria-labelledby": f"{sheet.name}-title",
+        "data-notes": len(sheet.notes) or None,
+    }
     return element(
-        "div", element("table", head, *parts, attributes={"class": "board"}), attributes=frame
+        "div",
+        _tools(sheet),
+        _frame(sheet, look),
+        _list("notes small", sheet.notes),
+        _meanings(sheet),
+        attributes=parts,
     )
 
 
-def board(table: Table, name: str) -> Markup:
-    """A leaderboard with its footnotes and its figures to download."""
-    names = header(table)
-    kinds = ["text"] + ["score"] * (len(names) - 1 - len(COSTS)) + ["cost", "score", "cost", "cost"]
-    head = element(
-        "tr",
-        [_sortable(text, kind) for text, kind in zip(names, kinds, strict=True)],
-    )
-    best = _several_ranked(table)
-    notes = [element("li", note) for note in footnotes(table)]
-    return join(
-        scrolling(
-            f"Leaderboard of {table.protocol}: test accuracy, %",
-            f"{name}-board",
-            element("thead", head),
-            element("tbody", [_row(row, best) for row in table.rows]),
-            element("tbody", _floor(table), attributes={"class": "floor"}),
+def mark(mechanism: str, look: Styles) -> Markup:
+    """The mark of a mechanism as in the charts; nothing for one that has none."""
+    if mechanism not in look.names:
+        return Markup("")
+    use = element("use", attributes={"href": f"#mark-{look.names.index(mechanism)}"})
+    return element("svg", use, attributes={"class": "mark", "aria-hidden": "true"})
+
+
+def _tools(sheet: Sheet) -> Markup:
+    entry = {"type": "search", "id": f"{sheet.name}-filter", "autocomplete": "off"}
+    label = element("label", "Filter", attributes={"for": f"{sheet.name}-filter"})
+    buttons = [
+        element("button", name, attributes={"type": "button", "data-export": name.lower()})
+        for name in EXPORTS
+    ]
+    many = len(sheet.rows) > 5
+    return element(
+        "div",
+        [label, Markup(element("input", attributes=entry).removesuffix("</input>"))]
+        if many
+        else "",
+        element("span", attributes={"class": "count small"}),
+        element(
+            "span",
+            element("span", "Export", attributes={"id": f"{sheet.name}-export"}),
+            buttons,
+            attributes={
+                "class": "exports",
+                "role": "group",
+                "aria-labelledby": f"{sheet.name}-export {sheet.name}-title",
+            },
         ),
-        element("ul", notes, attributes={"class": "notes small"}) if notes else "",
-        element("p", LEGEND, attributes={"class": "prose small"}),
-        _downloads(table),
+        attributes={"class": "tools"},
     )
 
 
-def _sortable(name: str, kind: str) -> Markup:
-    button = element("button", name, attributes={"type": "button"})
-    return element("th", button, attributes={"scope": "col", "data-kind": kind})
+def _frame(sheet: Sheet, look: Styles) -> Markup:
+    """The table in a frame that scrolls sideways on a narrow screen, by keyboard too."""
+    title = element("strong", sheet.title, attributes={"id": f"{sheet.name}-title"})
+    about = [" ", element("span", sheet.about, attributes={"class": "about"})]
+    caption = element("caption", element("span", title, about if sheet.about else ""))
+    below = [_row(row, sheet, look) for row in sheet.footer]
+    head = element("tr", [_heading(heading) for heading in sheet.headings])
+    table = element(
+        "table",
+        caption,
+        element("thead", head),
+        element("tbody", [_row(row, sheet, look) for row in sheet.rows]),
+        element("tbody", below, attributes={"class": "floor"}) if below else "",
+    )
+    frame = {
+        "class": "scroll tall" if len(sheet.rows) > TALL else "scroll",
+        "role": "region",
+        "tabindex": "0",
+        "aria-labelledby": f"{sheet.name}-title",
+    }
+    return element("div", table, attributes=frame)
 
 
-def _several_ranked(table: Table) -> bool:
-    """Whether there is a competition: the best of one row says nothing."""
-    return sum(not row.overridden for row in table.rows) > 1
+def _heading(heading: Heading) -> Markup:
+    button = element("button", heading.name, attributes={"type": "button"})
+    place = {"scope": "col", "class": heading.kind, "data-about": heading.about or None}
+    return element("th", button, attributes=place)
 
 
-def _row(row: Row, best: bool) -> Markup:
-    mark = element("sup", marks(row)) if row.notes else ""
-    place = {"scope": "row", "data-value": row.label}
-    head = element("th", row.label, " " if mark else "", mark, attributes=place)
-    cells = [_cell(cell, best) for cell in row.cells]
-    average = [_number(row.mean, percent(row.mean), best and row.rank == 1)]
-    cost = row.cost
-    values = [cost.parameters, cost.tokens_per_second, cost.peak_memory, cost.gflops]
+def _row(row: tuple[Entry, ...], sheet: Sheet, look: Styles) -> Markup:
+    mechanisms = [entry.mechanism for entry in row if entry.mechanism is not None]
+    cells = [
+        _cell(entry, heading, look, first=i == 0)
+        for i, (entry, heading) in enumerate(zip(row, sheet.headings, strict=True))
+    ]
     return element(
-        "tr",
-        head,
-        cells,
-        average if len(row.cells) > 1 else "",
-        [_number(value, shown) for value, shown in zip(values, costs(row), strict=True)],
+        "tr", cells, attributes={"data-mechanism": mechanisms[0] if mechanisms else None}
     )
 
 
-def _cell(cell: Cell | None, best: bool) -> Markup:
-    if cell is None or cell.accuracy is None:
-        return _number(None, MISSING)
-    details = [spread(cell.interval), f"{points(cell.margin)} · {seeds(cell)}"]
-    return _number(cell.accuracy, percent(cell.accuracy), best and cell.rank == 1, details)
-
-
-def _number(
-    value: Number | None, shown: str, best: bool = False, details: list[str] | None = None
-) -> Markup:
-    main = element("span", shown, attributes={"class": "best"}) if best else shown
-    below = [element("span", text, attributes={"class": "detail"}) for text in details or []]
-    return element("td", main, below, attributes={"data-value": "" if value is None else value})
-
-
-def _floor(table: Table) -> list[Markup]:
-    return [
-        element(
-            "tr",
-            element("th", name, attributes={"scope": "row"}),
-            [_number(value, percent(value)) for value in values],
-            _number(average, percent(average)) if len(values) > 1 else "",
-            [_number(None, MISSING)] * len(COSTS),
-        )
-        for name, values, average in floors(table)
-    ]
-
-
-def _downloads(table: Table) -> Markup:
-    data = json.dumps(to_json(table), indent=1, ensure_ascii=False)
+def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Markup:
+    place: dict[str, object] = {"scope": "row"} if first else {}
+    if heading.kind == "text" and not first:
+        place["class"] = "text"
+    if entry.value is None:
+        place["data-none"] = True
+    elif isinstance(entry.value, int | float):
+        place["data-n"] = repr(entry.value)
+    elif entry.value != entry.shown:
+        place["data-t"] = entry.value
+    # Weight alone says nothing to those who listen.
+    best = element("span", " (best)", attributes={"class": "unseen"})
     return element(
-        "p",
-        "Unrounded: ",
-        _download(f"{table.protocol}.csv", "text/csv", to_csv(table)),
-        ", ",
-        _download(f"{table.protocol}.json", "application/json", data),
-        attributes={"class": "small downloads"},
+        "th" if first else "td",
+        mark(entry.mechanism, look) if entry.mechanism is not None else "",
+        element("b", entry.shown) if entry.best else entry.shown,
+        best if entry.best else "",
+        element("small", entry.detail) if entry.detail else "",
+        attributes=place,
     )
 
 
-def _download(name: str, kind: str, content: str) -> Markup:
-    packed = base64.b64encode(content.encode()).decode()
-    return element("a", name, attributes={"download": name, "href": f"data:{kind};base64,{packed}"})
+def _list(name: str, texts: tuple[str, ...]) -> Markup:
+    if not texts:
+        return Markup("")
+    return element("ul", [element("li", text) for text in texts], attributes={"class": name})
 
 
-def published(comparisons: list[Comparison], name: str) -> Markup:
-    """Published numbers beside ours, each with its protocol."""
-    columns: list[tuple[str, Callable[[Comparison], str], bool]] = [
-        ("Task", lambda pair: pair.published.task, True),
-        ("Mechanism", lambda pair: pair.published.mechanism, True),
-        ("Published", lambda pair: percent(pair.published.accuracy), False),
-        ("Its protocol", lambda pair: pair.published.protocol, True),
-        ("Source", lambda pair: pair.published.source, True),
-        ("Ours", lambda pair: percent(pair.cell.accuracy if pair.cell else None), False),
-        ("95 % interval", lambda pair: spread(pair.cell.interval if pair.cell else None), False),
-        ("Our protocol", lambda pair: pair.protocol or MISSING, True),
-        ("Our row", lambda pair: pair.label or MISSING, True),
-    ]
-    head = [
-        element("th", title, attributes={"scope": "col", "class": "text" if text else None})
-        for title, _, text in columns
-    ]
-    rows = [
-        element(
-            "tr",
-            [
-                element("td", show(pair), attributes={"class": "text" if text else None})
-                for _, show, text in columns
-            ],
-        )
-        for pair in comparisons
-    ]
-    caption = "Test accuracy in percent as published and as measured here."
-    return scrolling(caption, name, element("thead", element("tr", head)), element("tbody", rows))
+def _meanings(sheet: Sheet) -> Markup:
+    """What the columns hold, for those who ask."""
+    known = [heading for heading in sheet.headings if heading.about]
+    if not known:
+        return Markup("")
+    terms = [join(element("dt", heading.name), element("dd", heading.about)) for heading in known]
+    summary = element("summary", "What the columns mean")
+    return element("details", summary, element("dl", terms), attributes={"class": "meanings"})

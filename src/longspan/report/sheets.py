@@ -39,4 +39,5 @@ class Sheet:
     about: str
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Entry, ...], ...]
+    footer: tuple[tuple[Entry, ...], ...] = ()  # stays below however the rows are sorted
     notes: tuple[str, ...] = ()
