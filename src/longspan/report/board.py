@@ -51,11 +51,11 @@ def _tools(sheet: Sheet) -> Markup:
         element("button", name, attributes={"type": "button", "data-export": name.lower()})
         for name in EXPORTS
     ]
-    many = len(sheet.rows) > 5
+    several = len(sheet.rows) > 1
     return element(
         "div",
         [label, Markup(element("input", attributes=entry).removesuffix("</input>"))]
-        if many
+        if several
         else "",
         element("span", attributes={"class": "count small"}),
         element(
