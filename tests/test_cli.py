@@ -43,7 +43,7 @@ FLAGS = {
     "data card": {"TASK", "--protocol", "--set", "--cache", "--help"},
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
                   "--cache", "--help"},
-    "report": {"FOLDERS", "--page", "--format", "--json", "--help"},
+    "report": {"FOLDERS", "--page", "--format", "--figures", "--figure-format", "--json", "--help"},
 }  # fmt: skip
 
 

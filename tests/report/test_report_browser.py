@@ -247,7 +247,7 @@ def test_mechanisms_are_singled_out_in_tables_and_charts(page):
     assert button.get_attribute("aria-pressed") == "true"
     assert status(page) == "Singled out: full."
     kept = page.locator(f"{BOARD} tbody tr:not(.faded)").all_text_contents()
-    assert [text.split()[0][:4] for text in kept] == ["full", "majo", "unif"]
+    assert [text.split()[0][:4] for text in kept] == ["full", "majo", "chan"]
     faint = ".chart path[opacity='0.08']"
     page.wait_for_function(f"document.querySelectorAll({faint!r}).length > {count}")
     page.get_by_label("Hide the others in tables").check()

@@ -101,7 +101,12 @@ def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[st
     if not known:
         return []
     steps = sorted(set[int].intersection(*(set(curve) for _, curve in known)))
-    groups = [(known, steps)] if steps else [([pair], sorted(pair[1])) for pair in known]
+    shortest = min(len(curve) for _, curve in known)
+    groups = (
+        [(known, steps)]
+        if 2 * len(steps) > shortest
+        else [([pair], sorted(pair[1])) for pair in known]
+    )
     return [_line(row, group, steps) for group, steps in groups]
 
 

@@ -77,29 +77,20 @@ def render(
     analyses: Sequence["Analysis"] = (),
 ) -> str:
     """The page as text."""
-    comparisons = compare(tables, scores)
-    named = [row.mechanism for table in tables for row in table.rows]
-    look = styles(named)
+    look = styles(row.mechanism for table in tables for row in table.rows)
     charts: dict[str, dict[str, Any]] = {}
     sections = [
         _section(table, f"protocol-{i}", look, charts, failures, analyses)
         for i, table in enumerate(tables, 1)
     ]
     contents = [(f"protocol-{i}", table.protocol) for i, table in enumerate(tables, 1)]
-    if comparisons:
+    if comparisons := compare(tables, scores):
         sheet = published_sheet(comparisons, "published-scores")
-        sections.append(
-            _part(Part(title="Published numbers", sheets=(sheet,)), "published", look, charts, "h2")
-        )
-        contents.append(("published", "Published numbers"))
-    runs = [
-        run
-        for table in tables
-        for row in table.rows
-        for cell in row.cells
-        if cell
-        for run in cell.runs
-    ]
+        part = Part(title="Published numbers", sheets=(sheet,))
+        sections.append(_part(part, "published", look, charts, "h2"))
+        contents.append(("published", part.title))
+    cells = [cell for table in tables for row in table.rows for cell in row.cells if cell]
+    runs = [run for cell in cells for run in cell.runs]
     return string.Template(_asset("page.html")).substitute(
         title=join(", ".join(table.protocol for table in tables)),
         style=_asset("page.css"),
