@@ -280,9 +280,11 @@ def _part(
 def _figure(figure: Figure, charts: dict[str, dict[str, Any]]) -> Markup:
     """A chart that the page's script draws, or a picture, with what it is saved as."""
     if isinstance(figure.drawn, Picture):
-        drawn, kinds = _picture(figure.drawn), ()
+        drawn = _picture(figure.drawn)
     else:
-        drawn, kinds = _chart(figure.name, figure.drawn, charts), ("svg", "png")
+        drawn = _chart(figure.name, figure.drawn, charts)
+    # A picture is one already; a browser saves it by itself.
+    kinds = [] if isinstance(figure.drawn, Picture) else ["svg", "png"]
     buttons = [
         element(
             "button",

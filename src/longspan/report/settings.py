@@ -255,7 +255,10 @@ def _measured(place: Place) -> list[Entry]:
     waiting = None if run.waiting is None or not run.seconds else run.waiting / run.seconds
     pairs: list[tuple[Number | str | None, str]] = [
         (test.accuracy if test else None, percent(test.accuracy if test else None)),
-        (validation.accuracy if validation else None, percent(validation and validation.accuracy)),
+        (
+            validation.accuracy if validation else None,
+            percent(validation.accuracy if validation else None),
+        ),
         (test.loss if test else None, significant(test.loss if test else None)),
         (counted(test, place.column), counted(test, place.column)),
         (run.steps, str(run.steps)),
