@@ -45,7 +45,8 @@ FLAGS = {
     "data card": {"TASK", "--protocol", "--set", "--cache", "--help"},
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
                   "--cache", "--help"},
-    "report": {"FOLDERS", "--page", "--format", "--section", "--json", "--help"},
+    "report": {"FOLDERS", "--page", "--format", "--section", "--figures",
+               "--figure-format", "--json", "--help"},
     "analyse": {"RECORDS", "--samples", "--rollout", "--picture", "--device", "--json", "--help",
                 *PLACES},
 }  # fmt: skip

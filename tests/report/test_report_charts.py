@@ -1,17 +1,24 @@
 import dataclasses
+import io
 import itertools
 import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from PIL import Image
 from report_records import curve, record
 
 from longspan.errors import OptionError
+from longspan.report import dots
 from longspan.report.charts import POINTS, learning_curves, save, score_against_cost
+from longspan.report.dots import groupings, slices
+from longspan.report.figures import write_figures
 from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.page import SWATCHES
+from longspan.report.pictures import heat, overlay
 from longspan.report.styles import COLOURS, SHAPES, styles
 from longspan.report.tables import leaderboard
+from longspan.results import Slice
 
 NAMES = ["bigbird", "linear", "performer"]
 LOOK = styles(NAMES)
@@ -116,7 +123,99 @@ def test_accuracy_is_drawn_in_percent():
     assert drawn["value"][-1] == pytest.approx(
         100 * record().curve[-1].validation_accuracy, abs=0.01
     )
-    assert drawn["majority"] == pytest.approx(17.45)
+    assert 17.45 in [round(row["value"], 9) for row in values(chart) if "step" not in row]
+
+
+def test_a_line_is_the_mean_of_its_seeds_and_its_band_their_range():
+    # The second seed was measured at every other step only.
+    few = curve(0.2, points=5)
+    table = leaderboard([record(seed=0, curve=curve(0.4)), record(seed=1, curve=few)])
+    chart = learning_curves(table, 0, "validation accuracy", LOOK)
+    (drawn,) = (row for row in values(chart) if "step" in row)
+    assert drawn["step"] == [0, 100, 200, 300, 400, 500]
+    assert drawn["seeds"] == "2 seeds"
+    ends = [100 * run[-1].validation_accuracy for run in (few, curve(0.4))]
+    assert drawn["low"][-1] == pytest.approx(ends[0], abs=0.01)
+    assert drawn["high"][-1] == pytest.approx(ends[1], abs=0.01)
+    assert drawn["value"][-1] == pytest.approx(sum(ends) / 2, abs=0.01)
+
+
+def test_seeds_without_a_common_step_have_a_line_each():
+    pair = [record(seed=0, curve=curve(0.4)[1:]), record(seed=1, curve=curve(0.4, 7, 490)[1:])]
+    chart = learning_curves(leaderboard(pair), 0, "training loss", LOOK)
+    assert [row["seeds"] for row in values(chart) if "step" in row] == ["seed 0", "seed 1"]
+
+
+def sliced(accuracies):
+    return {"depth": [Slice(label=k, accuracy=v, examples=9) for k, v in accuracies.items()]}
+
+
+def test_slices_are_means_over_the_seeds_that_all_have_them():
+    runs = [
+        record(seed=0, slices=sliced({"10": 0.4, "2": 0.5})),
+        record(seed=1, slices=sliced({"10": 0.2, "3": 0.9})),
+    ]
+    table = leaderboard(runs)
+    assert groupings(table, 0) == ["depth"]
+    drawn = [row for row in values(slices(table, 0, "depth", LOOK)) if "place" in row]
+    assert [(row["place"], row["value"]) for row in drawn] == [("10", pytest.approx(30.0))]
+    assert slices(table, 0, "length", LOOK) is None
+
+
+def test_scores_are_ranked_with_their_intervals():
+    table = small()
+    chart = dots.scores(table, 0, LOOK)
+    found = {row["row"]: row for row in values(chart) if "row" in row}
+    for row in table.rows:
+        interval = row.cells[0].interval
+        drawn = found[row.label]
+        assert (drawn["low"], drawn["high"]) == (100 * interval.low, 100 * interval.high)
+    orders = [layer["encoding"]["y"]["sort"] for layer in chart.to_dict()["layer"][-2:]]
+    assert orders == [NAMES[::-1]] * 2
+    assert dots.scores(leaderboard([record()]), 0, LOOK) is None
+
+
+def pixels(data):
+    with Image.open(io.BytesIO(data)) as image:
+        return [[image.getpixel((x, y)) for x in range(image.width)] for y in range(image.height)]
+
+
+def test_a_heat_map_is_pale_where_low_and_dark_where_high():
+    picture = heat([[0.0, 0.5], [0.75, 1.0], [0.25, 0.0]], "Cosine", "of something")
+    found = pixels(picture.png())
+    assert found == [list(row) for row in picture.cells]
+    order = sorted((value, sum(found[y][x])) for y, x, value in [(0, 0, 0), (0, 1, 0.5), (1, 1, 1)])
+    assert [light for _, light in order] == sorted(
+        (sum(c) for c in (found[0][0], found[0][1], found[1][1])), reverse=True
+    )
+    assert list(picture.steps) == [0, 128, 191, 255, 64, 0]
+    assert len(pixels(picture.png(times=4))) == 12
+    assert pixels(picture.png(times=4))[11][7] == found[2][1]
+
+
+def test_an_overlay_keeps_the_image_where_nothing_is_looked_at():
+    picture = overlay([10, 20, 30, 40], [0.0, 0.0, 0.2, 0.0], 2, "Share", "of something")
+    found = pixels(picture.png())
+    assert found[0] == [(10, 10, 10), (20, 20, 20)]
+    assert found[1][1] == (40, 40, 40)
+    assert found[1][0][0] > 150 > found[1][0][2]
+
+
+def test_every_figure_is_written_for_print(tmp_path):
+    runs = [record(name, slices=sliced({"2": 0.4})) for name in NAMES]
+    files = write_figures(runs, tmp_path / "figures", "both")
+    stems = ["scores", "cost", "curves", "curves", "slices"]
+    assert [path.name.split("-")[2] for path in files[::2]] == stems
+    assert {path.suffix for path in files} == {".svg", ".png"}
+    assert sorted(files) == sorted((tmp_path / "figures").iterdir())
+    curves = next(
+        path for path in files if path.name == "lra-small-curves-listops-training-loss.svg"
+    )
+    assert all(f">{name}<" in curves.read_text(encoding="utf-8") for name in NAMES)
+    for path in files[1::2]:
+        assert pixels(path.read_bytes())[0][0][:3] == (255, 255, 255)
+    with pytest.raises(OptionError, match="svg, png or both, got 'gif'"):
+        write_figures(runs, tmp_path, "gif")
 
 
 def test_runs_without_a_curve_give_no_chart():

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import re
 import subprocess
@@ -13,6 +14,9 @@ from longspan.report import page
 from longspan.report.markup import Markup, element, script_json
 from longspan.report.page import write
 from longspan.report.published import Published
+from longspan.report.settings import settings
+from longspan.report.tables import leaderboard
+from longspan.results import Alarm, Failure
 
 EVIL = "</script><img src=http://evil onerror=alert(1)>'\"&"
 VOID = {"meta", "link", "img", "br", "input"}
@@ -113,7 +117,8 @@ def test_charts_are_json_that_cannot_leave_its_script(text, document):
 
 def test_libraries_are_there_once(text):
     assert text.count("window.vegaEmbed") == 1
-    assert len(Document(text).all("script")) == 3
+    # The theme, the charts, the libraries, and the page's own.
+    assert len(Document(text).all("script")) == 4
 
 
 def test_page_can_be_read_by_a_screen_reader(document):
@@ -124,62 +129,106 @@ def test_page_can_be_read_by_a_screen_reader(document):
     ids = {attributes.get("id") for _, attributes in document.elements}
     labels = [a["aria-labelledby"] for _, a in document.elements if "aria-labelledby" in a]
     assert labels
-    assert set(labels) <= ids
-    scrolling = [a for a in document.all("div") if a.get("class") == "scroll"]
+    assert {name for label in labels for name in label.split()} <= ids
+    scrolling = [a for a in document.all("div") if "scroll" in a.get("class", "").split()]
+    assert len(scrolling) == len(document.all("table"))
     assert all(a["tabindex"] == "0" and a["role"] == "region" for a in scrolling)
 
 
 def test_each_protocol_has_its_own_table(document):
-    captions = [data for tag, data in document.texts if tag == "caption"]
+    captions = [data for tag, data in document.texts if tag == "strong"]
     assert sum("Leaderboard of" in caption for caption in captions) == 2
     assert "Leaderboard of quick: test accuracy, %" in captions
 
 
 def test_page_says_what_was_selected_and_counted(text):
-    assert "Checkpoint tested: best validation." in text
+    assert "<dt>Checkpoint tested</dt><dd>best validation</dd>" in text
     assert "listops 2000 of 2000" in text
     assert "Scores of different protocols must not be compared" in text
 
 
-def test_settings_of_every_configuration_are_there(document):
-    terms = [data for tag, data in document.texts if tag == "dt"]
-    values = [data for tag, data in document.texts if tag == "dd"]
-    # Two mechanisms on two tasks, the hostile one, and the one of the other protocol.
-    assert terms.count("Data checksum") == 6
-    assert f"sha256 {'5f' * 32}" in values
-    assert "longspan = 0.1.0, torch = 2.13.0" in values
-    assert "0123456789abcdef0123456789abcdef01234567" in values
+def cells(sheet):
+    """A sheet by heading: the shown texts of its rows."""
+    names = [heading.name for heading in sheet.headings]
+    return [dict(zip(names, (e.shown for e in row), strict=True)) for row in sheet.rows]
 
 
-def test_the_share_of_waiting_is_shown_where_it_was_counted(tmp_path):
+def test_a_setting_is_said_at_the_widest_place_where_it_holds():
+    runs = [
+        record(name, task, seed, git_commit=None if seed else "5a" * 20, data_source=f"from {task}")
+        for name in ("linear", "bigbird")
+        for task in ("listops", "text")
+        for seed in (0, 1)
+    ]
+    runs = [
+        dataclasses.replace(run, training={"steps": 500, "warmup": 8 + (run.mechanism == "linear")})
+        for run in runs
+    ]
+    found = settings(leaderboard(runs), "here")
+    common = dict(found.common)
+    assert common["Training"] == "steps = 500"
+    assert common["Versions"] == "longspan = 0.1.0, torch = 2.13.0"
+    assert common["Data sha256"] == "5f" * 32
+    tasks, configurations, single = found.sheets
+    assert cells(tasks) == [
+        {"Task": "listops", "Data": "from listops"},
+        {"Task": "text", "Data": "from text"},
+    ]
+    warm = {
+        (row["Mechanism"], row["Task"]): row["Training: warmup"] for row in cells(configurations)
+    }
+    assert warm == {(m, t): "9" if m == "linear" else "8" for m, t in warm}
+    assert len(warm) == 4
+    assert [row["Commit"] for row in cells(single)] == ["5a" * 20, "–"] * 4
+    assert {row["Seed"] for row in cells(single)} == {"0", "1"}
+
+
+def test_a_setting_of_some_runs_only_is_no_common_one():
+    runs = [record(seed=0), record(seed=1, versions={"longspan": "0.1.0", "numpy": "2"})]
+    found = settings(leaderboard(runs), "here")
+    assert dict(found.common)["Versions"] == "longspan = 0.1.0"
+    (single,) = found.sheets
+    assert [row["Versions: numpy"] for row in cells(single)] == ["–", "2"]
+
+
+def test_the_share_of_waiting_is_shown_where_it_was_counted():
     pair = [record(seed=0, seconds=800.0, waiting=10.0), record(seed=1, waiting=None)]
-    page_text = write(pair, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "<td>13 min</td><td>1.25</td><td>52.3k</td>" in page_text
-    assert "<td>14 min</td><td>–</td><td>52.3k</td>" in page_text
-
-
-def test_settings_that_differ_between_seeds_are_shown_by_seed(tmp_path):
-    pair = [record(seed=0), record(seed=1, git_commit=None)]
-    text = write(pair, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "seed 0: 0123456789abcdef0123456789abcdef01234567; seed 1: not in a repository" in text
+    (single,) = settings(leaderboard(pair), "here").sheets
+    assert [row["Waiting"] for row in cells(single)] == ["1.25", "–"]
 
 
 def test_published_numbers_carry_their_protocol(document):
-    cells = [data for tag, data in document.texts if tag == "td"]
-    assert "64.02" in cells
-    assert cells.count("lra-paper") == 2
+    shown = [data for tag, data in document.texts if tag == "td"]
+    assert "64.02" in shown
+    assert shown.count("lra-paper") == 2
 
 
-def test_sorting_has_the_unrounded_values(document):
-    values = [a["data-value"] for a in document.all("td") if "data-value" in a]
-    assert "52345.6789" in values
-    assert "" in values
+def test_places_carry_the_unrounded_values(document):
+    numbers = [a["data-n"] for a in document.all("td") if "data-n" in a]
+    assert "52345.6789" in numbers
+    missing = [a for a in document.all("td") if "data-none" in a]
+    assert missing
+    assert not any("data-n" in a for a in missing)
 
 
 def test_scores_stand_with_interval_margin_and_seeds(document):
-    details = [data for tag, data in document.texts if tag == "span"]
+    details = [data for tag, data in document.texts if tag == "small"]
     # Seeds of 30 and 31 %: 30.5 and t(1) * 0.707 / sqrt(2) = 6.35 to either side.
     assert "24.1–36.9 · +13.1 · 2 seeds" in details
+
+
+def test_failures_and_alarms_are_listed(tmp_path):
+    alarm = Alarm(kind="diverging", step=70, message="the loss doubled")
+    failed = {
+        field.name: getattr(record(), field.name, None) for field in dataclasses.fields(Failure)
+    }
+    failure = Failure(**{**failed, "kind": "memory", "reason": "too little memory", "step": None})
+    elsewhere = dataclasses.replace(failure, protocol="other", reason="not here")
+    path = write([record(alarms=[alarm])], tmp_path / "r.html", (), [failure, elsewhere])
+    text = path.read_text(encoding="utf-8")
+    assert "the loss doubled" in text
+    assert "too little memory" in text
+    assert "not here" not in text
 
 
 def test_the_same_results_give_the_same_page(tmp_path):

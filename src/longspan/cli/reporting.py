@@ -1,6 +1,7 @@
 """`longspan report`: tables and the page, from records."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +11,13 @@ from longspan.cli.common import Json, out, print_json, say
 from longspan.errors import known
 
 if TYPE_CHECKING:
+    from longspan.report.sections import Beside
     from longspan.report.sheets import Sheet
-    from longspan.results import Failure, Result
+    from longspan.report.tables import Table
+    from longspan.results import Result
 
 FORMATS = ("terminal", "markdown", "csv", "json", "latex")
+FIGURES = ("svg", "png", "both")
 
 
 def report(
@@ -24,64 +28,82 @@ def report(
         str | None,
         typer.Option(help="Print one section: leaderboard, significance, slices, cost, ..."),
     ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Write every chart into this folder, for papers.")
+    ] = None,
+    figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg",
     as_json: Json = False,
 ) -> None:
     """Draw tables and one self-contained HTML page from result records."""
     from longspan.report.sections import NAMES
-    from longspan.results import load_all, load_failures
+    from longspan.results import load_all
 
     known(format, FORMATS, "format")
+    known(figure_format, FIGURES, "figure format")
     if section is not None:
         known(section, NAMES, "section")
     places = folders or [Path("runs")]
-    format = "json" if as_json else format
-    print_report(load_all(places), page, as_json, format, section, load_failures(places))
+    results = load_all(places)
+    tables, beside = _drawn(results, places)
+    _save(tables, beside, page)
+    _print(tables, beside, "json" if as_json else format, section)
+    if figures is not None:
+        from longspan.report.figures import write_figures
+
+        files = write_figures(results, figures, figure_format, beside.analyses)
+        say("figures:", f"{len(files)} in {figures}")
 
 
-def print_report(
-    results: "list[Result]",
-    page: Path,
-    as_json: bool,
-    format: str = "terminal",
-    section: str | None = None,
-    failures: "list[Failure] | None" = None,
-) -> None:
-    """Write the page and print the tables."""
-    from longspan.report.page import write
+def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:
+    """Print the leaderboards of results, and write the page `report.html` of their folder."""
+    tables, beside = _drawn(results, [folder])
+    _save(tables, beside, folder / "report.html")
+    _print(tables, beside, "json" if as_json else "terminal")
+
+
+def print_results(results: "list[Result]", as_json: bool) -> None:
+    """Print the leaderboards alone."""
+    tables, beside = _drawn(results, [])
+    _print(tables, beside, "json" if as_json else "terminal")
+
+
+def _drawn(results: "list[Result]", folders: Sequence[Path]) -> "tuple[list[Table], Beside]":
+    """The leaderboards, with the failures of the folders, and what else stands in the folders."""
     from longspan.report.published import read
+    from longspan.report.sections import Beside
+    from longspan.report.tables import leaderboards
+    from longspan.results import load_analyses, load_failures
 
-    write(results, page, read(), failures or ())
-    print_results(results, as_json, format, section, failures)
+    beside = Beside(published=read(), analyses=tuple(load_analyses(folders)))
+    return leaderboards(results, load_failures(folders)), beside
+
+
+def _save(tables: "list[Table]", beside: "Beside", page: Path) -> None:
+    from longspan.report.page import save
+
+    save(tables, page, beside)
     say("report:", str(page))
 
 
-def print_results(
-    results: "list[Result]",
-    as_json: bool,
-    format: str = "terminal",
-    section: str | None = None,
-    failures: "list[Failure] | None" = None,
+def _print(
+    tables: "list[Table]", beside: "Beside", format: str, section: str | None = None
 ) -> None:
-    """Print the tables alone: the leaderboards, or the sheets of one section."""
+    """The leaderboards, or the sheets of one section."""
     from longspan.report import leaderboard
-    from longspan.report.published import read
-    from longspan.report.sections import Beside, sections
-    from longspan.report.tables import leaderboards
+    from longspan.report.sections import sections
 
-    tables = leaderboards(results, failures or ())
-    format = "json" if as_json else format
     if format == "json" and section is None:
         print_json([leaderboard.to_json(table) for table in tables])
         return
     # Whoever asks for CSV has a program read it: a line for each score.
     usual = "scores" if format == "csv" else "leaderboard"
-    found = sections(tables, Beside(published=read()), only=section or usual)
+    found = sections(tables, beside, only=section or usual)
     if not found:
         say("nothing:", f"no record has what the section {section} is made of")
-    _print(found, format)
+    _print_sheets(found, format)
 
 
-def _print(sheets: "list[Sheet]", format: str) -> None:
+def _print_sheets(sheets: "list[Sheet]", format: str) -> None:
     from longspan.report import render
 
     if format == "json":

@@ -94,10 +94,10 @@ def arena(
         raise OptionError("--measure is for --dry-run; runs are timed anyway")
     launcher = _launcher(workers, ray, cpus_per_run, gpus_per_run)
     places = places_of(runs, cache, data, device, parallel)
-    page, how = runs / protocol / "report.html", How(launcher, retry_failed)
+    folder, how = runs / protocol, How(launcher, retry_failed)
     if tune:
         told = _tuned(protocol, tasks, mechanisms, seeds, set_, grids, rule, places, how)
-        _close(*told, page, as_json)
+        _close(*told, folder, as_json)
         return
     if grids or rule:
         raise OptionError(f"--{'grid' if grids else 'rule'} needs --tune")
@@ -116,7 +116,7 @@ def arena(
     if dry_run:
         print_plan(experiments, places, measure=measure, as_json=as_json)
         return
-    _close(*_run(experiments, places, how), page, as_json)
+    _close(*_run(experiments, places, how), folder, as_json)
 
 
 def train(
@@ -206,12 +206,12 @@ def _tuned(
     return settled.results, [*failed, *settled.failed]
 
 
-def _close(results: "list[Result]", failed: "list[Skipped]", page: Path, as_json: bool) -> None:
+def _close(results: "list[Result]", failed: "list[Skipped]", folder: Path, as_json: bool) -> None:
     """Tell what failed, draw the rest, and exit with 1 if it is not all."""
     for item in failed:
         say("failed:", f"{item.what}: {item.reason}")
     if results and MAIN:
-        print_report(results, page, as_json)
+        print_report(results, folder, as_json)
     if failed or not results:
         raise typer.Exit(1)
 

@@ -1,70 +1,150 @@
-"""Sheets as HTML tables that sort by a click or a key."""
+"""A sheet as an HTML table that sorts, filters and is exported, by mouse, keyboard or voice."""
 
-import base64
-import json
-
-from longspan.report import render
 from longspan.report.markup import Markup, element, join
 from longspan.report.sheets import Entry, Heading, Sheet
+from longspan.report.styles import Styles
+
+TALL = 30  # rows; a frame of more scrolls downwards too
+EXPORTS = ("CSV", "JSON", "LaTeX", "Markdown")
 
 
-def scrolling(caption: str, name: str, *parts: Markup) -> Markup:
-    """A table that scrolls sideways on a narrow screen, by keyboard too."""
-    frame = {"class": "scroll", "role": "region", "tabindex": "0", "aria-labelledby": name}
-    head = element("caption", caption, attributes={"id": name})
+def board(sheet: Sheet, look: Styles) -> Markup:
+    """The table with its tools, and what its columns mean below.
+
+    A number stands unrounded in the attribute `data-n` of its place, a text that is shown otherwise
+    in `data-t`; `data-none` marks what was not measured. The page's script sorts and exports by
+    them, so that there is one copy of the data.
+
+    Args:
+        sheet: the table; its name becomes the id of the element.
+        look: gives the mechanisms that entries name their marks.
+    """
+    parts = {
+        "class": "sheet",
+        "id": sheet.name,
+        "role": "group",
+        "aria-labelledby": f"{sheet.name}-title",
+        "data-notes": len(sheet.notes) or None,
+    }
     return element(
-        "div", element("table", head, *parts, attributes={"class": "board"}), attributes=frame
+        "div",
+        _tools(sheet),
+        _frame(sheet, look),
+        _list("notes small", sheet.notes),
+        _meanings(sheet),
+        attributes=parts,
     )
 
 
-def board(sheet: Sheet) -> Markup:
-    """A sheet with its notes and its figures to download."""
-    notes = [element("li", note) for note in sheet.notes]
-    return join(
-        scrolling(
-            sheet.title,
-            f"{sheet.name}-board",
-            element("thead", element("tr", [_sortable(heading) for heading in sheet.headings])),
-            element("tbody", [_row(row) for row in sheet.rows]),
-            element("tbody", [_row(row) for row in sheet.footer], attributes={"class": "floor"}),
+def mark(mechanism: str, look: Styles) -> Markup:
+    """The mark of a mechanism as in the charts; nothing for one that has none."""
+    if mechanism not in look.names:
+        return Markup("")
+    use = element("use", attributes={"href": f"#mark-{look.names.index(mechanism)}"})
+    return element("svg", use, attributes={"class": "mark", "aria-hidden": "true"})
+
+
+def _tools(sheet: Sheet) -> Markup:
+    entry = {"type": "search", "id": f"{sheet.name}-filter", "autocomplete": "off"}
+    label = element("label", "Filter", attributes={"for": f"{sheet.name}-filter"})
+    buttons = [
+        element("button", name, attributes={"type": "button", "data-export": name.lower()})
+        for name in EXPORTS
+    ]
+    several = len(sheet.rows) > 1
+    return element(
+        "div",
+        [label, Markup(element("input", attributes=entry).removesuffix("</input>"))]
+        if several
+        else "",
+        element("span", attributes={"class": "count small"}),
+        element(
+            "span",
+            element("span", "Export", attributes={"id": f"{sheet.name}-export"}),
+            buttons,
+            attributes={
+                "class": "exports",
+                "role": "group",
+                "aria-labelledby": f"{sheet.name}-export {sheet.name}-title",
+            },
         ),
-        element("ul", notes, attributes={"class": "notes small"}) if notes else "",
-        element("p", sheet.about, attributes={"class": "prose small"}),
+        attributes={"class": "tools"},
     )
 
 
-def downloads(sheet: Sheet) -> Markup:
-    """The unrounded figures of a sheet as files."""
-    data = json.dumps(render.to_json(sheet), indent=1, ensure_ascii=False)
-    return element(
-        "p",
-        "Unrounded: ",
-        _download(f"{sheet.name}.csv", "text/csv", render.to_csv([sheet])),
-        ", ",
-        _download(f"{sheet.name}.json", "application/json", data),
-        attributes={"class": "small downloads"},
+def _frame(sheet: Sheet, look: Styles) -> Markup:
+    """The table in a frame that scrolls sideways on a narrow screen, by keyboard too."""
+    title = element("strong", sheet.title, attributes={"id": f"{sheet.name}-title"})
+    about = [" ", element("span", sheet.about, attributes={"class": "about"})]
+    caption = element("caption", element("span", title, about if sheet.about else ""))
+    below = [_row(row, sheet, look) for row in sheet.footer]
+    head = element("tr", [_heading(heading) for heading in sheet.headings])
+    table = element(
+        "table",
+        caption,
+        element("thead", head),
+        element("tbody", [_row(row, sheet, look) for row in sheet.rows]),
+        element("tbody", below, attributes={"class": "floor"}) if below else "",
     )
+    frame = {
+        "class": "scroll tall" if len(sheet.rows) > TALL else "scroll",
+        "role": "region",
+        "tabindex": "0",
+        "aria-labelledby": f"{sheet.name}-title",
+    }
+    return element("div", table, attributes=frame)
 
 
-def _sortable(heading: Heading) -> Markup:
+def _heading(heading: Heading) -> Markup:
     button = element("button", heading.name, attributes={"type": "button"})
-    return element("th", button, attributes={"scope": "col", "data-kind": heading.kind})
+    place = {"scope": "col", "class": heading.kind, "data-about": heading.about or None}
+    return element("th", button, attributes=place)
 
 
-def _row(row: tuple[Entry, ...]) -> Markup:
-    place = {"scope": "row", "data-value": row[0].value}
+def _row(row: tuple[Entry, ...], sheet: Sheet, look: Styles) -> Markup:
+    mechanisms = [entry.mechanism for entry in row if entry.mechanism is not None]
+    cells = [
+        _cell(entry, heading, look, first=i == 0)
+        for i, (entry, heading) in enumerate(zip(row, sheet.headings, strict=True))
+    ]
     return element(
-        "tr", element("th", row[0].shown, attributes=place), [_entry(entry) for entry in row[1:]]
+        "tr", cells, attributes={"data-mechanism": mechanisms[0] if mechanisms else None}
     )
 
 
-def _entry(entry: Entry) -> Markup:
-    main = element("span", entry.shown, attributes={"class": "best"}) if entry.best else entry.shown
-    below = element("span", entry.detail, attributes={"class": "detail"}) if entry.detail else ""
-    value = "" if entry.value is None else entry.value
-    return element("td", main, below, attributes={"data-value": value})
+def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Markup:
+    place: dict[str, object] = {"scope": "row"} if first else {}
+    if heading.kind == "text" and not first:
+        place["class"] = "text"
+    if entry.value is None:
+        place["data-none"] = True
+    elif isinstance(entry.value, int | float):
+        place["data-n"] = repr(entry.value)
+    elif entry.value != entry.shown:
+        place["data-t"] = entry.value
+    # Weight alone says nothing to those who listen.
+    best = element("span", " (best)", attributes={"class": "unseen"})
+    return element(
+        "th" if first else "td",
+        mark(entry.mechanism, look) if entry.mechanism is not None else "",
+        element("b", entry.shown) if entry.best else entry.shown,
+        best if entry.best else "",
+        element("small", entry.detail) if entry.detail else "",
+        attributes=place,
+    )
 
 
-def _download(name: str, kind: str, content: str) -> Markup:
-    packed = base64.b64encode(content.encode()).decode()
-    return element("a", name, attributes={"download": name, "href": f"data:{kind};base64,{packed}"})
+def _list(name: str, texts: tuple[str, ...]) -> Markup:
+    if not texts:
+        return Markup("")
+    return element("ul", [element("li", text) for text in texts], attributes={"class": name})
+
+
+def _meanings(sheet: Sheet) -> Markup:
+    """What the columns hold, for those who ask."""
+    known = [heading for heading in sheet.headings if heading.about]
+    if not known:
+        return Markup("")
+    terms = [join(element("dt", heading.name), element("dd", heading.about)) for heading in known]
+    summary = element("summary", "What the columns mean")
+    return element("details", summary, element("dl", terms), attributes={"class": "meanings"})

@@ -1,7 +1,7 @@
 """Charts as functions of leaderboards: Altair specifications, drawn by whoever shows them."""
 
-import json
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import altair as alt
@@ -10,13 +10,25 @@ from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.leaderboard import seeds, spread
 from longspan.report.numbers import Number, magnitude, memory, percent
 from longspan.report.statistics import mean
-from longspan.report.styles import Styles, colour, dash, focus, framed, rule, save, shape
+from longspan.report.styles import (
+    FOCUS,
+    Styles,
+    colour,
+    dash,
+    focus,
+    framed,
+    inline,
+    rule,
+    save,
+    shape,
+)
 from longspan.report.tables import Cell, Row, Table
 from longspan.results import Result
 
 __all__ = ["learning_curves", "save", "score_against_cost"]
 
 POINTS = 150  # of a curve; more than a panel can show
+CROWD = 6  # rows; the bands of more would hide each other
 # Of a bubble chart, in pixels; its width only where no container gives one.
 WIDTH, HEIGHT, AREA = 480, 360, 900
 Quantity = Literal["validation accuracy", "training loss"]
@@ -25,70 +37,122 @@ Quantity = Literal["validation accuracy", "training loss"]
 def learning_curves(
     table: Table, column: int, quantity: Quantity, look: Styles, *, legend: bool = True
 ) -> alt.LayerChart | None:
-    """A quantity against the training step: a line for each run on one task, None if no run has it.
+    """A quantity against the training step: a line for each row on one task, None if none has it.
 
-    The dashed rule under the validation accuracy is the majority class.
+    A line is the mean over the seeds at the steps that all of them have, its band reaches from the
+    lowest to the highest seed; where there are many rows, only those in focus have their band. The
+    dashed rule under the validation accuracy is the majority class.
     """
     accuracy = quantity == "validation accuracy"
-    runs = [_curve(run, row, quantity) for row in table.rows for run in row.runs(column)]
-    runs = [run for run in runs if run["step"]]
-    if not runs:
+    lines = [line for row in table.rows for line in _lines(row, row.runs(column), quantity)]
+    if not lines:
         return None
     name = f"{quantity[0].upper()}{quantity[1:]}" + (", %" if accuracy else "")
-    # As one string: Altair copies and checks lists number by number, which takes seconds a page.
-    values = json.dumps(runs, separators=(",", ":"))
-    base = (
-        alt.Chart(alt.InlineData(values=values, format=alt.JsonDataFormat(type="json")))
-        .transform_flatten(["step", "value"])
-        .encode(
-            x=alt.X("step:Q", title="Training step", axis=alt.Axis(tickCount=5, format="~s")),
-            y=alt.Y("value:Q", title=name, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-            detail="run:N",
-            tooltip=[
-                alt.Tooltip("row:N", title="Mechanism"),
-                alt.Tooltip("seed:Q", title="Seed"),
-                alt.Tooltip("last:N", title=f"Last {quantity}"),
-                alt.Tooltip("steps:Q", title="Steps"),
-            ],
-        )
+    base = alt.Chart(inline(lines)).encode(
+        x=alt.X("step:Q", title="Training step", axis=alt.Axis(tickCount=5, format="~s")),
+        detail="line:N",
     )
-    few = max(len(run["step"]) for run in runs) <= 12
-    lines = base.mark_line(strokeWidth=1.5, point={"size": 18} if few else False).encode(
-        color=colour(look, legend), strokeDash=dash(look, legend), opacity=focus(0.85)
+    flat = base.transform_flatten(["step", "value"]).encode(
+        y=alt.Y("value:Q", title=name, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+    )
+    few = max(len(line["step"]) for line in lines) <= 12
+    drawn = flat.mark_line(strokeWidth=1.5, point={"size": 18} if few else False).encode(
+        color=colour(look, legend), strokeDash=dash(look, legend), opacity=focus(0.9)
     )
     # A line is hard to hit with the pointer: a broad invisible one answers for it.
-    target = base.mark_line(strokeWidth=12, opacity=0.001)
-    majorities = sorted({run["majority"] for run in runs if run["majority"] is not None})
-    floors = [layer for value in majorities for layer in rule(value)] if accuracy else []
+    target = flat.mark_line(strokeWidth=12, opacity=0.001).encode(tooltip=_ends(quantity))
+    layers = [drawn, target]
+    if any("low" in line for line in lines):
+        layers.insert(0, _bands(base, look, legend, len(table.rows) > CROWD))
+    majorities = {run.scores["validation"].majority for run in _validated(table, column)}
+    floors = [part for value in sorted(majorities) for part in rule(100 * value)]
     text = f"{name} against training step on {table.columns[column].label}, {table.protocol}"
-    return framed([*floors, lines, target], text, height=240)
+    return framed([*(floors if accuracy else []), *layers], text, height=240)
 
 
-def _curve(run: Result, row: Row, quantity: Quantity) -> dict[str, Any]:
-    accuracy = quantity == "validation accuracy"
-    pairs = [
-        (point.step, point.validation_accuracy if accuracy else point.train_loss)
-        for point in run.curve
+def _ends(quantity: Quantity) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("row:N", title="Mechanism"),
+        alt.Tooltip("last:N", title=f"Last {quantity}"),
+        alt.Tooltip("steps:Q", title="Steps"),
+        alt.Tooltip("seeds:N", title="Over"),
     ]
-    known = [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
-    stride = max(1, math.ceil(len(known) / POINTS))
+
+
+def _bands(base: alt.Chart, look: Styles, legend: bool, crowded: bool) -> alt.Chart:
+    """From the lowest to the highest seed; in a crowd, of those in focus alone."""
+    shown = focus(0.15, 0, f"length(focus) > 0 && ({FOCUS})") if crowded else focus(0.15, 0.02)
+    return (
+        base.transform_filter("isValid(datum.low)")
+        .transform_flatten(["step", "low", "high"])
+        .mark_area()
+        .encode(y="low:Q", y2="high:Q", color=colour(look, legend), opacity=shown)
+    )
+
+
+def _validated(table: Table, column: int) -> list[Result]:
+    runs = [run for row in table.rows for run in row.runs(column)]
+    return [run for run in runs if "validation" in run.scores]
+
+
+def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:
+    """One line for all seeds; one for each where they were measured at other steps."""
+    known = [(run, curve) for run in runs if (curve := _points(run, quantity))]
+    if not known:
+        return []
+    steps = sorted(set[int].intersection(*(set(curve) for _, curve in known)))
+    shortest = min(len(curve) for _, curve in known)
+    groups = (
+        [(known, steps)]
+        if 2 * len(steps) > shortest
+        else [([pair], sorted(pair[1])) for pair in known]
+    )
+    return [_line(row, group, steps) for group, steps in groups]
+
+
+def _points(run: Result, quantity: Quantity) -> dict[int, float]:
+    """What was measured, by step; accuracy in percent."""
+    if quantity == "validation accuracy":
+        pairs = [
+            (
+                point.step,
+                None if point.validation_accuracy is None else 100 * point.validation_accuracy,
+            )
+            for point in run.curve
+        ]
+    else:
+        pairs = [(point.step, point.train_loss) for point in run.curve]
+    return {step: value for step, value in pairs if value is not None and math.isfinite(value)}
+
+
+def _line(
+    row: Row, group: Sequence[tuple[Result, dict[int, float]]], steps: list[int]
+) -> dict[str, Any]:
+    stride = max(1, math.ceil(len(steps) / POINTS))
     # The last point is where the run ended: it is always kept.
-    thin = known[::stride] + ([known[-1]] if (len(known) - 1) % stride else [])
-    factor = 100 if accuracy else 1
-    split = run.scores.get("validation")
-    last = known[-1][1] * factor if known else None
-    return {
-        "run": f"{row.label} {run.seed}",
+    thin = steps[::stride] + ([steps[-1]] if (len(steps) - 1) % stride else [])
+    parts = [[curve[step] for _, curve in group] for step in thin]
+    values = [sum(part) / len(part) for part in parts]
+    seeds = [run.seed for run, _ in group]
+    line = {
+        "line": f"{row.label} {seeds[0]}",
         "mechanism": row.mechanism,
         "row": row.label,
-        "seed": run.seed,
-        "steps": run.steps,
-        "last": None if last is None else f"{last:.4g}",
-        "majority": 100 * split.majority if split else None,
-        "step": [step for step, _ in thin],
-        # Five digits are finer than a pixel and keep hundreds of curves small.
-        "value": [float(f"{factor * value:.5g}") for _, value in thin],
+        "seeds": f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds",
+        "steps": steps[-1],
+        "last": f"{values[-1]:.4g}",
+        "step": thin,
+        "value": [_short(value) for value in values],
     }
+    if len(seeds) > 1:
+        line["low"] = [_short(min(part)) for part in parts]
+        line["high"] = [_short(max(part)) for part in parts]
+    return line
+
+
+def _short(value: float) -> float:
+    """Four digits: finer than a pixel, and hundreds of curves stay small."""
+    return float(f"{value:.4g}")
 
 
 def score_against_cost(
@@ -142,23 +206,23 @@ def _bubbles(
     across = speeds([dot["speed"] for dot in dots])
     up = scores([dot["low"] for dot in dots], [dot["high"] for dot in dots], floor)
     dots = _named(_sized(dots), across, up)
-    base = alt.Chart(alt.InlineData(values=dots)).encode(
+    plain = alt.Chart(inline(dots)).encode(
         x=_axis("speed:Q", "Training speed, tokens/s", across),
         y=_axis("accuracy:Q", "Test accuracy, %", up),
-        color=colour(look, legend),
     )
+    base = plain.encode(color=colour(look, legend))
     bubbles = base.mark_point(filled=True, stroke="white", strokeWidth=0.5).encode(
         size=_areas(dots), shape=shape(look, legend), opacity=focus(0.8), tooltip=_about()
     )
     spans = base.mark_rule(strokeWidth=1.25).encode(y="low:Q", y2="high:Q", opacity=focus(0.45))
     # A narrow chart has no room for names beside its bubbles; there the legend must do.
-    names = base.mark_text(
+    names = plain.mark_text(
         fontSize=11,
         dx=alt.expr("datum.dx"),
         dy=alt.expr("datum.dy"),
         align=alt.expr("datum.align"),
         baseline="middle",
-    ).encode(text="row:N", color=alt.value("#808080"), opacity=_if_wide())
+    ).encode(text="row:N", opacity=_if_wide())
     floors = rule(floor) if floor is not None and floor >= up.low else []
     text = f"Test accuracy against training speed, area by peak memory: {place}"
     return framed([*floors, spans, bubbles, names], text, height=HEIGHT)
@@ -166,8 +230,11 @@ def _bubbles(
 
 def _axis(field: str, title: str, span: Span) -> Any:
     """A position axis that covers exactly the span."""
-    scale = alt.Scale(
-        type="log" if span.log else "linear", domain=[span.low, span.high], nice=False, zero=False
+    domain = [span.low, span.high]
+    scale = (
+        alt.Scale(type="log", domain=domain, nice=False)
+        if span.log
+        else alt.Scale(type="linear", domain=domain, nice=False, zero=False)
     )
     axis = alt.Axis(format="~s" if field.startswith("speed") else "~g", tickCount=6)
     channel = alt.X if field.startswith("speed") else alt.Y
@@ -201,8 +268,8 @@ def _about() -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
 
 
-def _if_wide() -> Any:
-    return alt.condition("width > 420", alt.value(1), alt.value(0))
+def _if_wide() -> alt.OpacityValue:
+    return alt.OpacityValue(0, condition={"test": "width > 420", "value": 1})
 
 
 def _sized(dots: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,86 +1,82 @@
-"use strict";
-(() => {
-  const specs = JSON.parse(document.getElementById("charts").textContent);
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const views = new Map();
-  let focused = [];
+// The page: which mechanisms are singled out, the theme, and what is drawn when.
 
-  const config = () => {
-    const css = getComputedStyle(document.documentElement);
-    const ink = css.getPropertyValue("--ink").trim();
-    const soft = css.getPropertyValue("--soft").trim();
-    const line = css.getPropertyValue("--line").trim();
-    const font = getComputedStyle(document.body).fontFamily;
-    return {
-      background: "transparent",
-      font,
-      axis: { labelColor: soft, titleColor: soft, gridColor: line, titleFontWeight: "normal" },
-      legend: { labelColor: ink, titleColor: soft, titleFontWeight: "normal" },
-    };
-  };
+const root = document.documentElement;
+const every = (selector) => [...document.querySelectorAll(selector)];
 
-  const draw = async (node) => {
-    const result = await vegaEmbed(node, specs[node.dataset.chart], {
-      renderer: "svg",
-      config: config(),
-      actions: { export: true, source: false, compiled: false, editor: false },
-      downloadFileName: node.dataset.chart,
-    });
-    views.get(node)?.finalize();
-    views.set(node, result);
-    result.view.signal("focus", focused).run();
-  };
+const focus = (names) => {
+  focused = names;
+  for (const button of every("[data-focus]")) {
+    button.setAttribute("aria-pressed", names.includes(button.dataset.focus));
+  }
+  document.getElementById("focused").textContent = names.length ? `: ${names.length}` : "";
+  document.getElementById("everyone").disabled = !names.length;
+  for (const row of every("tr[data-mechanism]")) {
+    row.classList.toggle("faded", names.length > 0 && !names.includes(row.dataset.mechanism));
+  }
+  for (const view of views.values()) view.signal("focus", names).runAsync();
+  every(".sheet").forEach((sheet) => sheet.dispatchEvent(new Event("sieve")));
+};
 
-  const show = (node) => draw(node).catch((error) => {
-    node.textContent = `This chart cannot be drawn: ${error.message}`;
-    console.error(error);
-  });
+const single = (name) => {
+  focus(focused.includes(name) ? focused.filter((other) => other !== name) : [...focused, name]);
+  say(focused.length ? `Singled out: ${focused.join(", ")}.` : "All mechanisms.");
+};
 
+const THEMES = ["system", "light", "dark"];
+const theme = (name) => {
+  if (name === "system") delete root.dataset.theme;
+  else root.dataset.theme = name;
+  document.getElementById("theme").textContent = `Theme: ${name}`;
+  // A page that was opened as a file may have no memory.
+  try { localStorage.setItem("longspan-theme", name); } catch { /* as good without */ }
+};
+
+const start = () => {
+  every(".sheet").forEach(prepare);
   const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries.filter((entry) => entry.isIntersecting)) {
-      seen.unobserve(entry.target);
-      show(entry.target);
+    for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
+      seen.unobserve(target);
+      show(target);
     }
-  }, { rootMargin: "600px" });
-  document.querySelectorAll(".chart").forEach((node) => seen.observe(node));
-  dark.addEventListener("change", () => [...views.keys()].forEach(show));
-
-  const focus = (names) => {
-    focused = names;
-    for (const button of document.querySelectorAll(".legend button")) {
-      button.setAttribute("aria-pressed", focused.includes(button.dataset.mechanism));
-    }
-    for (const { view } of views.values()) view.signal("focus", focused).runAsync();
-  };
-  document.querySelectorAll(".legend button").forEach((button) => {
-    button.addEventListener("click", () => {
-      const name = button.dataset.mechanism;
-      const on = focused.includes(name);
-      focus(on ? focused.filter((other) => other !== name) : [...focused, name]);
-    });
+  }, { rootMargin: "800px" });
+  every(".chart").forEach((node) => seen.observe(node));
+  addEventListener("beforeprint", () => {
+    every("details").forEach((fold) => { if (!fold.closest(".bar")) fold.open = true; });
+    every(".chart").forEach(show);
   });
 
-  const sort = (header) => {
-    const table = header.closest("table");
-    const body = table.tBodies[0];
-    const at = header.cellIndex;
-    const key = (row) => row.cells[at].dataset.value ?? "";
-    const text = header.dataset.kind === "text";
-    const was = header.getAttribute("aria-sort");
-    // The first press puts the best on top: highest scores, first names.
-    const ascending = was ? was === "descending" : text || header.dataset.kind === "cost";
-    const compare = (a, b) => (text ? a.localeCompare(b) : Number(a) - Number(b));
-    const rows = [...body.rows].sort((one, two) => {
-      const [a, b] = [key(one), key(two)];
-      // What is missing stays at the end, whichever way the others go.
-      if (a === "" || b === "") return (a === "") - (b === "");
-      return ascending ? compare(a, b) : compare(b, a);
-    });
-    body.append(...rows);
-    for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
-    header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
-  };
-  document.querySelectorAll("th button").forEach((button) => {
-    button.addEventListener("click", () => sort(button.closest("th")));
+  every("[data-focus]").forEach((button) => {
+    button.addEventListener("click", () => single(button.dataset.focus));
   });
-})();
+  document.getElementById("everyone").addEventListener("click", () => {
+    focus([]);
+    say("All mechanisms.");
+  });
+  document.getElementById("alone").addEventListener("change", (event) => {
+    root.toggleAttribute("data-alone", event.target.checked);
+    focus(focused);
+  });
+  theme(root.dataset.theme ?? "system");
+  document.getElementById("theme").addEventListener("click", () => {
+    const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? "system") + 1) % THEMES.length];
+    theme(next);
+    say(`Theme: ${next}.`);
+  });
+  const panel = document.getElementById("mechanisms");
+  document.addEventListener("keydown", ({ key }) => {
+    if (key === "Escape" && panel.open) {
+      panel.open = false;
+      panel.querySelector("summary").focus();
+    }
+  });
+  document.addEventListener("click", ({ target }) => {
+    if (!panel.contains(target)) panel.open = false;
+  });
+  every("img[data-steps]").forEach(cells);
+  every("[data-picture]").forEach((button) => {
+    const node = button.closest("figure").querySelector(".chart");
+    button.addEventListener("click", () => PICTURES[button.dataset.picture](node));
+  });
+};
+
+start();

@@ -1,5 +1,6 @@
 """One HTML page that opens without a network: tables, charts and the settings behind them."""
 
+import base64
 import functools
 import string
 from collections.abc import Iterable
@@ -11,53 +12,34 @@ import altair as alt
 import vl_convert
 
 from longspan.files import replacing
-from longspan.report import leaderboard
-from longspan.report.board import board, downloads
-from longspan.report.charts import learning_curves, score_against_cost
+from longspan.report.board import board, mark
+from longspan.report.figures import Drawing, Figure
 from longspan.report.markup import Markup, element, join, script_json
-from longspan.report.published import Comparison, Published, compare, sheet
-from longspan.report.settings import settings
+from longspan.report.numbers import percent
+from longspan.report.parts import Part, parts
+from longspan.report.pictures import Picture
+from longspan.report.sections import Beside
 from longspan.report.styles import Styles, styles
-from longspan.report.tables import Table, leaderboards
+from longspan.report.tables import Row, Table, leaderboards
 from longspan.results import Failure, Result
 
-# The shapes of `styles.SHAPES` as paths of 22 by 10, for the legend.
+# The shapes of `styles.SHAPES` as paths in a box of 10 by 10.
 SWATCHES = {
-    "circle": "M7 5a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
-    "square": "M7 1h8v8h-8z",
-    "triangle-up": "M11 1l5 8h-10z",
-    "diamond": "M11 0l5 5-5 5-5-5z",
+    "circle": "M1 5a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+    "square": "M1 1h8v8h-8z",
+    "triangle-up": "M5 1l5 8h-10z",
+    "diamond": "M5 0l5 5-5 5-5-5z",
 }
 # What the page's own script uses of the bundled libraries.
 EXPORT = "window.vegaEmbed = vegaEmbed;"
-
-
-class Figures:
-    """Collects the specifications of the charts that a page shows."""
-
-    def __init__(self) -> None:
-        self.specs: dict[str, dict[str, Any]] = {}
-
-    def add(self, chart: alt.LayerChart | None, caption: str, *, wide: bool = False) -> Markup:
-        """A figure that the page's script draws the chart in; nothing for no chart."""
-        if chart is None:
-            return Markup("")
-        name = f"chart-{len(self.specs) + 1}"
-        # Altair has checked the parts as they were made; checking megabytes of data again is slow.
-        self.specs[name] = chart.to_dict(validate=False)
-        place = {"class": "chart", "id": name, "data-chart": name}
-        return element(
-            "figure",
-            element("figcaption", caption),
-            element("div", attributes=place),
-            attributes={"class": "wide" if wide else None},
-        )
+SCRIPTS = ("exports.js", "tables.js", "figures.js", "page.js")
+LEADERS = 3
 
 
 def write(
     results: Iterable[Result],
     path: Path,
-    published: Iterable[Published] = (),
+    beside: Beside | None = None,
     failures: Iterable[Failure] = (),
 ) -> Path:
     """Write the page at `path`, atomically, and return the path.
@@ -67,14 +49,23 @@ def write(
     Args:
         results: records of any protocols; each protocol has a section of its own.
         path: where to; an existing page is replaced once the new one is complete.
-        published: numbers of others to show beside ours.
-        failures: runs that ended without a score.
+        beside: numbers of others, and analyses of some of the runs.
+        failures: runs that ended without a score; those of protocols without results are left out.
 
     Raises:
         DataError: there are no results.
         RunError: the file cannot be written.
     """
-    text = render(leaderboards(results, failures), published)
+    return save(leaderboards(results, failures), path, beside)
+
+
+def save(tables: list[Table], path: Path, beside: Beside | None = None) -> Path:
+    """Write the page of these tables at `path`, atomically, and return the path.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    text = render(tables, beside)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         # A temporary file is private; a report is made to be read.
@@ -82,29 +73,34 @@ def write(
     return path
 
 
-def render(tables: list[Table], scores: Iterable[Published] = ()) -> str:
+def render(tables: list[Table], beside: Beside | None = None) -> str:
     """The page as text."""
-    figures = Figures()
+    beside = beside or Beside()
     look = styles(row.mechanism for table in tables for row in table.rows)
-    names = [f"protocol-{i}" for i in range(1, len(tables) + 1)]
-    parts = [_section(*pair, look, figures) for pair in zip(tables, names, strict=True)]
-    comparisons = compare(tables, scores)
-    if comparisons:
-        parts.append(_published(comparisons))
-    contents = [(name, table.title) for name, table in zip(names, tables, strict=True)]
-    contents += [("published", "Published numbers")] if comparisons else []
+    charts: dict[str, dict[str, Any]] = {}
+    sections = [
+        _section(table, f"protocol-{i}", look, charts, beside) for i, table in enumerate(tables, 1)
+    ]
+    contents = [(f"protocol-{i}", table.title) for i, table in enumerate(tables, 1)]
+    if beside.since is not None:
+        part = Part(title=beside.since.title, sheets=(beside.since,))
+        sections.append(_part(part, "since", look, charts, "h2"))
+        contents.append(("since", part.title))
     cells = [cell for table in tables for row in table.rows for cell in row.cells if cell]
     runs = [run for cell in cells for run in cell.runs]
     return string.Template(_asset("page.html")).substitute(
         title=join(", ".join(table.protocol for table in tables)),
         style=_asset("page.css"),
+        marks=_marks(look),
+        legend=_legend(look),
         summary=join(_summary(tables, runs)),
+        overview=_overview(tables, look),
         contents=_contents(contents),
-        body=join(parts),
+        body=join(sections),
         footer=join(_footer(runs)),
-        charts=script_json(figures.specs),
+        charts=script_json(charts),
         bundle=_libraries(),
-        script=_asset("page.js"),
+        script="\n".join(map(_asset, SCRIPTS)),
     )
 
 
@@ -118,21 +114,19 @@ def _libraries() -> str:
     return vl_convert.javascript_bundle(EXPORT)
 
 
-def _contents(entries: list[tuple[str, str]]) -> Markup:
+def _contents(entries: Iterable[tuple[str, str]], name: str | None = None) -> Markup:
     links = [
-        element("li", element("a", text, attributes={"href": f"#{name}"})) for name, text in entries
+        element("li", element("a", text, attributes={"href": f"#{place}"}))
+        for place, text in entries
     ]
-    return element("ul", links)
+    return element("ul", links, attributes={"class": name})
 
 
 def _summary(tables: list[Table], runs: list[Result]) -> str:
     mechanisms, tasks = {run.mechanism for run in runs}, {run.task for run in runs}
-    return ", ".join(
-        [
-            _count(runs, "run"),
-            f"{_count(mechanisms, 'mechanism')} on {_count(tasks, 'task')}",
-            f"under {_count(tables, 'protocol')}.",
-        ]
+    return (
+        f"{_count(mechanisms, 'mechanism')} on {_count(tasks, 'task')}: {_count(runs, 'run')} "
+        f"under {_count(tables, 'protocol')}."
     )
 
 
@@ -145,99 +139,195 @@ def _footer(runs: list[Result]) -> str:
     return f"Drawn by longspan from records of {dates[0]} to {dates[-1]}."
 
 
-def _section(table: Table, name: str, look: Styles, figures: Figures) -> Markup:
+def _marks(look: Styles) -> Markup:
+    """The marks of all mechanisms, drawn once; tables and the legend use them by number."""
+    symbols = [
+        element(
+            "symbol",
+            element("path", attributes={"d": SWATCHES[shape], "fill": colour}),
+            attributes={"id": f"mark-{i}", "viewBox": "0 0 10 10"},
+        )
+        for i, (colour, shape) in enumerate(zip(look.colours, look.shapes, strict=True))
+    ]
+    return element("svg", symbols, attributes={"class": "unseen", "aria-hidden": "true"})
+
+
+def _legend(look: Styles) -> Markup:
+    """A button for each mechanism, with its mark on its line as in the charts."""
+    items = [
+        element("li", _key(i, name, colour, dash))
+        for i, (name, colour, dash) in enumerate(
+            zip(look.names, look.colours, look.dashes, strict=True)
+        )
+    ]
+    return element("ul", items, attributes={"class": "legend", "aria-label": "Mechanisms"})
+
+
+def _key(number: int, name: str, colour: str, dash: tuple[int, ...]) -> Markup:
+    line = {
+        "d": "M0 5h26",
+        "stroke": colour,
+        "stroke-width": 1.5,
+        "stroke-dasharray": " ".join(map(str, dash)) if len(dash) > 2 or dash[1] else None,
+    }
+    use = {"href": f"#mark-{number}", "x": 8, "width": 10, "height": 10}
+    sample = element(
+        "svg",
+        element("path", attributes=line),
+        element("use", attributes=use),
+        attributes={"class": "mark", "viewBox": "0 0 26 10", "aria-hidden": "true"},
+    )
+    state = {"type": "button", "aria-pressed": "false", "data-focus": name}
+    return element("button", sample, name, attributes=state)
+
+
+def _overview(tables: list[Table], look: Styles) -> Markup:
+    """A card for each protocol, with what leads its leaderboard."""
+    cards = [_card(table, f"protocol-{i}", look) for i, table in enumerate(tables, 1)]
+    return element("ul", cards, attributes={"class": "cards"})
+
+
+def _card(table: Table, name: str, look: Styles) -> Markup:
+    scored = [(row, score) for row in table.rows if (score := _overall(table, row)) is not None]
+    scored = sorted((pair for pair in scored if not pair[0].overridden), key=lambda pair: -pair[1])
+    leaders = [
+        element(
+            "li",
+            element("span", mark(row.mechanism, look), row.label),
+            element("span", f"{percent(score, 1)} %"),
+        )
+        for row, score in scored[:LEADERS]
+    ]
+    runs = sum(len(cell.runs) for row in table.rows for cell in row.cells if cell)
+    tasks = ", ".join(column.label for column in table.columns)
+    what = "mean" if len(table.columns) > 1 else "test accuracy"
+    return element(
+        "li",
+        element("a", table.title, attributes={"href": f"#{name}"}),
+        element(
+            "p",
+            f"{tasks} · {_count({row.mechanism for row in table.rows}, 'mechanism')} · "
+            f"{runs} run{'s' if runs > 1 else ''}" + (f" · {what}:" if leaders else ""),
+            attributes={"class": "small"},
+        ),
+        element("ol", leaders) if leaders else "",
+    )
+
+
+def _overall(table: Table, row: Row) -> float | None:
+    if len(table.columns) > 1:
+        return row.mean
+    return row.cells[0].accuracy if row.cells[0] else None
+
+
+def _section(
+    table: Table,
+    name: str,
+    look: Styles,
+    charts: dict[str, dict[str, Any]],
+    beside: Beside,
+) -> Markup:
     """Everything about one protocol."""
+    drawing = Drawing(table=table, look=look, legend=False, analyses=beside.analyses)
+    shown = parts(drawing, name, beside)
+    places = [(f"{name}-{i}", part) for i, part in enumerate(shown, 1)]
     return element(
         "section",
         element("h2", f"Protocol {table.title}", attributes={"id": name}),
-        element("p", _rules(table), attributes={"class": "prose"}),
-        board(leaderboard.sheet(table)),
-        downloads(leaderboard.scores(table)),
-        element("h3", "Score against cost"),
-        element("p", COST, attributes={"class": "prose small"}),
-        _legend(table, look),
-        _costs(table, look, figures),
-        element("h3", "Learning curves"),
-        element("p", CURVES, attributes={"class": "prose small"}),
-        _curves(table, look, figures),
-        element("h3", "Settings of every run"),
-        settings(table),
+        _facts(_rules(table)),
+        _contents([(place, part.title) for place, part in places], "parts"),
+        [_part(part, place, look, charts) for place, part in places],
         attributes={"aria-labelledby": name},
     )
 
 
-COST = (
-    "Up and to the right is better: accuracy on test against training speed, the area of a mark "
-    "growing with peak memory, bars for 95 % intervals. Press mechanisms to single them out in "
-    "every chart."
-)
-CURVES = (
-    "One line for each run. Accuracy is that of the validation split, from which alone a "
-    "checkpoint may be chosen; the loss is the mean since the point before."
-)
-
-
-def _rules(table: Table) -> str:
-    counts = "; ".join(
-        f"{column.label} {column.counted} of {column.examples}" for column in table.columns
-    )
-    return (
-        f"Checkpoint tested: {', '.join(table.selection)}. Test examples counted: {counts}. "
-        f"Measured on {'; '.join(table.hardware)}."
-    )
-
-
-def _legend(table: Table, look: Styles) -> Markup:
-    shown = {row.mechanism for row in table.rows}
-    items = zip(look.names, look.colours, look.dashes, look.shapes, strict=True)
-    keys = [element("li", _key(*item)) for item in items if item[0] in shown]
-    return element("ul", keys, attributes={"class": "legend", "aria-label": "Mechanisms"})
-
-
-def _key(name: str, colour: str, dash: tuple[int, ...], shape: str) -> Markup:
-    line = {
-        "d": "M0 5h22",
-        "stroke": colour,
-        "stroke-width": 2,
-        "stroke-dasharray": " ".join(map(str, dash)) if len(dash) > 2 or dash[1] else None,
-    }
-    sample = element(
-        "svg",
-        element("path", attributes=line),
-        element("path", attributes={"d": SWATCHES[shape], "fill": colour}),
-        attributes={"width": 22, "height": 10, "aria-hidden": "true"},
-    )
-    state = {"type": "button", "aria-pressed": "false", "data-mechanism": name}
-    return element("button", sample, name, attributes=state)
-
-
-def _costs(table: Table, look: Styles, figures: Figures) -> Markup:
-    tasks = range(len(table.columns))
-    places: list[int | None] = [None, *tasks] if len(tasks) > 1 else [*tasks]
-    drawn = []
-    for device in table.hardware:
-        for place in places:
-            what = "mean over all tasks" if place is None else table.columns[place].label
-            chart = score_against_cost(table, place, device, look, legend=False)
-            drawn.append(figures.add(chart, f"{what}, {device}", wide=place is None))
-    return element("div", drawn, attributes={"class": "figures"})
-
-
-def _curves(table: Table, look: Styles, figures: Figures) -> Markup:
-    drawn = [
-        figures.add(
-            learning_curves(table, i, quantity, look, legend=False), f"{column.label}, {quantity}"
-        )
-        for i, column in enumerate(table.columns)
-        for quantity in ("validation accuracy", "training loss")
+def _rules(table: Table) -> list[tuple[str, str]]:
+    counts = [f"{column.label} {column.counted} of {column.examples}" for column in table.columns]
+    return [
+        ("Checkpoint tested", ", ".join(table.selection)),
+        ("Test examples", "; ".join(counts)),
+        ("Measured on", "; ".join(table.hardware)),
     ]
-    return element("div", drawn, attributes={"class": "figures"})
 
 
-def _published(comparisons: list[Comparison]) -> Markup:
+def _facts(pairs: Iterable[tuple[str, str]]) -> Markup:
+    terms = [join(element("dt", name), element("dd", value)) for name, value in pairs]
+    return element("dl", terms, attributes={"class": "facts"})
+
+
+def _part(
+    part: Part, name: str, look: Styles, charts: dict[str, dict[str, Any]], level: str = "h3"
+) -> Markup:
+    drawn = [_figure(figure, charts) for figure in part.figures]
+    small = all(isinstance(figure.drawn, Picture) for figure in part.figures)
+    grid = {"class": "figures small-ones" if small else "figures"}
     return element(
         "section",
-        element("h2", "Published numbers", attributes={"id": "published"}),
-        board(sheet(comparisons, "published-numbers")),
-        attributes={"aria-labelledby": "published"},
+        element(level, part.title, attributes={"id": name}),
+        element("p", part.about, attributes={"class": "prose small"}) if part.about else "",
+        _facts(part.facts) if part.facts else "",
+        [board(sheet, look) for sheet in part.sheets],
+        element("div", drawn, attributes=grid) if drawn else "",
+        attributes={"aria-labelledby": name},
     )
+
+
+def _figure(figure: Figure, charts: dict[str, dict[str, Any]]) -> Markup:
+    """A chart that the page's script draws, or a picture, with what it is saved as."""
+    if isinstance(figure.drawn, Picture):
+        drawn = _picture(figure.drawn)
+    else:
+        drawn = _chart(figure.name, figure.drawn, charts)
+    # A picture is one already; a browser saves it by itself.
+    kinds = [] if isinstance(figure.drawn, Picture) else ["svg", "png"]
+    buttons = [
+        element(
+            "button",
+            kind.upper(),
+            attributes={
+                "type": "button",
+                "data-picture": kind,
+                "aria-label": f"{kind.upper()} of {figure.caption}",
+            },
+        )
+        for kind in kinds
+    ]
+    return element(
+        "figure",
+        element(
+            "figcaption",
+            element("span", figure.caption),
+            element("span", buttons, attributes={"class": "pictures"}) if buttons else "",
+        ),
+        drawn,
+        attributes={"class": "wide" if figure.wide else None},
+    )
+
+
+def _chart(name: str, chart: alt.LayerChart, charts: dict[str, dict[str, Any]]) -> Markup:
+    # Altair has checked the parts as they were made; checking megabytes of data again is slow.
+    spec = chart.to_dict(validate=False)
+    del spec["$schema"]
+    charts[name] = spec
+    place = {
+        "class": "chart",
+        "data-chart": name,
+        "tabindex": 0,
+        "role": "img",
+        "aria-label": spec["description"],
+        "style": f"min-height:{spec['height'] + 50}px",
+    }
+    return element("div", attributes=place)
+
+
+def _picture(picture: Picture) -> Markup:
+    image = {
+        "src": picture.link(),
+        "alt": picture.text,
+        "tabindex": 0,
+        "data-what": picture.what,
+        "data-low": f"{picture.low:.4g}",
+        "data-high": f"{picture.high:.4g}",
+        "data-steps": base64.b64encode(picture.steps).decode(),
+    }
+    return Markup(element("img", attributes=image).removesuffix("</img>"))

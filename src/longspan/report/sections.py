@@ -18,7 +18,7 @@ from longspan.report import (
 from longspan.report.published import Published
 from longspan.report.rows import Table
 from longspan.report.sheets import Sheet
-from longspan.report.spans import Looked
+from longspan.results import Analysis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class Beside:
     """What stands beside the results of a report."""
 
     published: tuple[Published, ...] = ()
-    analyses: tuple[Looked, ...] = ()
+    analyses: tuple[Analysis, ...] = ()
+    since: Sheet | None = None  # what changed since the last snapshot
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,111 +1,274 @@
-"""The settings of every run, folded away: what would be needed to run it again."""
+"""The settings of every run: each said once, at the widest place where it holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from longspan.report.grouping import hardware, listed
-from longspan.report.leaderboard import seeds
-from longspan.report.markup import Markup, element
-from longspan.report.numbers import MISSING, duration, magnitude, memory, percent, significant
-from longspan.report.tables import Cell, Column, Row, Table
+from longspan.report.grouping import hardware, listed, text
+from longspan.report.numbers import (
+    MISSING,
+    Number,
+    duration,
+    magnitude,
+    memory,
+    percent,
+    significant,
+)
+from longspan.report.sheets import Entry, Heading, Sheet
+from longspan.report.tables import Column, Row, Table
 from longspan.results import Result, Score
 
-# Settings by the words they are shown under; those that differ between seeds are shown by seed.
-SETTINGS: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("Mechanism options", lambda run: listed(run.options) or "none"),
-    ("Departures from the protocol", lambda run: listed(run.overrides) or "none"),
-    ("Model", lambda run: listed(run.model)),
-    ("Training", lambda run: listed(run.training)),
-    ("Checkpoint tested", lambda run: run.selection),
-    ("Task", lambda run: f"{run.task}, version {run.task_version}; {listed(run.task_options)}"),
+# Settings with names of their own below them; one that differs is shown apart from its group.
+GROUPS: tuple[tuple[str, Callable[[Result], dict[str, Any]]], ...] = (
+    ("Options", lambda run: run.options),
+    ("Overrides", lambda run: run.overrides),
+    ("Model", lambda run: run.model),
+    ("Training", lambda run: run.training),
+    ("Budget", lambda run: run.budget),
+    ("Task options", lambda run: run.task_options),
+    ("Versions", lambda run: dict(run.versions)),
+)
+SINGLES: tuple[tuple[str, Callable[[Result], Any]], ...] = (
+    ("Task version", lambda run: run.task_version),
     ("Data", lambda run: run.data_source),
-    ("Data checksum", lambda run: f"sha256 {run.data_checksum}"),
-    ("Length", lambda run: f"at most {run.length} tokens"),
-    ("Parameters", lambda run: f"{run.parameters}"),
-    ("Forward pass", lambda run: f"{significant(run.flops / 1e9)} GFLOPs for one example"),
-    ("Attended pairs", lambda run: _pairs(run.attended_pairs)),
+    ("Data sha256", lambda run: run.data_checksum),
+    ("Longest example", lambda run: run.length),
+    ("Checkpoint tested", lambda run: run.selection),
+    ("Tuning", lambda run: run.tuning),
+    ("Parameters", lambda run: run.parameters),
+    ("Parameters of full", lambda run: run.full_parameters),
+    ("FLOPs", lambda run: run.flops),
+    ("Attended pairs", lambda run: run.attended_pairs),
     ("Backend", lambda run: run.backend),
     ("Device", hardware),
-    ("Versions", lambda run: listed(run.versions)),
-    ("Commit", lambda run: run.git_commit or "not in a repository"),
-    ("Date", lambda run: run.date),
+    ("Processes", lambda run: run.processes),
+    ("Parallelism", lambda run: run.parallelism),
     ("Configuration", lambda run: run.config_hash),
+    ("Commit", lambda run: run.git_commit),
+    ("Date", lambda run: run.date),
 )
-COLUMNS = (
-    *("Seed", "Test", "Test loss", "Test examples", "Validation"),
-    *("Steps", "Training time", "Waiting for data, %", "Tokens/s", "Memory"),
+# Groups that differ by nature between mechanisms stay in one place instead of a column for each.
+WHOLE = {"Options", "Overrides"}
+MEASURED = (
+    ("Test", "score", "Accuracy, %."),
+    ("Validation", "score", "Accuracy, %."),
+    ("Test loss", "cost", ""),
+    ("Examples", "text", "Of the test split, scored of how many."),
+    ("Steps", "cost", ""),
+    ("Tested step", "cost", "Of the checkpoint that was tested."),
+    ("Time", "cost", "Training, evaluation not counted."),
+    ("Waiting", "cost", "Share of the time spent waiting for data, %."),
+    ("Tokens/s", "score", "Real tokens, in training."),
+    ("Memory", "cost", "Needed at the peak, beyond the start."),
 )
 
 
-def settings(table: Table) -> Markup:
-    """One fold for each mechanism on each task, in a fold that holds them all."""
-    folds = [
-        _fold(row, column, cell)
+@dataclass(frozen=True)
+class Place:
+    """A run, and where it stands in its table."""
+
+    row: Row
+    column: Column
+    run: Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all runs share, in words, and sheets of what differs."""
+
+    common: tuple[tuple[str, str], ...]
+    sheets: tuple[Sheet, ...]
+
+
+def settings(table: Table, name: str) -> Settings:
+    """The settings of all runs of a table.
+
+    What is equal for all runs is said once; what is equal for all runs of a task, or of a mechanism
+    on a task, once for those; only the rest, and what was measured, is by run.
+
+    Args:
+        table: whose runs.
+        name: start of the names of the sheets.
+    """
+    places = [
+        Place(row, column, run)
         for row in table.rows
-        for column, cell in zip(table.columns, row.cells, strict=True)
-        if cell is not None
+        for i, column in enumerate(table.columns)
+        for run in row.runs(i)
     ]
-    runs = sum(len(cell.runs) for row in table.rows for cell in row.cells if cell)
-    summary = element("summary", f"{len(folds)} configurations, {runs} runs")
-    return element("details", summary, folds, attributes={"class": "fold"})
-
-
-def _pairs(count: int | None) -> str:
-    return "no such notion" if count is None else f"{magnitude(count)} per head and example"
-
-
-def _fold(row: Row, column: Column, cell: Cell) -> Markup:
-    brief = f"{seeds(cell)}, test {percent(cell.accuracy)} %"
-    summary = element(
-        "summary",
-        f"{row.label} on {column.label}",
-        element("span", brief, attributes={"class": "small"}),
-    )
-    terms = [
-        [element("dt", name), element("dd", _shared(show, cell.runs))] for name, show in SETTINGS
+    values = _values([place.run for place in places])
+    levels = {key: _level(places, column) for key, column in values.items()}
+    by_level = [{key: values[key] for key in values if levels[key] == level} for level in range(4)]
+    tasks, configurations, runs = by_level[1:]
+    sheets = [
+        _sheet(f"{name}-tasks", "Settings by task", places, tasks, ["Task"]),
+        _sheet(
+            f"{name}-configurations",
+            "Settings by mechanism and task",
+            places,
+            configurations,
+            ["Mechanism", "Task"],
+        ),
+        _runs(f"{name}-runs", places, runs),
     ]
-    return element(
-        "details",
-        summary,
-        _runs(column, cell),
-        element("dl", *terms),
-        attributes={"class": "fold"},
+    shared = {key: column[0] for key, column in by_level[0].items()}
+    return Settings(common=tuple(_common(shared)), sheets=tuple(sheet for sheet in sheets if sheet))
+
+
+Key = tuple[str, str]  # the group and the name in it; an empty name: the whole
+
+
+def _values(runs: Sequence[Result]) -> dict[Key, list[Any]]:
+    """Every setting, for each run in turn."""
+    values: dict[Key, list[Any]] = {}
+    for group, show in GROUPS:
+        parts = [show(run) for run in runs]
+        if group in WHOLE:
+            values[group, ""] = [listed(part) or "none" for part in parts]
+            continue
+        for name in dict.fromkeys(name for part in parts for name in part):
+            values[group, name] = [part.get(name) for part in parts]
+    for single, read in SINGLES:
+        values[single, ""] = [read(run) for run in runs]
+    return values
+
+
+def _level(places: Sequence[Place], values: Sequence[Any]) -> int:
+    """0: equal for all; 1: for all of a task; 2: for all of a mechanism on a task; 3: for none."""
+    shown = [text(value) for value in values]
+    ways: list[Callable[[Place], Any]] = [
+        lambda place: None,
+        lambda place: place.column.label,
+        lambda place: (place.row.label, place.column.label),
+    ]
+    for level, way in enumerate(ways):
+        known: dict[Any, str] = {}
+        pairs = zip(places, shown, strict=True)
+        if all(known.setdefault(way(place), value) == value for place, value in pairs):
+            return level
+    return 3
+
+
+def _common(shared: dict[Key, Any]) -> list[tuple[str, str]]:
+    """The groups as one line each."""
+    lines = []
+    for group, keys in _by_group(shared):
+        if keys == [(group, "")]:
+            lines.append((group, _shown(shared[group, ""])))
+        else:
+            lines.append((group, listed({name: shared[group, name] for _, name in keys})))
+    return lines
+
+
+def _by_group(keys: dict[Key, Any]) -> list[tuple[str, list[Key]]]:
+    """The names by their group, in the order of their first appearance."""
+    groups: dict[str, list[Key]] = {}
+    for key in keys:
+        groups.setdefault(key[0], []).append(key)
+    return list(groups.items())
+
+
+def _sheet(
+    name: str,
+    title: str,
+    places: Sequence[Place],
+    values: dict[Key, list[Any]],
+    by: Sequence[str],
+) -> Sheet | None:
+    """One line for each task, or for each mechanism on each; None if nothing differs there."""
+    if not values:
+        return None
+    seen: dict[tuple[str, ...], int] = {}
+    for i, place in enumerate(places):
+        seen.setdefault(tuple(entry.shown for entry in _where(place, by)), i)
+    rows = [
+        (*_where(places[i], by), *(_entry(column[i]) for column in values.values()))
+        for i in seen.values()
+    ]
+    return Sheet(
+        name=name,
+        title=title,
+        about="",
+        headings=(*(Heading(name=text, kind="text") for text in by), *_headings(values)),
+        rows=tuple(rows),
     )
 
 
-def _shared(show: Callable[[Result], str], runs: tuple[Result, ...]) -> str:
-    values = [show(run) for run in runs]
-    if len(set(values)) == 1:
-        return values[0]
-    return "; ".join(f"seed {run.seed}: {value}" for run, value in zip(runs, values, strict=True))
+def _runs(name: str, places: Sequence[Place], values: dict[Key, list[Any]]) -> Sheet:
+    """What was measured of every run, and the settings that are its own."""
+    rows = [
+        (
+            *_where(place, ["Mechanism", "Task"]),
+            _entry(place.run.seed),
+            *_measured(place),
+            *(_entry(column[i]) for column in values.values()),
+        )
+        for i, place in enumerate(places)
+    ]
+    return Sheet(
+        name=name,
+        title="Every run",
+        about="",
+        headings=(
+            Heading(name="Mechanism", kind="text"),
+            Heading(name="Task", kind="text"),
+            Heading(name="Seed", kind="cost"),
+            *(Heading(name=text, kind=kind, about=about) for text, kind, about in MEASURED),  # type: ignore[arg-type]
+            *_headings(values),
+        ),
+        rows=tuple(rows),
+    )
 
 
-def _runs(column: Column, cell: Cell) -> Markup:
-    head = [element("th", name, attributes={"scope": "col"}) for name in COLUMNS]
-    rows = [element("tr", _head(run), _values(run, column)) for run in cell.runs]
-    table = element("table", element("thead", element("tr", head)), element("tbody", rows))
-    frame = {"class": "scroll", "role": "region", "tabindex": "0", "aria-label": "Runs by seed"}
-    return element("div", table, attributes=frame)
+def _where(place: Place, by: Sequence[str]) -> list[Entry]:
+    label, task = place.row.label, place.column.label
+    entries = {
+        "Mechanism": Entry(value=label, shown=label, mechanism=place.row.mechanism),
+        "Task": Entry(value=task, shown=task),
+    }
+    return [entries[name] for name in by]
 
 
-def _head(run: Result) -> Markup:
-    return element("th", str(run.seed), attributes={"scope": "row"})
+def _headings(values: dict[Key, list[Any]]) -> list[Heading]:
+    return [
+        Heading(
+            name=f"{group}: {name}" if name else group,
+            kind="cost" if all(isinstance(value, int | float) for value in column) else "text",
+        )
+        for (group, name), column in values.items()
+    ]
 
 
-def _values(run: Result, column: Column) -> list[Markup]:
+def _entry(value: Any) -> Entry:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return Entry(value=value, shown=_shown(value))
+    return Entry(value=_shown(value), shown=_shown(value))
+
+
+def _shown(value: Any) -> str:
+    return MISSING if value is None else text(value)
+
+
+def _measured(place: Place) -> list[Entry]:
+    run = place.run
     test, validation = run.scores.get("test"), run.scores.get("validation")
-    shown: list[Any] = [
-        percent(test.accuracy if test else None),
-        significant(test.loss if test else None),
-        counted(test, column),
-        percent(validation.accuracy if validation else None),
-        run.steps,
-        duration(run.seconds),
-        percent(None if run.waiting is None else run.waiting / run.seconds),
-        magnitude(run.tokens_per_second),
-        memory(run.peak_memory),
+    waiting = None if run.waiting is None or not run.seconds else run.waiting / run.seconds
+    pairs: list[tuple[Number | str | None, str]] = [
+        (test.accuracy if test else None, percent(test.accuracy if test else None)),
+        (
+            validation.accuracy if validation else None,
+            percent(validation.accuracy if validation else None),
+        ),
+        (test.loss if test else None, significant(test.loss if test else None)),
+        (counted(test, place.column), counted(test, place.column)),
+        (run.steps, str(run.steps)),
+        (run.selected_step, _shown(run.selected_step)),
+        (run.seconds, duration(run.seconds)),
+        (waiting, percent(waiting)),
+        (run.tokens_per_second, magnitude(run.tokens_per_second)),
+        (run.peak_memory, memory(run.peak_memory)),
     ]
-    return [element("td", str(value)) for value in shown]
+    return [Entry(value=value, shown=shown) for value, shown in pairs]
 
 
 def counted(test: Score | None, column: Column) -> str:

@@ -2,62 +2,12 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 from longspan.report.numbers import significant
 from longspan.report.rows import Row, Table
 from longspan.report.sheets import Entry, Heading, Sheet, named, slug, whole
-
-
-@runtime_checkable
-class Distance(Protocol):
-    """A distance in tokens."""
-
-    @property
-    def mean(self) -> float:
-        """Over the samples."""
-
-    @property
-    def deviation(self) -> float:
-        """How far single samples are from it."""
-
-
-@runtime_checkable
-class Looked(Protocol):
-    """What is needed of the analysis of a trained model."""
-
-    @property
-    def protocol(self) -> str:
-        """Of the run."""
-
-    @property
-    def task(self) -> str:
-        """Of the run."""
-
-    @property
-    def config_hash(self) -> str:
-        """Of the run."""
-
-    @property
-    def seed(self) -> int:
-        """Of the run."""
-
-    @property
-    def samples(self) -> int:
-        """Sequences looked at."""
-
-    @property
-    def uniform(self) -> float:
-        """The span of uniform attention on them."""
-
-    @property
-    def span(self) -> Distance:
-        """Mean over layers and heads."""
-
-    @property
-    def layers(self) -> Sequence[Distance]:
-        """Mean over heads, by layer."""
-
+from longspan.results import Analysis
+from longspan.results.analysis import Span
 
 ABOUT = (
     "Mean distance in tokens between a query and the keys it attends to, weighted by its "
@@ -66,13 +16,13 @@ ABOUT = (
 )
 
 
-def sheets(table: Table, analyses: Sequence[Looked]) -> list[Sheet]:
+def sheets(table: Table, analyses: Sequence[Analysis]) -> list[Sheet]:
     """One for each task with analyses of runs of the table."""
     drawn = [_sheet(table, i, analyses) for i in range(len(table.columns))]
     return [sheet for sheet in drawn if sheet.rows]
 
 
-def _sheet(table: Table, column: int, analyses: Sequence[Looked]) -> Sheet:
+def _sheet(table: Table, column: int, analyses: Sequence[Analysis]) -> Sheet:
     label = table.columns[column].label
     found = [(row, _of(row, column, analyses)) for row in table.rows]
     found = [(row, several) for row, several in found if several]
@@ -92,12 +42,12 @@ def _sheet(table: Table, column: int, analyses: Sequence[Looked]) -> Sheet:
     )
 
 
-def _of(row: Row, column: int, analyses: Sequence[Looked]) -> list[Looked]:
+def _of(row: Row, column: int, analyses: Sequence[Analysis]) -> list[Analysis]:
     runs = {(run.protocol, run.task, run.config_hash, run.seed) for run in row.runs(column)}
     return [x for x in analyses if (x.protocol, x.task, x.config_hash, x.seed) in runs]
 
 
-def _line(row: Row, several: Sequence[Looked], layers: int) -> tuple[Entry, ...]:
+def _line(row: Row, several: Sequence[Analysis], layers: int) -> tuple[Entry, ...]:
     deep = [[one.layers[i] for one in several if i < len(one.layers)] for i in range(layers)]
     uniform = statistics.fmean(one.uniform for one in several)
     return (
@@ -109,7 +59,7 @@ def _line(row: Row, several: Sequence[Looked], layers: int) -> tuple[Entry, ...]
     )
 
 
-def _distance(parts: Sequence[Distance]) -> Entry:
+def _distance(parts: Sequence[Span]) -> Entry:
     if not parts:
         return Entry(value=None)
     mean = statistics.fmean(part.mean for part in parts)

@@ -1,9 +1,10 @@
 """How charts look: one colour, dash and shape for a mechanism wherever it is drawn."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import vl_convert
@@ -18,6 +19,9 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#6
 # More mechanisms than colours take the next dash and the next shape.
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 SHAPES = ("circle", "square", "triangle-up", "diamond")
+GREY = "#888888"
+# Of a picture that stands alone on white paper.
+PRINT = {"font": "Helvetica, Arial, sans-serif", "text": {"color": "#555d65"}}
 # Pages set `focus` to the mechanisms that a reader singled out; the others fade.
 FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
 
@@ -59,17 +63,39 @@ def shape(look: Styles, legend: bool) -> alt.Shape:
     return alt.Shape("mechanism:N", scale=_scale(look, look.shapes), legend=_legend(legend))
 
 
-def focus(full: Number = 1.0) -> Any:
+def focus(full: Number = 1.0, faint: Number = 0.08, test: str = FOCUS) -> alt.OpacityValue:
     """Opacity: full for the mechanisms in focus, faint for the others."""
-    return alt.condition(FOCUS, alt.value(full), alt.value(0.08))
+    return alt.OpacityValue(faint, condition={"test": test, "value": full})
 
 
-def rule(majority: Number) -> list[alt.Chart]:
-    """A dashed rule at the accuracy, in percent, of always answering the most frequent class."""
-    base = alt.Chart(alt.Data(values=[{"value": majority}])).encode(y="value:Q")
-    line = base.mark_rule(strokeDash=[3, 3], color="#888888")
-    name = base.mark_text(align="right", baseline="bottom", dy=-2, fontSize=10, color="#888888")
-    return [line, name.encode(x=alt.value("width"), text=alt.value("majority class"))]
+def inline(values: Sequence[dict[str, Any]]) -> alt.InlineData:
+    """Data as one string: Altair copies and checks lists number by number, for seconds a page."""
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
+    return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
+
+
+def rule(
+    value: Number, name: str = "majority class", upright: Literal["left", "right"] | None = None
+) -> list[alt.Chart]:
+    """A dashed rule at a value that others are held against, with its name.
+
+    Across the chart, or upright with the name on one of its sides.
+    """
+    base = alt.Chart(inline([{"value": value}]))
+    line = base.mark_rule(strokeDash=[3, 3], color=GREY)
+    if upright:
+        text = base.mark_text(
+            align="left" if upright == "right" else "right",
+            baseline="top",
+            dx=3 if upright == "right" else -3,
+            dy=2,
+            fontSize=10,
+        )
+        places = [line.encode(x="value:Q"), text.encode(x="value:Q", y=alt.YValue(0))]
+    else:
+        text = base.mark_text(align="right", baseline="bottom", dy=-2, fontSize=10)
+        places = [line.encode(y="value:Q"), text.encode(x=alt.XValue("width"), y="value:Q")]
+    return [places[0], places[1].encode(text=alt.TextValue(name))]
 
 
 def framed(layers: Sequence[alt.Chart], description: str, height: int) -> alt.LayerChart:
@@ -92,12 +118,13 @@ def save(chart: alt.LayerChart, path: Path, *, width: int = 720) -> Path:
     kind = path.suffix.lower()
     if kind not in (".svg", ".png"):
         raise OptionError(f"a chart is saved as .svg or .png, got {path.name!r}")
-    still = chart.properties(width=width, background="white").to_dict()
+    still = chart.properties(width=width, background="white").to_dict(validate=False)
+    still["config"] = {**PRINT, **still["config"]}
     with replacing(path) as temporary:
         if kind == ".svg":
             temporary.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
         else:
-            temporary.write_bytes(vl_convert.vegalite_to_png(still, scale=2))
+            temporary.write_bytes(vl_convert.vegalite_to_png(still, scale=3))
         # A temporary file is private; a picture is made to be seen.
         temporary.chmod(0o644)
     return path

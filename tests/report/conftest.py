@@ -1,0 +1,26 @@
+"""One headless browser for all tests that look at the page as a reader does."""
+
+import os
+import shutil
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+# Nothing but what is asked for: no updates, no sync, no sandbox inside a container.
+QUIET = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = filter(None, map(shutil.which, NAMES))
+    program = os.environ.get("CHROME") or next(found, None)
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed and CHROME is not set")
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=program, args=list(QUIET))
+        yield started
+        started.close()

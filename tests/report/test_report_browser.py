@@ -1,0 +1,449 @@
+"""The page as a reader meets it: a real browser opens it from a file, without a network."""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from longspan.report.adapter import leaderboard_sheet
+from report_records import curve, record
+
+from longspan.report import render
+from longspan.report.page import write
+from longspan.report.published import Published
+from longspan.report.tables import leaderboards
+from longspan.results import Alarm, Failure, Slice
+
+BOARD = "#protocol-1-leaderboard"
+SCORES = {"linear": 0.31, "bigbird": 0.36, "performer": 0.33, "full": 0.35, "local": 0.36}
+
+
+def runs():
+    found = [
+        record(
+            name,
+            task,
+            seed,
+            score + 0.01 * seed,
+            peak_memory=2**20 * (i + 1) if i else None,
+            tokens_per_second=1e4 * (i + 1) / 3,
+            slices={"depth": [Slice(label=str(d), accuracy=score, examples=9) for d in (2, 3)]},
+            curve=curve(score, points=30),
+        )
+        for i, (name, score) in enumerate(SCORES.items())
+        for task in ("listops", "text")
+        for seed in (0, 1)
+        if (name, task) != ("local", "text")
+    ]
+    alarm = Alarm(kind="chance", step=100, message='at chance, "still", & <stuck>')
+    return [*found, record("linear", protocol="quick", alarms=[alarm])]
+
+
+def analyses():
+    def span(mean):
+        return SimpleNamespace(mean=mean, deviation=3.0)
+
+    near = [[math.exp(-abs(i - j) / 4) for j in range(16)] for i in range(16)]
+    similar = SimpleNamespace(count=256, grid=None, matrix=near)
+    rollout = SimpleNamespace(
+        split="validation",
+        row=0,
+        start="first state",
+        shares=[i / 2016 for i in range(64)],
+        side=8,
+        levels=list(range(0, 256, 4)),
+        tokens=None,
+    )
+    return [
+        SimpleNamespace(
+            protocol="lra-small",
+            task="listops",
+            mechanism=name,
+            seed=0,
+            config_hash="0123456789",
+            samples=10,
+            uniform=60.0,
+            span=span(30.0 + i),
+            layers=[span(20.0), span(40.0 + 2 * i)],
+            positions=similar,
+            tokens=None,
+            rollout=rollout,
+        )
+        for i, name in enumerate(("linear", "full"))
+    ]
+
+
+def failure():
+    return Failure(
+        protocol="lra-small",
+        overrides={},
+        task="text",
+        task_version=1,
+        task_options={},
+        mechanism="local",
+        options={},
+        model={},
+        training={},
+        budget={},
+        seed=0,
+        config_hash="0" * 10,
+        kind="memory",
+        reason="out of memory; a smaller batch needs less",
+        step=12,
+        device="cpu",
+        versions={},
+        git_commit=None,
+        date="2026-03-01T12:00:00Z",
+    )
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    published = [
+        Published(task="text", mechanism="full", accuracy=0.6427, protocol="p", source="table 1")
+    ]
+    target = tmp_path_factory.mktemp("browser") / "report.html"
+    return write(runs(), target, published, [failure()], analyses())
+
+
+@pytest.fixture
+def opens(browser, path):
+    """Open the page with a width and options; what went wrong is looked at when the test ends."""
+    contexts, wrong = [], []
+
+    def opened(width=1280, **options):
+        view = {"width": width, "height": 900}
+        context = browser.new_context(
+            viewport=view, offline=True, reduced_motion="reduce", **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda said: wrong.append((said.type, said.text)))
+        page.on("pageerror", lambda error: wrong.append(("error", str(error))))
+        page.on("request", lambda request: _local(request.url) or wrong.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def _local(url):
+    return url.startswith(("file:", "data:", "blob:"))
+
+
+@pytest.fixture
+def page(opens):
+    return opens()
+
+
+def names(page, table=BOARD):
+    cells = page.locator(f"{table} tbody").first.locator("tr:not([hidden]) > th")
+    return [text.split(" ")[0] for text in cells.all_text_contents()]
+
+
+def status(page):
+    return page.locator("#status").text_content()
+
+
+def checks(name):
+    return (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")
+
+
+def drawn(page):
+    """Scroll through the page until every chart is there."""
+    page.evaluate("document.querySelectorAll('.chart').forEach((node) => node.scrollIntoView())")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart')].every((node) => node.querySelector('svg'))"
+        " || (document.querySelector('.chart:not(:has(svg))').scrollIntoView(), false)"
+    )
+    return page.locator(".chart").count()
+
+
+def test_every_chart_is_drawn_without_a_network_or_a_word_in_the_console(page):
+    # Scores, speed, curves, slices and span of the one protocol; speed and curves of the other.
+    assert drawn(page) == 2 + 3 + 4 + 2 + 2 + 1 + 2
+    heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
+    assert min(heights) > 80
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_is_not_blank(opens, tmp_path, width, scheme):
+    page = opens(width, color_scheme=scheme)
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    from PIL import Image
+
+    shot = tmp_path / f"page-{width}-{scheme}.png"
+    page.screenshot(path=shot)
+    with Image.open(shot) as image:
+        colours = image.convert("L").getcolors()
+    most = max(colours)[1]
+    assert (most > 200) == (scheme == "light")
+    assert len(colours) > 20
+
+
+@pytest.mark.parametrize("press", ["click", "Enter"])
+def test_a_heading_sorts_in_three_states(page, press):
+    first = names(page)
+    heading = page.locator(f"{BOARD} thead th").nth(1)
+    button = heading.locator("button")
+
+    def pressed():
+        button.click() if press == "click" else button.press(press)
+        return heading.get_attribute("aria-sort"), names(page)
+
+    best = sorted(SCORES, key=lambda name: -SCORES[name])
+    way, order = pressed()
+    assert way == "descending"
+    assert [SCORES[name] for name in order] == [SCORES[name] for name in best]
+    assert "sorted by listops, descending" in status(page)
+    way, order = pressed()
+    assert way == "ascending"
+    assert [SCORES[name] for name in order] == [SCORES[name] for name in best[::-1]]
+    assert pressed() == (None, first)
+    assert "first order" in status(page)
+
+
+def test_missing_values_stay_below_and_the_floor_below_them(page):
+    heading = page.locator(f"{BOARD} thead th", has_text="Memory").locator("button")
+    for _ in range(2):
+        heading.click()
+        # One had no memory measured, the other no task more.
+        assert set(names(page)[-2:]) == {"linear", "local"}
+        bodies = page.locator(f"{BOARD} tbody")
+        assert "majority class" in bodies.nth(1).text_content()
+
+
+def test_numbers_are_sorted_as_numbers(page):
+    page.locator(f"{BOARD} thead th", has_text="Tokens/s").locator("button").click()
+    # 13.3k, 10.0k, 6.67k and 3.33k: as texts 3.33k would not be last.
+    assert names(page) == ["full", "performer", "bigbird", "linear", "local"]
+
+
+def test_a_filter_keeps_the_rows_that_have_every_word(page):
+    table = "#protocol-1-runs"
+    box = page.locator(f"{table}-filter")
+    box.fill("TEXT form")
+    assert names(page, table) == ["performer", "performer"]
+    assert page.locator(f"{table} .count").text_content() == "2 of 18 rows"
+    assert "2 of 18 rows" in status(page)
+    box.fill("")
+    assert len(names(page, table)) == 18
+
+
+def test_mechanisms_are_singled_out_in_tables_and_charts(page):
+    count = drawn(page)
+    page.locator("#mechanisms summary").press("Enter")
+    button = page.get_by_role("button", name="full", exact=True)
+    button.press("Enter")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert status(page) == "Singled out: full."
+    kept = page.locator(f"{BOARD} tbody tr:not(.faded)").all_text_contents()
+    assert [text.split()[0][:4] for text in kept] == ["full", "majo", "chan"]
+    faint = ".chart path[opacity='0.08']"
+    page.wait_for_function(f"document.querySelectorAll({faint!r}).length > {count}")
+    page.get_by_label("Hide the others in tables").check()
+    assert names(page) == ["full"]
+    page.get_by_role("button", name="Show all").press("Enter")
+    assert len(names(page)) == 5
+    page.wait_for_function(f"document.querySelectorAll({faint!r}).length === 0")
+    page.keyboard.press("Escape")
+    assert page.locator("#mechanisms").get_attribute("open") is None
+
+
+def test_the_theme_changes_and_is_remembered(opens, path):
+    page = opens(color_scheme="light")
+
+    def paper():
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    button = page.get_by_role("button", name="Theme")
+    seen = [(paper(), button.text_content())]
+    for _ in range(3):
+        button.click()
+        seen.append((paper(), button.text_content()))
+    light, dark = "rgb(255, 255, 255)", "rgb(20, 23, 26)"
+    assert seen == [
+        (light, "Theme: system"),
+        (light, "Theme: light"),
+        (dark, "Theme: dark"),
+        (light, "Theme: system"),
+    ]
+    button.click()
+    button.click()
+    page.goto(path.as_uri())
+    assert paper() == dark
+
+
+def test_a_page_without_memory_has_a_theme_all_the_same(opens, path):
+    page = opens(color_scheme="light")
+    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }})"
+    page.add_init_script(refuse)
+    page.goto(path.as_uri())
+    button = page.get_by_role("button", name="Theme")
+    button.click()
+    button.click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+
+
+def exported(page, name, table=BOARD):
+    with page.expect_download() as waiting:
+        page.locator(f"{table} [data-export]", has_text=name).click()
+    return waiting.value.suggested_filename, waiting.value.path().read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def sheet():
+    return leaderboard_sheet(leaderboards(runs())[0], BOARD[1:])
+
+
+def test_csv_has_the_unrounded_values(page, sheet):
+    file, text = exported(page, "CSV")
+    assert file == "protocol-1-leaderboard.csv"
+    head, *lines = csv.reader(io.StringIO(text))
+    assert head[:4] == ["mechanism", "listops", "text", "mean"]
+    rows = [*sheet.rows, *sheet.footer]
+    assert len(lines) == len(rows)
+    for line, row in zip(lines, rows, strict=True):
+        for shown, entry in zip(line, row, strict=True):
+            if isinstance(entry.value, str) or entry.value is None:
+                assert shown == (entry.value or "")
+            else:
+                assert float(shown) == entry.value
+
+
+def test_csv_keeps_quotes_and_signs(page):
+    _, text = exported(page, "CSV", "#protocol-2-alarms")
+    (line,) = list(csv.reader(io.StringIO(text)))[1:]
+    assert line[-1] == 'at chance, "still", & <stuck>'
+
+
+def test_json_has_the_unrounded_values(page, sheet):
+    file, text = exported(page, "JSON")
+    assert file.endswith(".json")
+    found = json.loads(text)
+    assert found["title"] == sheet.title
+    assert found["about"] == sheet.about
+    for part, rows in (("rows", sheet.rows), ("footer", sheet.footer)):
+        values = [list(row.values()) for row in found[part]]
+        assert values == [[entry.value for entry in row] for row in rows]
+
+
+def test_what_is_filtered_out_is_not_exported(page):
+    page.locator(f"{BOARD}-filter").fill("bird")
+    _, text = exported(page, "JSON")
+    assert [row["mechanism"] for row in json.loads(text)["rows"]] == ["bigbird"]
+
+
+def test_latex_is_a_table_of_booktabs(page, sheet):
+    file, text = exported(page, "LaTeX")
+    assert file.endswith(".tex")
+    assert r"\begin{tabular}{lrrrrrrr}" in text
+    assert r"Mechanism & listops & text & Mean & Parameters & Tokens/s & Memory & GFLOPs \\" in text
+    assert text.count(r"\midrule") == 2
+    assert r"test accuracy, \%}" in text
+    assert r"\textbf{36.50} {\scriptsize " in text
+    assert r"$\cdot$ 2 seeds}" in text
+    assert text.count(r"\\") == 1 + len(sheet.rows) + len(sheet.footer)
+
+
+def test_markdown_is_a_table(page, sheet):
+    file, text = exported(page, "Markdown")
+    assert file.endswith(".md")
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert lines[1] == "| :-- |" + " --: |" * 7
+    assert len(lines) == 2 + len(sheet.rows) + len(sheet.footer)
+    assert "**36.50** " in text
+    for row, line in zip([*sheet.rows, *sheet.footer], lines[2:], strict=True):
+        assert all(entry.shown.replace("_", "\\_") in line for entry in row)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("LaTeX", "latex"), ("Markdown", "markdown")])
+def test_texts_are_those_of_the_command_line(page, sheet, kind, name):
+    if not hasattr(render, "latex"):
+        pytest.skip("the command line draws no sheets yet")
+    assert exported(page, name)[1] == getattr(render, kind)(sheet)
+
+
+def test_charts_are_saved_as_pictures_on_white(page):
+    figure = page.locator("figure", has=page.locator(".chart")).first
+    found = {}
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as waiting:
+            figure.get_by_role("button", name=f"{kind} of").click()
+        found[kind] = waiting.value.path().read_bytes()
+        assert waiting.value.suggested_filename == f"lra-small-scores-listops.{kind.lower()}"
+    svg = found["SVG"].decode()
+    assert all(f">{name}<" in svg for name in SCORES)
+    assert "var(" not in svg
+    from PIL import Image
+
+    with Image.open(io.BytesIO(found["PNG"])) as image:
+        assert image.width > 900
+        assert image.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
+        assert len(image.convert("RGB").getcolors(1 << 20)) > 20
+
+
+def test_values_are_told_under_the_pointer_and_by_arrow_keys(page):
+    chart = page.locator(".chart").first
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg").wait_for()
+    chart.focus()
+    chart.press("ArrowRight")
+    hint = page.locator("#hint")
+    assert hint.is_visible()
+    assert status(page).startswith("Mechanism: ")
+    first = status(page)
+    chart.press("ArrowRight")
+    assert status(page) != first
+    chart.press("Escape")
+    assert not hint.is_visible()
+    chart.locator("path[opacity]").first.hover(force=True)
+    page.wait_for_function("!document.getElementById('hint').hidden")
+    assert "Test accuracy" in hint.text_content()
+
+
+def test_values_of_a_picture_are_told(page):
+    image = page.locator("img[data-steps]").first
+    image.scroll_into_view_if_needed()
+    image.press("ArrowRight")
+    assert status(page) == f"Row 1, Column 2, Cosine {math.exp(-1 / 4):.2g}"
+
+
+def test_nothing_is_left_blank_on_paper(page):
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart')].every((node) => node.querySelector('svg'))"
+    )
+    assert not page.locator(".bar").is_visible()
+    assert not page.locator(".tools").first.is_visible()
+
+
+def test_a_screen_reader_finds_names_scopes_and_order(page):
+    drawn(page)
+    assert page.evaluate(checks("accessible")) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_the_paper(opens, scheme):
+    page = opens(color_scheme=scheme)
+    drawn(page)
+    assert page.evaluate(checks("contrast")) == {}
+
+
+def test_the_keyboard_reaches_the_results_first(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#main"
