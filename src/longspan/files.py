@@ -74,5 +74,17 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
+    except DataError:
+        raise
+    except (RecursionError, ValueError) as error:
+        # nested without end, or a number of thousands of digits
+        raise DataError(f"{path} cannot be read as JSON ({error})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def plain(value: Any) -> Any:
+    """As JSON reads it back: tuples are lists."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    return [plain(part) for part in value] if isinstance(value, tuple | list) else value

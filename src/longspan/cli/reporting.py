@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.common import Json, out, print_json, say
+from longspan.cli.results import HOME, freeze
 from longspan.errors import known
 
 if TYPE_CHECKING:
@@ -17,13 +18,35 @@ def report(
     folders: Annotated[list[Path] | None, typer.Argument(help="Folders of results.")] = None,
     page: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     format: Annotated[str, typer.Option(help="terminal, markdown or csv.")] = "terminal",
+    snapshot: Annotated[
+        str | None, typer.Option(help="Freeze these records as a version of the results, as v1.")
+    ] = None,
+    into: Annotated[Path, typer.Option(help="Folder of results for --snapshot.")] = HOME,
     as_json: Json = False,
 ) -> None:
     """Draw tables and one self-contained HTML page from result records."""
     from longspan.results import load_all
 
     known(format, ("terminal", "markdown", "csv"), "format")
-    print_report(load_all(folders or [Path("runs")]), page, as_json, format)
+    places = folders or [Path("runs")]
+    results = load_all(places)
+    print_report(results, page, as_json, format)
+    if format == "terminal" and not as_json:
+        _print_changes(places, results)
+    if snapshot is not None:
+        freeze(snapshot, places, into)
+
+
+def _print_changes(folders: list[Path], results: "list[Result]") -> None:
+    """What changed since the newest snapshot of the folders, if there is one."""
+    from longspan.report.changes import since
+    from longspan.report.sheet_text import terminal
+
+    sheet = since(folders, results)
+    if sheet is not None and sheet.rows:
+        out.print(terminal(sheet))
+    elif sheet is not None:
+        out.print(sheet.about)
 
 
 def print_report(

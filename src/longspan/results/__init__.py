@@ -6,7 +6,14 @@ the same with `.failed.json`. Nothing here needs torch, so a report can be drawn
 """
 
 from longspan.results.answers import Answers, pack, unpack
-from longspan.results.reading import load, load_all, load_failure, load_failures
+from longspan.results.reading import (
+    load,
+    load_all,
+    load_failure,
+    load_failures,
+    records_below,
+    result_of,
+)
 from longspan.results.record import (
     FAILED,
     SCHEMA,
@@ -35,5 +42,7 @@ __all__ = [
     "load_failure",
     "load_failures",
     "pack",
+    "records_below",
+    "result_of",
     "unpack",
 ]
