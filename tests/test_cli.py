@@ -43,7 +43,11 @@ FLAGS = {
     "data card": {"TASK", "--protocol", "--set", "--cache", "--help"},
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
                   "--cache", "--help"},
-    "report": {"FOLDERS", "--page", "--format", "--json", "--help"},
+    "results": {"--help"},
+    "results list": {"FOLDERS", "--json", "--help"},
+    "results check": {"PATHS", "--json", "--help"},
+    "results changes": {"BEFORE", "AFTER", "--into", "--format", "--json", "--help"},
+    "report": {"FOLDERS", "--page", "--format", "--snapshot", "--into", "--json", "--help"},
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from longspan.checks.base import Fault, Filed, close
+from longspan.checks.base import Fault, Filed, batch_of, close
 from longspan.results import Result
 
 Key = Callable[[Result], Hashable]
@@ -75,8 +75,8 @@ def drawn(records: Sequence[Filed]) -> Iterator[tuple[Filed, Fault]]:
     """Every run of a task draws its examples from one set: their mean length is the set's."""
     groups: dict[Hashable, list[tuple[Filed, float]]] = {}
     for filed in records:
-        record, batch = filed.record, filed.record.training.get("batch")
-        if isinstance(batch, int) and batch > 0 and record.steps > 0:
+        record, batch = filed.record, batch_of(filed.record)
+        if batch is not None and record.steps > 0:
             mean = record.tokens_per_second * record.seconds / (record.steps * batch)
             groups.setdefault(data(record), []).append((filed, mean))
     for group in groups.values():

@@ -69,6 +69,12 @@ Rule = Callable[[Filed], Iterable[Fault]]
 RuleAcross = Callable[[Sequence[Filed]], Iterable[tuple[Filed, Fault]]]
 
 
+def batch_of(record: Result) -> int | None:
+    """The examples of a step; None where the recipe does not say."""
+    found = record.training.get("batch")
+    return found if isinstance(found, int) and 0 < found < 2**31 else None
+
+
 def whole(value: float) -> bool:
     """Whether a product of a fraction and a count is the count it must have come from."""
     return math.isclose(value, round(value), rel_tol=1e-9, abs_tol=1e-6)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from longspan.checks.base import Fault, Filed
+from longspan.checks.base import Fault, Filed, batch_of
 from longspan.checks.scores import AS_RUN
 
 SEQUENCES = 2  # of an example at most: a pair has two
@@ -46,8 +46,8 @@ def timing(filed: Filed) -> Iterator[Fault]:
 def tokens(filed: Filed) -> Iterator[Fault]:
     """Speed x time is no more than the examples can hold, and no less than a token of each."""
     record = filed.record
-    batch = record.training.get("batch")
-    if not isinstance(batch, int) or batch < 1:
+    batch = batch_of(record)
+    if batch is None:
         return
     examples = record.steps * batch
     found = record.tokens_per_second * record.seconds

@@ -1,6 +1,7 @@
 """What changed between two versions of results: rows, scores, ranks, configurations."""
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,14 +102,13 @@ def since(folders: Sequence[Path], results: Sequence[Result]) -> Sheet | None:
 
 def _standings(results: Iterable[Result]) -> dict[Key, list[Standing]]:
     """The cells of all leaderboards."""
-    found: dict[Key, list[Standing]] = {}
     results = list(results)
+    found: dict[Key, list[Standing]] = defaultdict(list)
     for table in leaderboards(results) if results else []:
         for row in table.rows:
-            for column, cell in zip(table.columns, row.cells, strict=True):
-                if cell is not None:
-                    key = (table.protocol, column.task, row.mechanism)
-                    found.setdefault(key, []).append(_standing(cell))
+            cells = zip(table.columns, row.cells, strict=True)
+            for column, cell in ((column, cell) for column, cell in cells if cell):
+                found[table.protocol, column.task, row.mechanism].append(_standing(cell))
     return found
 
 
