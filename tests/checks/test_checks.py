@@ -272,6 +272,42 @@ def test_a_departure_that_is_named_is_no_fault(tmp_path):
     assert not check([tmp_path], [recipe]).findings
 
 
+def test_what_a_budget_changed_is_no_departure(tmp_path):
+    """Steps and sizes that follow from a budget; the recipe's own are kept under "asked"."""
+    from longspan.arena.budget import Budget
+
+    made = get("quick").experiment("listops", "linformer", 0)
+    named = dataclasses.replace(made, budget=Budget(kind="memory", limit=1e9))
+    train = dataclasses.replace(made.train, steps=200)
+    ran = dataclasses.replace(named, options={**made.options, "rank": 128}, train=train)
+    asked = {"options.rank": 64, "train.steps": 300}
+    record = dataclasses.replace(
+        synthetic.record(ran),
+        config_hash=named.hash,
+        overrides={"budget": "memory=1GB"},
+        budget={"kind": "memory", "limit": 1e9, "asked": asked},
+    )
+    record.save(tmp_path)
+    assert not check([tmp_path], [recipe]).findings
+    wrong = {"options.rank": 32, "train.steps": 300}
+    dataclasses.replace(record, budget={**record.budget, "asked": wrong}).save(tmp_path)
+    assert {f.rule for f in check([tmp_path], [recipe]).findings} == {"configuration", "recipe"}
+    dataclasses.replace(record, overrides={"budget": "flops=1P"}).save(tmp_path)
+    assert [f.rule for f in check([tmp_path], [recipe]).findings] == ["departures"]
+
+
+def test_a_combination_of_the_recipes_own_grid_is_the_recipe(tmp_path):
+    made = get("xiong").experiment("listops", "local", 42)
+    train = dataclasses.replace(made.train, learning_rate=3e-4)
+    record = synthetic.record(dataclasses.replace(made, train=train))
+    tuned = {"chosen": {"train.learning_rate": 3e-4, "seed": 42}}
+    dataclasses.replace(record, tuning=tuned).save(tmp_path)
+    assert not check([tmp_path], [recipe]).findings
+    record.save(tmp_path)
+    (found,) = check([tmp_path], [recipe]).findings
+    assert (found.rule, found.field) == ("recipe", "training.learning_rate")
+
+
 def test_an_unnamed_departure_is_found_even_with_its_own_hash(tmp_path):
     """Whoever recomputes the hash has still departed from the recipe."""
     made = get("quick").experiment("listops", "local", 0)

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from longspan.checks.base import Fault, Filed
+from longspan.checks.base import Fault, Filed, as_asked
 from longspan.results import Failure, Result, config_hash
 
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 BUDGETS = ("steps", "seconds", "flops", "memory")
+BUDGET = "budget"  # in overrides: no field of a part, but the budget itself
 CLOCKS = datetime.timedelta(days=1)  # by which the clocks of two machines may differ
 PARTS = {"train": "training", "model": "model", "task": "task_options", "options": "options"}
 DIRTY = "-dirty"
@@ -67,6 +68,7 @@ def misnamed(record: Result | Failure, backends: tuple[str, ...]) -> Iterator[Fa
 
 def _config(record: Result | Failure) -> dict[str, Any]:
     """What `Experiment.config` had, but for the backend that was asked for."""
+    record = as_asked(record)
     held: dict[str, Any] = {}
     if record.budget.get("kind") != "steps":
         held["budget"] = {name: record.budget.get(name) for name in ("kind", "limit")}
@@ -87,8 +89,11 @@ def _config(record: Result | Failure) -> dict[str, Any]:
 
 def departures(filed: Filed) -> Iterator[Fault]:
     """What `overrides` says was changed has the value that it says."""
-    record = filed.record
+    record = as_asked(filed.record)
     for name, value in record.overrides.items():
+        if name == BUDGET:
+            yield from _other_budget(record, value)
+            continue
         part, _, field = name.partition(".")
         holder = getattr(record, PARTS[part]) if part in PARTS else {}
         if field not in holder:
@@ -105,6 +110,18 @@ def departures(filed: Filed) -> Iterator[Fault]:
                 found=repr(value),
                 remedy="write what the run had",
             )
+
+
+def _other_budget(record: Result, value: Any) -> Iterator[Fault]:
+    """A budget that is not the protocol's is named as `--budget` takes it: KIND=LIMIT."""
+    kind = record.budget.get("kind")
+    if str(value).partition("=")[0] != kind:
+        yield Fault(
+            field=f"overrides.{BUDGET}",
+            expected=f"{kind}, as in budget",
+            found=repr(value),
+            remedy="write what the run had",
+        )
 
 
 def budget(filed: Filed) -> Iterator[Fault]:

@@ -238,10 +238,10 @@ def _point(point: Point) -> Iterator[Fault]:
 
 
 def steps(filed: Filed) -> Iterator[Fault]:
-    """The recipe was carried out to its last step; another budget may end it earlier or later."""
+    """The training was carried out to its last step."""
     record = filed.record
     planned = record.training.get("steps")
-    if record.budget.get("kind") == "steps" and record.steps != planned:
+    if record.steps != planned:
         yield Fault(field="steps", expected=f"{planned}", found=f"{record.steps}", remedy=AGAIN)
 
 

@@ -9,15 +9,14 @@ from typing import Any
 from longspan.arena.experiment import Experiment, override
 from longspan.arena.protocols.base import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS
-from longspan.checks import Fault, Filed
+from longspan.checks import Fault, Filed, as_asked
 from longspan.errors import LongspanError, known
 from longspan.files import plain
 from longspan.results import SCHEMA, Result
 from longspan.tasks import TASKS, Task
 
 AGAIN = "run it again with this version of longspan"
-# Sizes that are searched until a step fits into the memory: the recipe does not fix them.
-SEARCHED = "memory"
+BUDGET, SEED = "budget", "seed"  # of overrides and grids: no fields of the recipe
 
 
 def recipe(filed: Filed) -> Iterator[Fault]:
@@ -73,23 +72,27 @@ def _unknown(record: Result) -> Iterator[Fault]:
 
 def _experiment(record: Result, protocol: Protocol) -> Experiment:
     made = protocol.experiment(record.task, record.mechanism, record.seed)
-    return override(made, record.overrides)
+    own = protocol.grids.get(record.task, {})
+    chosen = (record.tuning or {}).get("chosen")
+    # One combination of the grid that belongs to the recipe is the recipe too.
+    tuned = {
+        name: value
+        for name, value in (chosen if isinstance(chosen, dict) else {}).items()
+        if name != SEED and value in own.get(name, ())
+    }
+    changed = {name: value for name, value in record.overrides.items() if name != BUDGET}
+    return override(made, {**tuned, **changed})
 
 
 def _fields(filed: Filed, experiment: Experiment) -> Iterator[Fault]:
     """Every field of the recipe beside that of the record."""
-    record = filed.record
-    config = plain(experiment.config())
+    record, config = as_asked(filed.record), plain(experiment.config())
     parts = {
         "task_options": (config["task"]["options"], record.task_options),
         "model": (config["model"], record.model),
         "training": (config["train"], record.training),
         "options": (config["options"], record.options),
     }
-    if record.budget.get("kind") == SEARCHED:
-        # Only whether the options are all there can be told.
-        chosen = {name: record.options.get(name, x) for name, x in config["options"].items()}
-        parts["options"] = (chosen, record.options)
     for part, (expected, found) in parts.items():
         yield from _differing(filed, part, expected, found)
 
