@@ -153,6 +153,9 @@ PLANTED = {
     "a better slice": (
         at(1.0, "slices", "depth", 0, "accuracy"), "slices", "slices.depth", ERROR
     ),
+    "a worse slice": (
+        at(0.0, "slices", "depth", 0, "accuracy"), "slices", "slices.depth", ERROR
+    ),
     "a slice of a part of an example": (
         at(0.1234567, "slices", "depth", 0, "accuracy"), "slices", "slices.depth.0 to 99", ERROR
     ),

@@ -76,10 +76,12 @@ def test_a_changed_configuration_is_one_row_with_its_fields():
 def test_rows_are_matched_by_the_fewest_fields():
     """Of two configurations of a mechanism each meets the one that it came from."""
 
-    def row(block, rank):
-        return record("local", accuracy=0.3, options={"block": block, "rank": rank, "heads": 1})
+    def row(block, rank, accuracy=0.3):
+        return record(
+            "local", accuracy=accuracy, options={"block": block, "rank": rank, "heads": 1}
+        )
 
-    found = changes([row(1, 10), row(2, 20)], [row(2, 21), row(1, 11)])
+    found = changes([row(1, 10), row(2, 20)], [row(2, 21, 0.4), row(1, 11)])
     assert [{f.name: (f.before, f.after) for f in x.fields} for x in found] == [
         {"options.rank": (10, 11)},
         {"options.rank": (20, 21)},

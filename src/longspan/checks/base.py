@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from longspan.results import Failure, Result
 
-Asked = TypeVar("Asked", Result, Failure)
+Asked = TypeVar("Asked", bound=Result | Failure)
 Severity = Literal["error", "warning", "note"]
 
 
