@@ -194,7 +194,46 @@ def loading(record: dict) -> str:
     return "\n".join([*lines, ""])
 
 
+def arena(record: dict) -> str:
+    grid, drawn = record["grid"], record["report"]
+    rows = [
+        (
+            "what the grid adds to a run beyond `fit`",
+            f"{grid['overhead_seconds_per_run']:.2f} s, mean of {grid['many']['runs'] - 1} runs",
+        ),
+        ("start: imports, opening the data, the report", f"{grid['start_seconds']:.1f} s"),
+        (
+            f"the same command on {grid['resumed']['records']} finished runs",
+            f"{grid['resumed']['seconds']:.1f} s",
+        ),
+        (
+            f"report of {drawn['records']:,} records ({megabytes(drawn['record_bytes'])} MiB)",
+            f"{drawn['seconds']:.1f} s",
+        ),
+        ("its page", f"{drawn['page_bytes'] / 1e6:.2f} MB"),
+    ]
+    return "\n".join(
+        [
+            "## The arena beside the training",
+            "",
+            "`benchmarks/arena.py`: whole processes, started and ended; `fit` is training, "
+            "evaluation and checkpoints, of tiny runs of every mechanism. The records of the "
+            "report are synthetic: 20 mechanisms, 5 tasks, 10 seeds, learning curves of 40 to 200 "
+            "points, answers to 2,000 to 25,000 examples. *Load* is the mean number of running "
+            f"processes of the machine in the five minutes before the end: {record['load']:.1f}.",
+            "",
+            environment(record) + ".",
+            "",
+            "| what | figure |",
+            "|---|---:|",
+            *(f"| {name} | {figure} |" for name, figure in rows),
+            "",
+        ]
+    )
+
+
 SECTIONS = {
+    "arena-cpu.json": arena,
     "layer-cpu.json": layer,
     "training-loop-cpu.json": training,
     "loading-cpu.json": loading,

@@ -46,9 +46,13 @@ FLAGS = {
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
                   "--cache", "--help"},
     "report": {"FOLDERS", "--page", "--format", "--section", "--figures",
-               "--figure-format", "--json", "--help"},
+               "--figure-format", "--snapshot", "--into", "--json", "--help"},
     "analyse": {"RECORDS", "--samples", "--rollout", "--picture", "--device", "--json", "--help",
                 *PLACES},
+    "results": {"--help"},
+    "results list": {"FOLDERS", "--json", "--help"},
+    "results check": {"PATHS", "--json", "--help"},
+    "results changes": {"BEFORE", "AFTER", "--into", "--format", "--json", "--help"},
 }  # fmt: skip
 
 

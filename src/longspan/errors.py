@@ -92,9 +92,17 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, list) and all(_fits(x, inner[0]) for x in value)
     if hint in (int, float):
         allowed = int if hint is int else int | float
-        return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, allowed) and not isinstance(value, bool) and _finite(value)
     # what else can be declared is not checked
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _finite(value: int | float) -> bool:
+    """Whether a number is one that arithmetic can go on with."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _words(hint: Any) -> str:

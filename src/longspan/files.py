@@ -74,6 +74,11 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
+    except DataError:
+        raise
+    except (RecursionError, ValueError) as error:
+        # nested without end, or a number of thousands of digits
+        raise DataError(f"{path} cannot be read as JSON ({error})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
 

@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | eval | report | analyse | list | show | ...`.
+"""The command line: `longspan arena | train | eval | report | results | analyse | data | ...`.
 
 Everything heavy is imported inside the command that needs it, so that help is instant.
 """
@@ -12,6 +12,7 @@ import typer
 from longspan.cli import analysing, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
+from longspan.cli import results as results_commands
 from longspan.cli.common import INTERRUPTED, Json, Lines, say
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import LongspanError, known
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.add_typer(data_commands.app, name="data")
 app.add_typer(protocol_commands.app, name="protocols")
+app.add_typer(results_commands.app, name="results")
 app.command()(running.arena)
 app.command()(running.train)
 app.command(name="eval")(running.evaluate)

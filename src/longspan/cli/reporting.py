@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.common import Json, out, print_json, say
+from longspan.cli.results import HOME, freeze
 from longspan.errors import known
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ def report(
         Path | None, typer.Option(help="Write every chart into this folder, for papers.")
     ] = None,
     figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg",
+    snapshot: Annotated[
+        str | None, typer.Option(help="Freeze these records as a version of the results, as v1.")
+    ] = None,
+    into: Annotated[Path, typer.Option(help="Folder of results for --snapshot.")] = HOME,
     as_json: Json = False,
 ) -> None:
     """Draw tables and one self-contained HTML page from result records."""
@@ -47,11 +52,15 @@ def report(
     tables, beside = _drawn(results, places)
     _save(tables, beside, page)
     _print(tables, beside, "json" if as_json else format, section)
+    if beside.since is not None and format == "terminal" and not (as_json or section):
+        _print_sheets([beside.since], format)
     if figures is not None:
         from longspan.report.figures import write_figures
 
         files = write_figures(results, figures, figure_format, beside.analyses)
         say("figures:", f"{len(files)} in {figures}")
+    if snapshot is not None:
+        freeze(snapshot, places, into)
 
 
 def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:
@@ -69,12 +78,17 @@ def print_results(results: "list[Result]", as_json: bool) -> None:
 
 def _drawn(results: "list[Result]", folders: Sequence[Path]) -> "tuple[list[Table], Beside]":
     """The leaderboards, with the failures of the folders, and what else stands in the folders."""
+    from longspan.report.changes import since
     from longspan.report.published import read
     from longspan.report.sections import Beside
     from longspan.report.tables import leaderboards
     from longspan.results import load_analyses, load_failures
 
-    beside = Beside(published=read(), analyses=tuple(load_analyses(folders)))
+    beside = Beside(
+        published=read(),
+        analyses=tuple(load_analyses(folders)),
+        since=since(folders, results),
+    )
     return leaderboards(results, load_failures(folders)), beside
 
 

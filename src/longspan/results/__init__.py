@@ -20,7 +20,14 @@ from longspan.results.parameters import (
     outside_parameter_budget,
     parameter_excess,
 )
-from longspan.results.reading import load, load_all, load_failure, load_failures
+from longspan.results.reading import (
+    load,
+    load_all,
+    load_failure,
+    load_failures,
+    records_below,
+    result_of,
+)
 from longspan.results.record import (
     FAILED,
     SCHEMA,
@@ -58,6 +65,8 @@ __all__ = [
     "outside_parameter_budget",
     "pack",
     "parameter_excess",
+    "records_below",
+    "result_of",
     "runs_below",
     "unpack",
 ]

@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 from longspan.errors import DataError
 
+# Bytes of unpacked counts: 16 million rows; a line of text could stand for any number of them.
+LARGEST = 2**26
+
 
 class Answers(NamedTuple):
     """Counts by row of the split: of right answers, and of answers asked for (usually one)."""
@@ -36,7 +39,7 @@ def unpack(text: str) -> Answers:
         DataError: the text is not from `pack`.
     """
     try:
-        counts = array("H", zlib.decompress(base64.b64decode(text, validate=True)))
+        counts = array("H", _inflated(base64.b64decode(text, validate=True)))
     except (binascii.Error, zlib.error, ValueError) as error:
         raise DataError(f"the answers of a record cannot be unpacked ({error})") from error
     half, odd = divmod(len(counts), 2)
@@ -44,6 +47,17 @@ def unpack(text: str) -> Answers:
         raise DataError("the answers of a record cannot be unpacked (an odd number of counts)")
     counts = _little(counts)
     return Answers(counts[:half], counts[half:])
+
+
+def _inflated(packed: bytes) -> bytes:
+    """The bytes, if they are whole and not more than a record may have."""
+    reader = zlib.decompressobj()
+    found = reader.decompress(packed, LARGEST)
+    if reader.unconsumed_tail:
+        raise ValueError(f"more than {LARGEST:,} bytes")
+    if not reader.eof or reader.unused_data:
+        raise ValueError("cut short, or followed by something")
+    return found
 
 
 def _little(counts: array) -> array:

@@ -12,7 +12,7 @@ from longspan.files import read_json
 from longspan.results.record import FAILED, SCHEMA, Alarm, Failure, Point, Result, Score, Slice
 
 # Folders below a folder of results that hold other things than records to report.
-NO_RECORDS = {"work", "trials", "analysis"}
+NO_RECORDS = {"work", "trials", "analysis", "snapshots"}
 T = TypeVar("T")  # a dataclass
 
 
@@ -22,7 +22,15 @@ def load(path: Path) -> Result:
     Raises:
         DataError: the file is no record of a known schema; the message says what is wrong with it.
     """
-    record = read_json(path)
+    return result_of(read_json(path), path)
+
+
+def result_of(record: Any, path: Path) -> Result:
+    """The record that the values of a JSON file are.
+
+    Raises:
+        DataError: they are none of a known schema; the message names `path` and what is wrong.
+    """
     if not isinstance(record, dict) or "schema" not in record:
         raise DataError(f"{path} is not a longspan result (no 'schema' field)")
     record = _upgraded(record)
@@ -141,12 +149,16 @@ def load_all(folders: Iterable[Path]) -> list[Result]:
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder} is not a folder of results")
-        found = sorted(path for path in folder.rglob("*.json") if _is_record(path, folder))
-        paths = [path for path in found if not path.name.endswith(FAILED)]
+        paths = [path for path in records_below(folder) if not path.name.endswith(FAILED)]
         if not paths:
             raise DataError(f"{folder} holds no results; run `longspan arena` first")
         results += [load(path) for path in paths]
     return results
+
+
+def records_below(folder: Path) -> list[Path]:
+    """The files of results and of failures below a folder, in a stable order."""
+    return sorted(path for path in folder.rglob("*.json") if _is_record(path, folder))
 
 
 def load_failures(folders: Iterable[Path]) -> list[Failure]:
