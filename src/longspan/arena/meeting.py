@@ -154,7 +154,7 @@ def _by_memory(experiment: Experiment, task: Task, device: str | None) -> Way:
         return _unsized(experiment, task)
     searched = list(_climbed(_measuring(experiment, task, knob), task.length, limit))
     needs = {needed for _, needed in searched if needed is not None}
-    if len(needs) < 2:
+    if len(needs) < 2 and needs <= {step_bytes(experiment, task)}:
         # No option of this recipe: another one decides.
         return _unsized(experiment, task, {"searched": searched})
     fitting = [(size, need) for size, need in searched if need is not None and need <= limit]

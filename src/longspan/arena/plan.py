@@ -98,7 +98,7 @@ def ordered(
         cost: of a run; None: its operations.
     """
     cost = functools.cache(operations) if cost is None else cost
-    costs = [cost(x) for x in experiments]
+    costs = [float(cost(x)) for x in experiments]
     totals: dict[tuple[int, str], float] = defaultdict(float)
     for x, own in zip(experiments, costs, strict=True):
         totals[x.seed, x.mechanism] += own

@@ -6,6 +6,7 @@ the same with `.failed.json`. Nothing here needs torch, so a report can be drawn
 """
 
 from longspan.results.answers import Answers, pack, unpack
+from longspan.results.asking import asked
 from longspan.results.parameters import (
     PARAMETER_BUDGET,
     outside_parameter_budget,
@@ -35,6 +36,7 @@ __all__ = [
     "Result",
     "Score",
     "Slice",
+    "asked",
     "config_hash",
     "load",
     "load_all",
