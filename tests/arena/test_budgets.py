@@ -151,7 +151,7 @@ def test_memory_chooses_the_largest_size_below_it(monkeypatch):
         assert met.experiment.options["window"] == size
         assert (met.record["option"], met.record["value"]) == ("window", size)
         assert met.record["bytes"] == needs[sizes.index(size)] <= limit
-        assert met.record["searched"][:2] == [(8, needs[0]), (16, needs[1])]
+        assert met.record["searched"][:2] == [[8, needs[0]], [16, needs[1]]]
         assert met.record["asked"] == ({} if size == 16 else {"options.window": 16})
         assert met.experiment.train == experiment.train
     with pytest.raises(NoMemoryError, match=rf"needs {min(needs):,} bytes with window=8, and the"):

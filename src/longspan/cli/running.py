@@ -14,8 +14,10 @@ from longspan.cli.common import (
     CpusPerRun,
     Data,
     Device,
+    DryRun,
     GpusPerRun,
     Json,
+    Measure,
     Protocol,
     RayCluster,
     RetryFailed,
@@ -48,12 +50,8 @@ def arena(
     seeds: Seeds = "0",
     set_: Changes = None,
     budget: BudgetText = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the runs and their cost; train nothing.")
-    ] = False,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="With --dry-run: time a few real training steps.")
-    ] = False,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     data: Data = None,
@@ -71,8 +69,6 @@ def arena(
     """
     from longspan.arena import grid
 
-    if measure and not dry_run:
-        raise OptionError("--measure is for --dry-run; runs are timed anyway")
     launcher = _launcher(workers, ray, cpus_per_run, gpus_per_run)
     places = places_of(runs, cache, data, device)
     chosen, absent = _tasks(protocol, names(tasks), places)
@@ -87,7 +83,7 @@ def arena(
     )
     for item in [*absent, *skipped]:
         say("left out:", f"{item.what}: {item.reason}")
-    if dry_run:
+    if dry_run or measure:
         print_plan(experiments, places, measure=measure, as_json=as_json)
         return
     results, failed = _run(experiments, places, launcher, retry_failed=retry_failed)
