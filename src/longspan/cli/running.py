@@ -81,8 +81,7 @@ def arena(
         budget=budget_of(budget),
         places=places,
     )
-    for item in [*absent, *skipped]:
-        say("left out:", f"{item.what}: {item.reason}")
+    _leave_out([*absent, *skipped])
     if dry_run or measure:
         print_plan(experiments, places, measure=measure, as_json=as_json)
         return
@@ -163,6 +162,12 @@ def _launcher(
         cpus = {} if cpus_per_run is None else {"cpus_per_run": cpus_per_run}
         return launch.Ray(ray, **cpus, gpus_per_run=gpus_per_run)
     return None if workers is None else launch.Workers(workers)
+
+
+def _leave_out(items: "list[Skipped]") -> None:
+    """Say what is not in the grid."""
+    for item in items:
+        say("left out:", f"{item.what}: {item.reason}")
 
 
 def _run(
