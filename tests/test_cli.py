@@ -24,12 +24,13 @@ from longspan.tasks import TASKS
 PLACES = {"--cache", "--data"}
 FLAGS = {
     "": {"--debug", "--no-debug", "--help"},
-    "arena": {"--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
+    "arena": {"--budget", "--dry-run", "--measure",
+              "--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
               "--workers", "--ray", "--cpus-per-run", "--gpus-per-run", "--retry-failed",
               "--tune", "--grid", "--rule",
               "--json", "--help", *PLACES},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
-              "--help", *PLACES},
+              "--budget", "--help", *PLACES},
     "eval": {"RECORD", "--split", "--device", "--json", "--help", *PLACES},
     "list": {"WHAT", "--json", "--help"},
     "show": {"NAME", "--json", "--help"},

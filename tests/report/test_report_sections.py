@@ -20,7 +20,7 @@ from longspan.report import render
 from longspan.report.sections import NAMES, Beside, chapters, sections
 from longspan.report.sheets import Entry, Heading, Sheet
 from longspan.report.tables import leaderboard, leaderboards
-from longspan.results import Alarm, Failure, Slice, pack
+from longspan.results import Alarm, Failure, Slice, pack, parameter_excess
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
 
@@ -166,7 +166,7 @@ def test_parameters_beyond_the_budget_are_marked():
     (note,) = (table.notes[i] for i in row(table, "fat").notes)
     assert note == "Parameters +20.0 % of those with full: outside the budget of 10 %."
     assert row(table, "fit").notes == ()
-    assert record(full_parameters=None).parameter_excess is None
+    assert parameter_excess(record(full_parameters=None)) is None
 
 
 def rich_records():

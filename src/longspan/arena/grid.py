@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from longspan.arena.budget import Budget
 from longspan.arena.experiment import Experiment, override, under
 from longspan.arena.launch import GridWatcher, Launcher, Outcome, Serial, Skipped, skipped
 from longspan.arena.places import Places
-from longspan.arena.plan import operations, ordered
+from longspan.arena.plan import Operations, ordered
 from longspan.arena.resume import Ended, changed_recipes
 from longspan.arena.run import finish
 from longspan.attention import MECHANISMS
@@ -67,13 +66,7 @@ def grid(
             raise OptionError(reason)
         else:
             left_out.append(Skipped(f"{mechanism} on {task}", reason))
-    return ordered(experiments, functools.partial(_cost, places=places)), left_out
-
-
-def _cost(experiment: Experiment, places: Places | None) -> int:
-    """What has ended costs nothing, and brings no model's imports."""
-    there = places is not None and places.record(experiment).exists()
-    return 0 if there else operations(experiment)
+    return ordered(experiments, Operations(places)), left_out
 
 
 def unfit(experiment: Experiment) -> str | None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from longspan.arena.budget import scaled, training_flops
 from longspan.arena.experiment import Experiment
-from longspan.arena.model import forward_flops, make_model
+from longspan.arena.model import forward_flops, make_model, model_config
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError, LongspanError, NoMemoryError, OptionError, RunError
-from longspan.files import read_json, sweep, write_json
+from longspan.files import plain, read_json, sweep, write_json
+from longspan.models.layers import mechanism
 from longspan.tasks import Task
 
 FILE = "budget.json"
@@ -72,11 +73,9 @@ def met_before(experiment: Experiment, work: Path) -> Met | None:
 def found(experiment: Experiment, task: Task, device: str | None = None) -> Met:
     """The answer to a budget other than equal steps, searched for; `meet` keeps it."""
     changed, facts = WAYS[experiment.budget.kind](experiment, task, device)
-    record = {
-        **experiment.budget.record(experiment.train.steps),
-        **facts,
-        "asked": _asked(experiment, changed),
-    }
+    held = experiment.budget.record(experiment.train.steps)
+    # As JSON reads it back, so that a record equals what is kept of it.
+    record = plain({**held, **facts, "asked": _asked(experiment, changed)})
     return Met(experiment=changed, record=record)
 
 
@@ -153,8 +152,7 @@ def _by_memory(experiment: Experiment, task: Task, device: str | None) -> Way:
     if knob is None:
         return _unsized(experiment, task)
     searched = list(_climbed(_measuring(experiment, task, knob), task.length, limit))
-    needs = {needed for _, needed in searched if needed is not None}
-    if len(needs) < 2:
+    if _is_idle(experiment, task, searched, knob):
         # No option of this recipe: another one decides.
         return _unsized(experiment, task, {"searched": searched})
     fitting = [(size, need) for size, need in searched if need is not None and need <= limit]
@@ -179,6 +177,20 @@ def _unsized(experiment: Experiment, task: Task, facts: dict[str, Any] | None = 
         )
     steps = experiment.train.steps
     return experiment, {"steps": steps, "option": None, "bytes": needed, **(facts or {})}
+
+
+def _is_idle(
+    experiment: Experiment, task: Task, searched: list[tuple[int, int | None]], knob: str
+) -> bool:
+    """Whether a size changes nothing: neither bytes, nor operations, nor attended pairs."""
+    sizes = [size for size, needed in searched if needed is not None]
+    if len({needed for _, needed in searched if needed is not None}) > 1:
+        return False
+    attentions = [
+        mechanism(model_config(_sized(experiment, knob, size), task), layer=0) for size in sizes
+    ]
+    T, width = task.length, experiment.model.width
+    return len({(x.pairs(T), x.flops(T, width)) for x in attentions}) < 2
 
 
 def step_bytes(experiment: Experiment, task: Task) -> int:

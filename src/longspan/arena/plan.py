@@ -97,29 +97,44 @@ def ordered(
         experiments: in any order; equal costs keep it.
         cost: of a run; None: its operations.
     """
-    cost = functools.cache(operations) if cost is None else cost
-    costs = [cost(x) for x in experiments]
+    cost = Operations() if cost is None else cost
+    costs = [float(cost(x)) for x in experiments]
     totals: dict[tuple[int, str], float] = defaultdict(float)
     for x, own in zip(experiments, costs, strict=True):
         totals[x.seed, x.mechanism] += own
     seeds = list(dict.fromkeys(x.seed for x in experiments))
-    places = list(dict.fromkeys(x.mechanism for x in experiments))
+    places = list(dict.fromkeys((x.seed, x.mechanism) for x in experiments))
 
     def rank(number: int) -> tuple[int, bool, float, int, float]:
         x = experiments[number]
-        total, place = totals[x.seed, x.mechanism], places.index(x.mechanism)
+        total, place = totals[x.seed, x.mechanism], places.index((x.seed, x.mechanism))
         return seeds.index(x.seed), x.mechanism != BASELINE, total, place, costs[number]
 
     return [experiments[number] for number in sorted(range(len(experiments)), key=rank)]
 
 
-def operations(experiment: Experiment) -> int:
-    """Training operations of a run as the recipe has it, every example at the task's length."""
-    from longspan.arena.model import forward_flops
+class Operations:
+    """Training operations of runs as the recipe has them, every example at the task's length.
 
-    task = build(experiment.task.name, dict(experiment.task.options))
-    step = training_flops(forward_flops(experiment, task), experiment.train.batch)
-    return experiment.train.steps * step
+    What seeds have in common is counted once; what has ended costs nothing.
+    """
+
+    def __init__(self, places: Places | None = None):
+        """Look for what has ended in these places; None: nowhere."""
+        self.places = places
+        self.counted: dict[str, int] = {}
+
+    def __call__(self, experiment: Experiment) -> int:
+        """Count; the models' imports come with the first run that has not ended."""
+        if self.places is not None and self.places.record(experiment).exists():
+            return 0
+        if experiment.hash not in self.counted:
+            from longspan.arena.model import forward_flops
+
+            task = build(experiment.task.name, dict(experiment.task.options))
+            step = training_flops(forward_flops(experiment, task), experiment.train.batch)
+            self.counted[experiment.hash] = experiment.train.steps * step
+        return self.counted[experiment.hash]
 
 
 def plan(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longspan.arena.budget import Budget
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
 from longspan.arena.launch import GridWatcher, Launcher, Skipped
@@ -38,6 +39,7 @@ def tune(
     grid: Grid | None = None,
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
     rule: str = "mean",
     launcher: Launcher | None = None,
     retry_failed: bool = False,
@@ -56,6 +58,7 @@ def tune(
         grid: values by dotted field or "seed", over those of the protocol's grid.
         seeds: in place of the grid's.
         changes: fields to override in every trial, by dotted name.
+        budget: what every trial is held to; None: what the protocol says.
         rule: one of `RULES`.
         launcher: where the trials run, as `arena` takes it.
         retry_failed: run again the trials that failed earlier.
@@ -66,7 +69,13 @@ def tune(
     """
     known(rule, RULES, "rule")
     found, skipped = searches(
-        protocol, tasks=tasks, mechanisms=mechanisms, grid=grid, seeds=seeds, changes=changes
+        protocol,
+        tasks=tasks,
+        mechanisms=mechanisms,
+        grid=grid,
+        seeds=seeds,
+        changes=changes,
+        budget=budget,
     )
     experiments = [trial.experiment for search in found for trial in search.trials]
     _, failed = arena(

@@ -9,7 +9,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.places import Places
 from longspan.errors import DataError, RunError
 from longspan.files import plain, read_json, sweep, write_json
-from longspan.results import FAILED, Failure, Result, load, load_failure
+from longspan.results import FAILED, Failure, Result, as_asked, load, load_failure
 from longspan.tasks import Task, build
 
 ELSEWHERE = "move it away or choose another --runs"
@@ -149,6 +149,7 @@ def _of_another_recipe(experiment: Experiment, places: Places) -> Iterator[tuple
 
 def _recipe(result: Result) -> dict[str, Any]:
     """What of a record follows from the recipe, under the names that `--set` takes."""
+    result = as_asked(result)
     return plain(
         {
             "task": {"version": result.task_version, **result.task_options},

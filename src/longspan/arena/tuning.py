@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from longspan.arena import protocols
-from longspan.arena.experiment import BASELINE, Experiment, override
+from longspan.arena.budget import Budget
+from longspan.arena.experiment import BASELINE, Experiment, override, under
 from longspan.arena.grid import unfit
 from longspan.arena.launch import Skipped
 from longspan.arena.places import Places
@@ -93,6 +94,7 @@ def search(
     grid: Grid | None = None,
     seeds: Iterable[int] | None = None,
     changes: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
 ) -> Search:
     """The grid of a mechanism on a task.
 
@@ -104,6 +106,7 @@ def search(
             added to them; those that the protocol's grid does not have count as overrides.
         seeds: take the place of the grid's; the default where it has none is 0.
         changes: fields to override in every trial, by dotted name.
+        budget: what every trial is held to; None: what the protocol says.
 
     Raises:
         UnknownNameError: no such protocol, task, mechanism or field (with near names).
@@ -112,6 +115,7 @@ def search(
     """
     chosen = protocols.get(protocol)
     recipe = override(chosen.experiment(task, mechanism, 0), changes or {})
+    recipe = under(recipe, budget or recipe.budget)
     own = chosen.grids.get(task, {})
     named = {name: _distinct(name, values) for name, values in {**own, **(grid or {})}.items()}
     there = named.pop(SEED, (0,))
@@ -138,9 +142,12 @@ def trials(
     grid: Grid | None = None,
     seeds: Iterable[int] | None = None,
     changes: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
 ) -> list[Experiment]:
     """The experiments of a search, for whoever counts them; arguments are those of `search`."""
-    found = search(protocol, task, mechanism, grid=grid, seeds=seeds, changes=changes)
+    found = search(
+        protocol, task, mechanism, grid=grid, seeds=seeds, changes=changes, budget=budget
+    )
     return [trial.experiment for trial in found.trials]
 
 
@@ -152,6 +159,7 @@ def searches(
     grid: Grid | None = None,
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
 ) -> tuple[list[Search], list[Skipped]]:
     """The searches of a protocol, one for each task and mechanism; see `search`.
 
@@ -165,7 +173,9 @@ def searches(
         tasks = _with_grid(protocol, grid, changes or {}, skipped)
     named = dict.fromkeys(mechanisms or MECHANISMS)
     for task, mechanism in itertools.product(dict.fromkeys(tasks), named):
-        made = search(protocol, task, mechanism, grid=grid, seeds=seeds, changes=changes)
+        made = search(
+            protocol, task, mechanism, grid=grid, seeds=seeds, changes=changes, budget=budget
+        )
         reasons = (unfit(trial.experiment) for trial in made.trials[:: len(made.grid[SEED])])
         if (reason := next(filter(None, reasons), None)) is None:
             found.append(made)

@@ -1,6 +1,5 @@
 """What a rule is given and what it gives back."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -69,22 +68,6 @@ class Checked:
 Rule = Callable[[Filed], Iterable[Fault]]
 # A rule over several records says which of them a fault belongs to.
 RuleAcross = Callable[[Sequence[Filed]], Iterable[tuple[Filed, Fault]]]
-
-
-def as_asked(record: Asked) -> Asked:
-    """The record with the options and steps that the recipe asked for.
-
-    A budget may have changed them; `budget["asked"]` keeps them then, by dotted name.
-    """
-    asked = record.budget.get("asked")
-    if not isinstance(asked, dict):
-        return record
-    parts = {"options": dict(record.options), "train": dict(record.training)}
-    for name, value in asked.items():
-        part, _, field = str(name).partition(".")
-        if part in parts:
-            parts[part][field] = value
-    return dataclasses.replace(record, options=parts["options"], training=parts["train"])
 
 
 def batch_of(record: Result) -> int | None:

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from longspan.checks.base import Fault, Filed, as_asked
-from longspan.results import Failure, Result, config_hash
+from longspan.checks.base import Fault, Filed
+from longspan.results import Failure, Result, as_asked, config_hash
 
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 BUDGETS = ("steps", "seconds", "flops", "memory")

@@ -52,6 +52,12 @@ BudgetText = Annotated[
         "[default: the protocol's].",
     ),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the runs and their cost; train nothing.")
+]
+Measure = Annotated[
+    bool, typer.Option("--measure", help="As --dry-run, and time a few real steps of each.")
+]
 Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Cache = Annotated[
     Path | None, typer.Option(help="Folder of built data sets [default: ~/.cache/longspan].")

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +16,11 @@ from longspan.cli.common import (
     CpusPerRun,
     Data,
     Device,
+    DryRun,
     GpusPerRun,
     Grids,
     Json,
+    Measure,
     Parallel,
     Protocol,
     RayCluster,
@@ -44,7 +46,7 @@ from longspan.cli.reporting import print_report, print_results
 from longspan.errors import OptionError, RunError, known
 
 if TYPE_CHECKING:
-    from longspan.arena import Experiment, Launcher, Places, Skipped
+    from longspan.arena import Budget, Experiment, Launcher, Places, Search, Skipped
     from longspan.results import Result
 
 
@@ -54,6 +56,18 @@ class How:
 
     launcher: "Launcher | None" = None
     retry_failed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a command asks for; None: all that there is, or the default."""
+
+    protocol: str
+    tasks: list[str] | None
+    mechanisms: list[str] | None
+    seeds: list[int] | None
+    changes: dict[str, Any]
+    budget: "Budget | None"
 
 
 def arena(
@@ -66,12 +80,8 @@ def arena(
     grids: Grids = None,
     rule: Rule = None,
     budget: BudgetText = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the runs and their cost; train nothing.")
-    ] = False,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="With --dry-run: time a few real training steps.")
-    ] = False,
+    dry_run: DryRun = False,
+    measure: Measure = False,
     runs: Runs = Path("runs"),
     cache: Cache = None,
     data: Data = None,
@@ -88,35 +98,26 @@ def arena(
 
     The same command again continues what was interrupted and skips what has ended or failed.
     """
-    from longspan.arena import grid
-
-    if measure and not dry_run:
-        raise OptionError("--measure is for --dry-run; runs are timed anyway")
-    launcher = _launcher(workers, ray, cpus_per_run, gpus_per_run)
     places = places_of(runs, cache, data, device, parallel)
-    folder, how = runs / protocol, How(launcher, retry_failed)
-    if tune:
-        told = _tuned(protocol, tasks, mechanisms, seeds, set_, grids, rule, places, how)
-        _close(*told, folder, as_json)
-        return
-    if grids or rule:
-        raise OptionError(f"--{'grid' if grids else 'rule'} needs --tune")
-    chosen, absent = _tasks(protocol, names(tasks), places)
-    experiments, skipped = grid(
-        protocol,
-        tasks=chosen,
+    how = How(_launcher(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
+    wanted = Wanted(
+        protocol=protocol,
+        tasks=names(tasks),
         mechanisms=names(mechanisms),
-        seeds=numbers(seeds or "0"),
+        seeds=numbers(seeds) if seeds else None,
         changes=changes_of(set_),
         budget=budget_of(budget),
-        places=places,
     )
-    for item in [*absent, *skipped]:
-        say("left out:", f"{item.what}: {item.reason}")
-    if dry_run:
-        print_plan(experiments, places, measure=measure, as_json=as_json)
+    if not tune and (grids or rule):
+        raise OptionError(f"--{'grid' if grids else 'rule'} needs --tune")
+    found = _searches(wanted, grid_of(grids), places) if tune else []
+    experiments = _trials(found) if tune else _listed(wanted, places)
+    if dry_run or measure:
+        there = places.of_trials() if tune else places
+        print_plan(experiments, there, measure=measure, as_json=as_json)
         return
-    _close(*_run(experiments, places, how), folder, as_json)
+    ended = _settled(found, places, how, rule) if tune else _run(experiments, places, how)
+    _close(*ended, runs / protocol, as_json)
 
 
 def train(
@@ -170,35 +171,58 @@ def evaluate(
     )
 
 
-def _tuned(
-    protocol: str,
-    tasks: str | None,
-    mechanisms: str | None,
-    seeds: str | None,
-    set_: list[str] | None,
-    grids: list[str] | None,
-    rule: str | None,
-    places: "Places",
-    how: "How",
+def _listed(wanted: Wanted, places: "Places") -> "list[Experiment]":
+    """The experiments of a grid; what is left out is told."""
+    from longspan.arena import grid
+
+    chosen, absent = _tasks(wanted, places)
+    experiments, skipped = grid(
+        wanted.protocol,
+        tasks=chosen,
+        mechanisms=wanted.mechanisms,
+        seeds=wanted.seeds or (0,),
+        changes=wanted.changes,
+        budget=wanted.budget,
+        places=places,
+    )
+    _leave_out([*absent, *skipped])
+    return experiments
+
+
+def _searches(
+    wanted: Wanted, grid: Mapping[str, list[Any]] | None, places: "Places"
+) -> "list[Search]":
+    """The grids to choose from; what is left out is told."""
+    from longspan.arena import searches
+
+    chosen, absent = _tasks(wanted, places, tuned=grid is None)
+    found, skipped = searches(
+        wanted.protocol,
+        tasks=chosen,
+        mechanisms=wanted.mechanisms,
+        grid=grid,
+        seeds=wanted.seeds,
+        changes=wanted.changes,
+        budget=wanted.budget,
+    )
+    _leave_out([*absent, *skipped])
+    return found
+
+
+def _trials(found: "list[Search]") -> "list[Experiment]":
+    return [trial.experiment for search in found for trial in search.trials]
+
+
+def _settled(
+    found: "list[Search]", places: "Places", how: How, rule: str | None
 ) -> "tuple[list[Result], list[Skipped]]":
     """Try grids, and score what the rule chooses; the results, and what failed."""
-    from longspan.arena import RULES, searches, settle
+    from longspan.arena import RULES, settle
 
-    grid, rule = grid_of(grids), known(rule or "mean", RULES, "rule")
-    chosen, absent = _tasks(protocol, names(tasks), places, tuned=grid is None)
-    found, skipped = searches(
-        protocol,
-        tasks=chosen,
-        mechanisms=names(mechanisms),
-        grid=grid,
-        seeds=numbers(seeds) if seeds else None,
-        changes=changes_of(set_),
-    )
-    for item in [*absent, *skipped]:
-        say("left out:", f"{item.what}: {item.reason}")
+    rule = known(rule or "mean", RULES, "rule")
     trials = [trial for search in found for trial in search.trials]
     notes = {trial.experiment.name: str(trial) for trial in trials}
-    _, failed = _run([trial.experiment for trial in trials], places.of_trials(), how, notes)
+    _, failed = _run(_trials(found), places.of_trials(), how, notes)
     with watching(notes) as watcher:
         settled = settle(found, places, watcher, rule)
     for item in settled.moved:
@@ -232,6 +256,12 @@ def _launcher(
     return None if workers is None else launch.Workers(workers)
 
 
+def _leave_out(items: "list[Skipped]") -> None:
+    """Say what is not in the grid."""
+    for item in items:
+        say("left out:", f"{item.what}: {item.reason}")
+
+
 def _run(
     experiments: "list[Experiment]",
     places: "Places",
@@ -248,7 +278,7 @@ def _run(
 
 
 def _tasks(
-    protocol: str, named: list[str] | None, places: "Places", tuned: bool = False
+    wanted: Wanted, places: "Places", tuned: bool = False
 ) -> "tuple[list[str], list[Skipped]]":
     """The tasks that were asked for; or all those of the protocol whose data can be had.
 
@@ -257,11 +287,11 @@ def _tasks(
     from longspan.arena import Skipped, get
     from longspan.tasks import TASKS
 
-    if named:
-        return named, []
-    chosen, absent = [], []
-    for name in get(protocol).grids if tuned else get(protocol).tasks:
-        spec, _, _ = get(protocol).parts(name)
+    if wanted.tasks:
+        return wanted.tasks, []
+    protocol, chosen, absent = get(wanted.protocol), [], []
+    for name in protocol.grids if tuned else protocol.tasks:
+        spec, _, _ = protocol.parts(name)
         task = TASKS[name](TASKS[name].Options(**spec.options))
         reason = task.available(places.data, places.cache)
         if reason is None:

@@ -6,9 +6,7 @@ from typing import Any
 from longspan.report.grouping import Group, first_of, grouped, hardware, listed
 from longspan.report.numbers import points
 from longspan.report.rows import BASELINE
-from longspan.results import Failure, Result
-
-ALLOWED = 0.1  # parameters beyond those of the baseline, as a share: Tay et al. 2021, section 3.1
+from longspan.results import PARAMETER_BUDGET, Failure, Result, parameter_excess
 
 
 def remarks(group: Group, several_devices: bool) -> list[str]:
@@ -22,10 +20,10 @@ def remarks(group: Group, several_devices: bool) -> list[str]:
         devices = "; ".join(sorted({hardware(run) for run in runs}))
         notes.append(f"Cost measured on {devices}: compare it only with rows that say the same.")
     beyond = excess(runs)
-    if beyond is not None and abs(beyond) > ALLOWED:
+    if beyond is not None and abs(beyond) > PARAMETER_BUDGET:
         notes.append(
             f"Parameters {points(100 * beyond)} % of those with {BASELINE}: outside the budget of "
-            f"{100 * ALLOWED:.0f} %."
+            f"{100 * PARAMETER_BUDGET:.0f} %."
         )
     notes += [_tuned(part) for _, part in grouped(runs, lambda run: run.task) if part[0].tuning]
     notes += _alarmed(runs)
@@ -35,7 +33,8 @@ def remarks(group: Group, several_devices: bool) -> list[str]:
 
 def excess(runs: Sequence[Result]) -> float | None:
     """Parameters beyond those with the baseline, as a share, where they differ most."""
-    known = [run.parameter_excess for run in runs if run.parameter_excess is not None]
+    found = [parameter_excess(run) for run in runs]
+    known = [share for share in found if share is not None]
     return max(known, key=abs, default=None)
 
 

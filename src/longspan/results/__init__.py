@@ -15,6 +15,7 @@ from longspan.results.analysis import (
     runs_below,
 )
 from longspan.results.answers import Answers, pack, unpack
+from longspan.results.asking import as_asked
 from longspan.results.parameters import (
     PARAMETER_BUDGET,
     outside_parameter_budget,
@@ -55,6 +56,7 @@ __all__ = [
     "Similarity",
     "Slice",
     "Span",
+    "as_asked",
     "config_hash",
     "load",
     "load_all",

@@ -101,11 +101,6 @@ class Result:
     schema: int = SCHEMA
 
     @property
-    def parameter_excess(self) -> float | None:
-        """Parameters beyond those of the same model with the baseline, as a share of them."""
-        return self.parameters / self.full_parameters - 1 if self.full_parameters else None
-
-    @property
     def filename(self) -> str:
         """Name of the record's file inside `<protocol>/<task>/`."""
         return f"{self.mechanism}-{self.config_hash}-{self.seed}.json"

@@ -9,10 +9,10 @@ from typing import Any
 from longspan.arena.experiment import Experiment, override
 from longspan.arena.protocols.base import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS
-from longspan.checks import Fault, Filed, as_asked
+from longspan.checks import Fault, Filed
 from longspan.errors import LongspanError, known
 from longspan.files import plain
-from longspan.results import SCHEMA, Result
+from longspan.results import SCHEMA, Result, as_asked
 from longspan.tasks import TASKS, Task
 
 AGAIN = "run it again with this version of longspan"

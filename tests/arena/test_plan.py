@@ -1,0 +1,230 @@
+"""What a grid will cost is told before it runs, and its order brings tables early."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+import tiny
+from longspan.arena import ordered, plan, run, under
+from longspan.arena.budget import parse
+from longspan.arena.model import forward_flops, make_model
+from longspan.arena.plan import Operations, totals
+from longspan.arena.record import device_name, failure_of
+from longspan.models import parameters
+from longspan.results import load
+from longspan.training.footprint import footprint
+
+
+def shuffled(costs, seeds=(1, 0)):
+    """Experiments of the quick protocol's tasks in no order, and a cost for each."""
+    from longspan.arena import get
+
+    experiments = [
+        get("quick").experiment(task, mechanism, seed)
+        for seed, (mechanism, task) in itertools.product(seeds, costs)
+    ]
+    first = [x for x in experiments if x.seed == seeds[0]]
+    rest = [x for x in experiments if x.seed != seeds[0]]
+    random.Random(0).shuffle(first)
+    random.Random(1).shuffle(rest)
+    return [*first, *rest], lambda x: costs[x.mechanism, x.task.name]
+
+
+COSTS = {
+    ("full", "listops"): 50,
+    ("full", "text"): 900,
+    ("local", "listops"): 9,
+    ("local", "text"): 40,
+    ("linear", "listops"): 30,
+    ("linear", "text"): 10,
+    ("performer", "text"): 41,
+}
+
+
+def test_seeds_are_outermost_the_baseline_is_first_and_rows_are_completed_cheapest_first():
+    experiments, cost = shuffled(COSTS)
+    found = [(x.seed, x.mechanism, x.task.name) for x in ordered(experiments, cost)]
+    one = [
+        ("full", "listops"),
+        ("full", "text"),
+        ("linear", "text"),  # linear 40 in all, performer 41, local 49
+        ("linear", "listops"),
+        ("performer", "text"),
+        ("local", "listops"),
+        ("local", "text"),
+    ]
+    assert found == [(seed, *x) for seed in (1, 0) for x in one]
+
+
+def test_equal_costs_keep_the_order_and_nothing_is_lost():
+    experiments, _ = shuffled(COSTS)
+    same = ordered(experiments, lambda _: 1)
+    assert sorted(x.name for x in same) == sorted(x.name for x in experiments)
+    assert ordered([], None) == []
+    others = [x for x in experiments if x.mechanism != "full" and x.task.name == "text"]
+    assert ordered(others, lambda _: 1) == others
+
+
+def test_a_run_costs_its_operations():
+    cheap, dear = tiny.experiment("linear"), tiny.experiment("performer")
+    more = tiny.experiment("linear", changes={"train.steps": 120})
+    operations = Operations()
+    assert operations(more) == 10 * operations(cheap)
+    assert operations(dear) > operations(cheap)
+    assert operations(tiny.experiment("linear", seed=4)) == operations(cheap)
+    assert [x.mechanism for x in ordered([dear, cheap])] == ["linear", "performer"]
+
+
+@pytest.fixture
+def places(tiny_cache, tmp_path):
+    return tiny.places(tmp_path, tiny_cache)
+
+
+def test_a_row_is_what_the_run_will_be(places, listops):
+    experiment = tiny.experiment()
+    (row,) = plan([experiment], places)
+    model = make_model(experiment, listops)
+    full = make_model(tiny.experiment("full"), listops)
+    assert (row.state, row.steps, row.done, row.left) == ("new", 12, 0, 1)
+    assert row.parameters == parameters(model)
+    assert row.full_parameters == parameters(full)
+    assert row.flops == forward_flops(experiment, listops)
+    assert row.training_flops == 3 * 4 * 12 * row.flops
+    assert row.memory == footprint(model, listops, experiment.train).total
+    assert row.seconds_from == "FLOPs"
+    assert row.seconds > 0
+    assert not list(places.runs.iterdir()), "nothing is written"
+
+
+class _Stop(Exception):
+    pass
+
+
+class _Stopping:
+    """A watcher that ends a run in the middle."""
+
+    def stepped(self, step, loss, tokens, seconds):
+        if step == 7:
+            raise _Stop
+
+    def evaluated(self, point):
+        pass
+
+    def alarmed(self, alarm):
+        pass
+
+
+def test_states_are_read_from_the_files(places, listops):
+    ended, half, failed, new = (tiny.experiment(seed=seed) for seed in range(4))
+    result = run(ended, listops, places)
+    with pytest.raises(_Stop):
+        run(half, listops, places, _Stopping())
+    failure_of(failed, "diverged", "the loss is nan", 3, "cpu").save(places.runs)
+    rows = list(plan([ended, half, failed, new], places))
+    assert [row.state for row in rows] == ["finished", "half done", "failed", "new"]
+    assert [row.done for row in rows] == [12, 6, 0, 0]
+    assert rows[2].reason == "the loss is nan"
+    assert rows[0].seconds == result.seconds
+    whole = totals(rows)
+    assert whole.runs == 4
+    assert whole.states == {"new": 1, "half done": 1, "finished": 1, "failed": 1}
+    assert whole.training_flops == rows[3].training_flops + rows[1].training_flops / 2
+    assert whole.seconds == pytest.approx(1.5 * rows[3].seconds)
+    assert whole.memory == rows[3].memory
+
+
+def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(places, listops):
+    result = run(tiny.experiment(), listops, places)
+    assert result.device == device_name("cpu")
+    step = result.seconds / result.steps
+    longer = tiny.experiment(seed=5, changes={"train.steps": 30, "train.learning_rate": 0.5})
+    other = tiny.experiment(seed=5, changes={"train.batch": 3})
+    wider = tiny.experiment(seed=5, changes={"options.window": 3})
+    rows = list(plan([longer, other, wider], places))
+    assert [row.seconds_from for row in rows] == ["record", "FLOPs", "FLOPs"]
+    assert rows[0].seconds == pytest.approx(30 * step)
+    path = places.record(tiny.experiment())
+    path.write_text(json.dumps({**json.loads(path.read_text()), "device": "another"}))
+    (row,) = plan([longer], places)
+    assert row.seconds_from == "FLOPs"
+
+
+def test_seeds_are_looked_at_once_and_steps_are_timed_when_asked(places, monkeypatch):
+    calls = []
+
+    def fixed(model, task, config, *, seed, device, counted):
+        calls.append(task.checksum)
+        return 0.25
+
+    monkeypatch.setattr("longspan.training.timing.seconds_per_step", fixed)
+    rows = list(plan([tiny.experiment(seed=seed) for seed in (0, 1)], places, measure=True))
+    assert [(row.seconds_from, row.seconds) for row in rows] == [("measured", 3.0)] * 2
+    assert len(calls) == 1
+
+
+def test_budgets_are_met_and_what_was_written_down_holds(places, listops):
+    flops = under(tiny.experiment(), parse("flops=1e9"))
+    none = under(tiny.experiment(), parse("flops=1e3"))
+    memory = under(tiny.experiment(changes={"options.window": 3}), parse("memory=1GiB"))
+    seconds = under(tiny.experiment(), parse("seconds=5"))
+    rows = list(plan([flops, none, memory, seconds], places))
+    assert rows[0].steps * 3 * 4 * rows[0].flops == rows[0].training_flops <= 1e9
+    assert "raise it" in rows[1].reason
+    assert rows[2].option == ("window", 16)
+    assert rows[3].seconds == pytest.approx(5, rel=0.2)
+    assert totals(rows).seconds == pytest.approx(sum(rows[n].seconds for n in (0, 2, 3)))
+    result = run(memory, listops, places)
+    assert load(places.record(memory)) == result
+    (row,) = plan([memory], places)
+    assert Operations(places)(memory) == 0 < Operations()(memory)
+    assert (row.option, row.state) == (("window", 16), "finished")
+
+
+def test_dry_run_prints_rows_and_totals_and_trains_nothing(cli, places):
+    where = ["--runs", places.runs, "--cache", places.cache, "--device", "cpu"]
+    what = ["arena", "--tasks", "listops", "--mechanisms", "linformer,full", *tiny.flags()]
+    code, out, err = cli(*what, *where, "--dry-run", "--json", "--seeds", "0,1")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert [x["mechanism"] for x in told["runs"]] == ["full", "linformer"] * 2
+    assert told["runs"][0]["excess"] == 0
+    assert told["totals"]["states"] == {"new": 4}
+    code, out, _ = cli(*what, *where, "--dry-run", "--budget", "flops=1G")
+    assert code == 0
+    assert "2 runs (2 new); left: " in out
+    assert "parameters differ by more than 10 % from full attention's: linformer" in out
+    assert "--measure times real steps" in out
+    assert not list(places.runs.iterdir())
+    code, _, err = cli(*what, *where, "--budget", "fuel=3")
+    assert (code, "no budget called 'fuel'" in err) == (2, True)
+
+
+def test_train_runs_under_a_budget(cli, places):
+    changes = tiny.command(places.runs, places.cache, "--budget", "flops=20M", "--json")
+    code, _, _ = cli(*changes)
+    assert code == 0
+    (record,) = places.runs.rglob("local-*-0.json")
+    result = load(record)
+    assert result.budget["kind"] == "flops"
+    assert result.overrides["budget"] == "flops=20000000"
+    assert result.steps == result.budget["steps"] != 12
+
+
+def test_a_row_keeps_its_place_in_words():
+    from longspan.cli.planning import size, span
+
+    assert [span(x) for x in (1.5, 119.0, 121.0, 7201.0, 3 * 86400.0)] == [
+        "1.5 s",
+        "119 s",
+        "2.02 min",
+        "2 h",
+        "3 d",
+    ]
+    assert [size(x) for x in (12, 2048, 3 * 2**20, 3 * 2**29)] == [
+        "12 B",
+        "2 KiB",
+        "3 MiB",
+        "1.5 GiB",
+    ]
