@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from longspan.results.record import Failure, Result
 
-T = TypeVar("T", Result, Failure)
+T = TypeVar("T", bound=Result | Failure)
 
 
 def as_asked(record: T) -> T:
