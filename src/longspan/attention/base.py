@@ -6,48 +6,16 @@ Masks are boolean and True means "may be attended". Layout is (B, H, T, D), alwa
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from longspan.attention._cache import Cache, joined, without
 from longspan.attention.masking import zeroed
+from longspan.attention.traits import Source, Traits
 from longspan.errors import InputError, OptionError, known
 from longspan.shapes import Bool, Float
-
-Size = Literal["heads", "head_dim", "max_length", "layer"]
-Reads = Literal["qkv", "qv", "v"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Traits:
-    """What a mechanism claims; each claim has a contract test, and nothing else is asked of it."""
-
-    paper: str  # authors, year and address
-    cost: Literal["T", "T^1.5", "T^2"]  # growth of time and memory with the length
-    exact: bool  # softmax over its pattern; False: an approximation or another kernel
-    causal: bool = False  # has a causal form
-    cross: bool = False  # accepts other keys than queries (S != T)
-    global_tokens: bool = False  # honours `global_mask`
-    reads: Reads = "qkv"  # what it reads of q, k, v; a model projects no other
-    source: bool = False  # may read `source`, what q, k and v were projected from
-    sizes: tuple[Size, ...] = ()  # what `build` must tell its constructor
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What q, k and v were projected from, for mechanisms with projections of their own.
-
-    Attributes:
-        states: the input of the layer (B, S, W), zero at padded positions.
-        query: the linear part (no bias) of the query projection: (P, W) to heads (H, P, D).
-        key: the same of the key projection.
-    """
-
-    states: Float[Tensor, "B S W"]
-    query: Callable[[Tensor], Tensor]
-    key: Callable[[Tensor], Tensor]
 
 
 class Attention(nn.Module):

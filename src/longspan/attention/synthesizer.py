@@ -28,8 +28,9 @@ from torch import nn
 
 from longspan.attention._softmax import pair_mask
 from longspan.attention._synthetic import PARTS, Part
-from longspan.attention.base import Attention, Reads, Traits, joined, register
+from longspan.attention.base import Attention, Traits, joined, register
 from longspan.attention.masking import masked_softmax, zeroed
+from longspan.attention.traits import Reads
 from longspan.errors import OptionError
 
 
