@@ -90,6 +90,9 @@ class Killer:
     def evaluated(self, point):
         pass
 
+    def alarmed(self, alarm):
+        pass
+
 
 def prepared(case):
     """The experiment of a case and its open task."""

@@ -20,10 +20,10 @@ from longspan.arena import (
     tune,
 )
 from longspan.arena.rescore import rescore
-from longspan.arena.run import plain
 from longspan.arena.tuning import Tried, choose, tuning
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, UnknownNameError
+from longspan.files import plain
 from longspan.results import Failure, Score, load, load_all
 from longspan.tasks import TASKS
 

@@ -39,6 +39,8 @@ class Quiet:
     def stepped(self, step, loss, tokens, seconds): ...
     def evaluated(self, point): ...
 
+    def alarmed(self, alarm): ...
+
 
 class Log(Quiet):
     """Notes what starts and what ends."""
@@ -79,3 +81,5 @@ class _Victim:
             os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
             killer.left[name] -= 1
             killer.done[name] += 1
+
+    def alarmed(self, alarm): ...

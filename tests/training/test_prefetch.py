@@ -228,6 +228,9 @@ class Stopping:
     def evaluated(self, point):
         pass
 
+    def alarmed(self, alarm):
+        pass
+
 
 def trained(task, folder, watcher):
     made = tiny.experiment()

@@ -107,7 +107,9 @@ def check_tidy(case):
     """The record, the best model, the log: and nothing half-written."""
     (work,) = Path(case["runs"]).glob("quick/*/work/*")
     best = json.loads((work / "last.json").read_text())["best"]
-    assert {p.name for p in work.iterdir()} == {"experiment.json", "last.json", "tensorboard", best}
+    locks = {"run.lock", "train.lock"}
+    left = {"experiment.json", "last.json", "tensorboard", best, *locks}
+    assert {p.name for p in work.iterdir()} == left
     assert len(list((work / "tensorboard").rglob("events*"))) == 1
     assert not list(Path(case["runs"]).rglob(".*"))
 
@@ -122,6 +124,9 @@ class Stopper:
             raise Stop
 
     def evaluated(self, point):
+        pass
+
+    def alarmed(self, alarm):
         pass
 
 

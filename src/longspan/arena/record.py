@@ -59,8 +59,8 @@ def result_of(
         tokens_per_second=outcome.tokens / outcome.seconds,
         peak_memory=outcome.peak_memory,
         device=device_name(outcome.device),
-        processes=1,
-        parallelism="none",
+        processes=outcome.processes,
+        parallelism=outcome.parallelism,
         dtype=DTYPES[train.precision],
         **_whence(),
     )
