@@ -27,10 +27,10 @@ FLAGS = {
     "arena": {"--budget", "--dry-run", "--measure",
               "--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
               "--workers", "--ray", "--cpus-per-run", "--gpus-per-run", "--retry-failed",
-              "--tune", "--grid", "--rule",
+              "--tune", "--grid", "--rule", "--parallel",
               "--json", "--help", *PLACES},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
-              "--budget", "--help", *PLACES},
+              "--budget", "--parallel", "--help", *PLACES},
     "eval": {"RECORD", "--split", "--device", "--json", "--help", *PLACES},
     "list": {"WHAT", "--json", "--help"},
     "show": {"NAME", "--json", "--help"},
@@ -182,7 +182,7 @@ def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monk
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     seen = []
     monkeypatch.setattr(
-        longspan.cli.running, "_run", lambda made, places: (seen.extend(made), ([], []))[1]
+        longspan.cli.running, "_run", lambda made, places, how: (seen.extend(made), ([], []))[1]
     )
     where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
     code, _, err = cli("arena", "--mechanisms", "local", *where)

@@ -126,7 +126,7 @@ def test_no_cluster_is_one_line_at_once(tiny_cache, tmp_path):
     ("options", "message"),
     [
         ({"address": "here"}, "--ray takes auto, local, HOST:PORT or ray://HOST:PORT, got 'here'"),
-        ({"address": "auto", "cpus_per_run": 0}, "--cpus-per-run is positive, got 0"),
+        ({"address": "auto", "cpus_per_run": 0.0}, "--cpus-per-run is positive, got 0.0"),
         ({"address": "auto", "gpus_per_run": -0.5}, "--gpus-per-run is 0 or more, got -0.5"),
     ],
 )

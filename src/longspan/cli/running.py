@@ -100,16 +100,10 @@ def arena(
     """
     places = places_of(runs, cache, data, device, parallel)
     how = How(_launcher(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
-    wanted = Wanted(
-        protocol=protocol,
-        tasks=names(tasks),
-        mechanisms=names(mechanisms),
-        seeds=numbers(seeds) if seeds else None,
-        changes=changes_of(set_),
-        budget=budget_of(budget),
-    )
-    if not tune and (grids or rule):
-        raise OptionError(f"--{'grid' if grids else 'rule'} needs --tune")
+    wanted = _wanted(protocol, tasks, mechanisms, seeds, set_, budget)
+    rule = _rule(rule, tune=tune)
+    if grids and not tune:
+        raise OptionError("--grid needs --tune")
     found = _searches(wanted, grid_of(grids), places) if tune else []
     experiments = _trials(found) if tune else _listed(wanted, places)
     if dry_run or measure:
@@ -171,6 +165,34 @@ def evaluate(
     )
 
 
+def _rule(rule: str | None, *, tune: bool) -> str:
+    """How to choose from a grid."""
+    from longspan.arena import RULES
+
+    if rule is not None and not tune:
+        raise OptionError("--rule needs --tune")
+    return known(rule or "mean", RULES, "rule")
+
+
+def _wanted(
+    protocol: str,
+    tasks: str | None,
+    mechanisms: str | None,
+    seeds: str | None,
+    changes: list[str] | None,
+    budget: str | None,
+) -> Wanted:
+    """The texts of options as values."""
+    return Wanted(
+        protocol=protocol,
+        tasks=names(tasks),
+        mechanisms=names(mechanisms),
+        seeds=numbers(seeds) if seeds else None,
+        changes=changes_of(changes),
+        budget=budget_of(budget),
+    )
+
+
 def _listed(wanted: Wanted, places: "Places") -> "list[Experiment]":
     """The experiments of a grid; what is left out is told."""
     from longspan.arena import grid
@@ -214,12 +236,11 @@ def _trials(found: "list[Search]") -> "list[Experiment]":
 
 
 def _settled(
-    found: "list[Search]", places: "Places", how: How, rule: str | None
+    found: "list[Search]", places: "Places", how: How, rule: str
 ) -> "tuple[list[Result], list[Skipped]]":
     """Try grids, and score what the rule chooses; the results, and what failed."""
-    from longspan.arena import RULES, settle
+    from longspan.arena import settle
 
-    rule = known(rule or "mean", RULES, "rule")
     trials = [trial for search in found for trial in search.trials]
     notes = {trial.experiment.name: str(trial) for trial in trials}
     _, failed = _run(_trials(found), places.of_trials(), how, notes)
