@@ -62,6 +62,7 @@ class Killer(Log):
         super().__init__()
         self.places, self.experiments, self.note = places, experiments, note
         self.left, self.done = collections.Counter(kills), collections.Counter()
+        self.killed = set()
 
     def at(self, number):
         return _Victim(self, self.experiments[number - 1])
@@ -78,7 +79,12 @@ class _Victim:
         killer, name = self.killer, self.experiment.mechanism
         if killer.left[name] > 0:
             note = killer.places.work(self.experiment) / killer.note
-            os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
+            process = json.loads(note.read_text())["pid"]
+            # News of a process may come after its death.
+            if process in killer.killed:
+                return
+            os.kill(process, signal.SIGKILL)
+            killer.killed.add(process)
             killer.left[name] -= 1
             killer.done[name] += 1
 
