@@ -5,19 +5,19 @@ import io
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from longspan.report.adapter import leaderboard_sheet
-from report_records import curve, record
+from report_records import analysis, curve, failure, record
 
 from longspan.report import render
-from longspan.report.page import write
+from longspan.report.page import save
 from longspan.report.published import Published
+from longspan.report.sections import Beside, chapters, sections
 from longspan.report.tables import leaderboards
-from longspan.results import Alarm, Failure, Slice
+from longspan.results import Alarm, Slice, pack
+from longspan.results.analysis import Rollout, Similarity
 
-BOARD = "#protocol-1-leaderboard"
+BOARD = "#lra-small-leaderboard"
 SCORES = {"linear": 0.31, "bigbird": 0.36, "performer": 0.33, "full": 0.35, "local": 0.36}
 
 
@@ -43,12 +43,8 @@ def runs():
 
 
 def analyses():
-    def span(mean):
-        return SimpleNamespace(mean=mean, deviation=3.0)
-
     near = [[math.exp(-abs(i - j) / 4) for j in range(16)] for i in range(16)]
-    similar = SimpleNamespace(count=256, grid=None, matrix=near)
-    rollout = SimpleNamespace(
+    rollout = Rollout(
         split="validation",
         row=0,
         start="first state",
@@ -58,55 +54,31 @@ def analyses():
         tokens=None,
     )
     return [
-        SimpleNamespace(
-            protocol="lra-small",
-            task="listops",
-            mechanism=name,
-            seed=0,
-            config_hash="0123456789",
-            samples=10,
-            uniform=60.0,
-            span=span(30.0 + i),
-            layers=[span(20.0), span(40.0 + 2 * i)],
-            positions=similar,
-            tokens=None,
+        analysis(
+            next(run for run in runs() if run.mechanism == name),
+            (20.0, 40.0 + 2 * i),
+            positions=Similarity(count=256, grid=None, matrix=near),
             rollout=rollout,
         )
         for i, name in enumerate(("linear", "full"))
     ]
 
 
-def failure():
-    return Failure(
-        protocol="lra-small",
-        overrides={},
-        task="text",
-        task_version=1,
-        task_options={},
-        mechanism="local",
-        options={},
-        model={},
-        training={},
-        budget={},
-        seed=0,
-        config_hash="0" * 10,
-        kind="memory",
-        reason="out of memory; a smaller batch needs less",
-        step=12,
-        device="cpu",
-        versions={},
-        git_commit=None,
-        date="2026-03-01T12:00:00Z",
+def beside():
+    theirs = Published(
+        task="text", mechanism="full", accuracy=0.6427, protocol="p", source="table 1"
     )
+    return Beside(published=(theirs,), analyses=tuple(analyses()))
+
+
+def tables():
+    lost = failure("local", "text", 0, reason="out of memory; a smaller batch needs less")
+    return leaderboards(runs(), [lost])
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    published = [
-        Published(task="text", mechanism="full", accuracy=0.6427, protocol="p", source="table 1")
-    ]
-    target = tmp_path_factory.mktemp("browser") / "report.html"
-    return write(runs(), target, published, [failure()], analyses())
+    return save(tables(), tmp_path_factory.mktemp("browser") / "report.html", beside())
 
 
 @pytest.fixture
@@ -302,12 +274,12 @@ def exported(page, name, table=BOARD):
 
 @pytest.fixture(scope="module")
 def sheet():
-    return leaderboard_sheet(leaderboards(runs())[0], BOARD[1:])
+    return sections(tables()[:1], only="leaderboard")[0]
 
 
 def test_csv_has_the_unrounded_values(page, sheet):
     file, text = exported(page, "CSV")
-    assert file == "protocol-1-leaderboard.csv"
+    assert file == "lra-small-leaderboard.csv"
     head, *lines = csv.reader(io.StringIO(text))
     assert head[:4] == ["mechanism", "listops", "text", "mean"]
     rows = [*sheet.rows, *sheet.footer]
@@ -321,7 +293,7 @@ def test_csv_has_the_unrounded_values(page, sheet):
 
 
 def test_csv_keeps_quotes_and_signs(page):
-    _, text = exported(page, "CSV", "#protocol-2-alarms")
+    _, text = exported(page, "CSV", "#quick-alarms")
     (line,) = list(csv.reader(io.StringIO(text)))[1:]
     assert line[-1] == 'at chance, "still", & <stuck>'
 
@@ -368,8 +340,6 @@ def test_markdown_is_a_table(page, sheet):
 
 @pytest.mark.parametrize(("name", "kind"), [("LaTeX", "latex"), ("Markdown", "markdown")])
 def test_texts_are_those_of_the_command_line(page, sheet, kind, name):
-    if not hasattr(render, "latex"):
-        pytest.skip("the command line draws no sheets yet")
     assert exported(page, name)[1] == getattr(render, kind)(sheet)
 
 

@@ -7,34 +7,26 @@ import json
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from report_records import record, scores
+from report_records import analysis, failure, record, scores
 from rich.console import Console
 
 from longspan.errors import DataError, UnknownNameError
 from longspan.report import leaderboard as board
 from longspan.report import render
+from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
 from longspan.report.sheets import Entry, Heading, Sheet
 from longspan.report.tables import leaderboard, leaderboards
-from longspan.results import Alarm, Failure, Slice, pack, parameter_excess
+from longspan.results import Alarm, Slice, pack, parameter_excess
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
 def row(table, label):
     return next(row for row in table.rows if row.label == label)
-
-
-def failure(mechanism="bigbird", task="listops", seed=2, kind="memory", **changes):
-    run = record(mechanism, task, seed)
-    shared = {field.name for field in dataclasses.fields(Failure)} - {"kind", "reason", "step"}
-    values = {name: getattr(run, name) for name in shared}
-    values |= {"kind": kind, "reason": "set train.accumulate=4", "step": 7}
-    return Failure(**{**values, **changes})
 
 
 def answered(mechanism, seed, right, task="listops", **changes):
@@ -206,23 +198,11 @@ def rich_records():
 
 
 def drawn(only):
-    analysis = SimpleNamespace(
-        protocol="lra-small",
-        task="listops",
-        seed=0,
-        config_hash=record("full").config_hash,
-        samples=16,
-        uniform=30.0,
-        span=SimpleNamespace(mean=12.5, deviation=1.0),
-        layers=[SimpleNamespace(mean=10.0, deviation=0.5), SimpleNamespace(mean=15.0, deviation=1)],
-    )
-    from longspan.report.published import Published
-
     theirs = Published(
         task="listops", mechanism="full", accuracy=0.3637, protocol="lra-paper", source="table 1"
     )
     tables = leaderboards(rich_records(), [failure("linear", seed=1)])
-    return sections(tables, Beside(published=(theirs,), analyses=(analysis,)), only=only)
+    return sections(tables, Beside(published=(theirs,), analyses=(analysis(record("full")),)), only=only)
 
 
 def values(sheet, i):
