@@ -39,9 +39,8 @@ def small():
 
 
 def values(chart):
-    for data in chart.to_dict()["datasets"].values():
-        rows = json.loads(data) if isinstance(data, str) else data
-        yield from rows
+    for part in (chart, *chart["layer"]):
+        yield from part.get("data", {}).get("values", ())
 
 
 def linear_light(colour):
@@ -97,7 +96,7 @@ def test_a_mechanism_has_one_colour_in_every_chart():
     for chart in charts:
         scales = [
             layer["encoding"]["color"]["scale"]
-            for layer in chart.to_dict()["layer"]
+            for layer in chart["layer"]
             if "scale" in layer.get("encoding", {}).get("color", {})
         ]
         assert scales
@@ -170,7 +169,7 @@ def test_scores_are_ranked_with_their_intervals():
         interval = row.cells[0].interval
         drawn = found[row.label]
         assert (drawn["low"], drawn["high"]) == (100 * interval.low, 100 * interval.high)
-    orders = [layer["encoding"]["y"]["sort"] for layer in chart.to_dict()["layer"][-2:]]
+    orders = [layer["encoding"]["y"]["sort"] for layer in chart["layer"][-2:]]
     assert orders == [NAMES[::-1]] * 2
     assert dots.scores(leaderboard([record()]), 0, LOOK) is None
 

@@ -228,7 +228,7 @@ def test_failures_and_alarms_are_listed(tmp_path):
     assert "the loss doubled" in shown
     assert "too little memory" in shown
     # A cell without a mean, and why; each protocol has what failed under it.
-    assert shown.count("memory") == 4
+    assert shown.count("memory") == 6
     assert "1 of 2 seeds" in [data for tag, data in document.texts if tag == "small"]
     assert "Failures, other" in [data for tag, data in document.texts if tag == "strong"]
 
