@@ -4,15 +4,17 @@ import itertools
 import json
 import xml.etree.ElementTree as ElementTree
 
+import altair as alt
 import pytest
+from altair.utils.schemapi import SchemaValidationError
 from PIL import Image
-from report_records import curve, record
+from report_records import analysis, curve, record
 
 from longspan.errors import OptionError
 from longspan.report import dots
 from longspan.report.charts import POINTS, learning_curves, save, score_against_cost
 from longspan.report.dots import groupings, slices
-from longspan.report.figures import write_figures
+from longspan.report.figures import Drawing, write_figures
 from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.page import SWATCHES
 from longspan.report.pictures import heat, overlay
@@ -84,6 +86,19 @@ def test_no_two_of_28_mechanisms_are_drawn_alike():
     assert len(set(zip(look.colours, look.dashes, strict=True))) == 28
     assert len(set(zip(look.colours, look.shapes, strict=True))) == 28
     assert set(SWATCHES) == set(SHAPES)
+
+
+def test_every_chart_is_a_sound_specification():
+    pair = [record(name, task, s) for name in NAMES for task in ("listops", "text") for s in (0, 1)]
+    pair = [dataclasses.replace(run, slices=sliced({"2": 0.4, "3": 0.5})) for run in pair]
+    of = [analysis(run) for run in pair]
+    drawing = Drawing(table=leaderboard(pair), look=LOOK, legend=True, analyses=of)
+    charts = [figure.drawn for figure in drawing.all()]
+    assert len(charts) == 2 + 3 + 4 + 2 + 4
+    for chart in charts:
+        alt.LayerChart.from_dict(chart, validate=True)
+        with pytest.raises(SchemaValidationError):
+            alt.LayerChart.from_dict({**chart, "layer": [{"mark": "lines"}]}, validate=True)
 
 
 def test_a_mechanism_has_one_colour_in_every_chart():

@@ -16,9 +16,11 @@ from rich.console import Console
 from longspan.errors import DataError, UnknownNameError
 from longspan.report import leaderboard as board
 from longspan.report import render
+from longspan.report.figures import Drawing
 from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
 from longspan.report.sheets import Entry, Heading, Sheet
+from longspan.report.styles import styles
 from longspan.report.tables import leaderboard, leaderboards
 from longspan.results import Alarm, Slice, pack, parameter_excess
 
@@ -122,6 +124,18 @@ def test_budgets_are_never_ranked_together():
 
 def five(mechanism="bigbird", accuracy=0.6):
     return [record(mechanism, task, accuracy=accuracy + i / 100) for i, task in enumerate(FIVE)]
+
+
+def test_budgets_of_one_protocol_have_figures_of_their_own():
+    timed = {"kind": "seconds", "limit": 600.0}
+    runs = [record(), record("linear", budget=timed, config_hash="timed")]
+    tables = leaderboards(runs)
+    look, of = styles(run.mechanism for run in runs), [analysis(run) for run in runs]
+    drawn = [Drawing(table=x, look=look, legend=False, analyses=of).all() for x in tables]
+    names = [figure.name for figures in drawn for figure in figures]
+    assert len(set(names)) == len(names)
+    # the analyses too belong to the runs of one table
+    assert [sum("layers" in one.name for one in figures) for figures in drawn] == [1, 1]
 
 
 def test_the_two_means_of_the_literature():

@@ -1,15 +1,19 @@
 """A sheet as an HTML table that sorts, filters and is exported, by mouse, keyboard or voice."""
 
+import re
+
 from longspan.report.markup import Markup, element, join
 from longspan.report.sheets import Entry, Heading, Sheet
 from longspan.report.styles import Styles
 
 TALL = 30  # rows; a frame of more scrolls downwards too
+BRIEF = 160  # characters; of a longer text the first sentence alone stands over its table
+LONG = 40  # characters; a longer text in a table is broken into lines
 EXPORTS = ("CSV", "JSON", "LaTeX", "Markdown")
 
 
 def board(sheet: Sheet, look: Styles) -> Markup:
-    """The table with its tools, and what its columns mean below.
+    """The table with its tools, and how to read it below.
 
     A number stands unrounded in the attribute `data-n` of its place, a text that is shown otherwise
     in `data-t`; `data-none` marks what was not measured. The page's script sorts and exports by
@@ -75,8 +79,9 @@ def _tools(sheet: Sheet) -> Markup:
 def _frame(sheet: Sheet, look: Styles) -> Markup:
     """The table in a frame that scrolls sideways on a narrow screen, by keyboard too."""
     title = element("strong", sheet.title, attributes={"id": f"{sheet.name}-title"})
-    about = [" ", element("span", sheet.about, attributes={"class": "about"})]
-    caption = element("caption", element("span", title, about if sheet.about else ""))
+    first, _ = _divided(sheet.about)
+    about = [" ", element("span", first, attributes={"class": "about"})]
+    caption = element("caption", element("span", title, about if first else ""))
     below = [_row(row, sheet, look) for row in sheet.footer]
     head = element("tr", [_heading(heading) for heading in sheet.headings])
     table = element(
@@ -115,7 +120,7 @@ def _row(row: tuple[Entry, ...], sheet: Sheet, look: Styles) -> Markup:
 def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Markup:
     place: dict[str, object] = {"scope": "row"} if first else {}
     if heading.kind == "text" and not first:
-        place["class"] = "text"
+        place["class"] = "text long" if len(entry.shown) > LONG else "text"
     if entry.value is None:
         place["data-none"] = True
     elif isinstance(entry.value, int | float):
@@ -140,11 +145,25 @@ def _list(name: str, texts: tuple[str, ...]) -> Markup:
     return element("ul", [element("li", text) for text in texts], attributes={"class": name})
 
 
+def _divided(about: str) -> tuple[str, str]:
+    """The first sentence, and the rest of what is long."""
+    end = re.search(r"\. (?=[A-Z↑])", about)
+    if end is None or len(about) <= BRIEF:
+        return about, ""
+    return about[: end.start() + 1], about[end.end() :]
+
+
 def _meanings(sheet: Sheet) -> Markup:
-    """What the columns hold, for those who ask."""
+    """The rest of the text and what the columns hold, for those who ask."""
     known = [heading for heading in sheet.headings if heading.about]
-    if not known:
+    _, rest = _divided(sheet.about)
+    if not (known or rest):
         return Markup("")
     terms = [join(element("dt", heading.name), element("dd", heading.about)) for heading in known]
-    summary = element("summary", "What the columns mean")
-    return element("details", summary, element("dl", terms), attributes={"class": "meanings"})
+    return element(
+        "details",
+        element("summary", "How to read this table"),
+        element("p", rest, attributes={"class": "rest"}) if rest else "",
+        element("dl", terms) if terms else "",
+        attributes={"class": "meanings"},
+    )

@@ -19,7 +19,7 @@ const sheetOf = (sheet) => {
   return {
     name: sheet.id,
     title: table.caption.querySelector("strong").textContent,
-    about: table.caption.querySelector(".about")?.textContent ?? "",
+    about: [...sheet.querySelectorAll(".about, .rest")].map((part) => part.textContent).join(" "),
     headings: [...table.tHead.rows[0].cells].map((cell) => ({
       name: cell.textContent, kind: cell.className, about: cell.dataset.about ?? "",
     })),
