@@ -1,4 +1,4 @@
-"""The libraries of a page are the same from the cache as bundled, and a bad cache changes nothing."""
+"""The libraries of a page: the same from the cache as bundled; a bad cache changes nothing."""
 
 import pytest
 import vl_convert

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 import re
 import subprocess
@@ -70,7 +71,9 @@ def text(tmp_path_factory):
     ]
     hostile = record(EVIL, "text", data_source=EVIL, backend=EVIL, overrides={EVIL: EVIL})
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return write([*runs(), hostile], path, Beside(published=tuple(published))).read_text(encoding="utf-8")
+    return write([*runs(), hostile], path, Beside(published=tuple(published))).read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +216,8 @@ def test_places_carry_the_unrounded_values(document):
 
 
 def test_scores_stand_with_interval_margin_and_seeds(document):
-    details = [data for tag, data in document.texts if tag == "small"]
+    below = [data for tag, data in document.texts if tag in ("small", "span")]
+    details = [one + two for one, two in itertools.pairwise(below)]
     # Seeds of 30 and 31 %: 30.5 and t(1) * 0.707 / sqrt(2) = 6.35 to either side.
     assert "24.1–36.9 · +13.1 · 2 seeds" in details
 

@@ -216,7 +216,9 @@ def drawn(only):
         task="listops", mechanism="full", accuracy=0.3637, protocol="lra-paper", source="table 1"
     )
     tables = leaderboards(rich_records(), [failure("linear", seed=1)])
-    return sections(tables, Beside(published=(theirs,), analyses=(analysis(record("full")),)), only=only)
+    return sections(
+        tables, Beside(published=(theirs,), analyses=(analysis(record("full")),)), only=only
+    )
 
 
 def values(sheet, i):

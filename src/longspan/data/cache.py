@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

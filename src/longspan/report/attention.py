@@ -33,9 +33,7 @@ def required_span(
     return ranked(dots, "Attention span, tokens", _uniform(analyses), text, look, legend=legend)
 
 
-def layers(
-    analyses: Sequence["Analysis"], look: Styles, *, legend: bool = True
-) -> Spec | None:
+def layers(analyses: Sequence["Analysis"], look: Styles, *, legend: bool = True) -> Spec | None:
     """The attention span by layer, a line for each mechanism; None if there is no analysis."""
     points = [
         Along(_name(one, analyses), one.mechanism, str(i), span.mean, tokens(span.mean))

@@ -15,9 +15,9 @@ EXPORTS = ("CSV", "JSON", "LaTeX", "Markdown")
 def board(sheet: Sheet, look: Styles) -> Markup:
     """The table with its tools, and how to read it below.
 
-    A number stands unrounded in the attribute `data-n` of its place, a text that is shown otherwise
-    in `data-t`; `data-none` marks what was not measured. The page's script sorts and exports by
-    them, so that there is one copy of the data.
+    A number stands unrounded in the attribute `data-n` of its place (empty: as shown), a text
+    that is shown otherwise in `data-t`; `data-none` marks what was not measured. The page's script
+    sorts and exports by them, so that there is one copy of the data.
 
     Args:
         sheet: the table; its name becomes the id of the element.
@@ -119,12 +119,13 @@ def _row(row: tuple[Entry, ...], sheet: Sheet, look: Styles) -> Markup:
 
 def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Markup:
     place: dict[str, object] = {"scope": "row"} if first else {}
-    if heading.kind == "text" and not first:
-        place["class"] = "text long" if len(entry.shown) > LONG else "text"
+    if not first:
+        place["class"] = _class(entry, heading)
     if entry.value is None:
         place["data-none"] = True
     elif isinstance(entry.value, int | float):
-        place["data-n"] = repr(entry.value)
+        # Shown as it is, it need not be there twice.
+        place["data-n"] = repr(entry.value) if repr(entry.value) != entry.shown else ""
     elif entry.value != entry.shown:
         place["data-t"] = entry.value
     # Weight alone says nothing to those who listen.
@@ -134,9 +135,25 @@ def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Marku
         mark(entry.mechanism, look) if entry.mechanism is not None else "",
         element("b", entry.shown) if entry.best else entry.shown,
         best if entry.best else "",
-        element("small", entry.detail) if entry.detail else "",
+        _detail(entry.detail) if entry.detail else "",
         attributes=place,
     )
+
+
+def _class(entry: Entry, heading: Heading) -> str | None:
+    """How it stands in its column; a text on the left and a number on the right need no word."""
+    words = isinstance(entry.value, str)
+    if words and len(entry.shown) > LONG:
+        return "long"
+    if words == (heading.kind == "text"):
+        return None
+    return "right" if words else "text"
+
+
+def _detail(text: str) -> Markup:
+    """What stands below a value; of several parts the first may have a line of its own."""
+    first, dot, rest = text.partition(" · ")
+    return element("small", first + dot, element("span", rest) if rest else "")
 
 
 def _list(name: str, texts: tuple[str, ...]) -> Markup:

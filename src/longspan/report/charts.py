@@ -29,7 +29,7 @@ from longspan.results import Result
 
 __all__ = ["learning_curves", "save", "score_against_cost"]
 
-POINTS = 100  # of a curve; more than a panel can show
+POINTS = 150  # of a curve; more than a panel can show
 CROWD = 6  # rows; the bands of more would hide each other
 # Of a bubble chart, in pixels; its width only where no container gives one.
 WIDTH, HEIGHT, AREA = 480, 360, 900

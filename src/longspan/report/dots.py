@@ -44,9 +44,7 @@ class Along(NamedTuple):
     shown: str
 
 
-def scores(
-    table: Table, column: int, look: Styles, *, legend: bool = True
-) -> Spec | None:
+def scores(table: Table, column: int, look: Styles, *, legend: bool = True) -> Spec | None:
     """Test accuracy on one task by row, best first, with 95 % intervals; None below two rows."""
     dots = [
         Dot(
@@ -148,7 +146,7 @@ def _sliced(row: Row, column: int, name: str) -> list[Along]:
         value = mean([run[label].accuracy if label in run else None for run in runs])
         if value is not None:
             points.append(
-                Along(row.label, row.mechanism, label, 100 * value, f"{percent(value)} %")
+                Along(row.label, row.mechanism, label, round(100 * value, 3), f"{percent(value)} %")
             )
     return points
 

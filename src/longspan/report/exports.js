@@ -5,7 +5,7 @@ const entryOf = (cell) => {
     .textContent;
   const { n, t } = cell.dataset;
   return {
-    value: "none" in cell.dataset ? null : n !== undefined ? Number(n) : t ?? shown,
+    value: "none" in cell.dataset ? null : n !== undefined ? Number(n || shown) : t ?? shown,
     shown,
     detail: cell.querySelector(":scope > small")?.textContent ?? "",
     best: cell.querySelector(":scope > b") !== null,

@@ -198,7 +198,12 @@ def _line(table: Table, row: Row, column: Column, cell: Cell | None) -> tuple[En
     return (
         *(text(table.protocol), text(table.budget), named(row.mechanism, row.mechanism)),
         *(text(row.label), text("yes" if row.overridden else "no")),
-        *(text(column.label), _brief(column.checksum), share(column.chance), share(column.majority)),
+        *(
+            text(column.label),
+            _brief(column.checksum),
+            share(column.chance),
+            share(column.majority),
+        ),
         *_scored(cell),
         share(row.mean),
         *_spent(row, cell.cost if cell else NOTHING),
