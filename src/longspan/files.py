@@ -83,6 +83,11 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
+def cache_folder() -> Path:
+    """Where things are kept that can be made again: `$LONGSPAN_CACHE`, or `~/.cache/longspan`."""
+    return Path(os.environ.get("LONGSPAN_CACHE") or Path.home() / ".cache" / "longspan")
+
+
 def plain(value: Any) -> Any:
     """As JSON reads it back: tuples are lists."""
     if isinstance(value, dict):

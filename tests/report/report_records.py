@@ -4,7 +4,8 @@ import dataclasses
 import math
 from typing import Any
 
-from longspan.results import Point, Result, Score, config_hash
+from longspan.results import Analysis, Failure, Point, Result, Score, config_hash
+from longspan.results.analysis import Span
 
 MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1}
 CHANCE = {"listops": 0.1, "text": 0.5, "image": 0.1}
@@ -85,3 +86,45 @@ def curve(accuracy: float, points: int = 10, steps: int = 500) -> list[Point]:
         )
         for i in range(points + 1)
     ]
+
+
+def failure(
+    mechanism: str = "bigbird",
+    task: str = "listops",
+    seed: int = 2,
+    kind: str = "memory",
+    **changes: Any,
+) -> Failure:
+    run = record(mechanism, task, seed)
+    shared = {field.name for field in dataclasses.fields(Failure)} - {"kind", "reason", "step"}
+    values = {name: getattr(run, name) for name in shared}
+    values |= {"kind": kind, "reason": "set train.accumulate=4", "step": 7}
+    return Failure(**{**values, **changes})
+
+
+def analysis(run: Result, layers: tuple[float, ...] = (10.0, 15.0), **changes: Any) -> Analysis:
+    """What might have been found in the trained model of a run."""
+    deep = [Span(mean=mean, deviation=0.5) for mean in layers]
+    found = Analysis(
+        protocol=run.protocol,
+        task=run.task,
+        mechanism=run.mechanism,
+        seed=run.seed,
+        config_hash=run.config_hash,
+        split="validation",
+        samples=16,
+        available=1000,
+        mean_length=90.0,
+        uniform=30.0,
+        negative=0.0,
+        span=Span(mean=sum(layers) / len(layers), deviation=1.0),
+        layers=deep,
+        heads=[[layer] for layer in deep],
+        positions=None,
+        tokens=None,
+        rollout=None,
+        device="cpu",
+        versions={"longspan": "0.1.0"},
+        date="2026-03-02T12:00:00Z",
+    )
+    return dataclasses.replace(found, **changes)

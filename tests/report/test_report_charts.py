@@ -1,18 +1,19 @@
 import dataclasses
 import io
 import itertools
-import json
 import xml.etree.ElementTree as ElementTree
 
+import altair as alt
 import pytest
+from jsonschema import ValidationError
 from PIL import Image
-from report_records import curve, record
+from report_records import analysis, curve, record
 
 from longspan.errors import OptionError
 from longspan.report import dots
 from longspan.report.charts import POINTS, learning_curves, save, score_against_cost
 from longspan.report.dots import groupings, slices
-from longspan.report.figures import write_figures
+from longspan.report.figures import Drawing, write_figures
 from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.page import SWATCHES
 from longspan.report.pictures import heat, overlay
@@ -39,9 +40,8 @@ def small():
 
 
 def values(chart):
-    for data in chart.to_dict()["datasets"].values():
-        rows = json.loads(data) if isinstance(data, str) else data
-        yield from rows
+    for part in (chart, *chart["layer"]):
+        yield from part.get("data", {}).get("values", ())
 
 
 def linear_light(colour):
@@ -87,6 +87,19 @@ def test_no_two_of_28_mechanisms_are_drawn_alike():
     assert set(SWATCHES) == set(SHAPES)
 
 
+def test_every_chart_is_a_sound_specification():
+    pair = [record(name, task, s) for name in NAMES for task in ("listops", "text") for s in (0, 1)]
+    pair = [dataclasses.replace(run, slices=sliced({"2": 0.4, "3": 0.5})) for run in pair]
+    of = [analysis(run) for run in pair]
+    drawing = Drawing(table=leaderboard(pair), look=LOOK, legend=True, analyses=of)
+    charts = [figure.drawn for figure in drawing.all()]
+    assert len(charts) == 2 + 3 + 4 + 2 + 4
+    for chart in charts:
+        alt.LayerChart.from_dict(chart, validate=True)
+        with pytest.raises(ValidationError):
+            alt.LayerChart.from_dict({**chart, "layer": [{"mark": "lines"}]}, validate=True)
+
+
 def test_a_mechanism_has_one_colour_in_every_chart():
     table = small()
     charts = [
@@ -97,7 +110,7 @@ def test_a_mechanism_has_one_colour_in_every_chart():
     for chart in charts:
         scales = [
             layer["encoding"]["color"]["scale"]
-            for layer in chart.to_dict()["layer"]
+            for layer in chart["layer"]
             if "scale" in layer.get("encoding", {}).get("color", {})
         ]
         assert scales
@@ -170,7 +183,7 @@ def test_scores_are_ranked_with_their_intervals():
         interval = row.cells[0].interval
         drawn = found[row.label]
         assert (drawn["low"], drawn["high"]) == (100 * interval.low, 100 * interval.high)
-    orders = [layer["encoding"]["y"]["sort"] for layer in chart.to_dict()["layer"][-2:]]
+    orders = [layer["encoding"]["y"]["sort"] for layer in chart["layer"][-2:]]
     assert orders == [NAMES[::-1]] * 2
     assert dots.scores(leaderboard([record()]), 0, LOOK) is None
 

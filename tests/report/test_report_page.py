@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 import re
 import subprocess
@@ -7,16 +8,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_records import record
+from report_records import failure, record
 
 from longspan.errors import DataError, RunError
 from longspan.report import page
 from longspan.report.markup import Markup, element, script_json
 from longspan.report.page import write
 from longspan.report.published import Published
+from longspan.report.sections import Beside
 from longspan.report.settings import settings
 from longspan.report.tables import leaderboard
-from longspan.results import Alarm, Failure
+from longspan.results import Alarm
 
 EVIL = "</script><img src=http://evil onerror=alert(1)>'\"&"
 VOID = {"meta", "link", "img", "br", "input"}
@@ -69,7 +71,9 @@ def text(tmp_path_factory):
     ]
     hostile = record(EVIL, "text", data_source=EVIL, backend=EVIL, overrides={EVIL: EVIL})
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return write([*runs(), hostile], path, published).read_text(encoding="utf-8")
+    return write([*runs(), hostile], path, Beside(published=tuple(published))).read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -212,23 +216,25 @@ def test_places_carry_the_unrounded_values(document):
 
 
 def test_scores_stand_with_interval_margin_and_seeds(document):
-    details = [data for tag, data in document.texts if tag == "small"]
+    below = [data for tag, data in document.texts if tag in ("small", "span")]
+    details = [one + two for one, two in itertools.pairwise(below)]
     # Seeds of 30 and 31 %: 30.5 and t(1) * 0.707 / sqrt(2) = 6.35 to either side.
     assert "24.1–36.9 · +13.1 · 2 seeds" in details
 
 
 def test_failures_and_alarms_are_listed(tmp_path):
     alarm = Alarm(kind="diverging", step=70, message="the loss doubled")
-    failed = {
-        field.name: getattr(record(), field.name, None) for field in dataclasses.fields(Failure)
-    }
-    failure = Failure(**{**failed, "kind": "memory", "reason": "too little memory", "step": None})
-    elsewhere = dataclasses.replace(failure, protocol="other", reason="not here")
-    path = write([record(alarms=[alarm])], tmp_path / "r.html", (), [failure, elsewhere])
-    text = path.read_text(encoding="utf-8")
-    assert "the loss doubled" in text
-    assert "too little memory" in text
-    assert "not here" not in text
+    lost = failure(seed=1, reason="too little memory", step=None)
+    elsewhere = failure(protocol="other", reason="of its own")
+    path = write([record(alarms=[alarm])], tmp_path / "r.html", failures=[lost, elsewhere])
+    document = Document(path.read_text(encoding="utf-8"))
+    shown = [data for tag, data in document.texts if tag == "td"]
+    assert "the loss doubled" in shown
+    assert "too little memory" in shown
+    # A cell without a mean, and why; each protocol has what failed under it.
+    assert shown.count("memory") == 6
+    assert "1 of 2 seeds" in [data for tag, data in document.texts if tag == "small"]
+    assert "Failures, other" in [data for tag, data in document.texts if tag == "strong"]
 
 
 def test_the_same_results_give_the_same_page(tmp_path):
@@ -269,7 +275,7 @@ def test_reports_need_no_torch(tmp_path):
     code = (
         "import sys, types; sys.modules['torch'] = None\n"
         "sys.modules['longspan'] = package = types.ModuleType('longspan')\n"
-        f"package.__path__ = [{str(Path(page.__file__).parents[1])!r}]\n"
+        f"package.__version__, package.__path__ = '0', [{str(Path(page.__file__).parents[1])!r}]\n"
         f"import {', '.join(f'longspan.report.{name}' for name in modules)}\n"
         "from report_records import record\n"
         "from pathlib import Path\n"

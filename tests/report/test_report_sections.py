@@ -7,34 +7,28 @@ import json
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from report_records import record, scores
+from report_records import analysis, failure, record, scores
 from rich.console import Console
 
 from longspan.errors import DataError, UnknownNameError
 from longspan.report import leaderboard as board
 from longspan.report import render
+from longspan.report.figures import Drawing
+from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
 from longspan.report.sheets import Entry, Heading, Sheet
+from longspan.report.styles import styles
 from longspan.report.tables import leaderboard, leaderboards
-from longspan.results import Alarm, Failure, Slice, pack, parameter_excess
+from longspan.results import Alarm, Slice, pack, parameter_excess
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
 def row(table, label):
     return next(row for row in table.rows if row.label == label)
-
-
-def failure(mechanism="bigbird", task="listops", seed=2, kind="memory", **changes):
-    run = record(mechanism, task, seed)
-    shared = {field.name for field in dataclasses.fields(Failure)} - {"kind", "reason", "step"}
-    values = {name: getattr(run, name) for name in shared}
-    values |= {"kind": kind, "reason": "set train.accumulate=4", "step": 7}
-    return Failure(**{**values, **changes})
 
 
 def answered(mechanism, seed, right, task="listops", **changes):
@@ -132,6 +126,18 @@ def five(mechanism="bigbird", accuracy=0.6):
     return [record(mechanism, task, accuracy=accuracy + i / 100) for i, task in enumerate(FIVE)]
 
 
+def test_budgets_of_one_protocol_have_figures_of_their_own():
+    timed = {"kind": "seconds", "limit": 600.0}
+    runs = [record(), record("linear", budget=timed, config_hash="timed")]
+    tables = leaderboards(runs)
+    look, of = styles(run.mechanism for run in runs), [analysis(run) for run in runs]
+    drawn = [Drawing(table=x, look=look, legend=False, analyses=of).all() for x in tables]
+    names = [figure.name for figures in drawn for figure in figures]
+    assert len(set(names)) == len(names)
+    # the analyses too belong to the runs of one table
+    assert [sum("layers" in one.name for one in figures) for figures in drawn] == [1, 1]
+
+
 def test_the_two_means_of_the_literature():
     above = record(task="path_x", accuracy=0.8, chance=0.5)
     below = record("linear", "path_x", accuracy=0.503, chance=0.5)
@@ -206,23 +212,13 @@ def rich_records():
 
 
 def drawn(only):
-    analysis = SimpleNamespace(
-        protocol="lra-small",
-        task="listops",
-        seed=0,
-        config_hash=record("full").config_hash,
-        samples=16,
-        uniform=30.0,
-        span=SimpleNamespace(mean=12.5, deviation=1.0),
-        layers=[SimpleNamespace(mean=10.0, deviation=0.5), SimpleNamespace(mean=15.0, deviation=1)],
-    )
-    from longspan.report.published import Published
-
     theirs = Published(
         task="listops", mechanism="full", accuracy=0.3637, protocol="lra-paper", source="table 1"
     )
     tables = leaderboards(rich_records(), [failure("linear", seed=1)])
-    return sections(tables, Beside(published=(theirs,), analyses=(analysis,)), only=only)
+    return sections(
+        tables, Beside(published=(theirs,), analyses=(analysis(record("full")),)), only=only
+    )
 
 
 def values(sheet, i):

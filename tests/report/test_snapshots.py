@@ -47,7 +47,7 @@ def test_the_page_beside_it_has_the_leaderboards(runs, tmp_path):
     take("v1", [runs], tmp_path / "results")
     page = place(tmp_path / "results", "v1").with_suffix(".md").read_text()
     assert "# Results, version v1" in page
-    assert all(word in page for word in ("### quick", "| full |", "8 records"))
+    assert all(word in page for word in ("### Leaderboard of quick", "| full ", "8 records"))
 
 
 def test_the_same_again_changes_nothing(runs, tmp_path):

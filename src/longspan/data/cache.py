@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from filelock import FileLock, Timeout
 from longspan.data import store
 from longspan.data.store import Examples
 from longspan.errors import DataError, RunError
-from longspan.files import read_json, write_json
+from longspan.files import cache_folder, read_json, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class BuiltSet:
 
 def default_folder() -> Path:
     """`$LONGSPAN_CACHE`, or `~/.cache/longspan`."""
-    return Path(os.environ.get("LONGSPAN_CACHE") or Path.home() / ".cache" / "longspan")
+    return cache_folder()
 
 
 def open_set(cache: Path, recipe: Recipe, build: Build) -> BuiltSet:

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import altair as alt
-
 from longspan.report.dots import Along, Dot, along, ranked, tokens
 from longspan.report.pictures import Picture, heat, overlay
-from longspan.report.styles import Styles
+from longspan.report.styles import Spec, Styles
 
 if TYPE_CHECKING:
     from longspan.results.analysis import Analysis, Rollout, Similarity
@@ -17,7 +15,7 @@ STRIP = 64  # columns of a picture of tokens that are no image
 
 def required_span(
     analyses: Sequence["Analysis"], look: Styles, *, legend: bool = True
-) -> alt.LayerChart | None:
+) -> Spec | None:
     """The attention span on one task by mechanism; None below two mechanisms."""
     dots = [
         Dot(
@@ -35,9 +33,7 @@ def required_span(
     return ranked(dots, "Attention span, tokens", _uniform(analyses), text, look, legend=legend)
 
 
-def layers(
-    analyses: Sequence["Analysis"], look: Styles, *, legend: bool = True
-) -> alt.LayerChart | None:
+def layers(analyses: Sequence["Analysis"], look: Styles, *, legend: bool = True) -> Spec | None:
     """The attention span by layer, a line for each mechanism; None if there is no analysis."""
     points = [
         Along(_name(one, analyses), one.mechanism, str(i), span.mean, tokens(span.mean))

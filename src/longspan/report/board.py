@@ -1,19 +1,23 @@
 """A sheet as an HTML table that sorts, filters and is exported, by mouse, keyboard or voice."""
 
+import re
+
 from longspan.report.markup import Markup, element, join
 from longspan.report.sheets import Entry, Heading, Sheet
 from longspan.report.styles import Styles
 
 TALL = 30  # rows; a frame of more scrolls downwards too
+BRIEF = 160  # characters; of a longer text the first sentence alone stands over its table
+LONG = 40  # characters; a longer text in a table is broken into lines
 EXPORTS = ("CSV", "JSON", "LaTeX", "Markdown")
 
 
 def board(sheet: Sheet, look: Styles) -> Markup:
-    """The table with its tools, and what its columns mean below.
+    """The table with its tools, and how to read it below.
 
-    A number stands unrounded in the attribute `data-n` of its place, a text that is shown otherwise
-    in `data-t`; `data-none` marks what was not measured. The page's script sorts and exports by
-    them, so that there is one copy of the data.
+    A number stands unrounded in the attribute `data-n` of its place (empty: as shown), a text
+    that is shown otherwise in `data-t`; `data-none` marks what was not measured. The page's script
+    sorts and exports by them, so that there is one copy of the data.
 
     Args:
         sheet: the table; its name becomes the id of the element.
@@ -75,8 +79,9 @@ def _tools(sheet: Sheet) -> Markup:
 def _frame(sheet: Sheet, look: Styles) -> Markup:
     """The table in a frame that scrolls sideways on a narrow screen, by keyboard too."""
     title = element("strong", sheet.title, attributes={"id": f"{sheet.name}-title"})
-    about = [" ", element("span", sheet.about, attributes={"class": "about"})]
-    caption = element("caption", element("span", title, about if sheet.about else ""))
+    first, _ = _divided(sheet.about)
+    about = [" ", element("span", first, attributes={"class": "about"})]
+    caption = element("caption", element("span", title, about if first else ""))
     below = [_row(row, sheet, look) for row in sheet.footer]
     head = element("tr", [_heading(heading) for heading in sheet.headings])
     table = element(
@@ -114,12 +119,13 @@ def _row(row: tuple[Entry, ...], sheet: Sheet, look: Styles) -> Markup:
 
 def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Markup:
     place: dict[str, object] = {"scope": "row"} if first else {}
-    if heading.kind == "text" and not first:
-        place["class"] = "text"
+    if not first:
+        place["class"] = _class(entry, heading)
     if entry.value is None:
         place["data-none"] = True
     elif isinstance(entry.value, int | float):
-        place["data-n"] = repr(entry.value)
+        # Shown as it is, it need not be there twice.
+        place["data-n"] = repr(entry.value) if repr(entry.value) != entry.shown else ""
     elif entry.value != entry.shown:
         place["data-t"] = entry.value
     # Weight alone says nothing to those who listen.
@@ -129,9 +135,25 @@ def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Marku
         mark(entry.mechanism, look) if entry.mechanism is not None else "",
         element("b", entry.shown) if entry.best else entry.shown,
         best if entry.best else "",
-        element("small", entry.detail) if entry.detail else "",
+        _detail(entry.detail) if entry.detail else "",
         attributes=place,
     )
+
+
+def _class(entry: Entry, heading: Heading) -> str | None:
+    """How it stands in its column; a text on the left and a number on the right need no word."""
+    words = isinstance(entry.value, str)
+    if words and len(entry.shown) > LONG:
+        return "long"
+    if words == (heading.kind == "text"):
+        return None
+    return "right" if words else "text"
+
+
+def _detail(text: str) -> Markup:
+    """What stands below a value; of several parts the first may have a line of its own."""
+    first, dot, rest = text.partition(" · ")
+    return element("small", first + dot, element("span", rest) if rest else "")
 
 
 def _list(name: str, texts: tuple[str, ...]) -> Markup:
@@ -140,11 +162,25 @@ def _list(name: str, texts: tuple[str, ...]) -> Markup:
     return element("ul", [element("li", text) for text in texts], attributes={"class": name})
 
 
+def _divided(about: str) -> tuple[str, str]:
+    """The first sentence, and the rest of what is long."""
+    end = re.search(r"\. (?=[A-Z↑])", about)
+    if end is None or len(about) <= BRIEF:
+        return about, ""
+    return about[: end.start() + 1], about[end.end() :]
+
+
 def _meanings(sheet: Sheet) -> Markup:
-    """What the columns hold, for those who ask."""
+    """The rest of the text and what the columns hold, for those who ask."""
     known = [heading for heading in sheet.headings if heading.about]
-    if not known:
+    _, rest = _divided(sheet.about)
+    if not (known or rest):
         return Markup("")
     terms = [join(element("dt", heading.name), element("dd", heading.about)) for heading in known]
-    summary = element("summary", "What the columns mean")
-    return element("details", summary, element("dl", terms), attributes={"class": "meanings"})
+    return element(
+        "details",
+        element("summary", "How to read this table"),
+        element("p", rest, attributes={"class": "rest"}) if rest else "",
+        element("dl", terms) if terms else "",
+        attributes={"class": "meanings"},
+    )

@@ -1,10 +1,8 @@
-"""Charts as functions of leaderboards: Altair specifications, drawn by whoever shows them."""
+"""Charts as functions of leaderboards: Vega-Lite specifications, drawn by whoever shows them."""
 
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
-
-import altair as alt
 
 from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.leaderboard import seeds, spread
@@ -12,15 +10,19 @@ from longspan.report.numbers import Number, magnitude, memory, percent
 from longspan.report.statistics import mean
 from longspan.report.styles import (
     FOCUS,
+    GREY,
+    Spec,
     Styles,
     colour,
     dash,
     focus,
     framed,
-    inline,
+    nominal,
+    number,
     rule,
     save,
     shape,
+    told,
 )
 from longspan.report.tables import Cell, Row, Table
 from longspan.results import Result
@@ -31,12 +33,18 @@ POINTS = 150  # of a curve; more than a panel can show
 CROWD = 6  # rows; the bands of more would hide each other
 # Of a bubble chart, in pixels; its width only where no container gives one.
 WIDTH, HEIGHT, AREA = 480, 360, 900
+# What marks say when pointed at.
+ENDS = {"row": "Mechanism", "last": "Last", "steps": "Steps", "seeds": "Over"}
+ABOUT = {
+    **{"row": "Mechanism", "shown": "Accuracy", "rate": "Tokens/s"},
+    **{"space": "Peak memory", "seeds": "Over"},
+}
 Quantity = Literal["validation accuracy", "training loss"]
 
 
 def learning_curves(
     table: Table, column: int, quantity: Quantity, look: Styles, *, legend: bool = True
-) -> alt.LayerChart | None:
+) -> Spec | None:
     """A quantity against the training step: a line for each row on one task, None if none has it.
 
     A line is the mean over the seeds at the steps that all of them have, its band reaches from the
@@ -48,46 +56,46 @@ def learning_curves(
     if not lines:
         return None
     name = f"{quantity[0].upper()}{quantity[1:]}" + (", %" if accuracy else "")
-    base = alt.Chart(inline(lines)).encode(
-        x=alt.X("step:Q", title="Training step", axis=alt.Axis(tickCount=5, format="~s")),
-        detail="line:N",
-    )
-    flat = base.transform_flatten(["step", "value"]).encode(
-        y=alt.Y("value:Q", title=name, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-    )
+    steps = {**number("step"), "title": "Training step", "axis": {"tickCount": 5, "format": "~s"}}
+    values = {**number("value"), "title": name, "scale": {"zero": False}, "axis": {"tickCount": 5}}
+    base = {"x": steps, "detail": nominal("line"), "color": colour(look, legend)}
+    flat = [{"flatten": ["step", "value"]}]
     few = max(len(line["step"]) for line in lines) <= 12
-    drawn = flat.mark_line(strokeWidth=1.5, point={"size": 18} if few else False).encode(
-        color=colour(look, legend), strokeDash=dash(look, legend), opacity=focus(0.9)
-    )
+    drawn = {
+        "transform": flat,
+        "mark": {"type": "line", "strokeWidth": 1.5, "point": {"size": 18} if few else False},
+        "encoding": {
+            **base,
+            **{"y": values, "strokeDash": dash(look, legend), "opacity": focus(0.9)},
+        },
+    }
     # A line is hard to hit with the pointer: a broad invisible one answers for it.
-    target = flat.mark_line(strokeWidth=12, opacity=0.001).encode(tooltip=_ends(quantity))
+    target = {
+        "transform": flat,
+        "mark": {"type": "line", "strokeWidth": 12, "opacity": 0.001},
+        "encoding": {
+            **{"x": steps, "y": values, "detail": nominal("line")},
+            "tooltip": told({**ENDS, "last": f"Last {quantity}"}),
+        },
+    }
     layers = [drawn, target]
     if any("low" in line for line in lines):
-        layers.insert(0, _bands(base, look, legend, len(table.rows) > CROWD))
+        layers.insert(0, _bands(base, values, len(table.rows) > CROWD))
     majorities = {run.scores["validation"].majority for run in _validated(table, column)}
     floors = [part for value in sorted(majorities) for part in rule(100 * value)]
     text = f"{name} against training step on {table.columns[column].label}, {table.protocol}"
-    return framed([*(floors if accuracy else []), *layers], text, height=240)
+    return framed(lines, [*(floors if accuracy else []), *layers], text, height=240)
 
 
-def _ends(quantity: Quantity) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("row:N", title="Mechanism"),
-        alt.Tooltip("last:N", title=f"Last {quantity}"),
-        alt.Tooltip("steps:Q", title="Steps"),
-        alt.Tooltip("seeds:N", title="Over"),
-    ]
-
-
-def _bands(base: alt.Chart, look: Styles, legend: bool, crowded: bool) -> alt.Chart:
+def _bands(base: Spec, values: Spec, crowded: bool) -> Spec:
     """From the lowest to the highest seed; in a crowd, of those in focus alone."""
     shown = focus(0.15, 0, f"length(focus) > 0 && ({FOCUS})") if crowded else focus(0.15, 0.02)
-    return (
-        base.transform_filter("isValid(datum.low)")
-        .transform_flatten(["step", "low", "high"])
-        .mark_area()
-        .encode(y="low:Q", y2="high:Q", color=colour(look, legend), opacity=shown)
-    )
+    band = {"y": {**values, "field": "low"}, "y2": {"field": "high"}, "opacity": shown}
+    return {
+        "transform": [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}],
+        "mark": {"type": "area"},
+        "encoding": {**base, **band},
+    }
 
 
 def _validated(table: Table, column: int) -> list[Result]:
@@ -157,7 +165,7 @@ def _short(value: float) -> float:
 
 def score_against_cost(
     table: Table, column: int | None, hardware: str, look: Styles, *, legend: bool = True
-) -> alt.LayerChart | None:
+) -> Spec | None:
     """Accuracy against training speed, memory as the area: the trade-off figure of the LRA paper.
 
     `column` None is the mean over all tasks, of the rows that have them all. Only rows measured
@@ -202,74 +210,59 @@ def _dot(row: Row, cell: Cell | None) -> dict[str, Any]:
 
 def _bubbles(
     dots: list[dict[str, Any]], floor: Number | None, place: str, look: Styles, legend: bool
-) -> alt.LayerChart:
+) -> Spec:
     across = speeds([dot["speed"] for dot in dots])
     up = scores([dot["low"] for dot in dots], [dot["high"] for dot in dots], floor)
     dots = _named(_sized(dots), across, up)
-    plain = alt.Chart(inline(dots)).encode(
-        x=_axis("speed:Q", "Training speed, tokens/s", across),
-        y=_axis("accuracy:Q", "Test accuracy, %", up),
-    )
-    base = plain.encode(color=colour(look, legend))
-    bubbles = base.mark_point(filled=True, stroke="white", strokeWidth=0.5).encode(
-        size=_areas(dots), shape=shape(look, legend), opacity=focus(0.8), tooltip=_about()
-    )
-    spans = base.mark_rule(strokeWidth=1.25).encode(y="low:Q", y2="high:Q", opacity=focus(0.45))
+    plain = {
+        "x": _axis("speed", "Training speed, tokens/s", across),
+        "y": _axis("accuracy", "Test accuracy, %", up),
+    }
+    base = {**plain, "color": colour(look, legend)}
+    bubbles = {
+        "mark": {"type": "point", "filled": True, "stroke": "white", "strokeWidth": 0.5},
+        "encoding": {
+            **{**base, "size": _areas(dots), "shape": shape(look, legend)},
+            **{"opacity": focus(0.8), "tooltip": told(ABOUT)},
+        },
+    }
+    spans = {
+        "mark": {"type": "rule", "strokeWidth": 1.25},
+        "encoding": {
+            **{**base, "y": {**plain["y"], "field": "low"}, "y2": {"field": "high"}},
+            "opacity": focus(0.45),
+        },
+    }
+    beside = {name: {"expr": f"datum.{name}"} for name in ("dx", "dy", "align")}
     # A narrow chart has no room for names beside its bubbles; there the legend must do.
-    names = plain.mark_text(
-        fontSize=11,
-        dx=alt.expr("datum.dx"),
-        dy=alt.expr("datum.dy"),
-        align=alt.expr("datum.align"),
-        baseline="middle",
-    ).encode(text="row:N", opacity=_if_wide())
+    wide = {"condition": {"test": "width > 420", "value": 1}, "value": 0}
+    names = {
+        "mark": {"type": "text", "fontSize": 11, "baseline": "middle", **beside},
+        "encoding": {**plain, "text": nominal("row"), "opacity": wide},
+    }
     floors = rule(floor) if floor is not None and floor >= up.low else []
     text = f"Test accuracy against training speed, area by peak memory: {place}"
-    return framed([*floors, spans, bubbles, names], text, height=HEIGHT)
+    return framed(dots, [*floors, spans, bubbles, names], text, height=HEIGHT)
 
 
-def _axis(field: str, title: str, span: Span) -> Any:
+def _axis(field: str, title: str, span: Span) -> Spec:
     """A position axis that covers exactly the span."""
-    domain = [span.low, span.high]
-    scale = (
-        alt.Scale(type="log", domain=domain, nice=False)
-        if span.log
-        else alt.Scale(type="linear", domain=domain, nice=False, zero=False)
-    )
-    axis = alt.Axis(format="~s" if field.startswith("speed") else "~g", tickCount=6)
-    channel = alt.X if field.startswith("speed") else alt.Y
-    return channel(field, title=title, scale=scale, axis=axis)
+    scale = {"domain": [span.low, span.high], "nice": False}
+    kind = {"type": "log"} if span.log else {"type": "linear", "zero": False}
+    axis = {"format": "~s" if field == "speed" else "~g", "tickCount": 6}
+    return {**number(field), "title": title, "scale": {**kind, **scale}, "axis": axis}
 
 
-def _areas(dots: list[dict[str, Any]]) -> alt.Size:
+def _areas(dots: list[dict[str, Any]]) -> Spec:
     known = any(dot["memory"] is not None for dot in dots)
     largest = max(dot["area"] for dot in dots)
-    legend = alt.Legend(
-        title="Peak memory, MiB",
-        orient="bottom",
-        direction="horizontal",
-        tickCount=3,
-        symbolType="circle",
-        symbolFillColor="#888888",
-        symbolStrokeWidth=0,
-    )
-    scale = alt.Scale(domain=[0, largest], range=[0, AREA], nice=False)
-    return alt.Size("area:Q", scale=scale, legend=legend if known else None)
-
-
-def _about() -> list[alt.Tooltip]:
-    titles = {
-        "row": "Mechanism",
-        "shown": "Accuracy",
-        "rate": "Tokens/s",
-        "space": "Peak memory",
-        "seeds": "Over",
+    legend = {
+        **{"title": "Peak memory, MiB", "orient": "bottom", "direction": "horizontal"},
+        **{"tickCount": 3, "symbolType": "circle"},
+        **{"symbolFillColor": GREY, "symbolStrokeWidth": 0},
     }
-    return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
-
-
-def _if_wide() -> alt.OpacityValue:
-    return alt.OpacityValue(0, condition={"test": "width > 420", "value": 1})
+    scale = {"domain": [0, largest], "range": [0, AREA], "nice": False}
+    return {**number("area"), "scale": scale, "legend": legend if known else None}
 
 
 def _sized(dots: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -3,12 +3,22 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import altair as alt
-
 from longspan.report.leaderboard import seeds, spread
 from longspan.report.numbers import Number, percent, significant
 from longspan.report.statistics import mean
-from longspan.report.styles import Styles, colour, dash, focus, framed, inline, rule, shape
+from longspan.report.styles import (
+    Spec,
+    Styles,
+    colour,
+    dash,
+    focus,
+    framed,
+    nominal,
+    number,
+    rule,
+    shape,
+    told,
+)
 from longspan.report.tables import Row, Table
 
 
@@ -34,9 +44,7 @@ class Along(NamedTuple):
     shown: str
 
 
-def scores(
-    table: Table, column: int, look: Styles, *, legend: bool = True
-) -> alt.LayerChart | None:
+def scores(table: Table, column: int, look: Styles, *, legend: bool = True) -> Spec | None:
     """Test accuracy on one task by row, best first, with 95 % intervals; None below two rows."""
     dots = [
         Dot(
@@ -66,7 +74,7 @@ def ranked(
     look: Styles,
     *,
     legend: bool = True,
-) -> alt.LayerChart | None:
+) -> Spec | None:
     """Values by row, the highest on top, with their stretches; None below two of them.
 
     Args:
@@ -80,24 +88,36 @@ def ranked(
     if len(dots) < 2:
         return None
     order = [dot.row for dot in sorted(dots, key=lambda dot: (-dot.value, dot.row))]
-    data = inline([dot._asdict() for dot in dots])
-    base = alt.Chart(data).encode(
-        x=alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-        y=alt.Y("row:N", title=None, sort=order, axis=alt.Axis(grid=False, labelLimit=150)),
-        color=colour(look, legend),
-    )
-    spans = base.mark_rule(strokeWidth=1.5).encode(x="low:Q", x2="high:Q", opacity=focus(0.55))
-    about = [("row", "Mechanism"), ("shown", title.partition(",")[0]), ("over", "Over")]
-    marks = base.mark_point(filled=True, size=55).encode(
-        shape=shape(look, legend),
-        opacity=focus(),
-        tooltip=[alt.Tooltip(f"{field}:N", title=name) for field, name in about],
-    )
+    value = {**number("value"), "title": title, "scale": {"zero": False}, "axis": {"tickCount": 5}}
+    base = {
+        "y": {
+            **nominal("row"),
+            **{"title": None, "sort": order, "axis": {"grid": False, "labelLimit": 150}},
+        },
+        "color": colour(look, legend),
+    }
+    about = {"row": "Mechanism", "shown": title.partition(",")[0], "over": "Over"}
+    spans = {
+        "mark": {"type": "rule", "strokeWidth": 1.5},
+        "encoding": {
+            **base,
+            **{"x": {**value, "field": "low"}, "x2": {"field": "high"}, "opacity": focus(0.55)},
+        },
+    }
+    marks = {
+        "mark": {"type": "point", "filled": True, "size": 55},
+        "encoding": {
+            **base,
+            **{"x": value, "shape": shape(look, legend)},
+            **{"opacity": focus(), "tooltip": told(about)},
+        },
+    }
     floors = _upright(*floor, dots) if floor else []
-    return framed([*floors, spans, marks], text, height=19 * len(set(order)) + 12)
+    rows = [dot._asdict() for dot in dots]
+    return framed(rows, [*floors, spans, marks], text, height=19 * len(set(order)) + 12)
 
 
-def _upright(name: str, value: Number, dots: Sequence[Dot]) -> list[alt.Chart]:
+def _upright(name: str, value: Number, dots: Sequence[Dot]) -> list[Spec]:
     """A rule with its name on the side where there is more room."""
     low, high = min(dot.low for dot in dots), max(dot.high for dot in dots)
     return rule(value, name, "right" if value < (low + high) / 2 else "left")
@@ -105,7 +125,7 @@ def _upright(name: str, value: Number, dots: Sequence[Dot]) -> list[alt.Chart]:
 
 def slices(
     table: Table, column: int, name: str, look: Styles, *, legend: bool = True
-) -> alt.LayerChart | None:
+) -> Spec | None:
     """Test accuracy by slice of a task, a line for each row; None if no run has the slices."""
     points = [point for row in table.rows for point in _sliced(row, column, name)]
     text = f"Test accuracy on {table.columns[column].label} by {name}, {table.protocol}"
@@ -126,7 +146,7 @@ def _sliced(row: Row, column: int, name: str) -> list[Along]:
         value = mean([run[label].accuracy if label in run else None for run in runs])
         if value is not None:
             points.append(
-                Along(row.label, row.mechanism, label, 100 * value, f"{percent(value)} %")
+                Along(row.label, row.mechanism, label, round(100 * value, 3), f"{percent(value)} %")
             )
     return points
 
@@ -140,7 +160,7 @@ def along(
     look: Styles,
     *,
     legend: bool = True,
-) -> alt.LayerChart | None:
+) -> Spec | None:
     """Values at places in a row, joined by a line for each row; None if there are none.
 
     Args:
@@ -155,23 +175,32 @@ def along(
     if not points:
         return None
     order = list(dict.fromkeys(point.place for point in points))
-    base = alt.Chart(inline([point._asdict() for point in points])).encode(
-        x=alt.X("place:O", title=place, sort=order, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-        detail="row:N",
-        color=colour(look, legend),
-    )
-    lines = base.mark_line(strokeWidth=1.25).encode(
-        strokeDash=dash(look, legend), opacity=focus(0.45)
-    )
-    about = [("row", "Mechanism"), ("place", place), ("shown", title.partition(",")[0])]
-    dots = base.mark_point(filled=True, size=40).encode(
-        shape=shape(look, legend),
-        opacity=focus(0.9),
-        tooltip=[alt.Tooltip(f"{field}:N", title=name) for field, name in about],
-    )
+    base = {
+        "x": {
+            **{"field": "place", "type": "ordinal", "title": place, "sort": order},
+            "axis": {"labelAngle": 0, "labelOverlap": True},
+        },
+        "y": {
+            **{**number("value"), "title": title},
+            **{"scale": {"zero": False}, "axis": {"tickCount": 5}},
+        },
+        "detail": nominal("row"),
+        "color": colour(look, legend),
+    }
+    about = {"row": "Mechanism", "place": place, "shown": title.partition(",")[0]}
+    lines = {
+        "mark": {"type": "line", "strokeWidth": 1.25},
+        "encoding": {**base, "strokeDash": dash(look, legend), "opacity": focus(0.45)},
+    }
+    dots = {
+        "mark": {"type": "point", "filled": True, "size": 40},
+        "encoding": {
+            **{**base, "shape": shape(look, legend)},
+            **{"opacity": focus(0.9), "tooltip": told(about)},
+        },
+    }
     floors = rule(floor[1], floor[0]) if floor else []
-    return framed([*floors, lines, dots], text, height=240)
+    return framed([point._asdict() for point in points], [*floors, lines, dots], text, height=240)
 
 
 def tokens(value: Number) -> str:

@@ -5,7 +5,7 @@ const entryOf = (cell) => {
     .textContent;
   const { n, t } = cell.dataset;
   return {
-    value: "none" in cell.dataset ? null : n !== undefined ? Number(n) : t ?? shown,
+    value: "none" in cell.dataset ? null : n !== undefined ? Number(n || shown) : t ?? shown,
     shown,
     detail: cell.querySelector(":scope > small")?.textContent ?? "",
     best: cell.querySelector(":scope > b") !== null,
@@ -19,7 +19,7 @@ const sheetOf = (sheet) => {
   return {
     name: sheet.id,
     title: table.caption.querySelector("strong").textContent,
-    about: table.caption.querySelector(".about")?.textContent ?? "",
+    about: [...sheet.querySelectorAll(".about, .rest")].map((part) => part.textContent).join(" "),
     headings: [...table.tHead.rows[0].cells].map((cell) => ({
       name: cell.textContent, kind: cell.className, about: cell.dataset.about ?? "",
     })),

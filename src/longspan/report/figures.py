@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import altair as alt
-
 from longspan.errors import OptionError
 from longspan.files import replacing
 from longspan.report import attention, dots
 from longspan.report.charts import Quantity, learning_curves, save, score_against_cost
 from longspan.report.pictures import Picture
-from longspan.report.styles import Styles, styles
+from longspan.report.spans import of
+from longspan.report.styles import Spec, Styles, styles
 from longspan.report.tables import Table, leaderboards
 from longspan.results import Result
 
@@ -29,7 +28,7 @@ class Figure:
 
     name: str
     caption: str
-    drawn: alt.LayerChart | Picture
+    drawn: Spec | Picture
     wide: bool = False
 
 
@@ -125,11 +124,13 @@ class Drawing:
         return [figure for part in (*parts, *pictures) for figure in part()]
 
     def _analysed(self) -> list[tuple[str, list["Analysis"]]]:
-        mine = [one for one in self.analyses if one.protocol == self.table.protocol]
-        tasks = sorted({one.task for one in mine})
-        return [(task, [one for one in mine if one.task == task]) for task in tasks]
+        by_task = [
+            (column.label, [one for row in self.table.rows for one in of(row, i, self.analyses)])
+            for i, column in enumerate(self.table.columns)
+        ]
+        return [(task, group) for task, group in by_task if group]
 
-    def _by_task(self, name: str, chart: Callable[..., alt.LayerChart | None]) -> list[Figure]:
+    def _by_task(self, name: str, chart: Callable[..., Spec | None]) -> list[Figure]:
         return [
             figure
             for i, column in enumerate(self.table.columns)
@@ -140,10 +141,10 @@ class Drawing:
             )
         ]
 
-    def _figure(self, name: str, caption: str, chart: alt.LayerChart | None) -> list[Figure]:
+    def _figure(self, name: str, caption: str, chart: Spec | None) -> list[Figure]:
         if chart is None:
             return []
-        name = stem(f"{self.table.protocol} {name}")
+        name = stem(f"{self.table.title} {name}")
         return [Figure(name=name, caption=caption, drawn=chart)]
 
     def _picture(self, kind: str, one: "Analysis", drawn: Picture) -> Figure:

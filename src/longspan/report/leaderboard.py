@@ -23,10 +23,10 @@ from longspan.report.statistics import Interval
 
 # What the figures of a leaderboard mean; shown under every rendering of it.
 LEGEND = (
-    "Accuracy on test in percent, mean over seeds, with its 95 % interval (over seeds and test "
-    "examples together where the answers to every example were noted, else over the seeds; of a "
-    "single run over the examples); then points above the majority class and the number "
-    f"of seeds. ↑ and ↓: significantly above or below {BASELINE} on the same examples and seeds "
+    "Accuracy on test in percent, mean over seeds; then its 95 % interval, the points above the "
+    "majority class and the number of seeds. Intervals are over seeds and test examples together "
+    "where the answers to every example were noted, else over the seeds; of a single run over the "
+    f"examples. ↑ and ↓: significantly above or below {BASELINE} on the same examples and seeds "
     "(paired, two-sided p < 0.05 after Holm's correction for the rows of the table); with a "
     "single seed that says nothing about other seeds. Rank: 1 + the number of rows that are "
     "significantly better (paired, p < 0.05 for the pair alone; where no pairs were noted, better "
@@ -198,11 +198,21 @@ def _line(table: Table, row: Row, column: Column, cell: Cell | None) -> tuple[En
     return (
         *(text(table.protocol), text(table.budget), named(row.mechanism, row.mechanism)),
         *(text(row.label), text("yes" if row.overridden else "no")),
-        *(text(column.label), text(column.checksum), share(column.chance), share(column.majority)),
+        *(
+            text(column.label),
+            _brief(column.checksum),
+            share(column.chance),
+            share(column.majority),
+        ),
         *_scored(cell),
         share(row.mean),
         *_spent(row, cell.cost if cell else NOTHING),
     )
+
+
+def _brief(checksum: str) -> Entry:
+    """A checksum, shown by its start."""
+    return Entry(value=checksum, shown=checksum[:12])
 
 
 def _scored(cell: Cell | None) -> tuple[Entry, ...]:

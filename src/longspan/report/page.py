@@ -1,25 +1,22 @@
 """One HTML page that opens without a network: tables, charts and the settings behind them."""
 
 import base64
-import functools
 import string
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import altair as alt
-import vl_convert
-
 from longspan.files import replacing
 from longspan.report.board import board, mark
+from longspan.report.bundle import libraries
 from longspan.report.figures import Drawing, Figure
 from longspan.report.markup import Markup, element, join, script_json
 from longspan.report.numbers import percent
 from longspan.report.parts import Part, parts
 from longspan.report.pictures import Picture
 from longspan.report.sections import Beside
-from longspan.report.styles import Styles, styles
+from longspan.report.styles import Spec, Styles, styles
 from longspan.report.tables import Row, Table, leaderboards
 from longspan.results import Failure, Result
 
@@ -30,8 +27,6 @@ SWATCHES = {
     "triangle-up": "M5 1l5 8h-10z",
     "diamond": "M5 0l5 5-5 5-5-5z",
 }
-# What the page's own script uses of the bundled libraries.
-EXPORT = "window.vegaEmbed = vegaEmbed;"
 SCRIPTS = ("exports.js", "tables.js", "figures.js", "page.js")
 LEADERS = 3
 
@@ -77,7 +72,7 @@ def render(tables: list[Table], beside: Beside | None = None) -> str:
     """The page as text."""
     beside = beside or Beside()
     look = styles(row.mechanism for table in tables for row in table.rows)
-    charts: dict[str, dict[str, Any]] = {}
+    charts: dict[str, Spec] = {}
     sections = [
         _section(table, f"protocol-{i}", look, charts, beside) for i, table in enumerate(tables, 1)
     ]
@@ -99,19 +94,13 @@ def render(tables: list[Table], beside: Beside | None = None) -> str:
         body=join(sections),
         footer=join(_footer(runs)),
         charts=script_json(charts),
-        bundle=_libraries(),
+        bundle=libraries(),
         script="\n".join(map(_asset, SCRIPTS)),
     )
 
 
 def _asset(name: str) -> str:
     return resources.files("longspan.report").joinpath(name).read_text(encoding="utf-8")
-
-
-@functools.cache
-def _libraries() -> str:
-    # Bundling takes a second and always gives the same.
-    return vl_convert.javascript_bundle(EXPORT)
 
 
 def _contents(entries: Iterable[tuple[str, str]], name: str | None = None) -> Markup:
@@ -136,6 +125,8 @@ def _count(things: Any, name: str) -> str:
 
 def _footer(runs: list[Result]) -> str:
     dates = sorted(run.date for run in runs)
+    if not dates:
+        return "Drawn by longspan; no run has a score."
     return f"Drawn by longspan from records of {dates[0]} to {dates[-1]}."
 
 
@@ -224,7 +215,7 @@ def _section(
     table: Table,
     name: str,
     look: Styles,
-    charts: dict[str, dict[str, Any]],
+    charts: dict[str, Spec],
     beside: Beside,
 ) -> Markup:
     """Everything about one protocol."""
@@ -256,7 +247,7 @@ def _facts(pairs: Iterable[tuple[str, str]]) -> Markup:
 
 
 def _part(
-    part: Part, name: str, look: Styles, charts: dict[str, dict[str, Any]], level: str = "h3"
+    part: Part, name: str, look: Styles, charts: dict[str, Spec], level: str = "h3"
 ) -> Markup:
     drawn = [_figure(figure, charts) for figure in part.figures]
     small = all(isinstance(figure.drawn, Picture) for figure in part.figures)
@@ -272,7 +263,7 @@ def _part(
     )
 
 
-def _figure(figure: Figure, charts: dict[str, dict[str, Any]]) -> Markup:
+def _figure(figure: Figure, charts: dict[str, Spec]) -> Markup:
     """A chart that the page's script draws, or a picture, with what it is saved as."""
     if isinstance(figure.drawn, Picture):
         drawn = _picture(figure.drawn)
@@ -304,10 +295,7 @@ def _figure(figure: Figure, charts: dict[str, dict[str, Any]]) -> Markup:
     )
 
 
-def _chart(name: str, chart: alt.LayerChart, charts: dict[str, dict[str, Any]]) -> Markup:
-    # Altair has checked the parts as they were made; checking megabytes of data again is slow.
-    spec = chart.to_dict(validate=False)
-    del spec["$schema"]
+def _chart(name: str, spec: Spec, charts: dict[str, Spec]) -> Markup:
     charts[name] = spec
     place = {
         "class": "chart",

@@ -96,6 +96,8 @@ def settings(table: Table, name: str) -> Settings:
         for i, column in enumerate(table.columns)
         for run in row.runs(i)
     ]
+    if not places:
+        return Settings(common=(), sheets=())
     values = _values([place.run for place in places])
     levels = {key: _level(places, column) for key, column in values.items()}
     by_level = [{key: values[key] for key in values if levels[key] == level} for level in range(4)]

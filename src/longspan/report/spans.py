@@ -24,7 +24,7 @@ def sheets(table: Table, analyses: Sequence[Analysis]) -> list[Sheet]:
 
 def _sheet(table: Table, column: int, analyses: Sequence[Analysis]) -> Sheet:
     label = table.columns[column].label
-    found = [(row, _of(row, column, analyses)) for row in table.rows]
+    found = [(row, of(row, column, analyses)) for row in table.rows]
     found = [(row, several) for row, several in found if several]
     layers = max((len(one.layers) for _, several in found for one in several), default=0)
     return Sheet(
@@ -42,7 +42,8 @@ def _sheet(table: Table, column: int, analyses: Sequence[Analysis]) -> Sheet:
     )
 
 
-def _of(row: Row, column: int, analyses: Sequence[Analysis]) -> list[Analysis]:
+def of(row: Row, column: int, analyses: Sequence[Analysis]) -> list[Analysis]:
+    """The analyses of the runs of a row on the task of a column."""
     runs = {(run.protocol, run.task, run.config_hash, run.seed) for run in row.runs(column)}
     return [x for x in analyses if (x.protocol, x.task, x.config_hash, x.seed) in runs]
 

@@ -1,13 +1,9 @@
 """How charts look: one colour, dash and shape for a mechanism wherever it is drawn."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import altair as alt
-import vl_convert
 
 from longspan.errors import OptionError
 from longspan.files import replacing
@@ -24,6 +20,8 @@ GREY = "#888888"
 PRINT = {"font": "Helvetica, Arial, sans-serif", "text": {"color": "#555d65"}}
 # Pages set `focus` to the mechanisms that a reader singled out; the others fade.
 FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
+
+Spec = dict[str, Any]  # a Vega-Lite specification, or a part of one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,68 +46,102 @@ def styles(mechanisms: Iterable[str]) -> Styles:
     )
 
 
-def colour(look: Styles, legend: bool) -> alt.Color:
+def colour(look: Styles, legend: bool) -> Spec:
     """Colour by mechanism."""
-    return alt.Color("mechanism:N", scale=_scale(look, look.colours), legend=_legend(legend))
+    return _by_mechanism(look, look.colours, legend)
 
 
-def dash(look: Styles, legend: bool) -> alt.StrokeDash:
+def dash(look: Styles, legend: bool) -> Spec:
     """Dash by mechanism, for lines."""
-    return alt.StrokeDash("mechanism:N", scale=_scale(look, look.dashes), legend=_legend(legend))
+    return _by_mechanism(look, look.dashes, legend)
 
 
-def shape(look: Styles, legend: bool) -> alt.Shape:
+def shape(look: Styles, legend: bool) -> Spec:
     """Shape by mechanism, for points."""
-    return alt.Shape("mechanism:N", scale=_scale(look, look.shapes), legend=_legend(legend))
+    return _by_mechanism(look, look.shapes, legend)
 
 
-def focus(full: Number = 1.0, faint: Number = 0.08, test: str = FOCUS) -> alt.OpacityValue:
+def _by_mechanism(look: Styles, values: Sequence[Any], legend: bool) -> Spec:
+    plain = [list(value) if isinstance(value, tuple) else value for value in values]
+    return {
+        **nominal("mechanism"),
+        "scale": {"domain": list(look.names), "range": plain},
+        "legend": {"title": None, "symbolOpacity": 1} if legend else None,
+    }
+
+
+def nominal(field: str) -> Spec:
+    """A field that names something."""
+    return {"field": field, "type": "nominal"}
+
+
+def number(field: str) -> Spec:
+    """A field that measures something."""
+    return {"field": field, "type": "quantitative"}
+
+
+def told(titles: Mapping[str, str]) -> list[Spec]:
+    """What a mark says when pointed at: fields with their titles."""
+    return [{**nominal(field), "title": title} for field, title in titles.items()]
+
+
+def focus(full: Number = 1.0, faint: Number = 0.08, test: str = FOCUS) -> Spec:
     """Opacity: full for the mechanisms in focus, faint for the others."""
-    return alt.OpacityValue(faint, condition={"test": test, "value": full})
-
-
-def inline(values: Sequence[dict[str, Any]]) -> alt.InlineData:
-    """Data as one string: Altair copies and checks lists number by number, for seconds a page."""
-    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
-    return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
+    return {"condition": {"test": test, "value": full}, "value": faint}
 
 
 def rule(
     value: Number, name: str = "majority class", upright: Literal["left", "right"] | None = None
-) -> list[alt.Chart]:
+) -> list[Spec]:
     """A dashed rule at a value that others are held against, with its name.
 
     Across the chart, or upright with the name on one of its sides.
     """
-    base = alt.Chart(inline([{"value": value}]))
-    line = base.mark_rule(strokeDash=[3, 3], color=GREY)
+    data = {"values": [{"value": value}]}
+    line = {"type": "rule", "strokeDash": [3, 3], "color": GREY}
+    words: Spec = {"type": "text", "fontSize": 10}
     if upright:
-        text = base.mark_text(
-            align="left" if upright == "right" else "right",
-            baseline="top",
-            dx=3 if upright == "right" else -3,
-            dy=2,
-            fontSize=10,
-        )
-        places = [line.encode(x="value:Q"), text.encode(x="value:Q", y=alt.YValue(0))]
+        right = upright == "right"
+        words |= {"align": "left" if right else "right", "dx": 3 if right else -3}
+        words |= {"baseline": "top", "dy": 2}
+        at = {"x": number("value")}
+        beside = {**at, "y": {"value": 0}}
     else:
-        text = base.mark_text(align="right", baseline="bottom", dy=-2, fontSize=10)
-        places = [line.encode(y="value:Q"), text.encode(x=alt.XValue("width"), y="value:Q")]
-    return [places[0], places[1].encode(text=alt.TextValue(name))]
+        words |= {"align": "right", "baseline": "bottom", "dy": -2}
+        at = {"y": number("value")}
+        beside = {"x": {"value": "width"}, **at}
+    return [
+        {"data": data, "mark": line, "encoding": at},
+        {"data": data, "mark": words, "encoding": {**beside, "text": {"value": name}}},
+    ]
 
 
-def framed(layers: Sequence[alt.Chart], description: str, height: int) -> alt.LayerChart:
-    """Layers as one chart as wide as its container, described for those who cannot see it."""
-    return (
-        alt.layer(*layers)
-        .add_params(alt.param(name="focus", value=[]))
-        .properties(width="container", height=height, description=description)
-        .configure_view(stroke=None)
-        .configure_axis(domain=False, ticks=False, labelPadding=6, titlePadding=10)
-    )
+def framed(
+    rows: Sequence[dict[str, Any]], layers: Sequence[Spec], description: str, height: int
+) -> Spec:
+    """Layers as one chart as wide as its container, described for those who cannot see it.
+
+    Args:
+        rows: the data of all layers that have none of their own.
+        layers: of a Vega-Lite specification, the lowest first.
+        description: the chart in words.
+        height: in pixels.
+    """
+    return {
+        "description": description,
+        "width": "container",
+        "height": height,
+        "data": {"values": list(rows)},
+        "params": [{"name": "focus", "value": []}],
+        "layer": list(layers),
+        "config": {
+            "view": {"stroke": None},
+            "axis": {"domain": False, "ticks": False, "labelPadding": 6, "titlePadding": 10},
+        },
+    }
 
 
-def save(chart: alt.LayerChart, path: Path, *, width: int = 720) -> Path:
+def save(chart: Spec, path: Path, *, width: int = 720) -> Path:
     """Draw a chart as a still picture `width` pixels wide; the suffix says which, svg or png.
 
     Raises:
@@ -118,8 +150,12 @@ def save(chart: alt.LayerChart, path: Path, *, width: int = 720) -> Path:
     kind = path.suffix.lower()
     if kind not in (".svg", ".png"):
         raise OptionError(f"a chart is saved as .svg or .png, got {path.name!r}")
-    still = chart.properties(width=width, background="white").to_dict(validate=False)
-    still["config"] = {**PRINT, **still["config"]}
+    import vl_convert
+
+    still = {
+        **{**chart, "width": width, "background": "white"},
+        "config": {**PRINT, **chart["config"]},
+    }
     with replacing(path) as temporary:
         if kind == ".svg":
             temporary.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
@@ -128,15 +164,3 @@ def save(chart: alt.LayerChart, path: Path, *, width: int = 720) -> Path:
         # A temporary file is private; a picture is made to be seen.
         temporary.chmod(0o644)
     return path
-
-
-def _scale(look: Styles, values: Sequence[Any]) -> alt.Scale:
-    return alt.Scale(domain=list(look.names), range=[_plain(value) for value in values])
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _legend(shown: bool) -> alt.Legend | None:
-    return alt.Legend(title=None, symbolOpacity=1) if shown else None

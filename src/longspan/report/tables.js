@@ -14,7 +14,7 @@ const prepare = (sheet) => {
   const key = (row, at) => {
     const cell = row.cells[at];
     if ("none" in cell.dataset) return null;
-    return cell.dataset.n === undefined ? entryOf(cell).value : Number(cell.dataset.n);
+    return entryOf(cell).value;
   };
   const compare = (a, b) => (typeof a === "number" && typeof b === "number"
     ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true }));
