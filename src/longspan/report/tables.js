@@ -13,7 +13,6 @@ const prepare = (sheet) => {
   // One order for all cells of a column: numbers by size, texts as people sort them.
   const key = (row, at) => {
     const cell = row.cells[at];
-    if ("none" in cell.dataset) return null;
     return entryOf(cell).value;
   };
   const compare = (a, b) => (typeof a === "number" && typeof b === "number"
