@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tiny
-from longspan.arena.run import sliced
+from longspan.arena.record import sliced
 from longspan.data.listops import Grammar, deciding_depths, depths, generate, parse, symbols
 from longspan.data.markers import find_markers
 from longspan.data.pathfinder import lra, redraw
