@@ -12,10 +12,16 @@ from longspan.tasks import build
 
 # what the command line imports when it is needed
 PRELOADED = (
+    "longspan.arena.launch.console",
+    "longspan.arena.meeting",
     "longspan.arena.progress",
+    "longspan.arena.record",
+    "longspan.arena.rescore",
     "longspan.cli",
+    "longspan.report.changes",
     "longspan.report.page",
     "longspan.report.render",
+    "longspan.training.loop",
     "torch.utils.tensorboard",
     "typer._adapters",
 )
