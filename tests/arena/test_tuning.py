@@ -16,7 +16,6 @@ from longspan.arena import (
     search,
     searches,
     settle,
-    trials,
     tune,
 )
 from longspan.arena.rescore import rescore
@@ -97,7 +96,7 @@ def edit(path, accuracy, loss=1.0):
 
 
 def test_every_combination_is_tried_with_every_seed():
-    whole = trials("xiong", "listops", "local")
+    whole = search("xiong", "listops", "local").experiments
     own = get("xiong").grids["listops"]
     assert len(whole) == 2 * 1 * 2 * 4
     tried = [(x.train.learning_rate, x.train.warmup, x.train.weight_decay, x.seed) for x in whole]
@@ -112,24 +111,26 @@ def test_every_combination_is_tried_with_every_seed():
 
 
 def test_values_from_outside_are_overrides_and_the_protocols_own_are_none():
-    whole = trials(
+    whole = search(
         "xiong", "listops", "local", grid={"train.learning_rate": [3e-4, 7e-4]}, seeds=[0]
-    )
+    ).experiments
     assert [x.train.learning_rate for x in whole] == [3e-4, 3e-4, 7e-4, 7e-4]
     assert [x.overrides for x in whole] == [{}, {}, *[{"train.learning_rate": 7e-4}] * 2]
-    more = trials("xiong", "listops", "local", grid={"model.layers": [2, 3]}, seeds=[0])
+    more = search("xiong", "listops", "local", grid={"model.layers": [2, 3]}, seeds=[0]).experiments
     assert len(more) == 8
     assert [x.overrides for x in more[:2]] == [{}, {"model.layers": 3}]
     changed = {"model.dropout": 0.3}
     assert all(
         x.overrides == changed
-        for x in trials("xiong", "listops", "local", changes=changed, seeds=[0])
+        for x in search("xiong", "listops", "local", changes=changed, seeds=[0]).experiments
     )
 
 
 def test_seeds_given_take_the_place_of_the_grids():
-    assert {x.seed for x in trials("xiong", "text", "local", seeds=[7, 8, 7])} == {7, 8}
-    assert {x.seed for x in trials("quick", "text", "local", grid={"train.batch": [4]})} == {0}
+    assert {x.seed for x in search("xiong", "text", "local", seeds=[7, 8, 7]).experiments} == {7, 8}
+    assert {
+        x.seed for x in search("quick", "text", "local", grid={"train.batch": [4]}).experiments
+    } == {0}
     twice = r"seeds are given twice, \[1\] and in the grid \[0, 1\]"
     with pytest.raises(OptionError, match=twice):
         found(seeds=[1])

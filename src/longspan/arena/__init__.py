@@ -14,7 +14,7 @@ from longspan.arena.plan import ordered, plan
 from longspan.arena.promotion import Settled, promote, settle, tune
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import run
-from longspan.arena.tuning import RULES, Search, search, searches, trials
+from longspan.arena.tuning import RULES, Search, search, searches
 
 if TYPE_CHECKING:
     from longspan.arena.model import make_model
@@ -48,7 +48,6 @@ __all__ = [
     "search",
     "searches",
     "settle",
-    "trials",
     "tune",
     "under",
     "unfit",

@@ -12,8 +12,6 @@ from longspan.results import config_hash
 from longspan.tasks import TASKS
 from longspan.training import TrainConfig
 
-BASELINE = "full"  # what mechanisms are compared with
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:

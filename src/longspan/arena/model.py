@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from longspan.arena.experiment import BASELINE, Experiment
+from longspan.arena.experiment import Experiment
 from longspan.models import (
     LongspanConfig,
     LongspanForPairClassification,
@@ -14,6 +14,7 @@ from longspan.models import (
     flops,
     parameters,
 )
+from longspan.results import BASELINE
 from longspan.tasks import Task
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from longspan.arena.budget import training_flops
-from longspan.arena.experiment import BASELINE, Experiment
+from longspan.arena.experiment import Experiment
 from longspan.arena.places import Places
 from longspan.errors import LongspanError, NoMemoryError, RunError
 from longspan.files import plain, read_json
-from longspan.results import FAILED, Result, load, load_failure
+from longspan.results import BASELINE, FAILED, Result, load, load_failure
 from longspan.tasks import Task, build
 
 if TYPE_CHECKING:

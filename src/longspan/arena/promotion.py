@@ -77,7 +77,7 @@ def tune(
         changes=changes,
         budget=budget,
     )
-    experiments = [trial.experiment for search in found for trial in search.trials]
+    experiments = [experiment for search in found for experiment in search.experiments]
     _, failed = arena(
         experiments, places.of_trials(), watcher, launcher=launcher, retry_failed=retry_failed
     )

@@ -13,13 +13,13 @@ from typing import Any
 
 from longspan.arena import protocols
 from longspan.arena.budget import Budget
-from longspan.arena.experiment import BASELINE, Experiment, override, under
+from longspan.arena.experiment import Experiment, override, under
 from longspan.arena.grid import unfit
 from longspan.arena.launch import Skipped
 from longspan.arena.places import Places
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, known
-from longspan.results import Result, load, load_failure
+from longspan.results import BASELINE, Result, load, load_failure
 from longspan.tasks import TASKS
 
 SEED = "seed"  # the one name of a grid that is no field of the recipe
@@ -57,6 +57,11 @@ class Search:
 
     grid: Grid  # "seed" included
     trials: tuple[Trial, ...]
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """The experiments of the trials."""
+        return [trial.experiment for trial in self.trials]
 
     @property
     def what(self) -> str:
@@ -132,23 +137,6 @@ def search(
             for seed in drawn
         ]
     return Search(grid={**named, SEED: drawn}, trials=tuple(trials))
-
-
-def trials(
-    protocol: str,
-    task: str,
-    mechanism: str,
-    *,
-    grid: Grid | None = None,
-    seeds: Iterable[int] | None = None,
-    changes: Mapping[str, Any] | None = None,
-    budget: Budget | None = None,
-) -> list[Experiment]:
-    """The experiments of a search, for whoever counts them; arguments are those of `search`."""
-    found = search(
-        protocol, task, mechanism, grid=grid, seeds=seeds, changes=changes, budget=budget
-    )
-    return [trial.experiment for trial in found.trials]
 
 
 def searches(

@@ -232,7 +232,7 @@ def _searches(
 
 
 def _trials(found: "list[Search]") -> "list[Experiment]":
-    return [trial.experiment for search in found for trial in search.trials]
+    return [experiment for search in found for experiment in search.experiments]
 
 
 def _settled(

@@ -10,9 +10,10 @@ from longspan.report.numbers import (
     percent,
     significant,
 )
-from longspan.report.rows import BASELINE, Cell, Row, Table
+from longspan.report.rows import Cell, Row, Table
 from longspan.report.sheets import Entry, Heading, Sheet, named, slug, text
 from longspan.report.statistics import mean
+from longspan.results import BASELINE
 
 ABOUT = (
     "Means over seeds; memory is the largest. Speeds and memory are compared with "

@@ -1,6 +1,5 @@
 """All charts of a report: for the page, and as files for papers."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from longspan.files import replacing
 from longspan.report import attention, dots
 from longspan.report.charts import Quantity, learning_curves, save, score_against_cost
 from longspan.report.pictures import Picture
+from longspan.report.sheets import slug
 from longspan.report.spans import of
 from longspan.report.styles import Spec, Styles, styles
 from longspan.report.tables import Table, leaderboards
@@ -144,20 +144,15 @@ class Drawing:
     def _figure(self, name: str, caption: str, chart: Spec | None) -> list[Figure]:
         if chart is None:
             return []
-        name = stem(f"{self.table.title} {name}")
+        name = slug(f"{self.table.title} {name}")
         return [Figure(name=name, caption=caption, drawn=chart)]
 
     def _picture(self, kind: str, one: "Analysis", drawn: Picture) -> Figure:
-        name = stem(
+        name = slug(
             f"{one.protocol} {kind} {one.task} {one.mechanism} {one.config_hash} {one.seed}"
         )
         caption = f"{one.mechanism} on {one.task}, seed {one.seed}: {kind}"
         return Figure(name=name, caption=caption, drawn=drawn)
-
-
-def stem(text: str) -> str:
-    """A text as the name of a file: letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def write_figures(

@@ -17,9 +17,10 @@ from longspan.report.numbers import (
     significant,
     unlikely,
 )
-from longspan.report.rows import BASELINE, Against, Cell, Column, Cost, Row, Table
+from longspan.report.rows import Against, Cell, Column, Cost, Row, Table
 from longspan.report.sheets import Entry, Heading, Sheet, named, share, slug, text, whole
 from longspan.report.statistics import Interval
+from longspan.results import BASELINE
 
 # What the figures of a leaderboard mean; shown under every rendering of it.
 LEGEND = (

@@ -5,8 +5,7 @@ from typing import Any
 
 from longspan.report.grouping import Group, first_of, grouped, hardware, listed
 from longspan.report.numbers import points
-from longspan.report.rows import BASELINE
-from longspan.results import PARAMETER_BUDGET, Failure, Result, parameter_excess
+from longspan.results import BASELINE, PARAMETER_BUDGET, Failure, Result, parameter_excess
 
 
 def remarks(group: Group, several_devices: bool) -> list[str]:

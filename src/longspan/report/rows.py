@@ -7,9 +7,7 @@ import numpy as np
 from longspan.report.numbers import Number
 from longspan.report.significance import LEVEL
 from longspan.report.statistics import Interval
-from longspan.results import Failure, Result
-
-BASELINE = "full"  # what mechanisms are compared with
+from longspan.results import BASELINE, Failure, Result
 
 
 @dataclass(frozen=True, kw_only=True)

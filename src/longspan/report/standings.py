@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from longspan.report.numbers import Number
-from longspan.report.rows import BASELINE, Against, Average, Pairs, Row
+from longspan.report.rows import Against, Average, Pairs, Row
 from longspan.report.significance import Contrasts, Sample, contrasts, holm, ranks, together
+from longspan.results import BASELINE
 
 
 def standing(

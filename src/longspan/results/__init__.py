@@ -30,6 +30,7 @@ from longspan.results.reading import (
     result_of,
 )
 from longspan.results.record import (
+    BASELINE,
     FAILED,
     SCHEMA,
     Alarm,
@@ -42,6 +43,7 @@ from longspan.results.record import (
 )
 
 __all__ = [
+    "BASELINE",
     "FAILED",
     "PARAMETER_BUDGET",
     "SCHEMA",

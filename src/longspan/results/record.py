@@ -9,6 +9,7 @@ from typing import Any, Literal
 from longspan.files import write_json
 
 SCHEMA = 3
+BASELINE = "full"  # what mechanisms are compared with
 FAILED = ".failed.json"  # ending of the file of a failure
 
 
