@@ -1,4 +1,4 @@
-"""Long Range Arena's three kinds of input, cut to what two CPU cores train in hours.
+"""Long Range Arena's three kinds of input, cut down for two CPU cores (no run is timed yet).
 
 The small model of Nystromformer and Xiong et al. on shorter inputs, in about a thousand steps. Its
 scores stand beside each other and nowhere else: inputs, steps and learning rates are not those of
@@ -81,7 +81,7 @@ register(
     Protocol(
         name="lra-scaled",
         summary=(
-            "ListOps, Text and Image of LRA, scaled down to minutes of one CPU core for a run: "
+            "ListOps, Text and Image of LRA, scaled down for CPU cores (no run is timed yet): "
             "shorter inputs, about a thousand steps, a summary token that is global."
         ),
         source="longspan",
