@@ -3,6 +3,7 @@
 Nothing heavy is imported before a test asks for it: the tests of attention need torch alone.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -32,13 +33,27 @@ def listops(tiny_cache):
     return tiny.listops(tiny_cache)
 
 
+@contextlib.contextmanager
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture
 def one_thread():
     """Tiny tensors: handing them to threads costs more than the work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with _one_thread():
+        yield
+
+
+@pytest.fixture(scope="session")
+def with_one_thread():
+    """The same, for fixtures that outlive a test: the last digits follow the threads."""
+    return _one_thread
 
 
 @pytest.fixture(scope="session")
