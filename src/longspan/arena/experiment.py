@@ -119,17 +119,17 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
         UnknownNameError: no such part or field (with near names).
         OptionError: a name without a part, or a value that the field refuses.
     """
-    overrides = dict(experiment.overrides)
+    overrides, before = dict(experiment.overrides), experiment.config()
     for name, value in changes.items():
         part, dot, field = name.partition(".")
         if not dot:
             raise OptionError(
                 f"{name!r} names no field; write PART.FIELD=VALUE, as train.steps=100"
             )
-        before = experiment.config()
         experiment = _changed(experiment, known(part, PARTS, "part of an experiment"), field, value)
-        if experiment.config() != before:
+        if (after := experiment.config()) != before:
             overrides[name] = value
+        before = after
     return dataclasses.replace(experiment, overrides=overrides)
 
 

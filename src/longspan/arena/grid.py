@@ -55,13 +55,14 @@ def grid(
     ]
     named = [known(m, MECHANISMS, "mechanism") for m in mechanisms or MECHANISMS]
     tasks, named = list(dict.fromkeys(tasks)), list(dict.fromkeys(named))
-    experiments = []
-    for seed, task, mechanism in itertools.product(dict.fromkeys(seeds), tasks, named):
-        experiment = override(chosen.experiment(task, mechanism, seed), changes or {})
-        experiment = under(experiment, budget or chosen.budget)
-        there = places is not None and places.record(experiment).exists()
-        if there or (reason := unfit(experiment)) is None:
-            experiments.append(experiment)
+    seeds, experiments = dict.fromkeys(seeds), []
+    for task, mechanism in itertools.product(tasks, named):
+        recipe = override(chosen.experiment(task, mechanism, 0), changes or {})
+        recipe = under(recipe, budget or chosen.budget)
+        cell = [dataclasses.replace(recipe, seed=seed) for seed in seeds]
+        ended = places is not None and any(places.record(x).exists() for x in cell)
+        if ended or (reason := unfit(recipe)) is None:
+            experiments += cell
         elif mechanisms:
             raise OptionError(reason)
         else:

@@ -5,14 +5,21 @@ https://github.com/drewlinsley/pathfinder), its rules of giving up and starting 
 Where it lists all places and picks one, places are drawn until one will do: the same distribution.
 """
 
-from typing import NamedTuple, no_type_check
+from typing import no_type_check
 
 import numba
 import numpy as np
 
-from longspan.data._paddles import DEGREES, GROUND, INK, NEAR, WEIGHT
-
-FIRST, SECOND, OTHER = range(3)  # the two long contours, and all distractors
+from longspan.data._paddles import (
+    DEGREES,
+    FIRST,
+    GROUND,
+    INK,
+    NEAR,
+    OTHER,
+    SECOND,
+    WEIGHT,
+)
 
 # At the long contours; a thousand are usual at 64 x 64 pixels, ten or so at 32 or 256.
 _ATTEMPTS = 1 << 17
@@ -28,21 +35,6 @@ _HALF, _FILTER_BITS = 1 << 21, 22
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_A = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_B = np.uint64(0x94D049BB133111EB)
-
-
-class Scene(NamedTuple):
-    """What is to be drawn, in pixels."""
-
-    padding: int
-    seed_distance: int
-    contour: int  # paddles in each long contour
-    distractor: int  # paddles in a distractor
-    distractors: int
-    radius: float  # of a marker, on the fine grid
-    fine: int  # the resolution of the fine grid over that of the image
-    ring: np.ndarray  # (360, 2): from the first tail to the second
-    lanczos: np.ndarray  # (R, fine * R)
-    levels: np.ndarray  # (3, 256) float64: brightness of ink in contours, distractors, markers
 
 
 # `no_type_check` keeps the tests' type checker from wrapping functions, which numba cannot compile.

@@ -16,10 +16,26 @@ WEIGHT = 1 << 16  # the weight of going straight on
 
 _FILTER_BITS = 22  # fixed point of Pillow's 8-bit filters
 
-
 # The layers of a sprite: the ground that a paddle and its margin cover; what is less than another
 # margin from that; grey levels.
 GROUND, NEAR, INK = range(3)
+
+FIRST, SECOND, OTHER = range(3)  # the two long contours, and all distractors
+
+
+class Scene(NamedTuple):
+    """What is to be drawn, in pixels."""
+
+    padding: int
+    seed_distance: int
+    contour: int  # paddles in each long contour
+    distractor: int  # paddles in a distractor
+    distractors: int
+    radius: float  # of a marker, on the fine grid
+    fine: int  # the resolution of the fine grid over that of the image
+    ring: np.ndarray  # (360, 2): from the first tail to the second
+    lanczos: np.ndarray  # (R, fine * R)
+    levels: np.ndarray  # (3, 256) float64: brightness of ink in contours, distractors, markers
 
 
 class Paddles(NamedTuple):

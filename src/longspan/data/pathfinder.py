@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data._contours import OTHER, Scene, draw
-from longspan.data._paddles import INK, Paddles, lanczos, paddles, ring
+from longspan.data._paddles import INK, OTHER, Paddles, Scene, lanczos, paddles, ring
 from longspan.data.lra_release import Difficulty
 from longspan.errors import OptionError
 
@@ -257,6 +256,9 @@ class _Drawn(NamedTuple):
 
 
 def _draw(settings: Settings, seed: int, numbers: range) -> _Drawn:
+    # the compiler takes a while to import: only for who draws
+    from longspan.data._contours import draw
+
     drawn = _Drawn.empty(settings, len(numbers))
     digests = [_digest(seed, number) for number in numbers]
     states = np.array([int.from_bytes(digest[:8], "little") for digest in digests], np.uint64)
