@@ -39,8 +39,12 @@ def show(name: Name, as_json: Json = False) -> None:
 def diff(
     a: Name,
     b: Name,
-    task: Annotated[str | None, typer.Option(help="Tasks [default: all].")] = None,
-    mechanism: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks, with commas between them.", show_default="all")
+    ] = None,
+    mechanisms: Annotated[
+        str | None, typer.Option(help="Mechanisms, with commas between them.", show_default="all")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what differs between two protocols, field by field, and what the sources say."""
@@ -48,7 +52,12 @@ def diff(
     from longspan.arena.protocols.compare import compare
 
     one, two = get(a), get(b)
-    found = compare(one, two, tasks=names(task), mechanisms=names(mechanism))
+    found = compare(
+        one,
+        two,
+        tasks=names(tasks, "--tasks"),
+        mechanisms=names(mechanisms, "--mechanisms"),
+    )
     if as_json:
         heads = {"a": _head(one), "b": _head(two)}
         print_json({**heads, "differences": [dataclasses.asdict(x) for x in found]})

@@ -72,8 +72,13 @@ class Wanted:
 
 def arena(
     protocol: Protocol = "quick",
-    tasks: Annotated[str | None, typer.Option(help="Tasks [default: all with data].")] = None,
-    mechanisms: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(help="Tasks, with commas between them.", show_default="all with data"),
+    ] = None,
+    mechanisms: Annotated[
+        str | None, typer.Option(help="Mechanisms, with commas between them.", show_default="all")
+    ] = None,
     seeds: Seeds = None,
     set_: Changes = None,
     tune: Tune = False,
@@ -185,9 +190,9 @@ def _wanted(
     """The texts of options as values."""
     return Wanted(
         protocol=protocol,
-        tasks=names(tasks),
-        mechanisms=names(mechanisms),
-        seeds=numbers(seeds) if seeds else None,
+        tasks=names(tasks, "--tasks"),
+        mechanisms=names(mechanisms, "--mechanisms"),
+        seeds=None if seeds is None else numbers(seeds),
         changes=changes_of(changes),
         budget=budget_of(budget),
     )
