@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import random
+import sys
 
 import pytest
 
@@ -228,7 +229,8 @@ def test_no_number_of_a_plan_is_cut_off_in_a_pipe(monkeypatch, capsys):
         dataclasses.replace(row, mechanism=name, parameters=row.parameters + i)
         for i, name in enumerate(MECHANISMS)
     ]
-    monkeypatch.setattr("longspan.arena.plan.plan", lambda *_, **__: rows)
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules["longspan.arena.plan"], "plan", lambda *_, **__: rows)
     print_plan([], tiny.places("runs", "cache"), measure=False, as_json=False)
     text = capsys.readouterr().out
     assert "…" not in text
