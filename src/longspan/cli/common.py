@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PROTOCOL = "lra-small"  # of commands on one task
 
 Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
+Mechanisms = Annotated[
+    str | None, typer.Option(help="Mechanisms, with commas between them.", show_default="all")
+]
 Seeds = Annotated[
     str | None,
     typer.Option(help="Seeds, as 0,1,2.", show_default="0; with --tune: the grid's"),

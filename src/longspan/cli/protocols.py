@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.cli.common import Json, names, out, print_json
+from longspan.cli.common import Json, Mechanisms, names, out, print_json
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import known
 
@@ -42,9 +42,7 @@ def diff(
     tasks: Annotated[
         str | None, typer.Option(help="Tasks, with commas between them.", show_default="all")
     ] = None,
-    mechanisms: Annotated[
-        str | None, typer.Option(help="Mechanisms, with commas between them.", show_default="all")
-    ] = None,
+    mechanisms: Mechanisms = None,
     as_json: Json = False,
 ) -> None:
     """Show what differs between two protocols, field by field, and what the sources say."""

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "csv", "json", "latex")
 FIGURES = ("svg", "png", "both")
+Folders = Annotated[
+    list[Path] | None, typer.Argument(help="Folders of results.", show_default="runs")
+]
 
 
 def report(
-    folders: Annotated[
-        list[Path] | None, typer.Argument(help="Folders of results.", show_default="runs")
-    ] = None,
+    folders: Folders = None,
     page: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "terminal",
     section: Annotated[
@@ -43,14 +44,10 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Draw tables and one self-contained HTML page from result records."""
-    from longspan.report.sections import NAMES
     from longspan.report.snapshots import place as version_file
     from longspan.results import load_all, load_failures
 
-    known(format, FORMATS, "format")
-    known(figure_format, FIGURES, "figure format")
-    if section is not None:
-        known(section, NAMES, "section")
+    _checked(format, figure_format, section)
     if snapshot is not None:
         version_file(into, snapshot)
     places = folders or [Path("runs")]
@@ -67,6 +64,16 @@ def report(
         say("figures:", f"{len(files)} in {figures}")
     if snapshot is not None:
         freeze(snapshot, places, into)
+
+
+def _checked(format: str, figure_format: str, section: str | None) -> None:
+    """Refuse unknown words before anything is read."""
+    from longspan.report.sections import NAMES
+
+    known(format, FORMATS, "format")
+    known(figure_format, FIGURES, "figure format")
+    if section is not None:
+        known(section, NAMES, "section")
 
 
 def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from longspan.cli.common import (
     Grids,
     Json,
     Measure,
+    Mechanisms,
     Parallel,
     Protocol,
     RayCluster,
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     from longspan.arena import Budget, Experiment, Launcher, Places, Search, Skipped
     from longspan.results import Result
 
+Tasks = Annotated[
+    str | None,
+    typer.Option(help="Tasks, with commas between them.", show_default="all with data"),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class How:
@@ -72,13 +78,8 @@ class Wanted:
 
 def arena(
     protocol: Protocol = "quick",
-    tasks: Annotated[
-        str | None,
-        typer.Option(help="Tasks, with commas between them.", show_default="all with data"),
-    ] = None,
-    mechanisms: Annotated[
-        str | None, typer.Option(help="Mechanisms, with commas between them.", show_default="all")
-    ] = None,
+    tasks: Tasks = None,
+    mechanisms: Mechanisms = None,
     seeds: Seeds = None,
     set_: Changes = None,
     tune: Tune = False,
