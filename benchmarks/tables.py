@@ -2,7 +2,8 @@
 
     python benchmarks/tables.py
 
-No figure on those pages is typed by hand.
+Figures are those of the records, but for the two rates of original generators that stand here, and
+for `results/NOTES.md`, which is written by hand and put below the tables as it is.
 """
 
 import json
@@ -29,8 +30,7 @@ protocols must not be compared.
 HEAD = """# Benchmarks
 
 Rendered by `python benchmarks/tables.py` from the records in `benchmarks/results/`; each section
-names the script that measured it. Times are medians of turns taken by all candidates in one
-process. No GPU was at hand: every figure is of a CPU.
+names the script that measured it, and how. Devices: {devices}.
 """
 
 
@@ -49,7 +49,8 @@ def layer(record: dict) -> str:
         f"`benchmarks/layer.py`: (B, T, {record['width']}) to the same, {record['heads']} heads, "
         "projections included, forward and backward, default options. *Floor* is the layer's "
         "FLOPs over the rate of a 2048 x 2048 x 2048 product measured in the same run; *peak* is "
-        "what the process needed beyond its start.",
+        "what the process needed beyond its start. All mechanisms take turns in one process; times "
+        "are medians over the rounds.",
         "",
         environment(record) + ".",
         "",
@@ -86,7 +87,8 @@ def training(record: dict) -> str:
         "## The training loop against its bare step",
         "",
         "`benchmarks/training_loop.py`: `lra-small` on ListOps; the bare step is forward, loss, "
-        "backward and AdamW on batches that lie ready in memory.",
+        "backward and AdamW on batches that lie ready in memory. Both take turns in one process; "
+        "times and the overhead are medians over the rounds.",
         "",
         environment(record) + ".",
         "",
@@ -243,11 +245,12 @@ SECTIONS = {
 
 
 def main() -> None:
-    parts = [HEAD]
-    for name, section in SECTIONS.items():
-        path = RESULTS / name
-        if path.exists():
-            parts.append(section(json.loads(path.read_text())))
+    there = [(section, RESULTS / name) for name, section in SECTIONS.items()]
+    records = [(section, json.loads(path.read_text())) for section, path in there if path.exists()]
+    environments = [record["environment"] for _, record in records if "environment" in record]
+    devices = dict.fromkeys(one["device"] for one in environments)
+    parts = [HEAD.format(devices=", ".join(devices))]
+    parts += [section(record) for section, record in records]
     PAGE.write_text("\n".join(parts).rstrip() + "\n")
     runs()
 

@@ -1,9 +1,11 @@
 """The command line: its flags are frozen, its refusals are one line, its JSON can be read."""
 
 import csv
+import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,12 +17,14 @@ import typer
 from typer.testing import CliRunner
 
 import longspan.cli
+import synthetic
 import tiny
 from longspan.arena import PROTOCOLS
 from longspan.attention import MECHANISMS
-from longspan.results import load_all
+from longspan.results import Failure, load_all
 from longspan.tasks import TASKS
 
+FAILURE = {field.name for field in dataclasses.fields(Failure)}
 PLACES = {"--cache", "--data"}
 FLAGS = {
     "": {"--debug", "--no-debug", "--help"},
@@ -37,7 +41,7 @@ FLAGS = {
     "protocols": {"--help"},
     "protocols list": {"--json", "--help"},
     "protocols show": {"NAME", "--json", "--help"},
-    "protocols diff": {"A", "B", "--task", "--mechanism", "--json", "--help"},
+    "protocols diff": {"A", "B", "--tasks", "--mechanisms", "--json", "--help"},
     "data": {"--help"},
     "data list": {"--json", "--help", *PLACES},
     "data build": {"TASK", "--protocol", "--set", "--json", "--help", *PLACES},
@@ -81,6 +85,34 @@ def test_every_command_explains_itself(command):
     done = CliRunner().invoke(longspan.cli.app, [*command.split(), "--help"])
     assert done.exit_code == 0
     assert "Usage" in done.output
+
+
+def stated_defaults(command, name=""):
+    """By command and parameter, the defaults that the source has in words."""
+    found = {
+        f"{name} {parameter.name}": parameter.show_default
+        for parameter in command.get_params(typer.Context(command))
+        if isinstance(parameter.show_default, str)
+    }
+    for word, child in getattr(command, "commands", {}).items():
+        found |= stated_defaults(child, f"{name} {word}".strip())
+    return found
+
+
+def test_every_default_is_in_the_help():
+    """Words in square brackets are markup to whoever prints the help, and vanish."""
+    stated = stated_defaults(typer.main.get_command(longspan.cli.app))
+    assert len(stated) > 20
+    for command in FLAGS:
+        done = CliRunner().invoke(
+            longspan.cli.app, [*command.split(), "--help"], terminal_width=300
+        )
+        text = " ".join(done.output.replace("│", " ").split())
+        own = {name: words for name, words in stated.items() if name.rpartition(" ")[0] == command}
+        for name, words in own.items():
+            assert words in text, name
+        assert text.count("default: ") >= len(own)
+        assert not re.search(r"\w \.( |$)", text)
 
 
 def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatch):
@@ -154,6 +186,34 @@ def test_the_arena_prints_tables_and_writes_the_page(cli, tiny_cache, tmp_path):
     assert f"report: {page}" in err
     assert page.read_text().lstrip().lower().startswith("<!doctype html>")
     assert sorted(result.seed for result in load_all([tmp_path])) == [0, 1]
+
+
+def test_a_part_of_a_grid_leaves_the_rest_of_the_folder_on_the_page(tmp_path, capsys):
+    """What lies there already is drawn too; what cannot be read is told, and stops nothing."""
+    from longspan.cli.reporting import print_report
+
+    (local, *_, linear), full = (
+        list(synthetic.records("quick", 2, [name])) for name in ("local", "full")
+    )
+    full[0].save(tmp_path)
+    local.save(tmp_path)
+    timed = dataclasses.replace(local, budget={"kind": "seconds", "limit": 60.0}, seed=7)
+    timed.save(tmp_path)
+    failed = {name: value for name, value in vars(linear).items() if name in FAILURE}
+    (tmp_path / "quick/text").mkdir()
+    (tmp_path / "quick/text/foreign.failed.json").write_text("{}")
+    (tmp_path / "quick/text/odd.json").write_text("{}")
+    Failure(**failed, kind="memory", reason="none left", step=1).save(tmp_path)
+    print_report([local], tmp_path / "quick", as_json=True)
+    printed, told = capsys.readouterr()
+    (table,) = json.loads(printed)
+    assert {row["mechanism"] for row in table["rows"]} == {"full", "local"}
+    page = (tmp_path / "quick" / "report.html").read_text()
+    assert "none left" in page
+    assert "equal training time" in page
+    foreign, odd = (line for line in told.splitlines() if line.startswith("left out: "))
+    assert "foreign.failed.json is not the record of a failed run" in foreign
+    assert "odd.json is not a longspan result" in odd
 
 
 def test_an_arena_with_a_failed_run_reports_the_others_and_exits_with_1(

@@ -32,7 +32,7 @@ def test_json_has_every_difference_with_its_choices():
 
 
 def test_the_table_has_a_row_for_each_difference_and_its_notes():
-    text = printed("protocols", "diff", "lra-paper", "lra-repo", "--task", "retrieval")
+    text = printed("protocols", "diff", "lra-paper", "lra-repo", "--tasks", "retrieval")
     rows = [line.split() for line in text.splitlines()]
     assert ["train.learning_rate", "retrieval", "0.5", "0.05"] in [row[:4] for row in rows]
     (row,) = [row for row in rows if row[:1] == ["train.learning_rate"]]
@@ -46,11 +46,18 @@ def test_the_table_has_a_row_for_each_difference_and_its_notes():
 
 def test_tasks_and_mechanisms_can_be_picked():
     text = printed(
-        "protocols", "diff", "lra-small", "xiong", "--task", "text,listops", "--mechanism", "local"
+        "protocols",
+        "diff",
+        "lra-small",
+        "xiong",
+        "--tasks",
+        "text,listops",
+        "--mechanisms",
+        "local",
     )
     assert "options." not in text
     assert "retrieval" not in text.partition("1  ")[0]
-    text = printed("protocols", "diff", "lra-small", "xiong", "--mechanism", "nystrom,local")
+    text = printed("protocols", "diff", "lra-small", "xiong", "--mechanisms", "nystrom,local")
     assert "options.nystrom.landmarks" in text
     assert "options.blockwise" not in text
 
@@ -84,8 +91,11 @@ def test_show_tells_values_choices_and_grids(name):
     [
         (["diff", "quik", "xiong"], "no protocol called 'quik'; did you mean quick"),
         (["diff", "quick", "xiog"], "no protocol called 'xiog'; did you mean xiong"),
-        (["diff", "quick", "xiong", "--task", "txt"], "no task of 'quick' or 'xiong' called 'txt'"),
-        (["diff", "quick", "xiong", "--mechanism", "locl"], "no mechanism called 'locl'"),
+        (
+            ["diff", "quick", "xiong", "--tasks", "txt"],
+            "no task of 'quick' or 'xiong' called 'txt'",
+        ),
+        (["diff", "quick", "xiong", "--mechanisms", "locl"], "no mechanism called 'locl'"),
         (["show", "listops"], "no protocol called 'listops'"),
     ],
 )

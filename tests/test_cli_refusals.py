@@ -1,6 +1,7 @@
 """Bad input, foreign files and full disks: one line with the remedy, and nothing half-written."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,20 @@ BAD = {
     "task option": (["train", "local", "listops", "--set", "task.trian=1"], "did you mean train"),
     "value": (["train", "local", "listops", "--set", "train.steps=ten"], "steps must be a whole"),
     "fraction": (["train", "local", "listops", "--set", "model.layers=1.5"], "layers must be a wh"),
-    "no number": (["train", "local", "listops", "--set", "train.clip=NaN"], "numbers, got NaN"),
+    "no number": (["train", "local", "listops", "--set", "train.clip=NaN"], "NaN is no finite"),
+    "vast number": (
+        ["train", "local", "listops", "--set", "options.window=1e999"],
+        "--set cannot take 1e999 (1e999 is no finite number)",
+    ),
+    "set twice": (
+        ["train", "local", "listops", "--set", "train.steps=1", "--set", "train.steps=2"],
+        "--set names train.steps twice; give it one value",
+    ),
+    "no mechanisms": (
+        ["arena", "--mechanisms", ","], "--mechanisms takes names with commas between them, got ','"
+    ),
+    "no tasks": (["arena", "--tasks", ""], "--tasks takes names with commas between them, got ''"),
+    "no seeds": (["arena", "--seeds", ""], "--seeds takes whole numbers, as 0,1,2, got ''"),
     "heads": (["train", "local", "listops", "--set", "model.heads=3"], "must be a multiple of"),
     "no heads": (["train", "local", "listops", "--set", "model.heads=0"], "must be at least 1"),
     "window": (["train", "local", "listops", "--set", "options.window=wide"], "window must be a"),
@@ -48,7 +62,7 @@ BAD = {
     "seeds": (["arena", "--seeds", "0,x"], "--seeds takes whole numbers, as 0,1,2, got '0,x'"),
     "grid": (["arena", "--tune", "--grid", "train.steps"], "--grid takes NAME=VALUES, as train.le"),
     "grid field": (["arena", "--tune", "--grid", "train.stps=1,2"], "did you mean steps"),
-    "grid number": (["arena", "--tune", "--grid", "train.clip=1,NaN"], "finite numbers, got NaN"),
+    "grid number": (["arena", "--tune", "--grid", "train.clip=1,NaN"], "NaN is no finite"),
     "grid twice": (
         ["arena", "--tune", "--grid", "train.clip=1", "--grid", "train.clip=2"],
         "--grid names train.clip twice; give all its values at once",
@@ -85,6 +99,14 @@ def test_an_unknown_flag_or_command_is_exit_code_2(cli):
         code, _, err = cli(*arguments)
         assert code == 2
         assert "Traceback" not in err
+
+
+def test_a_refusal_of_another_process_of_a_launcher_is_told_with_its_rank():
+    command = [sys.executable, "-m", "longspan", "report", "--format", "cvs"]
+    told = {**os.environ, "RANK": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=told)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "[rank 1] error: no format called 'cvs'; did you mean csv?\n"
 
 
 def test_debug_shows_the_traceback():

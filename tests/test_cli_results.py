@@ -47,6 +47,15 @@ def test_errors_are_told_and_the_exit_code_is_1(cli, results):
     }  # fmt: skip
 
 
+def test_the_list_says_nothing_to_the_terminal_but_itself(cli, results):
+    path = sorted(results.rglob("local-*-0.json"))[0]
+    path.write_text(path.read_text().replace('"date": "', '"date": "\\u001b[31m'))
+    code, out, _ = cli("results", "list", results)
+    assert code == 0
+    assert "\x1b" not in out
+    assert r"\x1b[31m" in out
+
+
 def test_a_path_that_is_absent_is_refused(cli, tmp_path):
     code, _, err = cli("results", "check", tmp_path / "absent")
     assert code == 2
@@ -82,6 +91,15 @@ def test_a_snapshot_is_taken_once_and_listed(cli, results, tmp_path):
     assert [(s["version"], s["records"]) for s in told["snapshots"]] == [("v1", 8)]
     code, out, _ = cli("results", "list", results)
     assert "snapshot v1: 8 records, 20" in out
+
+
+def test_a_name_of_no_version_is_refused_before_anything_is_written(cli, results, tmp_path):
+    page = tmp_path / "r.html"
+    command = ("report", results, "--page", page, "--into", results)
+    code, out, err = cli(*command, "--snapshot", "bad name")
+    assert (code, out) == (2, "")
+    assert "a snapshot is named by letters" in err
+    assert "report: " not in err
 
 
 def test_records_with_errors_are_not_frozen(cli, results, tmp_path):

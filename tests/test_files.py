@@ -101,7 +101,8 @@ BROKEN = {
     "truncated": (b'{\n"a": [1,', r"a\.json is not JSON \(line 2: "),
     "empty": (b"", r"a\.json is not JSON \(line 1: "),
     "binary": (b"\x80\x81", r"a\.json is not UTF-8 text \(byte 0\)"),
-    "nan": (b'{"a": NaN}', r"a\.json is not JSON \(NaN is no number\)"),
+    "nan": (b'{"a": NaN}', r"cannot be read as JSON \(NaN is no finite number\)"),
+    "vast": (b'{"a": [1e999]}', r"cannot be read as JSON \(1e999 is no finite number\)"),
 }
 
 

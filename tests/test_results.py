@@ -85,13 +85,15 @@ def test_a_long_curve_is_checked_to_its_last_point(tmp_path):
     path = many.save(tmp_path)
     assert load(path) == many
     whole = json.loads(path.read_text())
-    for value, said in ((True, "got True"), ("x", "got 'x'"), (1e999, "got inf"), (None, "None")):
+    for value, said in (
+        (True, "got True"),
+        ("x", "got 'x'"),
+        (10**400, "got 1000"),
+        (None, "None"),
+    ):
         spoilt = json.loads(json.dumps(whole))
         spoilt["curve"][-1]["seconds"] = "VALUE"
-        text = json.dumps(spoilt).replace(
-            '"VALUE"', "1e999" if value == 1e999 else json.dumps(value)
-        )
-        path.write_text(text)
+        path.write_text(json.dumps(spoilt).replace('"VALUE"', json.dumps(value)))
         with pytest.raises(DataError, match=f"seconds must be a number, .*{said}"):
             load(path)
     whole["curve"][-1]["seconds"] = 1

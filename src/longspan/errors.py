@@ -91,18 +91,17 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is list:
         return isinstance(value, list) and all(_fits(x, inner[0]) for x in value)
     if hint in (int, float):
-        allowed = int if hint is int else int | float
-        return isinstance(value, allowed) and not isinstance(value, bool) and _finite(value)
+        if isinstance(value, bool):
+            return False
+        whole = isinstance(value, int) and in_range(value)
+        return whole or (hint is float and isinstance(value, float) and math.isfinite(value))
     # what else can be declared is not checked
     return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
-def _finite(value: int | float) -> bool:
-    """Whether a number is one that arithmetic can go on with."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+def in_range(value: int) -> bool:
+    """Whether 64 bits hold a whole number: arithmetic with floats and arrays can go on with it."""
+    return -(2**63) <= value < 2**63
 
 
 def _words(hint: Any) -> str:

@@ -1,8 +1,10 @@
-"""Writing files so that a reader sees the old content or the new, never a part of either."""
+"""Files: written so that a reader sees the old content or the new, and read with refusals."""
 
 import contextlib
 import glob
+import hashlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterator
@@ -62,25 +64,41 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: it is absent or not JSON; the message names the file and the place.
     """
-
-    def refuse(constant: str) -> None:
-        raise DataError(f"{path} is not JSON ({constant} is no number)")
-
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
-    except DataError:
-        raise
     except (RecursionError, ValueError) as error:
-        # nested without end, or a number of thousands of digits
+        # nested without end, or a number that is none or has thousands of digits
         raise DataError(f"{path} cannot be read as JSON ({error})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text, all of its numbers finite.
+
+    Raises:
+        ValueError: it is not JSON (`json.JSONDecodeError`), or a number is NaN or too large.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError(f"{text} is no finite number")
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cache_folder() -> Path:

@@ -1,8 +1,10 @@
 """What a grid will cost is told before it runs, and its order brings tables early."""
 
+import dataclasses
 import itertools
 import json
 import random
+import sys
 
 import pytest
 
@@ -10,8 +12,9 @@ import tiny
 from longspan.arena import ordered, plan, run, under
 from longspan.arena.budget import parse
 from longspan.arena.model import forward_flops, make_model
-from longspan.arena.plan import Operations, totals
+from longspan.arena.plan import Operations, Planned, totals
 from longspan.arena.record import device_name, failure_of
+from longspan.attention import MECHANISMS
 from longspan.models import parameters
 from longspan.results import load
 from longspan.training.footprint import footprint
@@ -212,19 +215,28 @@ def test_train_runs_under_a_budget(cli, places):
     assert result.steps == result.budget["steps"] != 12
 
 
-def test_a_row_keeps_its_place_in_words():
-    from longspan.cli.planning import size, span
+def test_no_number_of_a_plan_is_cut_off_in_a_pipe(monkeypatch, capsys):
+    from longspan.cli.planning import print_plan
 
-    assert [span(x) for x in (1.5, 119.0, 121.0, 7201.0, 3 * 86400.0)] == [
-        "1.5 s",
-        "119 s",
-        "2.02 min",
-        "2 h",
-        "3 d",
+    row = Planned(
+        name="position_infused-0123456789-0", protocol="lra-paper", task="retrieval",
+        mechanism="position_infused", seed=12345, state="half done", reason=None, steps=250_000,
+        done=123_456, parameters=291_724_321, full_parameters=291_724_321, flops=10**15,
+        training_flops=10**21, seconds=8.64e6, seconds_from="measured", memory=2**40,
+        option=("segment", 16_384),
+    )  # fmt: skip
+    rows = [
+        dataclasses.replace(row, mechanism=name, parameters=row.parameters + i)
+        for i, name in enumerate(MECHANISMS)
     ]
-    assert [size(x) for x in (12, 2048, 3 * 2**20, 3 * 2**29)] == [
-        "12 B",
-        "2 KiB",
-        "3 MiB",
-        "1.5 GiB",
-    ]
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules["longspan.arena.plan"], "plan", lambda *_, **__: rows)
+    print_plan([], tiny.places("runs", "cache"), measure=False, as_json=False)
+    text = capsys.readouterr().out
+    assert "…" not in text
+    for one in rows:
+        (line,) = [line for line in text.splitlines() if f" {one.mechanism}, seed 12345" in line]
+        assert f"{one.parameters:,}" in line
+        assert "123456 of 250000" in line
+        assert "2400 h 0 min" in line
+        assert "1.00 TiB" in line

@@ -110,7 +110,15 @@ PLANTED = {
         at({"train.steps": 1}, "overrides"), "departures", "overrides.train.steps", ERROR
     ),
     "an unknown budget": (at("money", "budget", "kind"), "budget", "budget.kind", ERROR),
-    "a budget without limit": (at(None, "budget", "limit"), "budget", "budget.limit", ERROR),
+    "a budget without limit": (at(None, "budget", "limit"), "schema", "the whole file", ERROR),
+    "a budget of nothing": (at(-1, "budget", "limit"), "budget", "budget.limit", ERROR),
+    "a budget of several kinds": (
+        at(["steps"], "budget", "kind"), "schema", "the whole file", ERROR
+    ),
+    "a vast step": (at(10**400, "curve", 0, "step"), "schema", "the whole file", ERROR),
+    "a vast slice": (
+        at(10**300, "slices", "depth", 0, "examples"), "schema", "the whole file", ERROR
+    ),
     "a budget of other steps": (at(7, "budget", "limit"), "budget", "budget.limit", ERROR),
     "no commit": (at(None, "git_commit"), "provenance", "git_commit", WARNING),
     "a changed tree": (at("0123-dirty", "git_commit"), "provenance", "git_commit", WARNING),
@@ -295,8 +303,38 @@ def test_what_a_budget_changed_is_no_departure(tmp_path):
     wrong = {"options.rank": 32, "train.steps": 300}
     dataclasses.replace(record, budget={**record.budget, "asked": wrong}).save(tmp_path)
     assert {f.rule for f in check([tmp_path], [recipe]).findings} == {"configuration", "recipe"}
-    dataclasses.replace(record, overrides={"budget": "flops=1P"}).save(tmp_path)
-    assert [f.rule for f in check([tmp_path], [recipe]).findings] == ["departures"]
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ({"budget": "flops=300M"}, None),
+        ({}, "steps=300, by quick and overrides"),
+        ({"budget": "flops=1"}, "flops=1, by quick and overrides"),
+        ({"budget": "memory=300000000"}, "memory=300000000, by quick and overrides"),
+        ({"budget": "money=1"}, "changes that quick can take"),
+    ],
+    ids=["as it was", "none", "another limit", "another kind", "an unknown kind"],
+)
+def test_a_budget_is_the_protocols_or_named(tmp_path, named, expected):
+    """Who runs under a budget of his own is not ranked with those who keep to the protocol."""
+    from longspan.arena.budget import Budget
+
+    made = get("quick").experiment("listops", "linear", 0)
+    made = dataclasses.replace(made, budget=Budget(kind="flops", limit=3e8), overrides=named)
+    synthetic.record(made).save(tmp_path)
+    found = check([tmp_path], [recipe]).findings
+    assert [f.expected for f in found] == ([expected] if expected else [])
+
+
+def test_a_limit_of_many_digits_is_the_one_that_was_named(tmp_path):
+    """Overrides have twelve digits of it."""
+    from longspan.arena import under
+    from longspan.arena.budget import Budget
+
+    made = get("quick").experiment("listops", "linear", 0)
+    synthetic.record(under(made, Budget(kind="flops", limit=123456789012345.0))).save(tmp_path)
+    assert not check([tmp_path], [recipe]).findings
 
 
 def test_a_combination_of_the_recipes_own_grid_is_the_recipe(tmp_path):
@@ -332,6 +370,26 @@ def test_a_copied_record_is_found(folder):
         done.findings[0].file,
         done.findings[0].found.removeprefix("exactly those of "),
     }
+
+
+def test_a_copy_under_another_mechanism_is_found(folder, clean):
+    record = next(r for r in clean if r.mechanism == "local" and r.seed == 0)
+    dataclasses.replace(record, mechanism="linformer", seed=9).save(folder)
+    assert "copied" in {f.rule for f in check([folder]).findings}
+
+
+def test_one_recipe_under_two_budgets_is_no_copy(folder):
+    """A mechanism without a size runs the same steps; so do two protocols that share a recipe."""
+    from longspan.arena import under
+    from longspan.arena.budget import Budget
+
+    made = get("quick").experiment("listops", "full", 0)
+    there = synthetic.record(made)
+    there.save(folder)
+    synthetic.record(under(made, Budget(kind="memory", limit=2.0**30))).save(folder)
+    synthetic.record(dataclasses.replace(made, backend="torch")).save(folder)
+    dataclasses.replace(there, protocol="lra-small").save(folder)
+    assert not check([folder]).findings
 
 
 def test_a_copied_record_with_other_losses_is_suspected(folder):
@@ -414,7 +472,7 @@ WAYS = [("scores", "test", "examples"), ("length",), ("steps",), ("seed",), ("tr
 
 
 @pytest.mark.parametrize(
-    "number", [10**400, -(10**400), 10**300], ids=["vast", "negative", "large"]
+    "number", [10**400, -(10**400), 10**308], ids=["vast", "negative", "large"]
 )
 @pytest.mark.parametrize("way", WAYS, ids=".".join)
 def test_numbers_of_no_run_are_found_and_stop_nothing(folder, way, number):

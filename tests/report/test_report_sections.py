@@ -282,6 +282,16 @@ def test_sections_without_content_are_left_out():
     assert names == ["leaderboard", "reached", "cost", "scores"]
 
 
+def test_settings_are_said_once_for_all_runs_and_then_by_run():
+    common, runs = sections([leaderboard([record(), record(seed=1)])], only="settings")
+    assert dict([entry.value for entry in row] for row in common.rows)["Model"] == (
+        "heads = 2, hidden_size = 64, layers = 2"
+    )
+    assert [values(runs, i)[:3] for i in range(2)] == [
+        ["bigbird", "listops", 0], ["bigbird", "listops", 1]
+    ]  # fmt: skip
+
+
 SHEET = Sheet(
     name="s",
     title="50 % of {all} & more_of_it",

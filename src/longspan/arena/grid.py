@@ -17,8 +17,7 @@ from longspan.arena.resume import Ended, changed_recipes
 from longspan.arena.run import finish
 from longspan.attention import MECHANISMS
 from longspan.errors import LongspanError, OptionError, known
-from longspan.files import write_json
-from longspan.results import Failure, Result
+from longspan.results import Failure, Result, write_record
 from longspan.tasks import build
 
 logger = logging.getLogger(__name__)
@@ -180,7 +179,7 @@ def _launched(
     with contextlib.closing(launcher(experiments, places, watcher)) as ended:
         for number, outcome in ended:
             if isinstance(outcome, Failure):
-                write_json(places.failure(experiments[number]), dataclasses.asdict(outcome))
+                write_record(outcome, places.failure(experiments[number]))
             elif isinstance(outcome, Result):
                 watcher.ended(outcome)
             yield number, outcome

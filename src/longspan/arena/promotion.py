@@ -13,8 +13,8 @@ from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.tuning import RULES, Grid, Search, choose, searches, tried, tuning
 from longspan.errors import LongspanError, RunError, known
-from longspan.files import plain, write_json
-from longspan.results import FAILED, Result, load, pack
+from longspan.files import plain
+from longspan.results import FAILED, Result, load, pack, write_record
 from longspan.tasks import Task, build
 
 Report = Callable[[str, int, int], None]
@@ -147,7 +147,7 @@ def promote(
         tried_in = Checkpoints(places.of_trials().work(experiment))
         Checkpoints(places.work(experiment)).adopt(tried_in)
         moved = [_aside(path)] if path.exists() else []
-        write_json(path, dataclasses.asdict(result))
+        write_record(result, path)
     return result, moved
 
 

@@ -17,8 +17,8 @@ from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.resume import checked, claim
 from longspan.errors import BusyError, LongspanError, NoMemoryError, RunError
-from longspan.files import REMEDY, sweep, write_json
-from longspan.results import Result
+from longspan.files import REMEDY, sweep
+from longspan.results import Result, write_record
 from longspan.tasks import Task
 from longspan.training import Watcher
 
@@ -120,7 +120,7 @@ def save(experiment: Experiment, result: Result, places: Places) -> None:
     """Write the record of a run; what it no longer needs, and a failure noted earlier, goes."""
     path, work = places.record(experiment), places.work(experiment)
     sweep(path)
-    write_json(path, dataclasses.asdict(result))
+    write_record(result, path)
     places.failure(experiment).unlink(missing_ok=True)
     # On another machine it has its checkpoints there.
     if (work / "last.json").exists():

@@ -6,7 +6,7 @@ recipe of its protocol is `arena.protocols.conformity`, which is handed to `chec
 """
 
 from longspan.checks.across import ACROSS
-from longspan.checks.base import Checked, Fault, Filed, Finding, Rule
+from longspan.checks.base import Checked, Fault, Filed, Finding, Rule, printable
 from longspan.checks.reading import RULES, check
 
-__all__ = ["ACROSS", "RULES", "Checked", "Fault", "Filed", "Finding", "Rule", "check"]
+__all__ = ["ACROSS", "RULES", "Checked", "Fault", "Filed", "Finding", "Rule", "check", "printable"]

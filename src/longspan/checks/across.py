@@ -1,6 +1,7 @@
 """Do records agree with each other: the same data, the same model, and no copies."""
 
 import functools
+import json
 import operator
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -21,6 +22,12 @@ def data(record: Result) -> Hashable:
 def run(record: Result) -> Hashable:
     """What makes two records the same run."""
     return record.protocol, data(record), record.mechanism, record.config_hash, record.seed
+
+
+def ran(record: Result) -> Hashable:
+    """What was computed, under whatever protocol, budget and backend it was asked for."""
+    parts = record.options, record.model, record.training
+    return data(record), record.mechanism, json.dumps(parts, sort_keys=True), record.seed
 
 
 def _alike(
@@ -110,13 +117,13 @@ def repeated(records: Sequence[Filed]) -> Iterator[tuple[Filed, Fault]]:
 
 
 def copied(records: Sequence[Filed]) -> Iterator[tuple[Filed, Fault]]:
-    """Two runs do not end with the same loss to the last digit, nor take the same course."""
+    """Unlike runs do not end with the same loss to the last digit, nor take the same course."""
     seen: dict[Hashable, Filed] = {}
     for filed in records:
         record = filed.record
         for what, print_ in _prints(record):
             other = seen.setdefault((what, print_), filed)
-            if run(other.record) != run(record) and data(other.record) == data(record):
+            if data(other.record) == data(record) and ran(other.record) != ran(record):
                 fault = Fault(
                     field=what,
                     expected="those of a run of its own",

@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-from longspan.results import Failure, Result
+from longspan.results import Result
 
-Asked = TypeVar("Asked", bound=Result | Failure)
 Severity = Literal["error", "warning", "note"]
 
 
@@ -68,6 +67,11 @@ class Checked:
 Rule = Callable[[Filed], Iterable[Fault]]
 # A rule over several records says which of them a fault belongs to.
 RuleAcross = Callable[[Sequence[Filed]], Iterable[tuple[Filed, Fault]]]
+
+
+def printable(text: str) -> str:
+    """Text of a foreign file that says nothing to a terminal but itself."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def batch_of(record: Result) -> int | None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longspan.checks import across, cost, identity, scores
-from longspan.checks.base import Checked, Fault, Filed, Finding, Rule
+from longspan.checks.base import Checked, Fault, Filed, Finding, Rule, printable
 from longspan.errors import DataError
 from longspan.files import read_json
-from longspan.results import FAILED, SCHEMA, Failure, load, load_failure, records_below
+from longspan.results import FAILED, SCHEMA, Failure, load_failure, records_below, result_of
 
 RULES: tuple[Rule, ...] = (*identity.RULES, *scores.RULES, *cost.RULES)
 
@@ -71,8 +71,10 @@ def _read(path: Path) -> _Read:
     try:
         if path.name.endswith(FAILED):
             return _Read(path, None, load_failure(path), None)
-        record = load(path)
-        schema = read_json(path)["schema"]
+        content = read_json(path)
+        # Of today's schema once it is a record; what it was is noted.
+        schema = content.get("schema", 0) if isinstance(content, dict) else 0
+        record = result_of(content, path)
     except DataError as error:
         fault = Fault(
             field="the whole file",
@@ -112,13 +114,8 @@ def _found(path: Path, rule: str, fault: Fault) -> Finding:
         file=str(path),
         rule=rule,
         severity=fault.severity,
-        field=_printable(fault.field),
-        expected=_printable(fault.expected),
-        found=_printable(fault.found),
+        field=printable(fault.field),
+        expected=printable(fault.expected),
+        found=printable(fault.found),
         remedy=fault.remedy,
     )
-
-
-def _printable(text: str) -> str:
-    """Text of a foreign file that says nothing to a terminal but itself."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

@@ -13,7 +13,7 @@ from longspan.cli import analysing, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
-from longspan.cli.common import INTERRUPTED, Json, Lines, say
+from longspan.cli.common import INTERRUPTED, Json, Lines, complain, say
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import LongspanError, known
 
@@ -70,12 +70,12 @@ def main() -> None:
     except LongspanError as error:
         if debug:
             raise
-        say("error:", error, "red")
+        complain(error)
         sys.exit(2)
     except OSError as error:
         if debug:
             raise
-        say("error:", error, "red")
+        complain(error)
         sys.exit(1)
     except SystemExit as end:
         if end.code == INTERRUPTED:

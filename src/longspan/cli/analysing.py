@@ -10,7 +10,7 @@ from rich.status import Status
 from rich.text import Text
 
 from longspan.cli.common import Cache, Data, Device, Json, err, out, places_of, print_json, say
-from longspan.errors import DataError, LongspanError, OptionError
+from longspan.errors import LongspanError, OptionError
 
 if TYPE_CHECKING:
     from longspan.arena import Places
@@ -75,10 +75,7 @@ def _runs(records: list[Path]) -> list[Path]:
 
     paths: list[Path] = []
     for record in records:
-        below = runs_below(record) if record.is_dir() else [record]
-        if not below:
-            raise DataError(f"{record} holds no results; run `longspan arena` first")
-        paths += below
+        paths += runs_below(record) if record.is_dir() else [record]
     return list(dict.fromkeys(paths))
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from longspan.errors import DataError, OptionError
+from longspan.files import parse_json
 
 if TYPE_CHECKING:
     from longspan.arena import Budget, Places
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 PROTOCOL = "lra-small"  # of commands on one task
 
 Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
+Mechanisms = Annotated[
+    str | None, typer.Option(help="Mechanisms, with commas between them.", show_default="all")
+]
 Seeds = Annotated[
-    str | None, typer.Option(help="Seeds, as 0,1,2 [default: 0; with --tune: the grid's].")
+    str | None,
+    typer.Option(help="Seeds, as 0,1,2.", show_default="0; with --tune: the grid's"),
 ]
 Tune = Annotated[
     bool, typer.Option("--tune", help="Try grids of the recipe on validation, then test the best.")
@@ -36,7 +41,7 @@ Grids = Annotated[
 ]
 Rule = Annotated[
     str | None,
-    typer.Option(help="mean (over seeds, the default) or best-run: how --tune chooses."),
+    typer.Option(help="mean (over seeds) or best-run: how --tune chooses.", show_default="mean"),
 ]
 Changes = Annotated[
     list[str] | None,
@@ -48,8 +53,8 @@ BudgetText = Annotated[
     str | None,
     typer.Option(
         "--budget",
-        help="What is held equal: steps, seconds=10min, flops=1e15, memory=2GiB "
-        "[default: the protocol's].",
+        help="What is held equal: steps, seconds=10min, flops=1e15, memory=2GiB.",
+        show_default="the protocol's",
     ),
 ]
 DryRun = Annotated[
@@ -60,10 +65,12 @@ Measure = Annotated[
 ]
 Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Cache = Annotated[
-    Path | None, typer.Option(help="Folder of built data sets [default: ~/.cache/longspan].")
+    Path | None,
+    typer.Option(help="Folder of built data sets.", show_default="~/.cache/longspan"),
 ]
 Data = Annotated[
-    Path | None, typer.Option(help="Folder of source files, as IMDB's [default: $LONGSPAN_DATA].")
+    Path | None,
+    typer.Option(help="Folder of source files, as IMDB's.", show_default="$LONGSPAN_DATA"),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
 Workers = Annotated[
@@ -74,11 +81,12 @@ RayCluster = Annotated[
     str | None, typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
 ]
 CpusPerRun = Annotated[
-    float | None, typer.Option(help="With --ray: CPUs and threads of a run [default: 1].")
+    float | None,
+    typer.Option(help="With --ray: CPUs and threads of a run.", show_default="1"),
 ]
 GpusPerRun = Annotated[
     float | None,
-    typer.Option(help="With --ray: GPUs of a run, as 0.5 [default: 1 where there are some]."),
+    typer.Option(help="With --ray: GPUs of a run, as 0.5.", show_default="1 where there are some"),
 ]
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Run again what an earlier command saw fail.")
@@ -86,17 +94,19 @@ RetryFailed = Annotated[
 Parallel = Annotated[
     str | None,
     typer.Option(
-        help="Under torchrun or accelerate: ddp, fsdp or context [default: what they were told]."
+        help="Under torchrun or accelerate: ddp, fsdp or context.",
+        show_default="what they were told",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
-MAIN = os.environ.get("RANK", "0") == "0"  # of the processes that a launcher started
+RANK = os.environ.get("RANK", "0")  # of the processes that a launcher started
+MAIN = RANK == "0"
 
-# Files and pipes have no width: tables there get room for every column.
-out = Console(width=None if sys.stdout.isatty() else 120, quiet=not MAIN)
+WIDE = 1000  # files and pipes have no width: tables there get room for every column
+out = Console(width=None if sys.stdout.isatty() else WIDE, quiet=not MAIN)
 err = Console(stderr=True, quiet=not MAIN)
 
 
@@ -137,9 +147,14 @@ class Lines(logging.Handler):
         err.print(Text(self.format(record)), soft_wrap=True)
 
 
-def names(text: str | None) -> list[str] | None:
-    """Names with commas between them."""
-    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+def names(text: str | None, option: str) -> list[str] | None:
+    """Names with commas between them; None: the option was not given."""
+    if text is None:
+        return None
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise OptionError(f"{option} takes names with commas between them, got {text!r}")
+    return found
 
 
 def numbers(text: str) -> list[int]:
@@ -157,6 +172,8 @@ def changes_of(pairs: list[str] | None) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals:
             raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
+        if name in changes:
+            raise OptionError(f"--set names {name} twice; give it one value")
         changes[name] = _value(value, "--set")
     return changes
 
@@ -188,20 +205,26 @@ def grid_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
 
 def _value(text: str, option: str) -> Any:
     """A value as JSON has it; a bare word is text."""
-
-    def refuse(constant: str) -> None:
-        raise OptionError(f"{option} takes finite numbers, got {constant}")
-
     try:
-        return json.loads(text, parse_constant=refuse)
+        return parse_json(text)
     except json.JSONDecodeError:
         return text
+    except (RecursionError, ValueError) as error:
+        raise OptionError(f"{option} cannot take {text:.60} ({error})") from error
 
 
 def print_json(value: Any) -> None:
     """For programs, on the output stream."""
     if MAIN:
         sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def complain(error: Exception) -> None:
+    """Why a command ends, from whichever process it was: the main one alone has a console."""
+    if MAIN:
+        say("error:", error, "red")
+    else:
+        sys.stderr.write(f"[rank {RANK}] error: {' '.join(str(error).splitlines())}\n")
 
 
 def say(label: str, message: object, style: str = "") -> None:

@@ -35,7 +35,8 @@ Recipe = Annotated[
     str | None,
     typer.Option(
         "--protocol",
-        help=f"Take the task's options from it [default: {PROTOCOL}, if the task is in it].",
+        help="Take the task's options from it.",
+        show_default=f"{PROTOCOL}, if the task is in it",
     ),
 ]
 Options = Annotated[
@@ -112,7 +113,7 @@ def import_(
 
 @app.command()
 def verify(
-    task: Annotated[str | None, typer.Argument(help="A task [default: all].")] = None,
+    task: Annotated[str | None, typer.Argument(help="A task.", show_default="all")] = None,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:

@@ -9,6 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from longspan.cli.common import err, out, print_json
+from longspan.report.numbers import duration, memory
 from longspan.results import PARAMETER_BUDGET, outside_parameter_budget, parameter_excess
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def print_plan(
         return
     grid = Grid(box=box.SIMPLE_HEAD)
     for title, side in COLUMNS:
-        grid.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
+        # Words may go on below; of a number every digit is shown.
+        grid.add_column(title, justify=side, no_wrap=side == "right")  # type: ignore[arg-type]
     for row in rows:
         grid.add_row(*map(Text, _cells(row)))
     out.print(grid)
@@ -74,9 +76,9 @@ def _cells(row: "Planned") -> list[str]:
         "" if excess is None else f"{1 + excess:.2f}{mark}",
         f"{row.flops / 1e9:.3g}",
         f"{row.training_flops / 1e12:.3g}",
-        span(row.seconds),
+        duration(row.seconds),
         row.seconds_from,
-        "" if row.memory is None else size(row.memory),
+        "" if row.memory is None else memory(row.memory),
     ]
 
 
@@ -90,8 +92,8 @@ def _summary(rows: "Sequence[Planned]", whole: "Totals") -> list[str]:
         "GF fwd: 10^9 operations of one example, forward; TF train: 10^12 operations of the run; "
         "memory: tensors of one training step",
         f"{whole.runs} runs ({states}); left: {whole.training_flops / 1e12:.3g} TFLOPs of "
-        f"training, about {span(whole.seconds)} on this device one after the other, at most "
-        f"{size(whole.memory)} in a step",
+        f"training, about {duration(whole.seconds)} on this device one after the other, at most "
+        f"{memory(whole.memory)} in a step",
     ]
     outside = sorted({row.mechanism for row in rows if outside_parameter_budget(row)})
     if outside:
@@ -105,19 +107,3 @@ def _summary(rows: "Sequence[Planned]", whole: "Totals") -> list[str]:
             "--measure times real steps"
         )
     return lines
-
-
-def span(seconds: float) -> str:
-    """A time in its natural unit: 45 s, 12 min, 3.4 h, 2.5 d."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def size(count: int) -> str:
-    """Bytes in their natural unit: 812 KiB, 1.5 GiB."""
-    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if count >= 1024**power:
-            return f"{count / 1024**power:.3g} {unit}"
-    return f"{count} B"

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.cli.common import Json, names, out, print_json
+from longspan.cli.common import Json, Mechanisms, names, out, print_json
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import known
 
@@ -39,8 +39,10 @@ def show(name: Name, as_json: Json = False) -> None:
 def diff(
     a: Name,
     b: Name,
-    task: Annotated[str | None, typer.Option(help="Tasks [default: all].")] = None,
-    mechanism: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks, with commas between them.", show_default="all")
+    ] = None,
+    mechanisms: Mechanisms = None,
     as_json: Json = False,
 ) -> None:
     """Show what differs between two protocols, field by field, and what the sources say."""
@@ -48,7 +50,12 @@ def diff(
     from longspan.arena.protocols.compare import compare
 
     one, two = get(a), get(b)
-    found = compare(one, two, tasks=names(task), mechanisms=names(mechanism))
+    found = compare(
+        one,
+        two,
+        tasks=names(tasks, "--tasks"),
+        mechanisms=names(mechanisms, "--mechanisms"),
+    )
     if as_json:
         heads = {"a": _head(one), "b": _head(two)}
         print_json({**heads, "differences": [dataclasses.asdict(x) for x in found]})

@@ -1,28 +1,32 @@
 """`longspan report`: tables and the page, from records."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from longspan.cli.common import Json, out, print_json, say
 from longspan.cli.results import HOME, freeze
-from longspan.errors import known
+from longspan.errors import DataError, known
 
 if TYPE_CHECKING:
     from longspan.report.sections import Beside
     from longspan.report.sheets import Sheet
     from longspan.report.tables import Table
-    from longspan.results import Result
+    from longspan.results import Failure, Result
 
+T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "csv", "json", "latex")
 FIGURES = ("svg", "png", "both")
+Folders = Annotated[
+    list[Path] | None, typer.Argument(help="Folders of results.", show_default="runs")
+]
 
 
 def report(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of results.")] = None,
+    folders: Folders = None,
     page: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "terminal",
     section: Annotated[
@@ -40,16 +44,15 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Draw tables and one self-contained HTML page from result records."""
-    from longspan.report.sections import NAMES
-    from longspan.results import load_all
+    from longspan.report.snapshots import place as version_file
+    from longspan.results import load_all, load_failures
 
-    known(format, FORMATS, "format")
-    known(figure_format, FIGURES, "figure format")
-    if section is not None:
-        known(section, NAMES, "section")
+    _checked(format, figure_format, section)
+    if snapshot is not None:
+        version_file(into, snapshot)
     places = folders or [Path("runs")]
     results = load_all(places)
-    tables, beside = _drawn(results, places)
+    tables, beside = _drawn(results, places, load_failures(places))
     _save(tables, beside, page)
     _print(tables, beside, "json" if as_json else format, section)
     if beside.since is not None and format == "terminal" and not (as_json or section):
@@ -63,33 +66,68 @@ def report(
         freeze(snapshot, places, into)
 
 
+def _checked(format: str, figure_format: str, section: str | None) -> None:
+    """Refuse unknown words before anything is read."""
+    from longspan.report.sections import NAMES
+
+    known(format, FORMATS, "format")
+    known(figure_format, FIGURES, "figure format")
+    if section is not None:
+        known(section, NAMES, "section")
+
+
 def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:
-    """Print the leaderboards of results, and write the page `report.html` of their folder."""
-    tables, beside = _drawn(results, [folder])
+    """Write the page `report.html` of a folder that holds results; print those at hand.
+
+    They stand in the leaderboards of the folder, and are not read again; a file that cannot be read
+    is told.
+    """
+    from longspan.report.grouping import budget
+    from longspan.results import failures_below, load, load_failure, runs_below
+
+    own = {(result.task, result.filename) for result in results}
+    others = [path for path in runs_below(folder) if (path.parent.name, path.name) not in own]
+    failures = _readable(failures_below(folder), load_failure)
+    tables, beside = _drawn([*results, *_readable(others, load)], [folder], failures)
     _save(tables, beside, folder / "report.html")
-    _print(tables, beside, "json" if as_json else "terminal")
+    races = {(result.protocol, budget(result) or None) for result in results}
+    mine = [table for table in tables if (table.protocol, table.budget) in races]
+    _print(mine, beside, "json" if as_json else "terminal")
 
 
 def print_results(results: "list[Result]", as_json: bool) -> None:
     """Print the leaderboards alone."""
-    tables, beside = _drawn(results, [])
+    tables, beside = _drawn(results, [], [])
     _print(tables, beside, "json" if as_json else "terminal")
 
 
-def _drawn(results: "list[Result]", folders: Sequence[Path]) -> "tuple[list[Table], Beside]":
-    """The leaderboards, with the failures of the folders, and what else stands in the folders."""
+def _readable(paths: "list[Path]", read: Callable[[Path], T]) -> list[T]:
+    """The records in files; a file that holds none is told and left out."""
+    found = []
+    for path in paths:
+        try:
+            found.append(read(path))
+        except DataError as error:
+            say("left out:", error)
+    return found
+
+
+def _drawn(
+    results: "list[Result]", folders: Sequence[Path], failures: "list[Failure]"
+) -> "tuple[list[Table], Beside]":
+    """The leaderboards of results and failures, and what else stands in their folders."""
     from longspan.report.changes import since
     from longspan.report.published import read
     from longspan.report.sections import Beside
     from longspan.report.tables import leaderboards
-    from longspan.results import load_analyses, load_failures
+    from longspan.results import load_analyses
 
     beside = Beside(
         published=read(),
         analyses=tuple(load_analyses(folders)),
         since=since(folders, results),
     )
-    return leaderboards(results, load_failures(folders)), beside
+    return leaderboards(results, failures), beside
 
 
 def _save(tables: "list[Table]", beside: "Beside", page: Path) -> None:

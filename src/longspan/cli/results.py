@@ -29,11 +29,12 @@ Into = Annotated[Path, typer.Option(help="Folder of results that versions are of
 @app.command(name="list")
 def list_(
     folders: Annotated[
-        list[Path] | None, typer.Argument(help="Folders [default: results].")
+        list[Path] | None, typer.Argument(help="Folders.", show_default=str(HOME))
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List records and snapshots."""
+    from longspan.checks import printable
     from longspan.report import snapshots
     from longspan.results import load_all
 
@@ -54,13 +55,14 @@ def list_(
     out.print(_grid(records))
     for head in heads:
         line = "snapshot {version}: {records} records, {date}, longspan {longspan}"
-        out.print(Text(line.format(**head)), soft_wrap=True)
+        out.print(Text(printable(line.format(**head))), soft_wrap=True)
 
 
 @app.command()
 def check(
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Records or folders of them [default: results].")
+        list[Path] | None,
+        typer.Argument(help="Records or folders of them.", show_default=str(HOME)),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -192,6 +194,7 @@ def _row(record: "Result") -> dict[str, object]:
 
 
 def _grid(records: "list[Result]") -> Grid:
+    from longspan.checks import printable
     from longspan.report.numbers import percent
 
     grid = Grid(box=box.SIMPLE_HEAD)
@@ -202,5 +205,6 @@ def _grid(records: "list[Result]") -> Grid:
         test = record.scores.get("test")
         shown = percent(test.accuracy if test else None)
         words = [str(row[name]) for name in ("protocol", "task", "mechanism", "seed")]
-        grid.add_row(*map(Text, [*words, shown, record.config_hash, record.date]))
+        cells = [*words, shown, record.config_hash, record.date]
+        grid.add_row(*(Text(printable(cell)) for cell in cells))
     return grid

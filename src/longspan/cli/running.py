@@ -21,6 +21,7 @@ from longspan.cli.common import (
     Grids,
     Json,
     Measure,
+    Mechanisms,
     Parallel,
     Protocol,
     RayCluster,
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     from longspan.arena import Budget, Experiment, Launcher, Places, Search, Skipped
     from longspan.results import Result
 
+Tasks = Annotated[
+    str | None,
+    typer.Option(help="Tasks, with commas between them.", show_default="all with data"),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class How:
@@ -72,8 +78,8 @@ class Wanted:
 
 def arena(
     protocol: Protocol = "quick",
-    tasks: Annotated[str | None, typer.Option(help="Tasks [default: all with data].")] = None,
-    mechanisms: Annotated[str | None, typer.Option(help="Mechanisms [default: all].")] = None,
+    tasks: Tasks = None,
+    mechanisms: Mechanisms = None,
     seeds: Seeds = None,
     set_: Changes = None,
     tune: Tune = False,
@@ -185,9 +191,9 @@ def _wanted(
     """The texts of options as values."""
     return Wanted(
         protocol=protocol,
-        tasks=names(tasks),
-        mechanisms=names(mechanisms),
-        seeds=numbers(seeds) if seeds else None,
+        tasks=names(tasks, "--tasks"),
+        mechanisms=names(mechanisms, "--mechanisms"),
+        seeds=None if seeds is None else numbers(seeds),
         changes=changes_of(changes),
         budget=budget_of(budget),
     )

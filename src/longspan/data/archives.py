@@ -11,7 +11,6 @@ import bz2
 import contextlib
 import dataclasses
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -25,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, Protocol, cast, runtime_checkable
 
+from longspan import files
 from longspan.errors import DataError
 
 _BROKEN = (
@@ -157,8 +157,8 @@ def sha256(path: Path) -> str:
     Raises:
         DataError: it cannot be read.
     """
-    with _refusing(str(path), "file"), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with _refusing(str(path), "file"):
+        return files.sha256(path)
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from longspan.data import store
 from longspan.data.store import Examples
 from longspan.errors import DataError, RunError
-from longspan.files import cache_folder, read_json, write_json
+from longspan.files import cache_folder, read_json, sha256, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ def _checked(file: Path, record: FileRecord, thorough: bool) -> Examples:
         size = file.stat().st_size
         if size != record.bytes:
             raise DataError(f"{file} has {size} bytes, its record says {record.bytes}; {remedy}")
-        if (thorough or size <= _READ_THROUGH) and _sha256(file) != record.sha256:
+        if (thorough or size <= _READ_THROUGH) and sha256(file) != record.sha256:
             raise DataError(f"{file} does not match its recorded sha256; {remedy}")
     except OSError as error:
         raise DataError(f"{file} cannot be read ({error.strerror or error}); {remedy}") from error
@@ -281,7 +281,7 @@ def _write_manifest(folder: Path, recipe: Recipe, built: Built) -> None:
         files[split] = FileRecord(
             rows=len(written),
             bytes=path.stat().st_size,
-            sha256=_sha256(path),
+            sha256=sha256(path),
             index=written.index_checksum(),
         )
         splits[split] = written
@@ -339,8 +339,3 @@ def _lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

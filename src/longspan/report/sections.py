@@ -17,7 +17,8 @@ from longspan.report import (
 )
 from longspan.report.published import Published
 from longspan.report.rows import Table
-from longspan.report.sheets import Sheet
+from longspan.report.settings import settings
+from longspan.report.sheets import Heading, Sheet, slug, text
 from longspan.results import Analysis
 
 
@@ -61,7 +62,8 @@ DRAWN: dict[str, tuple[str, Callable[[Table, Beside], list[Sheet]]]] = {
     "failures": ("Failures", lambda table, _: incidents.failures(table)),
     "scores": ("Every score", lambda table, _: [leaderboard.scores(table)]),
 }
-NAMES = tuple(DRAWN)
+SETTINGS = "settings"  # on the page they stand in a part of their own
+NAMES = (*DRAWN, SETTINGS)
 
 
 def chapters(tables: Sequence[Table], beside: Beside | None = None) -> list[Chapter]:
@@ -86,4 +88,19 @@ def sections(
     """
     names = [known(only, NAMES, "section")] if only else list(NAMES)
     by = beside or Beside()
-    return [sheet for table in tables for name in names for sheet in DRAWN[name][1](table, by)]
+    draw = {**{name: own for name, (_, own) in DRAWN.items()}, SETTINGS: _settings}
+    return [sheet for table in tables for name in names for sheet in draw[name](table, by)]
+
+
+def _settings(table: Table, _: Beside) -> list[Sheet]:
+    """What all runs share as a sheet, and those of what differs."""
+    name = slug(f"{table.title}-settings")
+    own = settings(table, name)
+    shared = Sheet(
+        name=f"{name}-common",
+        title=f"Settings of all runs of {table.title}",
+        about="",
+        headings=(Heading(name="Setting", kind="text"), Heading(name="Value", kind="text")),
+        rows=tuple((text(what), text(value)) for what, value in own.common),
+    )
+    return [shared, *own.sheets] if own.sheets else []

@@ -8,7 +8,6 @@ leaderboards stand beside it as Markdown. The records themselves lie where all r
 
 import dataclasses
 import datetime
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from typing import Any
 
 from longspan import __version__
 from longspan.errors import DataError, OptionError, RunError
-from longspan.files import read_json, replacing, write_json
+from longspan.files import read_json, replacing, sha256, write_json
 from longspan.report.grouping import newest
 from longspan.report.leaderboard import sheet
 from longspan.report.render import markdown
 from longspan.report.tables import leaderboards
-from longspan.results import FAILED, Result, load, records_below, result_of
+from longspan.results import Result, load, result_of, runs_below
 
 FOLDER, SCHEMA = "snapshots", 1
 NOW = "now"  # no version: the records that are there
@@ -71,7 +70,7 @@ def take(version: str, folders: Sequence[Path], into: Path) -> tuple[Snapshot, b
     path = place(into, version)
     sources = _sources(folders)
     records = tuple(
-        Frozen(path=_inside(record), sha256=_sha256(source), record=_bare(record))
+        Frozen(path=_inside(record), sha256=sha256(source), record=_bare(record))
         for source, record in sources
     )
     if path.exists():
@@ -134,10 +133,7 @@ def _sources(folders: Iterable[Path]) -> list[tuple[Path, Result]]:
     """The files behind a report, and what is in them."""
     read: dict[int, tuple[Path, Result]] = {}
     for folder in folders:
-        paths = [path for path in records_below(folder) if not path.name.endswith(FAILED)]
-        if not paths:
-            raise DataError(f"{folder} holds no results; run `longspan arena` first")
-        for path in paths:
+        for path in runs_below(folder):
             record = load(path)
             read[id(record)] = (path, record)
     chosen = [read[id(record)] for record in newest(record for _, record in read.values())]
@@ -158,17 +154,13 @@ def _bare(record: Result) -> Result:
     return dataclasses.replace(record, curve=[])
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _copy(source: Path, target: Path, sha256: str) -> None:
+def _copy(source: Path, target: Path, expected: str) -> None:
     """Put a record among the results, unless it is there; never over another."""
     if not target.exists():
         with replacing(target) as temporary:
             temporary.write_bytes(source.read_bytes())
             temporary.chmod(0o644)
-    elif _sha256(target) != sha256:
+    elif sha256(target) != expected:
         raise RunError(
             f"{target} is another record of the same run as {source}, and records are not written "
             "over; remove it first (snapshots keep its scores) or leave the new one out"

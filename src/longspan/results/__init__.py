@@ -12,7 +12,6 @@ from longspan.results.analysis import (
     Span,
     load_analyses,
     load_analysis,
-    runs_below,
 )
 from longspan.results.answers import Answers, pack, unpack
 from longspan.results.asking import as_asked
@@ -22,12 +21,14 @@ from longspan.results.parameters import (
     parameter_excess,
 )
 from longspan.results.reading import (
+    failures_below,
     load,
     load_all,
     load_failure,
     load_failures,
     records_below,
     result_of,
+    runs_below,
 )
 from longspan.results.record import (
     BASELINE,
@@ -40,6 +41,7 @@ from longspan.results.record import (
     Score,
     Slice,
     config_hash,
+    write_record,
 )
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "Span",
     "as_asked",
     "config_hash",
+    "failures_below",
     "load",
     "load_all",
     "load_analyses",
@@ -73,4 +76,5 @@ __all__ = [
     "result_of",
     "runs_below",
     "unpack",
+    "write_record",
 ]

@@ -10,8 +10,7 @@ from typing import Any
 
 from longspan.errors import DataError
 from longspan.files import read_json, write_json
-from longspan.results.reading import NO_RECORDS, _made
-from longspan.results.record import FAILED
+from longspan.results.reading import _made, aside
 
 ANALYSIS = 1  # schema
 FOLDER = "analysis"
@@ -131,24 +130,8 @@ def load_analyses(folders: Iterable[Path]) -> list[Analysis]:
         load_analysis(path)
         for folder in folders
         for path in sorted(folder.rglob(f"{FOLDER}/*.json"))
-        if not path.name.startswith(".") and _among(path, folder) == {FOLDER}
+        if not path.name.startswith(".") and aside(path, folder) == {FOLDER}
     ]
-
-
-def runs_below(folder: Path) -> list[Path]:
-    """The records of finished runs below a folder, in a stable order."""
-    return [
-        path
-        for path in sorted(folder.rglob("*.json"))
-        if not path.name.startswith(".")
-        and not path.name.endswith(FAILED)
-        and not _among(path, folder)
-    ]
-
-
-def _among(path: Path, folder: Path) -> set[str]:
-    """The folders on the way to a file that hold no records of runs."""
-    return NO_RECORDS.intersection(path.relative_to(folder).parts[:-1])
 
 
 def _spans(values: Any, path: Path) -> Any:

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longspan.errors import DataError, mistyped
+from longspan.errors import DataError, in_range, mistyped
 from longspan.files import read_json
 from longspan.results.record import FAILED, SCHEMA, Alarm, Failure, Point, Result, Score, Slice
 
 # Folders below a folder of results that hold other things than records to report.
 NO_RECORDS = {"work", "trials", "analysis", "snapshots"}
 T = TypeVar("T")  # a dataclass
+R = TypeVar("R", Result, Failure)
 
 
 def load(path: Path) -> Result:
@@ -44,7 +45,7 @@ def result_of(record: Any, path: Path) -> Result:
         record["curve"] = _several(Point, record["curve"], path)
     if "alarms" in record:
         record["alarms"] = _several(Alarm, record["alarms"], path)
-    return _made(Result, record, path)
+    return _budgeted(_made(Result, record, path), path)
 
 
 def load_failure(path: Path) -> Failure:
@@ -56,7 +57,15 @@ def load_failure(path: Path) -> Failure:
     record = read_json(path)
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise DataError(f"{path} is not the record of a failed run of schema {SCHEMA}")
-    return _made(Failure, record, path)
+    return _budgeted(_made(Failure, record, path), path)
+
+
+def _budgeted(record: R, path: Path) -> R:
+    """The record, if its budget can be read: what is equal decides which table it stands in."""
+    held = {name: record.budget.get(name) for name in ("kind", "limit")}
+    if reasons := mistyped(held, {"kind": str, "limit": float}):
+        raise DataError(f"{path}: budget is malformed: {'; '.join(reasons)}")
+    return record
 
 
 def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
@@ -93,6 +102,8 @@ def _sound(kind: type[T], values: list[Any]) -> bool:
     for name, allowed in plain.items():
         column = [part[name] for part in values]
         if allowed is None or not allowed.issuperset(map(type, column)):
+            return False
+        if int in allowed and not all(map(in_range, column)):
             return False
         if float in allowed and not math.isfinite(sum(x for x in column if x is not None)):
             return False
@@ -149,38 +160,47 @@ def load_all(folders: Iterable[Path]) -> list[Result]:
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder} is not a folder of results")
-        paths = [path for path in records_below(folder) if not path.name.endswith(FAILED)]
-        if not paths:
-            raise DataError(f"{folder} holds no results; run `longspan arena` first")
-        results += [load(path) for path in paths]
+        results += [load(path) for path in runs_below(folder)]
     return results
 
 
 def records_below(folder: Path) -> list[Path]:
-    """The files of results and of failures below a folder, in a stable order."""
-    return sorted(path for path in folder.rglob("*.json") if _is_record(path, folder))
+    """The files of results and of failures below a folder, in a stable order; none is hidden."""
+    found = (path for path in folder.rglob("*.json") if not path.name.startswith("."))
+    return sorted(path for path in found if not aside(path, folder))
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """The files of results below a folder, in a stable order.
+
+    Raises:
+        DataError: there is none.
+    """
+    paths = [path for path in records_below(folder) if not path.name.endswith(FAILED)]
+    if not paths:
+        raise DataError(f"{folder} holds no results; run `longspan arena` first")
+    return paths
+
+
+def failures_below(folder: Path) -> list[Path]:
+    """The files of failures below a folder, in a stable order; a run that ended since is none."""
+    paths = [path for path in records_below(folder) if path.name.endswith(FAILED)]
+    return [path for path in paths if not _result_beside(path).exists()]
 
 
 def load_failures(folders: Iterable[Path]) -> list[Failure]:
-    """Read what failed below the folders, in a stable order; a run that ended since has not.
+    """Read what `failures_below` finds.
 
     Raises:
         DataError: a record is malformed.
     """
-    paths = [
-        path
-        for folder in folders
-        for path in sorted(folder.rglob(f"*{FAILED}"))
-        if _is_record(path, folder) and not _result_beside(path).exists()
-    ]
-    return [load_failure(path) for path in paths]
+    return [load_failure(path) for folder in folders for path in failures_below(folder)]
 
 
 def _result_beside(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(FAILED) + ".json")
 
 
-def _is_record(path: Path, folder: Path) -> bool:
-    """Whether a file below a folder of results is not hidden, and not a run's working file."""
-    inside = path.relative_to(folder).parts[:-1]
-    return not path.name.startswith(".") and not NO_RECORDS.intersection(inside)
+def aside(path: Path, folder: Path) -> set[str]:
+    """The folders on the way to a file that hold no records of runs."""
+    return NO_RECORDS.intersection(path.relative_to(folder).parts[:-1])

@@ -108,9 +108,7 @@ class Result:
 
     def save(self, runs: Path) -> Path:
         """Write the record below the folder `runs`, atomically, and return its path."""
-        path = runs / self.protocol / self.task / self.filename
-        write_json(path, dataclasses.asdict(self))
-        return path
+        return write_record(self, runs / self.protocol / self.task / self.filename)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,9 +143,13 @@ class Failure:
 
     def save(self, runs: Path) -> Path:
         """Write the record below the folder `runs`, atomically, and return its path."""
-        path = runs / self.protocol / self.task / self.filename
-        write_json(path, dataclasses.asdict(self))
-        return path
+        return write_record(self, runs / self.protocol / self.task / self.filename)
+
+
+def write_record(record: Result | Failure, path: Path) -> Path:
+    """Write a record to a file, atomically, and return its path."""
+    write_json(path, dataclasses.asdict(record))
+    return path
 
 
 def config_hash(config: dict[str, Any]) -> str:

@@ -3,10 +3,12 @@
 The one rule of `longspan.checks` that needs the registries, and so torch.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from longspan.arena.experiment import Experiment, override
+from longspan.arena.budget import parse
+from longspan.arena.experiment import Experiment, override, under
 from longspan.arena.protocols.base import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS
 from longspan.checks import Fault, Filed
@@ -80,8 +82,10 @@ def _experiment(record: Result, protocol: Protocol) -> Experiment:
         for name, value in (chosen if isinstance(chosen, dict) else {}).items()
         if name != SEED and value in own.get(name, ())
     }
-    changed = {name: value for name, value in record.overrides.items() if name != BUDGET}
-    return override(made, {**tuned, **changed})
+    changed = dict(record.overrides)
+    budget = changed.pop(BUDGET, None)
+    made = override(made, {**tuned, **changed})
+    return made if budget is None else under(made, parse(str(budget)))
 
 
 def _fields(filed: Filed, experiment: Experiment) -> Iterator[Fault]:
@@ -95,6 +99,20 @@ def _fields(filed: Filed, experiment: Experiment) -> Iterator[Fault]:
     }
     for part, (expected, found) in parts.items():
         yield from _differing(filed, part, expected, found)
+    yield from _held(record, experiment)
+
+
+def _held(record: Result, experiment: Experiment) -> Iterator[Fault]:
+    """The budget is the protocol's, or the one that overrides name with twelve digits."""
+    asked = experiment.budget.record(experiment.train.steps)
+    kind, limit = record.budget["kind"], record.budget["limit"]
+    if kind != asked["kind"] or not math.isclose(limit, asked["limit"], rel_tol=1e-11):
+        yield Fault(
+            field="budget",
+            expected=f"{asked['kind']}={asked['limit']:.12g}, by {record.protocol} and overrides",
+            found=f"{kind}={limit:.12g}",
+            remedy="name the budget that the run had in overrides, as `--budget` takes it",
+        )
 
 
 def _differing(
