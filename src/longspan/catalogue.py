@@ -115,8 +115,8 @@ def weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
 def sample(name: str, T: int, *, causal: bool = False) -> Attention:
     """A small mechanism for T tokens, with heads of width 8 and reproducible parameters."""
     small = MECHANISMS[name].small
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(0)
         return build(name, causal=causal, heads=SAMPLE_HEADS, head_dim=8, max_length=T, **small)
 
 

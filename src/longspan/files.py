@@ -28,14 +28,19 @@ def replacing(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        flush(temporary)
         temporary.replace(path)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}; {REMEDY}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file is on the disk itself."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def sweep(path: Path) -> None:

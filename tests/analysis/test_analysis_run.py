@@ -21,7 +21,7 @@ from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.results import load_all, load_analyses, load_analysis, runs_below
 from longspan.tasks import build
-from longspan.tasks.base import Batch
+from longspan.tasks.base import IGNORE, Batch
 
 CHANGES = {"model.layers": 2, "model.pooling": "cls"}
 
@@ -158,6 +158,60 @@ def test_the_rollout_is_of_the_row_that_was_asked_for(ended):
     assert 0.25 < sum(found.shares) < 0.75
 
 
+def test_a_rollout_starts_at_a_token_that_is_asked_for(ended):
+    places, (record, _) = ended
+    found = analyse(record, places, samples=1, row=7, token=3).rollout
+    assert found.start == "token 3"
+    # over two layers a state keeps a quarter of itself
+    assert int(np.argmax(found.shares)) == 3
+    assert found.shares[3] >= 0.25
+    length = len(found.tokens)
+    for token in (-1, length):
+        message = f"token {token} of validation example 7: expected 0 to {length - 1}"
+        with pytest.raises(OptionError, match=message):
+            analyse(record, places, samples=1, row=7, token=token)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_rollout_of_scored_tokens_is_the_mean_of_those_from_each(tmp_path, pooling):
+    task = build("copying", {"train": 2, "validation": 3, "test": 2, "length": 20, "count": 4})
+    task.open(tmp_path)
+    sizes = {"vocab_size": task.vocabulary, "max_position_embeddings": task.length}
+    model = encoder(pooling=pooling, initializer_range=0.5, **sizes)
+    found = module._rollout(model, task, 1)
+    assert found.start == "scored tokens"
+    (batch,) = module._examples(task, np.array([1]))
+    asked = (batch.targets[0] != IGNORE).nonzero().flatten().tolist()
+    assert len(asked) == 4
+    each = [module._rollout(model, task, 1, token).shares for token in asked]
+    assert found.shares == pytest.approx(np.mean(each, 0).tolist(), abs=1e-7)
+
+
+def test_a_head_without_a_span_leaves_the_others_their_sample(ended, monkeypatch):
+    places, (record, _) = ended
+    whole, look = analyse(record, places, samples=4, row=0), module.look
+    kept = []
+
+    def dead(few):
+        def looked(*arguments):
+            seen = look(*arguments)
+            seen.spans[few, 0, 1] = np.nan
+            kept[:] = seen.spans[:, 0, 1]
+            return seen
+
+        return looked
+
+    monkeypatch.setattr(module, "look", dead([0, 2]))
+    found = analyse(record, places, samples=4, row=0)
+    assert found.samples == 4
+    assert found.heads[0][0] == whole.heads[0][0]
+    assert found.layers[1] == whole.layers[1]
+    assert found.heads[0][1].mean == pytest.approx((kept[1] + kept[3]) / 2)
+    monkeypatch.setattr(module, "look", dead([0, 1, 2, 3]))
+    with pytest.raises(RunError, match="in no sample a head's token attends to anything"):
+        analyse(record, places, samples=4, row=0)
+
+
 def test_an_image_is_rolled_out_over_its_pixels(tmp_path):
     task = build("pathfinder", {"train": 2, "validation": 3, "test": 2})
     task.open(tmp_path)
@@ -243,6 +297,8 @@ def test_the_command_prints_json_and_the_rollout(cli, copied):
     assert " ".join(rollout.tokens) in printed
     most = int(np.argmax(rollout.shares))
     assert f"most: {rollout.tokens[most]!r} at {most} (" in printed
+    _, printed, _ = cli("analyse", records[0], "--samples", 2, "--token", 1, *flags(places))
+    assert "validation example 0, from token 1:" in printed
 
 
 def test_a_run_without_its_model_is_left_out_and_named(cli, copied):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 import tiny
 from longspan.arena import make_model
 from longspan.tasks import IGNORE, Batch, build
-from longspan.training.evaluate import evaluate, to_device
+from longspan.training.evaluate import answered, to_device
 
 CPU = torch.device("cpu")
 
@@ -35,7 +35,7 @@ def one_by_one(model, task, split):
 def test_every_example_counts_once_whatever_the_batch(model, listops, split, batch):
     model.eval()
     accuracy, loss = one_by_one(model, listops, split)
-    score = evaluate(model, listops, split, batch=batch, device=CPU)
+    score = answered(model, listops, split, batch=batch, device=CPU).score
     assert score.examples == tiny.TASK[split]
     assert score.accuracy == accuracy
     assert score.loss == pytest.approx(loss, rel=1e-5)
@@ -44,21 +44,21 @@ def test_every_example_counts_once_whatever_the_batch(model, listops, split, bat
 def test_majority_is_the_share_of_the_most_frequent_class(model, listops):
     labels = listops.labels("test").tolist()
     most = max(labels.count(label) for label in set(labels))
-    assert evaluate(model, listops, "test", batch=9, device=CPU).majority == most / 44
+    assert answered(model, listops, "test", batch=9, device=CPU).score.majority == most / 44
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_is_off_and_the_mode_is_restored(listops, training):
     model = make_model(tiny.experiment(changes={"model.dropout": 0.5}), listops)
     model.train(training)
-    scores = [evaluate(model, listops, "test", batch=16, device=CPU) for _ in range(2)]
+    scores = [answered(model, listops, "test", batch=16, device=CPU).score for _ in range(2)]
     assert scores[0] == scores[1]
     assert all(part.training is training for part in model.modules())
 
 
 def test_evaluation_leaves_no_gradients_and_no_trace_in_random_numbers(model, listops):
     state = torch.get_rng_state()
-    evaluate(model, listops, "test", batch=16, device=CPU)
+    answered(model, listops, "test", batch=16, device=CPU)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(weight.grad is None for weight in model.parameters())
 
@@ -122,7 +122,7 @@ def test_every_scored_token_counts_once_and_no_other(copying, batch):
     for answer in (lambda x: x * 0 + 1, lambda x: x, lambda x: x * 7 + 3):
         model = Certain(copying.class_count, answer)
         right = answer(ids).remainder(copying.class_count) == targets
-        score = evaluate(model, copying, "test", batch=batch, device=CPU)
+        score = answered(model, copying, "test", batch=batch, device=CPU).score
         assert score.examples == len(targets)
         assert score.accuracy == int(right.sum()) / len(targets)
         rest = math.log(math.exp(20) + copying.class_count - 1)
@@ -133,7 +133,7 @@ def test_the_majority_of_scored_tokens_is_of_their_targets(copying):
     _, targets = asked(copying, "test")
     model = Certain(copying.class_count, lambda x: x)
     counts = [targets.tolist().count(value) for value in range(copying.class_count)]
-    score = evaluate(model, copying, "test", batch=4, device=CPU)
+    score = answered(model, copying, "test", batch=4, device=CPU).score
     assert score.majority == max(counts) / len(targets)
     assert sorted(copying.labels("test").tolist()) == sorted(targets.tolist())
 
@@ -155,7 +155,7 @@ def test_losses_and_hits_leave_out_what_is_not_scored(copying):
 
 def test_evaluation_reads_the_targets_from_the_batches_alone(model, listops, monkeypatch):
     monkeypatch.setattr(listops, "labels", None)
-    assert evaluate(model, listops, "test", batch=16, device=CPU).examples == 44
+    assert answered(model, listops, "test", batch=16, device=CPU).score.examples == 44
 
 
 def test_continuous_inputs_are_sent_as_values():

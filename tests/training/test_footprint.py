@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import warnings
 
 import pytest
 import torch
@@ -174,6 +175,13 @@ def test_memory_follows_batch_parts_precision_and_recomputation():
     assert working(gradient_checkpointing=True) < plain
     assert working(precision="bf16") != plain
     assert not model.is_gradient_checkpointing
+
+
+def test_recomputation_is_asked_for_by_its_present_name():
+    model, task, train = made(changes={"train.gradient_checkpointing": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        footprint(model, task, train)
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

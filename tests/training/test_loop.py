@@ -2,16 +2,22 @@
 
 import dataclasses
 import itertools
+import math
+import threading
+import types
+import warnings
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import tiny
+from longspan import catalogue
 from longspan.arena import make_model
-from longspan.errors import OptionError, RunError
-from longspan.training import TrainConfig, fit
+from longspan.errors import DivergedError, OptionError, RunError
+from longspan.training import TrainConfig, fit, loop
 from longspan.training.evaluate import to_device
+from longspan.training.footprint import footprint
 from longspan.training.schedule import learning_rate
 
 DRY = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
@@ -161,6 +167,69 @@ def test_a_loss_that_is_no_number_ends_the_run_at_the_next_look(train, tmp_path)
     with pytest.raises(RunError, match=r"the validation loss is nan at step 1; lower the"):
         train({**wild, **early}, folder=tmp_path / "b")
     assert not list(tmp_path.rglob("last.json"))
+
+
+@pytest.mark.parametrize(("looks", "which"), [(3, "validation"), (4, "test")])
+def test_a_final_score_that_is_no_number_ends_the_run_too(train, monkeypatch, looks, which):
+    calls, answered = itertools.count(), loop.answered
+
+    def broken(*arguments, **options):
+        found = answered(*arguments, **options)
+        if next(calls) < looks:
+            return found
+        return dataclasses.replace(found, score=dataclasses.replace(found.score, loss=math.nan))
+
+    monkeypatch.setattr(loop, "answered", broken)
+    with pytest.raises(DivergedError, match=f"the {which} loss is nan at step 12; lower the"):
+        train()
+
+
+def test_a_run_that_fails_leaves_no_thread(train):
+    before = set(threading.enumerate())
+    wild = {"train.learning_rate": 1e30, "train.schedule": "constant", "train.warmup": 0}
+    with pytest.raises(DivergedError):
+        train({**wild, "train.clip": None})
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "changes"), [("performer", {"options.redraw_every": 2}), ("sinkhorn", {})]
+)
+def test_a_seed_may_be_a_date(train, mechanism, changes):
+    outcome, _ = train(changes, seed=20240101, mechanism=mechanism)
+    assert outcome.steps == 12
+    # smaller ones draw what they always did, and none is too large for the generator
+    assert 8_700_000 * 1_000_003 < loop.SEEDS < 2**63 / 1_000_004
+
+
+def test_seconds_hold_the_work_that_a_device_still_had_to_do(train, monkeypatch):
+    """By a clock that reading the loss moves by 5 s and waiting for the device by 7 s."""
+    now = [0.0]
+
+    class Reading(Recorder):
+        def stepped(self, step, loss, tokens, seconds):
+            super().stepped(step, loss, tokens, seconds)
+            now[0] += 5.0
+
+    def synchronize():
+        now[0] += 7.0
+
+    monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert train(watcher=Reading())[0].seconds == 0.0
+    monkeypatch.setattr(loop, "QUEUEING", ("cpu",))
+    # 12 steps, saved after each second one
+    assert train(watcher=Reading())[0].seconds == 12 * 5.0 + 6 * 7.0
+
+
+def test_models_are_made_without_a_look_at_other_devices(listops, monkeypatch):
+    """Torch warns of them where there are several."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    made = tiny.experiment()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        footprint(make_model(made, listops), listops, made.train)
+        catalogue.sample("local", 8)
 
 
 def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(train):

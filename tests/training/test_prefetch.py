@@ -17,7 +17,7 @@ from longspan.arena import make_model
 from longspan.errors import DataError
 from longspan.training import evaluate as evaluation
 from longspan.training import fit, loop
-from longspan.training.evaluate import evaluate
+from longspan.training.evaluate import answered
 from longspan.training.prefetch import DEPTH, ahead, prefetched
 
 CPU = torch.device("cpu")
@@ -165,6 +165,18 @@ def test_ctrl_c_while_waiting_ends_the_thread():
         consume()
 
 
+def test_ctrl_c_while_the_thread_starts_ends_it(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(prefetched(Source()))
+
+
 FORGOTTEN = """
 import itertools, sys
 from longspan.training.prefetch import prefetched
@@ -260,7 +272,7 @@ def test_a_broken_row_ends_an_evaluation_and_its_thread(listops, monkeypatch):
     monkeypatch.setattr(listops, "batches", lambda *_, **__: Source(fails=0))
     model = make_model(tiny.experiment(), listops)
     with pytest.raises(DataError, match="item 0 is broken"):
-        evaluate(model, listops, "test", batch=4, device=CPU)
+        answered(model, listops, "test", batch=4, device=CPU)
 
 
 def test_waiting_is_counted_and_continued_after_a_stop(listops, tmp_path, monkeypatch):

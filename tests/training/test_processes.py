@@ -18,9 +18,17 @@ import many
 import tiny
 from longspan.arena import make_model
 from longspan.attention import MECHANISMS
-from longspan.errors import LongspanError, OptionError, RunError, UnknownNameError
+from longspan.errors import (
+    DataError,
+    DivergedError,
+    LongspanError,
+    OptionError,
+    RunError,
+    UnknownNameError,
+)
 from longspan.results import load, unpack
 from longspan.training import TrainConfig, processes, spread
+from longspan.training.checkpoint import Checkpoints
 from longspan.training.processes import ALONE, Processes
 
 # A step of AdamW with such an epsilon follows the size of the gradient, not its direction alone.
@@ -261,17 +269,46 @@ def test_an_error_of_one_process_alone_ends_it_and_one_of_all_does_not():
         two.bound(),
     ):
         raise torch.OutOfMemoryError("no memory\nof any kind")
-    with pytest.raises(RunError, match="the loss"), two.bound():
-        raise RunError("the loss")
+    for alone in (MemoryError(), IndexError("i"), ValueError("v"), RunError("r"), DataError("d")):
+        with pytest.raises(SystemExit, match=r"process 1 of 2 ends"), two.bound():
+            raise alone
+    for common in (DivergedError("the loss"), OptionError("o"), UnknownNameError("n")):
+        with pytest.raises(type(common)), two.bound():
+            raise common
     with pytest.raises(torch.OutOfMemoryError), ALONE.bound():
         raise torch.OutOfMemoryError
+
+
+@pytest.mark.parametrize("error", [RunError("full"), MemoryError(), OSError(28, "full")])
+def test_an_error_of_the_main_process_is_one_of_all_where_they_wait_for_it(monkeypatch, error):
+    def fails():
+        raise error
+
+    monkeypatch.setattr(Processes, "agreed", lambda _, value: value)
+    main = Processes(2, 0, "ddp")
+    with pytest.raises(type(error)), main.bound():
+        main.on_main(fails)
+
+
+def test_the_pointer_that_counts_is_the_one_that_the_main_process_reads(tmp_path, monkeypatch):
+    (tmp_path / "last.json").write_text("{")
+    monkeypatch.setattr(Processes, "gathered", lambda _, x: [x, x])
+    monkeypatch.setattr(Processes, "agreed", lambda *_: ({"last": "a", "best": None}, None))
+    assert Checkpoints(tmp_path, Processes(2, 1, "ddp")).exists()
 
 
 def test_a_folder_that_is_not_shared_is_refused(monkeypatch):
     two = Processes(2, 1, "ddp")
     monkeypatch.setattr(Processes, "gathered", lambda _, x: [1 - x, x])
-    with pytest.raises(RunError, match=r"not all 2 processes see .*last\.json; share the folder"):
+    refused = pytest.raises(RunError, match=r"not all 2 processes see .*last\.json; share the")
+    with refused, two.bound():
         two.all_see(Path("last.json"), True)
+
+
+def test_devices_that_are_not_cuda_are_left_alone(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("accelerate.state.is_mps_available", lambda *_, **__: True)
+    assert processes.accelerator("no", tmp_path, None).device.type == "cpu"
 
 
 def test_a_sharded_model_in_float16_is_refused():

@@ -6,6 +6,7 @@ would meet it, once as `python -m longspan train`.
 
 import dataclasses
 import json
+import os
 import random
 import shutil
 import signal
@@ -14,13 +15,15 @@ import sys
 import time
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import tiny
 from longspan.arena import make_model, run
 from longspan.errors import LongspanError, RunError
 from longspan.results import load
-from longspan.training import fit
+from longspan.training import fit, loop, processes
+from longspan.training.checkpoint import Checkpoints, Progress
 
 # dropout, accumulated parts and points of the curve that fall between checkpoints
 CHANGES = {"train.checkpoint_every": 3, "train.accumulate": 2, "model.dropout": 0.2}
@@ -270,6 +273,8 @@ DAMAGES = {
     "foreign state": ("step-000007/state.json", lambda _: b'{"step": 7}'),
     "listed state": ("step-000007/state.json", lambda _: b"[]"),
     "foreign pointer": ("last.json", lambda _: b"{}"),
+    "truncated pointer": ("last.json", lambda content: content[:10]),
+    "numbers in the pointer": ("last.json", lambda _: b'{"last": 3, "best": null}'),
 }
 
 
@@ -279,6 +284,7 @@ def test_a_damaged_checkpoint_is_one_line_with_the_remedy(stopped, case):
     name, damage = DAMAGES[case]
     path = work / name
     path.write_bytes(damage(path.read_bytes()))
+    there = {p.name for p in work.iterdir()}
     folder = path.parent if path.parent != work else path
     with pytest.raises(RunError) as caught:
         proceed()
@@ -286,6 +292,82 @@ def test_a_damaged_checkpoint_is_one_line_with_the_remedy(stopped, case):
     assert text.startswith(f"the checkpoint {folder} cannot be read (")
     assert text.endswith(f"; remove {work} to start the run over")
     assert "\n" not in text
+    assert {p.name for p in work.iterdir()} == there
+
+
+def test_a_pointer_to_nothing_removes_nothing(stopped):
+    work, proceed = stopped
+    there = {p.name for p in work.iterdir()}
+    (work / "last.json").write_text('{"last": "step-000099", "best": null}')
+    with pytest.raises(RunError, match=r"step-000099 cannot be read .*; remove .* to start"):
+        proceed()
+    assert {p.name for p in work.iterdir()} == there
+
+
+def test_a_checkpoint_is_on_the_disk_before_its_pointer_is(listops, tmp_path, monkeypatch):
+    model = make_model(tiny.experiment(), listops)
+    optimizer, synced = torch.optim.AdamW(model.parameters()), []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    Checkpoints(tmp_path).save(model, optimizer, Progress(step=1), None)
+    files = {path.stat().st_ino for path in (tmp_path / "step-000001").iterdir()}
+    assert len(files) == 4
+    assert files <= set(synced)
+    assert synced[-1] == (tmp_path / "last.json").stat().st_ino
+
+
+def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
+    wide = {"model.width": 256, "model.layers": 4, "model.feed_forward": 1024, "train.batch": 2}
+    short = {"train.steps": 4, "train.evaluate_every": 2}
+    made = tiny.experiment(changes={**wide, **short})
+
+    def peak(folder, watcher=None):
+        options = {"seed": 0, "folder": tmp_path / folder, "device": "cpu", "watcher": watcher}
+        return fit(make_model(made, listops), listops, made.train, **options).peak_memory
+
+    truth = peak("whole")
+    if truth is None:
+        pytest.skip("the kernel keeps no count of resident memory here")
+    # killed after the last save
+    assert peak("whole") == pytest.approx(truth, rel=0.2)
+    # killed before it, of a version that did not keep the peak: what steps need is seen again
+    with pytest.raises(Stop):
+        peak("stopped", Stopper(4))
+    state = tmp_path / "stopped" / "step-000002" / "state.json"
+    held = json.loads(state.read_text())
+    assert held.pop("peak_memory") == pytest.approx(truth, rel=0.2)
+    state.write_text(json.dumps(held))
+    assert peak("stopped") == pytest.approx(truth, rel=0.2)
+
+
+def resumed_as_uninterrupted(listops, folder, changes, device):
+    made = tiny.experiment(changes=changes)
+    ended = []
+    for name, stop in (("whole", None), ("stopped", Stopper(5))):
+        options = {"seed": 0, "folder": folder / name, "device": device}
+        if stop:
+            with pytest.raises(Stop):
+                fit(make_model(made, listops), listops, made.train, **options, watcher=stop)
+        outcome = fit(make_model(made, listops), listops, made.train, **options)
+        ended.append((outcome.scores, untimed(outcome.curve)))
+    return ended[0] == ended[1]
+
+
+def test_the_scale_of_the_loss_is_continued(listops, tmp_path, monkeypatch):
+    """On the CPU, with a scale at which small gradients are lost, until it grows after step 2."""
+    grows = {"init_scale": 2.0**-126, "growth_factor": 2.0**120, "growth_interval": 2}
+
+    def scaling(*arguments):
+        engine = processes.accelerator(*arguments)
+        engine.scaler = torch.amp.GradScaler("cpu", **grows)
+        return engine
+
+    monkeypatch.setattr(loop, "accelerator", scaling)
+    assert resumed_as_uninterrupted(listops, tmp_path, {"train.clip": None}, "cpu")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_run_in_float16_is_continued_exactly(listops, tmp_path):
+    assert resumed_as_uninterrupted(listops, tmp_path, {"train.precision": "fp16"}, None)
 
 
 def test_an_absent_checkpoint_is_refused_and_the_remedy_works(stopped):

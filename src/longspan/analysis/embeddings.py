@@ -14,11 +14,6 @@ from longspan.shapes import Float, Int
 MOST = 64  # rows of a matrix that is kept
 
 
-def cosines(x: Float[Tensor, "N M"]) -> Float[Tensor, "N N"]:
-    """The cosine of each row with each."""
-    return grouped(x, torch.arange(len(x), device=x.device))
-
-
 def grouped(x: Float[Tensor, "N M"], group: Int[Tensor, " N"]) -> Float[Tensor, "G G"]:
     """Mean cosines between the rows of each group and those of each other.
 

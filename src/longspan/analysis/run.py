@@ -23,7 +23,7 @@ from longspan.models.layers import SelfAttention
 from longspan.results import Analysis, Result, Rollout, Span
 from longspan.tasks import Task
 from longspan.tasks._pixels import PixelTask
-from longspan.tasks.base import Batch, Split
+from longspan.tasks.base import IGNORE, Batch, Split
 from longspan.tasks.sequence import SequenceTask
 
 SPLIT: Split = "validation"
@@ -48,6 +48,7 @@ def analyse(
     *,
     samples: int,
     row: int,
+    token: int | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyse the selected model of a run on its validation split, in float32.
@@ -57,11 +58,12 @@ def analyse(
         places: where its data is, and on which device to compute.
         samples: examples that the span is a mean over, drawn the same for every mechanism.
         row: the validation example whose rollout is kept.
+        token: of it, from which the rollout starts; None: from what its answer is made from.
         progress: is told how many examples are done.
 
     Raises:
         DataError: the record or the model beside it is absent, or the data is another one.
-        OptionError: no samples are asked for, or there is no such row.
+        OptionError: no samples are asked for, or there is no such row or token.
         RunError: the mechanism, with these options, has no weights.
     """
     if samples < 1:
@@ -69,13 +71,16 @@ def analyse(
     result, task, model = reopened(record, places)
     if not 0 <= row < task.size(SPLIT):
         raise OptionError(f"row {row} of {SPLIT!r}: expected 0 to {task.size(SPLIT) - 1}")
+    length = len(task.built.splits[SPLIT].tokens[row])
+    if token is not None and not 0 <= token < length:
+        raise OptionError(f"token {token} of {SPLIT} example {row}: expected 0 to {length - 1}")
     device = torch.device("cuda" if places.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
     encoder = encoder_of(model)
     rows = drawn(task.size(SPLIT), samples)
     try:
         seen = look(encoder, task, rows, progress)
-        found = _rollout(encoder, task, row)
+        found = _rollout(encoder, task, row, token)
     except InputError as error:
         raise RunError(f"{record.name} cannot be analysed: {error}") from error
     return _record(result, task, encoder, seen, found, device)
@@ -113,13 +118,29 @@ def look(
     return Seen(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
-def start_of(encoder: LongspanModel, real: Tensor) -> tuple[str, Tensor]:
-    """What the output is made from, in words and as shares of the states (B, T)."""
+def start_of(
+    encoder: LongspanModel, real: Tensor, asked: Tensor | None = None, token: int | None = None
+) -> tuple[str, Tensor]:
+    """Where a rollout starts, in words and as shares of the states (B, T).
+
+    Args:
+        encoder: tells how states are pooled.
+        real: states (B, T) that are not padding.
+        asked: tokens (B, N) of the input that are scored, in a task that scores tokens.
+        token: of the input. Without it the start is what the output is made from.
+    """
+    special = _special(encoder)
+    chosen = torch.zeros_like(real, dtype=torch.float64)
+    if token is not None:
+        chosen[:, special + token] = 1
+        return f"token {token}", chosen
+    if asked is not None:
+        chosen[:, special : special + asked.shape[1]] = asked.to(chosen)
+        return "scored tokens", chosen / chosen.sum(1, keepdim=True)
     if encoder.config.pooling == "mean":
         return "mean of states", real / real.sum(1, keepdim=True)
-    first = torch.zeros_like(real, dtype=torch.float64)
-    first[:, 0] = 1
-    return "first state", first
+    chosen[:, 0] = 1
+    return "first state", chosen
 
 
 def _special(encoder: LongspanModel) -> int:
@@ -172,11 +193,12 @@ def _layers(
     return found
 
 
-def _rollout(encoder: LongspanModel, task: Task, row: int) -> Rollout:
+def _rollout(encoder: LongspanModel, task: Task, row: int, token: int | None = None) -> Rollout:
     (batch,) = _examples(task, np.array([row]))
     inputs, mask = next(_sequences(batch))
     calls = _layers(encoder, inputs, mask, lambda call: call)
-    start, shares = start_of(encoder, calls[-1].real)
+    asked = batch.targets != IGNORE if task.info.per_token else None
+    start, shares = start_of(encoder, calls[-1].real, asked, token)
     found = rollout(calls, shares)[0, _special(encoder) :].tolist()
     tokens = task.built.splits[SPLIT].tokens[row]
     image = isinstance(task, PixelTask)
@@ -200,10 +222,11 @@ def _record(
     found: Rollout,
     device: torch.device,
 ) -> Analysis:
-    kept = ~np.isnan(seen.spans).any((1, 2))
-    if not kept.any():
-        raise RunError(f"{result.filename}: no sample has a token that attends to anything")
-    values = seen.spans[kept]
+    kept = ~np.isnan(seen.spans).all((1, 2))
+    # a head that attends to nothing in a sample counts in others, and the sample for other heads
+    values = np.ma.masked_invalid(seen.spans[kept])
+    if not values.count(0).all():
+        raise RunError(f"{result.filename}: in no sample a head's token attends to anything")
     side = task.side if isinstance(task, PixelTask) else None
     heads = range(values.shape[2])
     layers = range(values.shape[1])
@@ -230,6 +253,7 @@ def _record(
     )
 
 
-def _span(values: np.ndarray) -> Span:
+def _span(found: np.ma.MaskedArray) -> Span:
+    values = found.compressed()
     deviation = values.std(ddof=1) if len(values) > 1 else 0.0
     return Span(mean=float(values.mean()), deviation=float(deviation))

@@ -54,8 +54,9 @@ def model_config(experiment: Experiment, task: Task) -> LongspanConfig:
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
     """A fresh model for an experiment, its weights drawn from the experiment's seed."""
     config, kind = model_config(experiment, task), model_class(task)
-    with torch.random.fork_rng():
-        torch.manual_seed(experiment.seed)
+    # Weights are drawn on the CPU: the generators of other devices are left alone.
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(experiment.seed)
         return kind(config)
 
 

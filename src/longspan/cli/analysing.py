@@ -25,6 +25,9 @@ def analyse(
     rollout: Annotated[
         int | None, typer.Option(help="Show what of this validation example is used.")
     ] = None,
+    token: Annotated[
+        int | None, typer.Option(help="Start the rollout at this token, not at the answer.")
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Draw rollout and embeddings of one run, .svg or .png.")
     ] = None,
@@ -43,12 +46,12 @@ def analyse(
     if picture is not None and len(paths) > 1:
         raise OptionError(f"--picture draws one run, there are {len(paths)}; name its record")
     places = places_of(Path("runs"), cache, data, device)
-    found, failed = _analysed(paths, places, samples, rollout)
+    found, failed = _analysed(paths, places, samples, rollout, token)
     if as_json:
         print_json([dataclasses.asdict(one) for one in found])
     for one in [] if as_json else found:
         out.print(summary(one), highlight=False, soft_wrap=True)
-        if rollout is not None and one.rollout is not None:
+        if (rollout is not None or token is not None) and one.rollout is not None:
             _show(one.rollout)
     if picture is not None and found:
         pictures.write(found[0], picture)
@@ -80,7 +83,7 @@ def _runs(records: list[Path]) -> list[Path]:
 
 
 def _analysed(
-    paths: list[Path], places: "Places", samples: int, row: int | None
+    paths: list[Path], places: "Places", samples: int, row: int | None, token: int | None
 ) -> "tuple[list[Analysis], int]":
     """Analyse and save; of several runs those that cannot be are named and left out."""
     from longspan.analysis import analyse as analysed
@@ -94,6 +97,7 @@ def _analysed(
                     places,
                     samples=samples,
                     row=row or 0,
+                    token=token,
                     progress=partial(_tell, status, path.stem),
                 )
             except LongspanError as error:

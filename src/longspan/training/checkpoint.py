@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from longspan.errors import RunError
-from longspan.files import REMEDY, read_json, sweep, write_json
+from longspan.files import REMEDY, flush, read_json, sweep, write_json
 from longspan.training.processes import ALONE, SPREAD, Processes
 from longspan.training.spread import load_optimizer, load_weights, optimizer_tensors, whole
 
@@ -49,10 +49,12 @@ class Progress:
     alarms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     warm_seconds: float = 0.0  # `seconds` and `waiting` at the first evaluation
     warm_waiting: float = 0.0
+    peak_memory: int | None = None  # bytes, the most until the save
+    scaler: dict[str, Any] | None = None  # of the loss, in fp16
 
 
 # Fields that checkpoints of an earlier version do not have.
-LATER = {"alarms", "warm_seconds", "warm_waiting"}
+LATER = {"alarms", "warm_seconds", "warm_waiting", "peak_memory", "scaler"}
 
 
 class Checkpoints:
@@ -129,7 +131,7 @@ class Checkpoints:
             RunError: the checkpoint is damaged; the message says how to start over.
         """
         pointer = self._pointer()
-        folder = self.folder / pointer["last"]
+        folder = self.folder / str(pointer["last"])
         _load_weights(model, folder, self.folder)
         try:
             tensors = load_file(folder / OPTIMIZER)
@@ -170,17 +172,28 @@ class Checkpoints:
     def _tidy(self) -> None:
         path = self.folder / POINTER
         sweep(path)
-        named = set(self._pointer().values()) if path.exists() else set()
+        named = set(filter(None, self._read().values())) if path.exists() else set()
+        if not all((self.folder / name).is_dir() for name in named):
+            return  # what is there may be all that is left of the run
         for pattern in ("step-*", "best-*", ".*.part"):
             for found in self.folder.glob(pattern):
                 if found.name not in named:
                     shutil.rmtree(found, ignore_errors=True)
 
-    def _pointer(self) -> dict[str, Any]:
+    def _pointer(self) -> dict[str, str | None]:
+        """The names of the checkpoints that count, the same for all processes."""
+        return self.everyone.on_main(self._read)
+
+    def _read(self) -> dict[str, str | None]:
         path = self.folder / POINTER
-        pointer = read_json(path)
-        if not isinstance(pointer, dict) or pointer.keys() != {"last", "best"}:
-            raise _damaged(path, self.folder, ValueError("it names no checkpoints"))
+        try:
+            pointer = read_json(path)
+            if not isinstance(pointer, dict) or pointer.keys() != {"last", "best"}:
+                raise ValueError("it names no checkpoints")
+            if not all(isinstance(name, str | None) for name in pointer.values()):
+                raise ValueError("it names checkpoints by something else than text")
+        except ValueError as error:
+            raise _damaged(path, self.folder, error) from error
         return pointer
 
     def _write(self, name: str, write) -> None:
@@ -190,6 +203,8 @@ class Checkpoints:
         try:
             temporary.mkdir(parents=True)
             write(temporary)
+            for file in temporary.iterdir():
+                flush(file)
             shutil.rmtree(final, ignore_errors=True)
             temporary.rename(final)
         except (OSError, SafetensorError) as error:

@@ -36,19 +36,6 @@ class Evaluation:
     asked: np.ndarray  # (N,)
 
 
-def evaluate(
-    model: nn.Module,
-    task: Task,
-    split: Split,
-    *,
-    batch: int,
-    device: torch.device,
-    everyone: Processes = ALONE,
-) -> Score:
-    """Score the model on all targets of a split; the model is left in the mode it was in."""
-    return answered(model, task, split, batch=batch, device=device, everyone=everyone).score
-
-
 @torch.no_grad()
 def answered(
     model: nn.Module,
@@ -59,9 +46,10 @@ def answered(
     device: torch.device,
     everyone: Processes = ALONE,
 ) -> Evaluation:
-    """Score the model as `evaluate` does, and keep what it answered row by row.
+    """Score the model on all targets of a split, and keep what it answered row by row.
 
-    Each process scores its share of the rows of every batch; all of them return the whole.
+    The model is left in the mode it was in. Each process scores its share of the rows of every
+    batch; all of them return the whole.
     """
     training = model.training
     model.eval()

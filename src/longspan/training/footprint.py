@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from longspan.tasks.base import Batch, Task
 from longspan.training.config import TrainConfig
 from longspan.training.evaluate import to_device
+from longspan.training.spread import recompute
 
 NEEDS_NUMBERS = (
     DataDependentOutputException,
@@ -94,7 +95,7 @@ def footprint(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footpr
         config: the recipe; of a batch in parts, one part is alive at a time.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=()):  # a step on the CPU draws from its generator alone
         try:
             with FakeCopyMode(fake):
                 copied = copy.deepcopy(model)
@@ -107,7 +108,7 @@ def footprint(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footpr
 def _measured(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footprint:
     model.train()
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
+        recompute(model)
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, foreach=True)
     with Alive() as alive:

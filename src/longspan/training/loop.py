@@ -27,8 +27,11 @@ from longspan.training.evaluate import Evaluation, answered, scored, to_device
 from longspan.training.prefetch import ahead
 from longspan.training.processes import Part, Processes, accelerator, joined
 from longspan.training.schedule import learning_rate
-from longspan.training.spread import check, spread
+from longspan.training.spread import check, recompute, spread
 from longspan.training.watcher import Watcher
+
+QUEUEING = ("cuda",)  # devices that still work when a call has returned
+SEEDS = 2**43  # of redraws: times the million by which mechanisms tell layers apart, below 2^63
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,10 +74,11 @@ def fit(
         config: the recipe.
         seed: of the order of examples and of dropout.
         folder: for checkpoints and TensorBoard files of this run alone.
-        device: "cpu" to stay off an accelerator, None to use the one that is there.
+        device: "cpu" to stay off a CUDA device, None to use the one that is there.
         parallel: how several processes work together, when a launcher has started several (see
-            `processes.PARALLEL`); each of them calls `fit` and gets the same outcome. With "fsdp"
-            the parameters of `model` are replaced by shards.
+            `processes.PARALLEL`); each of them calls `fit`. Scores, curve and peak memory are the
+            same for all; seconds and alarms about them are each one's own. With "fsdp" the
+            parameters of `model` are replaced by shards.
         watcher: told about steps and evaluations, in the main process.
         test: whether to look at `test`; a trial of a grid is scored on `validation` alone.
 
@@ -87,7 +91,9 @@ def fit(
     """
     everyone = joined(device, parallel)
     check(config, everyone)
-    with torch.random.fork_rng(), everyone.bound():
+    # All devices by number: without, torch warns where there are several.
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices), everyone.bound():
         torch.manual_seed(everyone.seed(seed))
         return _Run(model, task, config, seed, folder, device, watcher, everyone).complete(test)
 
@@ -102,8 +108,11 @@ class _Run:
         self.accelerator = accelerator(config.precision, folder, device)
         self.device = self.accelerator.device
         if config.gradient_checkpointing:
-            _recompute(model)
+            recompute(model)
         self.bare, self.model = model, spread(model, self.accelerator, everyone)
+        # Before what a checkpoint brings back: it is of the run as what steps make is.
+        self.memory = PeakMemory(self.device.type)
+        self.memory.start()
         # After the model was spread: it may have other parameters now.
         optimizer = torch.optim.AdamW(
             model.parameters(),
@@ -119,7 +128,9 @@ class _Run:
         self.checkpoints.tidy()
         if self.checkpoints.exists():
             self.progress, self.best = self.checkpoints.load(model, optimizer)
-        self.memory = PeakMemory(self.device.type)
+        scaler = self.accelerator.scaler
+        if scaler is not None and self.progress.scaler is not None:
+            scaler.load_state_dict(self.progress.scaler)
         self.window_loss = torch.tensor(self.progress.window_loss, device=self.device)
         self.window_hits = torch.tensor(self.progress.window_hits, device=self.device)
         self.window_steps = self.progress.window_steps
@@ -127,18 +138,18 @@ class _Run:
 
     def complete(self, test: bool) -> Outcome:
         """Train to the last step, then score the selected checkpoint."""
-        self.memory.start()
         self.accelerator.init_trackers("tensorboard")
-        self.model.train()
-        with contextlib.closing(ahead(self._batches(), self.device)) as batches:
-            while self.progress.step < self.config.steps:
-                self._step(batches)
-                self._evaluate_and_save()
-        outcome = self._outcome(test)
-        # Not `end_training`, which parts the processes: they may have more runs to do.
-        for tracker in self.accelerator.trackers:
-            tracker.finish()
-        return outcome
+        try:
+            self.model.train()
+            with contextlib.closing(ahead(self._batches(), self.device)) as batches:
+                while self.progress.step < self.config.steps:
+                    self._step(batches)
+                    self._evaluate_and_save()
+            return self._outcome(test)
+        finally:
+            # Not `end_training`, which parts the processes: they may have more runs to do.
+            for tracker in self.accelerator.trackers:
+                tracker.finish()
 
     def _batches(self) -> Iterator[Batch]:
         return self.task.batches(
@@ -176,7 +187,9 @@ class _Run:
             progress.tokens += int(batch.key_mask_b.sum())
         progress.seconds += time.perf_counter() - started
         if self.watcher is not None:
-            self.watcher.stepped(progress.step, loss, progress.tokens, progress.seconds)
+            # It may read the loss, and so wait for the step.
+            with self._waiting():
+                self.watcher.stepped(progress.step, loss, progress.tokens, progress.seconds)
 
     def _worked(
         self, inputs: dict[str, torch.Tensor], targets: torch.Tensor, part: Part, count: int
@@ -196,7 +209,7 @@ class _Run:
         for module in self.bare.modules():
             every = module.redraw_every if isinstance(module, Attention) else None
             if every and step % every == 0:
-                module.redraw(self.seed * 1_000_003 + step)
+                module.redraw((self.seed * 1_000_003 + step) % SEEDS)
 
     def _evaluate_and_save(self) -> None:
         step, config = self.progress.step, self.config
@@ -211,16 +224,22 @@ class _Run:
             self._save()
 
     def _settle(self) -> None:
-        """Wait for the steps that an accelerator still works on: they belong to the training."""
-        if self.device.type == "cuda":
-            started = time.perf_counter()
-            torch.cuda.synchronize()
+        """Wait for the steps that the device still works on."""
+        if self.device.type in QUEUEING:
+            with self._waiting():
+                torch.cuda.synchronize()
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count the time within it where it may be that of steps the device still works on."""
+        started = time.perf_counter()
+        yield
+        if self.device.type in QUEUEING:
             self.progress.seconds += time.perf_counter() - started
 
     def _evaluate(self) -> None:
         self._check_finite("training", float(self.window_loss))
-        score = self._score("validation")
-        self._check_finite("validation", score.loss)
+        score = self._answered("validation").score
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(_logged(point), step=point.step)
@@ -286,14 +305,20 @@ class _Run:
         self.progress.window_hits = int(self.window_hits)
         self.progress.window_steps = self.window_steps
         self.progress.window_scored = self.window_scored
+        if self.accelerator.scaler is not None:
+            self.progress.scaler = self.accelerator.scaler.state_dict()
+        self._look_at_memory()
         self.checkpoints.save(self.bare, self.optimizer.optimizer, self.progress, self.best)
 
-    def _score(self, split) -> Score:
-        return self._answered(split).score
+    def _look_at_memory(self) -> None:
+        """Keep the largest peak of all processes, also of those that an interruption ended."""
+        peak = self.everyone.largest(self.memory.peak())
+        if peak is not None:
+            self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
     def _answered(self, split) -> Evaluation:
         batch = self.config.evaluation_batch
-        return answered(
+        found = answered(
             self.model,
             self.task,
             split,
@@ -301,13 +326,15 @@ class _Run:
             device=self.device,
             everyone=self.everyone,
         )
+        self._check_finite(split, found.score.loss)
+        return found
 
     def _outcome(self, test: bool) -> Outcome:
         """Load the selected model, and look at test, if at all, for the first and only time."""
-        peak = self.everyone.largest(self.memory.peak())
+        self._look_at_memory()
         waiting = self.everyone.largest(self.progress.waiting)
         folder = self.checkpoints.load_best(self.bare)
-        scores = {"validation": self._score("validation")}
+        scores = {"validation": self._answered("validation").score}
         tested = self._answered("test") if test else None
         if tested is not None:
             scores["test"] = tested.score
@@ -321,18 +348,12 @@ class _Run:
             seconds=self.progress.seconds,
             waiting=waiting or 0.0,
             tokens=self.progress.tokens,
-            peak_memory=None if peak is None else int(peak),
+            peak_memory=self.progress.peak_memory,
             device=str(self.device),
             processes=self.everyone.number,
             parallelism=self.everyone.parallelism,
             model=folder,
         )
-
-
-def _recompute(model: PreTrainedModel) -> None:
-    """Recompute activations in the backward pass, by the name that transformers has for it."""
-    newer = getattr(model, "activation_checkpointing_enable", None)
-    (newer or model.gradient_checkpointing_enable)()
 
 
 def _logged(point: Point) -> dict[str, float]:

@@ -36,8 +36,8 @@ def prefetched(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, Non
     thread = threading.Thread(
         target=_fill, args=(items, ready, stopped), name="longspan-prefetch", daemon=True
     )
-    thread.start()
     try:
+        thread.start()
         while not isinstance(item := ready.get(), _End):
             yield item
         if item.error is not None:
@@ -47,7 +47,9 @@ def prefetched(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, Non
         # It puts at most once more, for which there is room now.
         while not ready.empty():
             ready.get_nowait()
-        thread.join()
+        # Ctrl-C may have come before it started.
+        if thread.is_alive():
+            thread.join()
 
 
 def _fill(items: Iterator[T], ready: "queue.Queue[T | _End]", stopped: threading.Event) -> None:

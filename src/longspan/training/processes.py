@@ -18,7 +18,14 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import patch_environment
 from torch import Tensor, distributed
 
-from longspan.errors import DataError, LongspanError, OptionError, RunError, known
+from longspan.errors import (
+    DivergedError,
+    InputError,
+    OptionError,
+    RunError,
+    UnknownNameError,
+    known,
+)
 
 PARALLEL = {
     "ddp": "rows shared out, the model whole in each process",
@@ -28,6 +35,9 @@ PARALLEL = {
 # Longer than a check of large data or a write by the main process; torch's own is 10 min for NCCL.
 TIMEOUT = datetime.timedelta(minutes=30)
 SPREAD = 0x9E3779B97F4A7C15  # between the seeds of two processes: odd, and far from any user's
+
+# What every process finds in the same recipe, and in numbers that are the same for all.
+COMMON = (OptionError, UnknownNameError, InputError, DivergedError)
 
 CPU = torch.device("cpu")
 
@@ -118,11 +128,11 @@ class Processes:
         if self.main:
             try:
                 result = function()
-            except (LongspanError, OSError) as raised:
+            except Exception as raised:  # whatever it is, the others must not go on
                 error = raised
         result, error = self.agreed((result, error))
         if error is not None:
-            raise error
+            raise _of_all(error)
         return result  # type: ignore[return-value]
 
     def all_see(self, what: Path, seen: bool) -> bool:
@@ -133,20 +143,21 @@ class Processes:
         """
         flags = [bool(x) for x in self.gathered(torch.tensor([int(seen)]))]
         if len(set(flags)) > 1:
-            raise RunError(f"not all {self.number} processes see {what}; share the folder of runs")
+            reason = f"not all {self.number} processes see {what}; share the folder of runs"
+            raise _of_all(RunError(reason))
         return seen
 
     @contextlib.contextmanager
     def bound(self) -> Iterator[None]:
         """Within it, an error that the others may not have ends this process, and so all of them.
 
-        A launcher stops the others when one ends; going on would leave them waiting for it.
+        A launcher stops the others when one ends; going on would leave them waiting for it. All
+        have what is `COMMON`, and what `on_main` and `all_see` raise.
         """
         try:
             yield
-        except (DataError, OSError, RuntimeError) as error:
-            common = isinstance(error, LongspanError) and not isinstance(error, DataError)
-            if self.number == 1 or common:
+        except Exception as error:
+            if self.number == 1 or isinstance(error, COMMON) or getattr(error, "of_all", False):
                 raise
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise SystemExit(
@@ -162,7 +173,7 @@ def joined(device: str | None = None, parallel: str | None = None) -> Processes:
     """The processes that this one was started with.
 
     Args:
-        device: "cpu" to stay off an accelerator.
+        device: "cpu" to stay off a CUDA device.
         parallel: how they work together, one of `PARALLEL`. None: "fsdp" where `accelerate
             launch` was told to use it, else "ddp".
 
@@ -190,14 +201,14 @@ def accelerator(precision: str, folder: Path, device: str | None) -> Accelerator
     Raises:
         OptionError: the device cannot train in this precision.
     """
-    if precision == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
+    if precision == "fp16" and _on_cpu(device):
         raise OptionError("precision fp16 needs a CUDA device, this run is on CPU; use bf16 or no")
     _state(device)
     # The model is sharded by `spread`, on every device and with shared parameters.
     with patch_environment(accelerate_use_fsdp="false"):
         return Accelerator(
             mixed_precision=precision,
-            cpu=device == "cpu",
+            cpu=_on_cpu(device),
             log_with="tensorboard",
             project_dir=folder,
         )
@@ -207,7 +218,18 @@ def _state(device: str | None) -> PartialState:
     """Accelerate's state, anew: a run in the same process may have another device or precision."""
     if PartialState._shared_state:
         AcceleratorState._reset_state(reset_partial_state=True)
-    return PartialState(cpu=device == "cpu", timeout=TIMEOUT)
+    return PartialState(cpu=_on_cpu(device), timeout=TIMEOUT)
+
+
+def _on_cpu(device: str | None) -> bool:
+    """Whether there is no CUDA device, or none is wanted; other ones accelerate would choose."""
+    return device == "cpu" or not torch.cuda.is_available()
+
+
+def _of_all(error: Exception) -> Exception:
+    """The error, marked as one that every process raises."""
+    error.of_all = True  # type: ignore[attr-defined]
+    return error
 
 
 def _told(value: int | float | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""A model and its optimiser over several processes, and their tensors whole again for files."""
+"""A model made ready to train, over several processes, and its tensors whole again for files."""
 
 from collections import Counter
 from typing import cast
@@ -36,6 +36,12 @@ def check(config: TrainConfig, everyone: Processes) -> None:
         reasons.append("a sharded model does not train in fp16; use bf16 or --parallel ddp")
     if reasons:
         raise OptionError("; ".join(reasons))
+
+
+def recompute(model: PreTrainedModel) -> None:
+    """Recompute activations in the backward pass, by the name that transformers has for it."""
+    newer = getattr(model, "activation_checkpointing_enable", None)
+    (newer or model.gradient_checkpointing_enable)()
 
 
 def spread(model: PreTrainedModel, engine: Accelerator, everyone: Processes) -> nn.Module:
