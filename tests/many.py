@@ -83,6 +83,8 @@ class Killer:
     def __init__(self, step):
         self.step = step
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -26,6 +26,8 @@ class Log:
     def ended(self, result):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         self.lines.append("step")
 

@@ -105,6 +105,8 @@ class _Stop(Exception):
 class _Stopping:
     """A watcher that ends a run in the middle."""
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == 7:
             raise _Stop

@@ -47,6 +47,8 @@ class Log:
     def ended(self, result):
         self.lines.append(f"ended {sorted(result.scores)}")
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         self.lines.append("step")
         if self.stop is not None and self.lines.count("step") == self.stop:

@@ -138,8 +138,11 @@ class Lines(logging.Handler):
 
 
 def names(text: str | None) -> list[str] | None:
-    """Names with commas between them."""
-    return [name.strip() for name in text.split(",") if name.strip()] if text else None
+    """Names with commas between them; where there is no text, none were asked for."""
+    found = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is not None and not found:
+        raise OptionError(f"names with commas between them are expected, got {text!r}")
+    return found or None
 
 
 def numbers(text: str) -> list[int]:

@@ -187,7 +187,7 @@ def _wanted(
         protocol=protocol,
         tasks=names(tasks),
         mechanisms=names(mechanisms),
-        seeds=numbers(seeds) if seeds else None,
+        seeds=None if seeds is None else numbers(seeds),
         changes=changes_of(changes),
         budget=budget_of(budget),
     )
@@ -226,6 +226,7 @@ def _searches(
         seeds=wanted.seeds,
         changes=wanted.changes,
         budget=wanted.budget,
+        places=places,
     )
     _leave_out([*absent, *skipped])
     return found
@@ -308,7 +309,7 @@ def _tasks(
     from longspan.arena import Skipped, get
     from longspan.tasks import TASKS
 
-    if wanted.tasks:
+    if wanted.tasks is not None:
         return wanted.tasks, []
     protocol, chosen, absent = get(wanted.protocol), [], []
     for name in protocol.grids if tuned else protocol.tasks:
