@@ -59,12 +59,12 @@ class Log(Quiet):
 class Stopping(Quiet):
     """Notes steps, and presses Ctrl-C at one of them."""
 
-    def __init__(self, at=None):
-        self.at, self.steps = at, []
+    def __init__(self, last=None):
+        self.last, self.steps = last, []
 
     def stepped(self, step, loss, tokens, seconds):
         self.steps.append(step)
-        if step == self.at:
+        if step == self.last:
             raise KeyboardInterrupt
 
 
