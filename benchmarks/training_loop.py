@@ -34,6 +34,8 @@ class Clock:
     def __init__(self) -> None:
         self.times: list[float] = []
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds) -> None:
         self.times.append(time.perf_counter())
 

@@ -83,6 +83,8 @@ class Killer:
     def __init__(self, step):
         self.step = step
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -108,6 +110,20 @@ def prepared(case):
     return dataclasses.replace(made, task=TaskSpec(name="copying", options=COPYING)), task
 
 
+def grid(changes, places):
+    """A grid in this process; every process but the main one lists it the other way round."""
+    from watchers import Quiet
+
+    from longspan.arena import arena
+
+    made = [tiny.experiment(changes={**DRY, **x}) for x in changes]
+    results, failed = arena(made[:: 1 if os.environ["RANK"] == "0" else -1], places, Quiet())
+    for result in results:
+        sys.stdout.write(f"ended {result.filename}\n")
+    for item in failed:
+        sys.stdout.write(f"failed {item.what}\n")
+
+
 def work(case):
     """One case in this process."""
     from longspan.arena import run
@@ -115,6 +131,9 @@ def work(case):
 
     places = tiny.places(case["runs"], case["cache"])
     places = dataclasses.replace(places, parallel=case.get("parallel"))
+    if "grid" in case:
+        grid(case["grid"], places)
+        return None
     watcher = Killer(case["kill"]) if case.get("kill") else None
     try:
         return run(*prepared(case), places, watcher)

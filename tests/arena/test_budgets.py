@@ -1,16 +1,25 @@
 """A budget is read, met and written down; a run under one goes on as it began."""
 
 import dataclasses
+import fractions
 import functools
+import io
+import itertools
 import json
+import math
+import re
 
 import pytest
+from rich.console import Console
 
 import tiny
-from longspan.arena import Budget, grid, meeting, run, under
+from longspan.arena import Budget, arena, grid, meeting, run, under
 from longspan.arena.budget import parse, scaled, training_flops
+from longspan.arena.launch.console import ManyConsoleWatcher
+from longspan.arena.launch.news import Reporter, tell
 from longspan.arena.meeting import found, meet, step_bytes
 from longspan.arena.model import make_model
+from longspan.arena.progress import ConsoleWatcher
 from longspan.attention import MECHANISMS
 from longspan.errors import LongspanError, NoMemoryError, OptionError, RunError, UnknownNameError
 from longspan.results import as_asked, load
@@ -26,6 +35,8 @@ READ = {
     "memory=2GiB": Budget(kind="memory", limit=2 * 1024**3),
     "memory=300MB": Budget(kind="memory", limit=3e8),
     "memory=1e6": Budget(kind="memory", limit=1e6),
+    "memory=1TiB": Budget(kind="memory", limit=1024**4),
+    "flops=1.2345678901234e20": Budget(kind="flops", limit=1.2345678901234e20),
 }
 REFUSED = {
     "second=5": "no budget called 'second'; did you mean seconds",
@@ -75,6 +86,10 @@ def test_a_recipe_keeps_its_shape_over_another_number_of_steps():
         kept = {"steps": 100, "warmup": 10, "evaluate_every": 25}
         assert dataclasses.replace(new, **kept) == train
     assert scaled(dataclasses.replace(train, warmup=0), 7).warmup == 0
+    for evaluations, steps in itertools.product((25, 100), range(1, 200)):
+        exact = math.ceil(fractions.Fraction(evaluations * steps, 100))
+        own = dataclasses.replace(train, evaluate_every=evaluations)
+        assert scaled(own, steps).evaluate_every == exact
 
 
 def held(budget, mechanism="local", changes=None):
@@ -221,6 +236,25 @@ def test_a_run_under_a_budget_records_what_ran_and_what_was_asked(listops, place
     }
     assert options == result.options
     assert result.overrides["budget"] == "flops=30000000"
+
+
+def test_the_steps_that_are_shown_are_those_of_the_budget(places):
+    experiment = under(tiny.experiment("linear"), parse("flops=30M"))
+    output = io.StringIO()
+    with ConsoleWatcher(Console(file=output)) as watcher:
+        ((result,), _) = arena([experiment], places, watcher)
+    assert set(re.findall(r"step \d+/(\d+)", output.getvalue())) == {str(result.steps)}
+    assert result.steps != 12
+
+
+def test_the_steps_of_a_budget_are_told_to_another_process():
+    said = []
+    Reporter(said.append).begins(40)
+    with ManyConsoleWatcher(Console(file=io.StringIO())) as watcher:
+        watcher.starts(1, 1, tiny.experiment())
+        assert [tell(watcher.at(1), message) for message in said] == [None]
+        (bar,) = (task for task in watcher.bar.tasks if task.id == watcher.at(1).bar_task)
+        assert (watcher.at(1).steps, bar.total) == (40, 40)
 
 
 def test_an_interrupted_run_measures_nothing_again(listops, places, monkeypatch):

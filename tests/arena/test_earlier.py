@@ -2,16 +2,15 @@
 
 import dataclasses
 import json
-import logging
 import subprocess
 import sys
 
 import pytest
-from watchers import Log
+from watchers import Log, Stopping
 
 import tiny
-from longspan.arena import arena
-from longspan.arena.resume import changed_recipes, differences
+from longspan.arena import Budget, arena
+from longspan.arena.resume import differences
 from longspan.results import load
 from longspan.tasks.listops import ListOps
 
@@ -23,26 +22,77 @@ def own(**train):
     return dataclasses.replace(made, overrides={}, train=train)
 
 
-def test_records_of_an_earlier_recipe_are_told_with_what_differs(tiny_cache, tmp_path, caplog):
+def stopped(experiment, places):
+    """Leave the experiment half-done: its last checkpoint is that of step 6."""
+    with pytest.raises(KeyboardInterrupt):
+        arena([experiment], places, Stopping(7))
+
+
+def test_a_command_whose_recipe_has_changed_since_it_ended_is_refused(tiny_cache, tmp_path):
     places = tiny.places(tmp_path, tiny_cache)
-    (record,), _ = arena([own()], places, Log())
+    arena([own()], places, Log())
     changed = own(steps=8, batch=2)
-    (line,) = changed_recipes([changed], places)
-    assert line.startswith("quick, listops: 1 records of an earlier recipe (")
-    assert "train.batch: 4 there, 2 here; train.steps: 12 there, 8 here)" in line
-    assert record.filename in line
-    assert "move them away" in line
-    with caplog.at_level(logging.WARNING):
-        results, _ = arena([changed], places, Log())
-    assert caplog.messages == [line]
-    assert places.record(own()).exists()
-    assert results[0].steps == 8
-    # neither what somebody has changed, nor what is the same, is of an earlier recipe
-    assert list(changed_recipes([own(), tiny.experiment(changes={"train.steps": 8})], places)) == [
-        line.replace("4 there, 2 here", "2 there, 4 here")
-        .replace("12 there, 8 here", "8 there, 12 here")
-        .replace(record.filename, results[0].filename)
-    ]
+    for retry in (False, True):
+        results, (told,) = arena([changed], places, Log(), retry_failed=retry)
+        assert results == []
+        assert told.reason == (
+            f"{places.record(own())} is of the same command under an earlier recipe "
+            "(train.batch: 4 there, 2 here; train.steps: 12 there, 8 here); move it away or "
+            "choose another --runs"
+        )
+    assert not places.work(changed).exists()
+    # what somebody has changed stands beside it, and so do trials
+    asked = dataclasses.replace(changed, overrides={"train.steps": 8, "train.batch": 2})
+    assert len(arena([changed], places.of_trials(), Log())[0]) == 1
+    assert len(arena([asked], places, Log())[0]) == 1
+
+
+def test_a_command_whose_recipe_has_changed_half_way_is_refused(tiny_cache, tmp_path):
+    places = tiny.places(tmp_path, tiny_cache)
+    stopped(own(), places)
+    work = places.work(own())
+    _, (told,) = arena([own(steps=8)], places, Log())
+    assert told.reason.startswith(f"{work} is of the same command under an earlier recipe (train.s")
+    # the run itself goes on
+    watcher = Stopping()
+    assert len(arena([own()], places, watcher)[0]) == 1
+    assert watcher.steps == list(range(7, 13))
+
+
+def test_a_claim_of_an_earlier_version_says_nothing_of_overrides(tiny_cache, tmp_path):
+    places = tiny.places(tmp_path, tiny_cache)
+    stopped(own(), places)
+    path = places.work(own()) / "experiment.json"
+    claim = json.loads(path.read_text())
+    assert claim.pop("overrides") == {}
+    path.write_text(json.dumps(claim))
+    assert len(arena([own(steps=8), own()], places, Log())[0]) == 1 + 1
+
+
+def test_a_changed_budget_of_the_protocol_is_a_changed_recipe(tiny_cache, tmp_path):
+    places = tiny.places(tmp_path, tiny_cache)
+    held, other = (
+        dataclasses.replace(own(), budget=Budget(kind="memory", limit=limit))
+        for limit in (2**30, 2**31)
+    )
+    assert len(arena([held], places, Log())[0]) == 1
+    _, (told,) = arena([other], places, Log())
+    assert "(budget.limit: 1073741824.0 there, 2147483648.0 here)" in told.reason
+
+
+@pytest.mark.parametrize("again", [False, True, "train"])
+def test_what_is_half_done_goes_on_whatever_is_asked_of_failed_runs(
+    tiny_cache, tmp_path, cli, again
+):
+    places, made = tiny.places(tmp_path, tiny_cache), tiny.experiment()
+    stopped(made, places)
+    if again == "train":
+        code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
+        assert (code, "step 4/12" in err, "step 8/12" in err) == (0, False, True)
+        return
+    watcher = Stopping()
+    arena([made], places, watcher, retry_failed=again)
+    assert watcher.steps == list(range(7, 13))
 
 
 def test_a_difference_names_every_field_on_both_sides():
@@ -84,9 +134,14 @@ def test_a_half_written_record_is_refused_by_name_and_kept(tiny_cache, tmp_path)
     assert path.read_text() == half
 
 
-def test_a_grid_that_has_ended_imports_nothing_that_trains(tiny_cache, tmp_path, cli):
+@pytest.mark.parametrize(
+    "tuned", [[], ["--tune", "--grid", "model.layers=1,2"]], ids=["grid", "tune"]
+)
+def test_a_grid_that_has_ended_imports_nothing_that_trains(tiny_cache, tmp_path, cli, tuned):
     where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *tiny.flags(), *where]
+    kept = {name: x for name, x in tiny.CHANGES.items() if not (tuned and name == "model.layers")}
+    changes = [part for name, x in kept.items() for part in ("--set", f"{name}={json.dumps(x)}")]
+    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *changes, *tuned, *where]
     assert cli(*command)[0] == 0
     (path,) = (path for path in tmp_path.rglob("local-*.json") if path.parent.name == "listops")
     before = load(path)

@@ -1,15 +1,18 @@
 """A run that fails is recorded as what it is, and the grid goes on."""
 
 import errno
+import io
 import resource
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 from watchers import Log
 
 import tiny
 from longspan.arena import arena, run
+from longspan.arena.launch.console import ManyConsoleWatcher
 from longspan.errors import DivergedError, NoMemoryError
 from longspan.results import load_all, load_failures
 from longspan.training.loop import _Run
@@ -87,6 +90,13 @@ def test_a_fault_of_a_mechanism_is_told_and_tried_again(tiny_cache, tmp_path, mo
     assert (results, [x.reason for x in failed]) == ([], ["RuntimeError: shape '[3]' is invalid"])
     assert load_failures([tmp_path]) == []
     assert len(arena([broken], places, Log())[0]) == 1
+
+
+def test_a_bar_goes_however_its_run_ends(tiny_cache, tmp_path):
+    experiments = [tiny.experiment("full", changes=WILD), tiny.experiment()]
+    with ManyConsoleWatcher(Console(file=io.StringIO())) as watcher:
+        results, failed = arena(experiments, tiny.places(tmp_path, tiny_cache), watcher)
+        assert (len(results), len(failed), watcher.lines) == (1, 1, {})
 
 
 def test_run_alone_raises_what_happened(tiny_cache, tmp_path, listops):

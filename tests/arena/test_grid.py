@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+import many
 import tiny
-from longspan.arena import arena, get, grid, run
+from longspan.arena import Workers, arena, get, grid, run, searches
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import load_all
@@ -25,6 +26,8 @@ class Log:
 
     def ended(self, result):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
+
+    def begins(self, steps): ...
 
     def stepped(self, step, loss, tokens, seconds):
         self.lines.append("step")
@@ -60,6 +63,36 @@ def test_everything_is_the_default_and_repetitions_count_once():
     assert {x.task.name for x in experiments} == set(get("quick").tasks)
     again, _ = grid("quick", mechanisms=["full", "full"], tasks=["text", "text"], seeds=[0, 0])
     assert len(again) == 1
+
+
+def test_an_empty_list_is_nothing_and_not_everything(cli):
+    assert grid("quick", tasks=[]) == ([], [])
+    assert grid("quick", mechanisms=[]) == ([], [])
+    tried = {"train.batch": [4]}
+    assert searches("quick", tasks=[], grid=tried) == ([], [])
+    assert searches("quick", mechanisms=[], grid=tried) == ([], [])
+    for option, text in (("--tasks", ","), ("--mechanisms", "")):
+        code, _, err = cli("arena", option, text)
+        assert code == 2
+        assert f"names with commas between them are expected, got {text!r}" in err
+    assert cli("arena", "--seeds", "")[0] == 2
+
+
+def test_processes_that_torchrun_started_start_no_others(tiny_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(OptionError, match="each of several processes would start a grid of its"):
+        arena(small(), tiny.places(tmp_path, tiny_cache), Log(), launcher=Workers(2))
+
+
+def test_the_main_process_decides_for_all_what_there_is_to_do(tiny_cache, tmp_path):
+    """What has ended, what fails, in what order: the others see, and write, no files."""
+    wild = {"train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+    case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, wild]}
+    both = many.launch(tiny.server(), 2, [case, case], tmp_path)
+    assert "wrote" not in both[1]
+    told = [[x for x in text.splitlines() if x.startswith(("ended", "failed"))] for text in both]
+    assert told[0] == told[1]
+    assert [x.split()[0] for x in told[0]] == ["ended", "failed"] * 2
 
 
 class Picky(Attention):

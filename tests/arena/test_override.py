@@ -86,9 +86,13 @@ def test_the_value_that_is_there_already_is_no_departure():
     assert same.hash == made.hash
 
 
-def test_a_whole_number_is_the_real_one(listops):
-    changes = ({"train.learning_rate": value} for value in (1, 1.0))
-    assert len({tiny.experiment(changes=x).hash for x in changes}) == 1
+def test_a_whole_number_is_the_real_one():
+    for name in ("train.learning_rate", "train.clip", "options.temperature"):
+        made = [tiny.experiment("sinkhorn", changes={name: value}) for value in (1, 1.0)]
+        assert len({x.hash for x in made}) == 1
+    # where the recipe has none
+    bare = tiny.experiment(changes={"train.clip": None})
+    assert override(bare, {"train.clip": 1}).hash == override(bare, {"train.clip": 1.0}).hash
 
 
 def test_departures_are_in_the_record(listops, tiny_cache, tmp_path):

@@ -108,6 +108,8 @@ class _Stop(Exception):
 class _Stopping:
     """A watcher that ends a run in the middle."""
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == 7:
             raise _Stop
@@ -149,9 +151,13 @@ def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(places, listops)
     assert [row.seconds_from for row in rows] == ["record", "FLOPs", "FLOPs"]
     assert rows[0].seconds == pytest.approx(30 * step)
     path = places.record(tiny.experiment())
-    path.write_text(json.dumps({**json.loads(path.read_text()), "device": "another"}))
-    (row,) = plan([longer], places)
-    assert row.seconds_from == "FLOPs"
+    record = json.loads(path.read_text())
+    # elsewhere, by several, or of an earlier version
+    training = {k: x for k, x in record["training"].items() if k != "gradient_checkpointing"}
+    for change in ({"device": "another"}, {"processes": 2}, {"training": training}):
+        path.write_text(json.dumps({**record, **change}))
+        (row,) = plan([longer], places)
+        assert row.seconds_from == "FLOPs"
 
 
 def test_seeds_are_looked_at_once_and_steps_are_timed_when_asked(places, monkeypatch):

@@ -8,7 +8,18 @@ import sys
 import pytest
 
 import tiny
-from longspan.arena import PROTOCOLS, Experiment, ModelSpec, get, make_model, override, unfit
+from longspan.arena import (
+    PROTOCOLS,
+    Budget,
+    Experiment,
+    ModelSpec,
+    get,
+    grid,
+    make_model,
+    override,
+    search,
+    unfit,
+)
 from longspan.arena.protocols import register
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import OptionError, UnknownNameError
@@ -66,6 +77,21 @@ for p in PROTOCOLS.values():
     for task in p.tasks:
         print(p.name, task, p.experiment(task, "performer", 0).hash)
 """
+
+
+def test_a_budget_of_a_protocol_is_that_of_its_runs_and_is_shown(cli, monkeypatch):
+    budget = Budget(kind="flops", limit=1e9)
+    held = dataclasses.replace(get("quick"), name="held", budget=budget)
+    monkeypatch.setitem(PROTOCOLS, "held", held)
+    (made,), _ = grid("held", tasks=["listops"], mechanisms=["local"])
+    tried = search("held", "listops", "local", grid={"train.batch": [4]})
+    assert made.budget == tried.experiments[0].budget == budget
+    # it is no departure, and another one is
+    assert made.overrides == {}
+    (other,), _ = grid("held", tasks=["listops"], mechanisms=["local"], budget=Budget())
+    assert (other.budget, other.overrides) == (Budget(), {"budget": "steps"})
+    code, out, _ = cli("protocols", "show", "held", "--json")
+    assert (code, json.loads(out)["budget"]) == (0, "flops=1000000000")
 
 
 def test_hashes_are_the_same_in_another_process():

@@ -9,12 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from watchers import Killer, Log, longer, metrics
 
 import tiny
 from longspan.arena import Ray, arena
+from longspan.arena.launch import Skipped
+from longspan.arena.launch import ray as launcher
+from longspan.arena.launch._node import Mailbox
 from longspan.errors import OptionError, RunError
 from longspan.results import load_all
 
@@ -120,6 +124,80 @@ def test_no_cluster_is_one_line_at_once(tiny_cache, tmp_path):
     with pytest.raises(RunError, match=message):
         arena([tiny.experiment()], places, Log(), launcher=Ray(f"127.0.0.1:{port}"))
     assert not ray.is_initialized()
+
+
+class Held:
+    """Ray, in which a task flies until it lands with what was told."""
+
+    exceptions = ray.exceptions
+
+    def __init__(self, landing):
+        self.landing, self.cancelled = landing, []
+
+    def remote(self, **_):
+        return lambda thing: SimpleNamespace(remote=lambda *given: self._reference(thing, given))
+
+    def _reference(self, thing, given):
+        inbox = SimpleNamespace(take=SimpleNamespace(remote=list))
+        return inbox if thing is Mailbox else given[0]
+
+    def get(self, reference, timeout=None):
+        return reference if isinstance(reference, list) else self.landing[reference]
+
+    def wait(self, references, timeout):
+        return [x for x in references if x in self.landing], []
+
+    def cancel(self, reference, force):
+        self.cancelled.append((reference, force))
+
+    def cluster_resources(self):
+        return {}
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": {"CPU": 1}}]
+
+    def is_initialized(self):
+        return True
+
+    def get_runtime_context(self):
+        return SimpleNamespace(gcs_address="auto")
+
+
+def held(landing):
+    made = Ray("auto")
+    made.ray = Held(landing)
+    return made
+
+
+def test_a_grid_that_is_stopped_stops_what_flies_in_a_cluster_of_somebody_else(
+    tiny_cache, tmp_path
+):
+    places = tiny.places(tmp_path, tiny_cache)
+    made = held({0: Skipped("full", "why")})
+    flight = made([tiny.experiment(seed=seed) for seed in range(3)], places, Log())
+    assert next(flight)[0] == 0
+    assert made.ray.cancelled == []
+    flight.close()
+    assert made.ray.cancelled == [(1, True), (2, True)]
+
+
+def test_what_the_driver_refuses_of_one_run_stops_no_other(tiny_cache, tmp_path, monkeypatch):
+    places = tiny.places(tmp_path, tiny_cache)
+    there, damaged, unwritten = (tiny.experiment(seed=seed) for seed in range(3))
+    (result,), _ = arena([there], places, Log())
+    places.record(damaged).write_text("{")
+
+    def save(*_):
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(launcher, "save", save)
+    log = Log()
+    ended = dict(held({2: result})([there, damaged, unwritten], places, log))
+    assert ended[0] == result
+    assert ended[1].reason.startswith(f"{places.record(damaged)} is not JSON")
+    assert ended[2].reason == "the disk is full"
+    # what another process has ended has a name of its own
+    assert log.lines == ["1/3 local 0", "3/3 local 2"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import errno
 import io
 import math
 import shutil
@@ -29,6 +30,7 @@ class Quiet:
     def building(self, what, done, total): ...
     def starts(self, number, total, experiment): ...
     def ended(self, result): ...
+    def begins(self, steps): ...
     def stepped(self, step, loss, tokens, seconds): ...
     def evaluated(self, point): ...
     def alarmed(self, alarm): ...
@@ -94,7 +96,7 @@ def test_the_record_says_where_and_when(ended):
     assert record.backend == "torch"
     assert record.dtype == "float32"
     assert record.device == "cpu, 1 threads"
-    assert record.versions["torch"] == torch.__version__.split("+")[0] or record.versions["torch"]
+    assert record.versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert record.versions["longspan"] == longspan.__version__
     assert {"python", "transformers", "accelerate", "numpy"} <= set(record.versions)
     when = datetime.datetime.fromisoformat(record.date)
@@ -198,6 +200,19 @@ def test_a_machine_that_has_too_little_is_one_line(
     monkeypatch.setattr(_Run, "_step", fail)
     message = "No space left on device; free space|needs more memory than the device has; raise"
     with pytest.raises(RunError, match=message):
+        run(tiny.experiment(), listops, tiny.places(tmp_path, tiny_cache))
+
+
+def test_an_error_that_is_not_of_the_disk_is_not_said_to_be(
+    listops, tiny_cache, tmp_path, monkeypatch
+):
+    from longspan.training.loop import _Run
+
+    def fail(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(_Run, "_step", fail)
+    with pytest.raises(OSError, match=r"^\[Errno 24\] Too many open files$"):
         run(tiny.experiment(), listops, tiny.places(tmp_path, tiny_cache))
 
 

@@ -47,6 +47,8 @@ class Log:
     def ended(self, result):
         self.lines.append(f"ended {sorted(result.scores)}")
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         self.lines.append("step")
         if self.stop is not None and self.lines.count("step") == self.stop:
@@ -168,6 +170,31 @@ def test_a_grid_is_not_chosen_on_a_validation_split_that_is_test():
     assert [x.what for x in left_out] == ["text"]
     with pytest.raises(OptionError, match="protocol 'quick' has no grid for any of its tasks"):
         searches("quick")
+
+
+def test_whether_validation_is_test_is_asked_of_each_combination():
+    for values in (["test"], [5000, "test"]):
+        with pytest.raises(OptionError, match="split of text is its test split here"):
+            search("quick", "text", "local", grid={"task.validation": values})
+    held_out = search("lra-paper", "text", "local", grid={"task.validation": [5000]})
+    assert all(x.task.options["validation"] == 5000 for x in held_out.experiments)
+
+
+def test_options_of_one_mechanism_are_not_those_of_the_baseline():
+    changes = {"options.window": 8, "task.min_length": 4}
+    grid = {"train.batch": [4]}
+    with pytest.raises(UnknownNameError, match="option of task 'text' called 'min_length'"):
+        searches("quick", mechanisms=["local"], grid=grid, changes=changes)
+    (made, *_), _ = searches(
+        "quick", mechanisms=["local"], grid=grid, changes={"options.window": 8}
+    )
+    assert made.experiments[0].options["window"] == 8
+
+
+def test_a_grid_is_chosen_from_by_one_process(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(OptionError, match="is chosen from by one process, and here are several"):
+        found()
 
 
 def test_a_combination_that_does_not_fit_is_refused_or_left_out():
@@ -427,6 +454,34 @@ def test_trials_on_other_validation_examples_are_not_compared(copied):
     assert failed.reason.startswith("trials were scored on different validation examples ([39, 40]")
 
 
+def test_trials_on_data_made_anew_are_not_compared(copied):
+    path = trial_paths(copied)[0]
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "data_checksum": "0" * 64}))
+    (failed,) = settle([found()], copied, Log()).failed
+    assert failed.reason.startswith("trials were scored on different data (000000000000 and ")
+    # of other options of the task it is no wonder
+    record["task_options"]["max_depth"] = 4
+    path.write_text(json.dumps({**record, "data_checksum": "0" * 64}))
+    assert "different data" not in "".join(
+        x.reason for x in settle([found()], copied, Log()).failed
+    )
+
+
+def test_choices_under_a_budget_of_seconds_are_rivals_whatever_was_measured(tuned):
+    one = tuned[1].results[0]
+
+    def under_seconds(limit, steps, rate):
+        budget = {"kind": "seconds", "limit": limit, "steps": steps, "seconds_per_step": 1 / steps}
+        training = {**one.training, "steps": steps, "learning_rate": rate}
+        budget["asked"] = {"train.steps": 12}
+        return dataclasses.replace(one, budget=budget, training=training)
+
+    first = under_seconds(10.0, 100, 0.1)
+    assert promotion._same_but_for_grids(first, under_seconds(10.0, 90, 0.2))
+    assert not promotion._same_but_for_grids(first, under_seconds(20.0, 90, 0.2))
+
+
 def test_an_interrupted_search_goes_on_exactly(tuned, tiny_cache, tmp_path):
     """Stopped in the first run and in a later one, and given again after the end."""
     _, truth = tuned
@@ -478,6 +533,8 @@ def test_a_larger_grid_adds_trials_chooses_anew_and_loses_nothing(copied, monkey
 
 def test_records_of_other_recipes_stay(copied, tiny_cache):
     """A run without a grid, and a search of longer training, are beside this one."""
+    for path, accuracy in zip(trial_paths(copied), (0.9, 0.9, 0.1, 0.1), strict=True):
+        edit(path, accuracy)
     (usual,), _ = grid(
         "quick", tasks=["listops"], mechanisms=["local"], seeds=[0], changes=tiny.CHANGES
     )
@@ -487,13 +544,25 @@ def test_records_of_other_recipes_stay(copied, tiny_cache):
     (other,) = results_of(copied)
     arena([usual], copied, Log())
     settled = settle([found()], copied, Log())
-    names = {other.name, *(f"{x.mechanism}-{x.config_hash}-{x.seed}.json" for x in settled.results)}
-    if usual.hash != settled.results[0].config_hash:
-        assert settled.moved == []
-        names.add(copied.record(usual).name)
-    else:
-        assert [x.what for x in settled.moved] == [copied.record(usual).name]
-    assert {path.name for path in results_of(copied)} == names
+    names = {f"{x.mechanism}-{x.config_hash}-{x.seed}.json" for x in settled.results}
+    assert settled.moved == []
+    assert {path.name for path in results_of(copied)} == {
+        other.name,
+        copied.record(usual).name,
+        *names,
+    }
+
+
+def test_a_run_without_a_grid_makes_room_for_the_same_run_chosen_from_one(copied):
+    (usual,), _ = grid(
+        "quick", tasks=["listops"], mechanisms=["local"], seeds=[0], changes=tiny.CHANGES
+    )
+    for path, accuracy in zip(trial_paths(copied), (0.1, 0.1, 0.9, 0.9), strict=True):
+        edit(path, accuracy)
+    arena([usual], copied, Log())
+    settled = settle([found()], copied, Log())
+    assert [x.what for x in settled.moved] == [copied.record(usual).name]
+    assert len(results_of(copied)) == 2
 
 
 def test_the_note_is_what_json_reads_back(ended):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from watchers import Killer, Log, longer, metrics
 import tiny
 from longspan.arena import Workers, arena
 from longspan.arena.launch import workers
-from longspan.arena.launch.workers import _Worker, visible_gpus
+from longspan.arena.launch.workers import _Crew, _Worker, visible_gpus
 from longspan.errors import OptionError, RunError
 from longspan.results import load_all, load_failures
 
@@ -41,6 +42,7 @@ def test_a_killed_process_costs_nothing_and_one_that_dies_twice_its_run_alone(
     ((told,), (record,)) = failed, load_failures([tmp_path])
     assert (record.kind, record.mechanism) == ("died", "linear")
     assert record.step >= 50
+    assert record.device == "cpu, 1 threads"
     assert "ended without a word (SIGKILL), twice" in told.reason
     # the same command: nothing is left to do
     again, failed = arena(experiments, places, Log(), launcher=Workers(2))
@@ -98,6 +100,63 @@ def test_a_process_that_cannot_start_stops_the_grid_with_a_word(tiny_cache, tmp_
     monkeypatch.setattr(workers, "serve", falls)
     with pytest.raises(RunError, match=r"process of --workers could not start \(exit code 3\)"):
         arena([tiny.experiment()], tiny.places(tmp_path, tiny_cache), Log(), launcher=Workers(1))
+
+
+def process(alive):
+    """A process that runs, or one that was killed."""
+    code = None if alive else -signal.SIGKILL
+    return SimpleNamespace(is_alive=lambda: alive, join=lambda *_: None, exitcode=code, sentinel=0)
+
+
+class Pipe:
+    """What a process has said until now."""
+
+    def __init__(self, *words):
+        self.words = list(words)
+
+    def poll(self):
+        return bool(self.words)
+
+    def recv(self):
+        return self.words.pop(0)
+
+    def send(self, given): ...
+
+
+@pytest.fixture
+def crew(tiny_cache, tmp_path, monkeypatch):
+    """A crew of one, whose process has said something and is at the first of two runs."""
+    places = tiny.places(tmp_path, tiny_cache)
+    made = _Crew(1, [tiny.experiment(seed=seed) for seed in (0, 1)], places, Log())
+    (worker,) = made.workers
+    worker.number, worker.device, worker.kills = made.waiting.popleft(), "cpu, 7 threads", 10**9
+
+    def start(worker):
+        worker.process, worker.pipe = process(alive=True), Pipe()
+
+    monkeypatch.setattr(_Worker, "start", start)
+    return made, worker
+
+
+def test_a_process_that_dies_right_after_its_last_word_takes_nothing_with_it(crew):
+    made, worker = crew
+    worker.process, worker.pipe = process(alive=False), Pipe(("ended", 0, "outcome"))
+    ended = []
+    for outcome in made._outcomes(worker):
+        ended.append(outcome)
+        made._hand_out(worker)
+    assert ended == [(0, "outcome")]
+    assert (worker.number, worker.alive, made.deaths.total()) == (1, True, 0)
+
+
+def test_a_process_that_dies_before_its_first_word_is_a_death_where_others_could_start(crew):
+    made, worker = crew
+    worker.process, worker.pipe = process(alive=False), Pipe()
+    assert list(made._outcomes(worker)) == []
+    assert (worker.number, worker.alive, made.deaths[0]) == (0, True, 1)
+    worker.process = process(alive=False)
+    ((number, failure),) = made._outcomes(worker)
+    assert (number, failure.kind, failure.device) == (0, "died", "cpu, 7 threads")
 
 
 def test_gpus_are_dealt_out_by_their_names(monkeypatch):

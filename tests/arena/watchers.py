@@ -36,6 +36,7 @@ class Quiet:
     def building(self, what, done, total): ...
     def starts(self, number, total, experiment): ...
     def ended(self, result): ...
+    def begins(self, steps): ...
     def stepped(self, step, loss, tokens, seconds): ...
     def evaluated(self, point): ...
 
@@ -55,6 +56,18 @@ class Log(Quiet):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
 
 
+class Stopping(Quiet):
+    """Notes steps, and presses Ctrl-C at one of them."""
+
+    def __init__(self, last=None):
+        self.last, self.steps = last, []
+
+    def stepped(self, step, loss, tokens, seconds):
+        self.steps.append(step)
+        if step == self.last:
+            raise KeyboardInterrupt
+
+
 class Killer(Log):
     """Kills the process of a run when it hears of it, so many times."""
 
@@ -67,10 +80,14 @@ class Killer(Log):
     def at(self, number):
         return _Victim(self, self.experiments[number - 1])
 
+    def over(self, number): ...
+
 
 class _Victim:
     def __init__(self, killer, experiment):
         self.killer, self.experiment = killer, experiment
+
+    def begins(self, steps): ...
 
     def stepped(self, step, loss, tokens, seconds):
         assert isinstance(loss, torch.Tensor)

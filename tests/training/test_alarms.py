@@ -168,6 +168,8 @@ class Ear:
     def __init__(self, stop=None):
         self.alarms, self.stop = [], stop
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == self.stop:
             raise KeyboardInterrupt

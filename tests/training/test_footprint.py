@@ -129,6 +129,8 @@ class _Log:
     def __init__(self):
         self.most = []
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         self.most.append(self.alive.most)
         if step == 2:

@@ -46,6 +46,8 @@ class Recorder:
     def __init__(self):
         self.steps, self.points, self.alarms = [], [], []
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         self.steps.append((step, float(loss), tokens, seconds))
 

@@ -233,6 +233,8 @@ class Stopping:
     def __init__(self, step):
         self.step = step
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == self.step:
             raise Stop

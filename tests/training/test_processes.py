@@ -127,6 +127,8 @@ class Stop(Exception):
 
 
 class Stopper:
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == 7:
             raise Stop

@@ -180,6 +180,8 @@ class Stopper:
     def __init__(self, step):
         self.step = step
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         if step == self.step:
             raise Stop

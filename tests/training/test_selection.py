@@ -35,6 +35,8 @@ class Recorder:
     def __init__(self, model):
         self.model, self.kept, self.steps = model, {}, 0
 
+    def begins(self, steps): ...
+
     def stepped(self, step, loss, tokens, seconds):
         self.steps = step
 

@@ -5,7 +5,6 @@ mechanisms under each of these.
 """
 
 import dataclasses
-import math
 import re
 from typing import Any, Literal, no_type_check
 
@@ -57,7 +56,10 @@ class Budget:
 
     def __str__(self) -> str:
         """As `parse` reads it."""
-        return self.kind if self.limit is None else f"{self.kind}={self.limit:.12g}"
+        if self.limit is None:
+            return self.kind
+        short = f"{self.limit:.12g}"
+        return f"{self.kind}={short if float(short) == self.limit else f'{self.limit:.17g}'}"
 
     def record(self, steps: int) -> dict[str, Any]:
         """As it stands in a result."""
@@ -106,5 +108,5 @@ def scaled(train: TrainConfig, steps: int) -> TrainConfig:
         train,
         steps=steps,
         warmup=max(1, round(train.warmup * share)) if train.warmup else 0,
-        evaluate_every=max(1, math.ceil(train.evaluate_every * share)),
+        evaluate_every=max(1, -(-train.evaluate_every * steps // train.steps)),
     )

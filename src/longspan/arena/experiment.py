@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, no_type_check
+from typing import Any, get_args, no_type_check
 
 from longspan.arena.budget import Budget
 from longspan.attention import MECHANISMS, options_of
@@ -19,6 +19,11 @@ class TaskSpec:
 
     name: str = setting("a registered task")
     options: Mapping[str, Any] = setting("options of the task")
+
+    @property
+    def key(self) -> str:
+        """What two specifications of one task with the same options have in common."""
+        return repr((self.name, sorted(self.options.items(), key=str)))
 
     def complete(self) -> dict[str, Any]:
         """All options, defaults included."""
@@ -148,12 +153,17 @@ def _changed(experiment: Experiment, part: str, field: str, value: Any) -> Exper
             experiment, task=dataclasses.replace(experiment.task, options=options)
         )
     if part == "options":
-        return dataclasses.replace(experiment, options={**experiment.options, field: value})
+        default = options_of(experiment.mechanism).get(field)
+        options = {**experiment.options, field: _number(value, type(default))}
+        return dataclasses.replace(experiment, options=options)
     record = getattr(experiment, part)
     names = {f.name: f for f in dataclasses.fields(record)}
     known(field, names, f"field of {part}")
-    old = getattr(record, field)
-    if isinstance(old, float) and type(value) is int:
-        # 1 and 1.0 are one configuration, with one hash
-        value = float(value)
+    value = _number(value, names[field].type)
     return dataclasses.replace(experiment, **{part: dataclasses.replace(record, **{field: value})})
+
+
+def _number(value: Any, declared: Any) -> Any:
+    """A whole number as the type says it: 1 and 1.0 are one configuration, with one hash."""
+    takes = (declared, *get_args(declared))
+    return float(value) if type(value) is int and float in takes and int not in takes else value

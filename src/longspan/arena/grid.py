@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +11,19 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.budget import Budget
 from longspan.arena.experiment import Experiment, override, under
-from longspan.arena.launch import GridWatcher, Launcher, Outcome, Serial, Skipped, skipped
+from longspan.arena.launch import (
+    GridWatcher,
+    Launcher,
+    ManyWatcher,
+    Outcome,
+    Serial,
+    Skipped,
+    skipped,
+)
 from longspan.arena.places import Places
 from longspan.arena.plan import Operations, ordered
-from longspan.arena.resume import Ended, changed_recipes
-from longspan.arena.run import finish
+from longspan.arena.resume import Ended, refuse_changed
+from longspan.arena.run import finish, on_main, several
 from longspan.attention import MECHANISMS
 from longspan.errors import LongspanError, OptionError, known
 from longspan.results import Failure, Result, write_record
@@ -49,24 +58,34 @@ def grid(
         asked for by name: that one is refused).
     """
     chosen, left_out = protocols.get(protocol), []
-    tasks = [
-        known(t, chosen.tasks, f"task of protocol {protocol!r}") for t in tasks or chosen.tasks
-    ]
-    named = [known(m, MECHANISMS, "mechanism") for m in mechanisms or MECHANISMS]
-    tasks, named = list(dict.fromkeys(tasks)), list(dict.fromkeys(named))
+    tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
+    named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
+    for task in tasks:
+        known(task, chosen.tasks, f"task of protocol {protocol!r}")
+    for mechanism in named:
+        known(mechanism, MECHANISMS, "mechanism")
     seeds, experiments = dict.fromkeys(seeds), []
     for task, mechanism in itertools.product(tasks, named):
         recipe = override(chosen.experiment(task, mechanism, 0), changes or {})
         recipe = under(recipe, budget or chosen.budget)
         cell = [dataclasses.replace(recipe, seed=seed) for seed in seeds]
-        ended = places is not None and any(places.record(x).exists() for x in cell)
-        if ended or (reason := unfit(recipe)) is None:
+        if (reason := misfit(cell, places)) is None:
             experiments += cell
-        elif mechanisms:
+        elif mechanisms is not None:
             raise OptionError(reason)
         else:
             left_out.append(Skipped(f"{mechanism} on {task}", reason))
     return ordered(experiments, Operations(places)), left_out
+
+
+def misfit(seeds: Sequence[Experiment], places: Places | None) -> str | None:
+    """Why the model of an experiment's seeds cannot be built, or None.
+
+    Where one of them has ended it was built once, and what builds it is not imported.
+    """
+    if places is not None and any(places.record(x).exists() for x in seeds):
+        return None
+    return unfit(seeds[0]) if seeds else None
 
 
 def unfit(experiment: Experiment) -> str | None:
@@ -92,8 +111,9 @@ def arena(
 ) -> tuple[list[Result], list[Skipped]]:
     """Run experiments; one that fails is reported and the others go on.
 
-    The same call again loads what has ended, continues what is half-done, and leaves alone what
-    failed. A run that another process is at is left to it, and looked for again at the end.
+    The same call again loads what has ended, continues what is half-done, leaves alone what failed
+    and refuses to begin what was begun or has ended there under an earlier recipe. A run that
+    another process is at is left to it, and looked for again at the end.
 
     ```python
     from pathlib import Path
@@ -123,15 +143,22 @@ def arena(
         The results in the order of the experiments, and what has none, with the reason.
 
     Raises:
+        OptionError: a launcher starts processes, and torchrun has started several already.
         RunError: the place where they ran is gone; what had ended is kept.
     """
-    for line in changed_recipes(experiments, places):
-        logger.warning("%s", line)
+    if several() and not isinstance(launcher or Serial(), Serial):
+        raise OptionError(
+            "each of several processes would start a grid of its own; take torchrun alone, or "
+            "--workers or --ray alone"
+        )
+    # What there is to do is decided by one process, for all.
+    experiments = on_main(places, functools.partial(list, experiments))
     outcomes: dict[int, Outcome] = {}
     waiting = list(range(len(experiments)))
     # What is busy is tried once more: the other process may have ended it, or have died.
     for _ in range(2):
-        outcomes |= _earlier(experiments, waiting, places, retry_failed)
+        earlier = functools.partial(_earlier, experiments, waiting, places, retry_failed)
+        outcomes |= on_main(places, earlier)
         waiting = [n for n in waiting if n not in outcomes or _is_busy(outcomes[n])]
         if waiting and len(waiting) < len(experiments):
             logger.info("%d of %d runs are left", len(waiting), len(experiments))
@@ -159,10 +186,10 @@ def _earlier(
         experiment = experiments[number]
         try:
             outcome: Outcome | None = ended.result(experiment)
-            if outcome is None and not retry_failed:
-                outcome = ended.failure(experiment)
-            else:
+            if outcome is not None:
                 finish(places.work(experiment))
+            elif retry_failed or (outcome := ended.failure(experiment)) is None:
+                refuse_changed(experiment, places)
         except LongspanError as error:
             outcome = skipped(experiment, str(error))
         if outcome is not None:
@@ -179,9 +206,12 @@ def _launched(
     with contextlib.closing(launcher(experiments, places, watcher)) as ended:
         for number, outcome in ended:
             if isinstance(outcome, Failure):
-                write_record(outcome, places.failure(experiments[number]))
+                path = places.failure(experiments[number])
+                on_main(places, functools.partial(write_record, outcome, path))
             elif isinstance(outcome, Result):
                 watcher.ended(outcome)
+            if isinstance(watcher, ManyWatcher):
+                watcher.over(number + 1)
             yield number, outcome
 
 

@@ -24,6 +24,13 @@ class Places:
         """The same places, for the trials of a grid."""
         return dataclasses.replace(self, trials=True)
 
+    @property
+    def type(self) -> str:
+        """The kind of device that runs train on here, as torch names it."""
+        import torch
+
+        return "cuda" if self.device != "cpu" and torch.cuda.is_available() else "cpu"
+
     def record(self, experiment: Experiment) -> Path:
         """The file of an experiment's result."""
         folder = self.runs / experiment.protocol / experiment.task.name

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from longspan.arena.budget import training_flops
 from longspan.arena.experiment import Experiment
 from longspan.arena.places import Places
+from longspan.arena.resume import behind
 from longspan.errors import LongspanError, NoMemoryError, RunError
-from longspan.files import plain, read_json
+from longspan.files import plain
 from longspan.results import BASELINE, FAILED, Result, load, load_failure
 from longspan.tasks import Task, build
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from longspan.arena.meeting import Met
 
 State = Literal["new", "half done", "finished", "failed"]
-POINTER = "last.json"  # what `training.checkpoint` names the last checkpoint in
 MEASURED = 3  # steps
 # Fields of the training that a step's time follows from.
 PACE = ("batch", "accumulate", "precision", "gradient_checkpointing")
@@ -218,7 +218,7 @@ class _Planner:
         failure = self.places.failure(asked)
         if failure.exists():
             reason = load_failure(failure).reason
-        done = _done(self.places.work(asked) / POINTER)
+        done = behind(self.places.work(asked))
         return Planned(
             name=asked.name,
             protocol=asked.protocol,
@@ -240,7 +240,7 @@ class _Planner:
         )
 
     def _task(self, experiment: Experiment) -> Task:
-        key = repr((experiment.task.name, sorted(experiment.task.options.items(), key=str)))
+        key = experiment.task.key
         if key not in self.tasks:
             self.tasks[key] = build(experiment.task.name, dict(experiment.task.options))
             if self.measure:
@@ -289,7 +289,8 @@ class _Planner:
 
     def _clocked(self, runs: Experiment, task: Task, step: int) -> tuple[float, str]:
         for result in self._beside(runs):
-            if _shape_of(result) == _shape(runs) and result.device == self._device:
+            alone = result.device == self._device and result.processes == 1
+            if alone and _shape_of(result) == _shape(runs):
                 return result.seconds / result.steps, "record"
         if not self.measure:
             return step / self._rate, "FLOPs"
@@ -314,14 +315,7 @@ class _Planner:
     def _device(self) -> str:
         from longspan.arena.record import device_name
 
-        return device_name(self._type)
-
-    @functools.cached_property
-    def _type(self) -> str:
-        import torch
-
-        on_gpu = self.places.device != "cpu" and torch.cuda.is_available()
-        return "cuda" if on_gpu else "cpu"
+        return device_name(self.places.type)
 
     @functools.cached_property
     def _rate(self) -> float:
@@ -329,7 +323,7 @@ class _Planner:
 
         from longspan.training.timing import product_rate
 
-        return product_rate(torch.device(self._type))
+        return product_rate(torch.device(self.places.type))
 
 
 def _finished(experiment: Experiment, result: Result) -> Planned:
@@ -356,12 +350,6 @@ def _finished(experiment: Experiment, result: Result) -> Planned:
     )
 
 
-def _done(pointer: Path) -> int | None:
-    """Steps behind the last checkpoint; None where there is none."""
-    last = read_json(pointer).get("last") if pointer.exists() else None
-    return None if last is None else int(last.removeprefix("step-"))
-
-
 def _shape_of(result: Result) -> dict[str, Any]:
     """What of a record decides how long a step takes."""
     return {
@@ -369,7 +357,8 @@ def _shape_of(result: Result) -> dict[str, Any]:
         "mechanism": result.mechanism,
         "options": result.options,
         "model": result.model,
-        **{name: result.training[name] for name in PACE},
+        # a record of an earlier version may lack one: then it is of no shape
+        **{name: result.training.get(name) for name in PACE},
     }
 
 

@@ -76,6 +76,10 @@ class ConsoleWatcher:
         if not self.console.is_terminal:
             self.console.print(self._title(), soft_wrap=True)
 
+    def begins(self, steps: int) -> None:
+        """A budget may have found another number of steps than the recipe has."""
+        self.steps = steps
+
     def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done."""
         now = time.perf_counter()

@@ -1,7 +1,7 @@
 """From trials to results: what a grid's rule chose is scored on test, once, without training."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,9 @@ from longspan.arena.places import Places
 from longspan.arena.tuning import RULES, Grid, Search, choose, searches, tried, tuning
 from longspan.errors import LongspanError, RunError, known
 from longspan.files import plain
-from longspan.results import FAILED, Result, load, pack, write_record
+from longspan.results import FAILED, Result, as_asked, load, pack, write_record
 from longspan.tasks import Task, build
-
-Report = Callable[[str, int, int], None]
+from longspan.tasks.base import Report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +75,7 @@ def tune(
         seeds=seeds,
         changes=changes,
         budget=budget,
+        places=places,
     )
     experiments = [experiment for search in found for experiment in search.experiments]
     _, failed = arena(
@@ -188,6 +188,7 @@ def _same_but_for_grids(*results: Result) -> bool:
 
 
 def _fixed(result: Result, fields: Iterable[str]) -> dict[str, Any]:
+    result = as_asked(result)
     parts = {
         "task": result.task_options,
         "options": result.options,
@@ -197,7 +198,8 @@ def _fixed(result: Result, fields: Iterable[str]) -> dict[str, Any]:
     values = {f"{part}.{name}": x for part, several in parts.items() for name, x in several.items()}
     values["mechanism"] = result.mechanism
     # What steps are held equal to is a field of the recipe already.
-    values["budget"] = result.budget if result.budget["kind"] != "steps" else None
+    kind, limit = result.budget["kind"], result.budget["limit"]
+    values["budget"] = (kind, limit) if kind != "steps" else None
     return {name: value for name, value in values.items() if name not in fields}
 
 

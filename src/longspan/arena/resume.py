@@ -1,7 +1,8 @@
 """What a folder of runs already holds of an experiment, and whether it is the same one."""
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from longspan.errors import DataError, RunError
 from longspan.files import plain, read_json, sweep, write_json
 from longspan.results import FAILED, Failure, Result, as_asked, load, load_failure
 from longspan.tasks import Task, build
+from longspan.training.config import POINTER
 
+CLAIM = "experiment.json"  # in a run's folder: whose it is
 ELSEWHERE = "move it away or choose another --runs"
 SHOWN = 8  # fields of a difference that one line holds
 
@@ -49,10 +52,9 @@ class Ended:
         return load_failure(path) if path.exists() else None
 
     def _checksum(self, experiment: Experiment) -> str | None:
-        options = dict(experiment.task.options)
-        key = repr((experiment.task.name, sorted(options.items(), key=str)))
+        key = experiment.task.key
         if key not in self.checksums:
-            task = build(experiment.task.name, options)
+            task = build(experiment.task.name, dict(experiment.task.options))
             self.checksums[key] = task.built_checksum(self.places.cache, self.places.data)
         return self.checksums[key]
 
@@ -66,7 +68,7 @@ def checked(experiment: Experiment, checksum: str | None, path: Path) -> Result:
     """
     result = load(path)
     if result.config_hash != experiment.hash or result.seed != experiment.seed:
-        differing = differences(_recipe(result), _expected(experiment))
+        differing = differences(_recorded(result), _recipe(experiment.config()))
         raise RunError(
             f"{path} records configuration {result.config_hash} with seed {result.seed}, expected "
             f"{experiment.hash} with {experiment.seed}{_in_brackets(differing)}; {ELSEWHERE}"
@@ -92,66 +94,86 @@ def claim(experiment: Experiment, task: Task, work: Path) -> None:
     Raises:
         RunError: the folder was started with another configuration, or on other data.
     """
-    path, config = work / "experiment.json", {**experiment.config(), "data": task.checksum}
+    path, config = work / CLAIM, {**experiment.config(), "data": task.checksum}
     sweep(path)
     if not path.exists():
-        write_json(path, config)
-    elif differing := differences(read_json(path), plain(config)):
+        # Overrides are no part of what a run is: they say what of it the protocol does not.
+        write_json(path, {**config, "overrides": dict(experiment.overrides)})
+    elif differing := differences(_bare(read_json(path)), plain(config)):
         raise RunError(
             f"{work} was started with another configuration{_in_brackets(differing)}; {ELSEWHERE}"
         )
 
 
-def changed_recipes(experiments: Sequence[Experiment], places: Places) -> Iterator[str]:
-    """One line for each group of records made under a protocol whose recipe has changed since.
+def _bare(claimed: Any) -> Any:
+    """A claim without the overrides; one of an earlier version has none."""
+    named = isinstance(claimed, dict)
+    return {k: x for k, x in claimed.items() if k != "overrides"} if named else claimed
 
-    They are of the same mechanisms, tasks and seeds, changed by nobody, and of another hash.
+
+def refuse_changed(experiment: Experiment, places: Places) -> None:
+    """Refuse to begin a run where the same command has begun, or ended, one of another recipe.
+
+    The same command: protocol, task, mechanism, seed and overrides are equal. Then the protocol or
+    a default has changed since. Other settings side by side are what a folder is for.
+
+    Raises:
+        RunError: there is such a run; the message names it and what differs.
     """
-    if places.trials:
-        # the combinations of a grid are meant to differ
+    # The combinations of a grid are meant to differ.
+    if places.trials or (places.work(experiment) / CLAIM).exists():
         return
-    own = [experiment for experiment in experiments if not experiment.overrides]
-    for (protocol, task), group in itertools.groupby(sorted(own, key=_column), key=_column):
-        found = [
-            (path, differing)
-            for experiment in group
-            for path, differing in _of_another_recipe(experiment, places)
-        ]
-        if found:
-            paths, differing = [path for path, _ in found], found[0][1]
-            yield (
-                f"{protocol}, {task}: {len(paths)} records of an earlier recipe "
-                f"({_listed(differing)}), {paths[0].name} among them; they stay in the report, and "
-                "what is run now stands beside them; move them away to keep one recipe"
+    here, overrides = _recipe(experiment.config()), plain(experiment.overrides)
+    found = itertools.chain(_ended(experiment, places), _begun(experiment, places))
+    for path, there, asked in found:
+        differing = differences(there, here) if asked == overrides else []
+        if differing:
+            raise RunError(
+                f"{path} is of the same command under an earlier recipe{_in_brackets(differing)}; "
+                f"{ELSEWHERE}"
             )
 
 
-def _column(experiment: Experiment) -> tuple[str, str]:
-    return experiment.protocol, experiment.task.name
+Found = tuple[Path, dict[str, Any], Any]  # a run, its recipe and what was overridden of it
 
 
-def _of_another_recipe(experiment: Experiment, places: Places) -> Iterator[tuple[Path, list[str]]]:
-    own = places.record(experiment)
-    for path in sorted(own.parent.glob(f"{experiment.mechanism}-*-{experiment.seed}.json")):
-        if path == own or path.name.endswith(FAILED):
+def _ended(experiment: Experiment, places: Places) -> Iterator[Found]:
+    """Records of the same mechanism and seed; of choices from grids the grid differs too."""
+    folder = places.record(experiment).parent
+    for path in sorted(folder.glob(f"{experiment.mechanism}-*-{experiment.seed}.json")):
+        # what is malformed the report refuses by name
+        with contextlib.suppress(DataError):
+            if (result := load(path)).tuning is None:
+                yield path, _recorded(result), result.overrides
+
+
+def _begun(experiment: Experiment, places: Places) -> Iterator[Found]:
+    """Folders with a checkpoint to continue from, of the same mechanism and seed."""
+    folder = places.work(experiment).parent
+    for path in sorted(folder.glob(f"{experiment.mechanism}-*-{experiment.seed}/{CLAIM}")):
+        failed = folder.parent / f"{path.parent.name}{FAILED}"
+        if failed.exists() or behind(path.parent) is None:
             continue
-        try:
-            result = load(path)
-        except DataError:
-            # the report refuses it by name
-            continue
-        if result.tuning is not None:
-            continue
-        differing = differences(_recipe(result), _expected(experiment))
-        if not result.overrides and result.budget["kind"] == experiment.budget.kind and differing:
-            yield path, differing
+        # what is malformed is refused where it is gone on with
+        with contextlib.suppress(DataError, KeyError, TypeError):
+            config = read_json(path)
+            yield path.parent, _recipe(config), config.get("overrides")
 
 
-def _recipe(result: Result) -> dict[str, Any]:
+def behind(work: Path) -> int | None:
+    """Steps behind the last checkpoint in a run's folder; None where there is none."""
+    pointer = work / POINTER
+    last = read_json(pointer).get("last") if pointer.exists() else None
+    return None if last is None else int(last.removeprefix("step-"))
+
+
+def _recorded(result: Result) -> dict[str, Any]:
     """What of a record follows from the recipe, under the names that `--set` takes."""
     result = as_asked(result)
+    kind, limit = result.budget["kind"], result.budget["limit"]
     return plain(
         {
+            **({"budget": {"kind": kind, "limit": limit}} if kind != "steps" else {}),
             "task": {"version": result.task_version, **result.task_options},
             "options": result.options,
             "model": result.model,
@@ -160,11 +182,12 @@ def _recipe(result: Result) -> dict[str, Any]:
     )
 
 
-def _expected(experiment: Experiment) -> dict[str, Any]:
-    """The same of an experiment."""
-    config = experiment.config()
+def _recipe(config: dict[str, Any]) -> dict[str, Any]:
+    """The same of a configuration."""
     task = {"version": config["task"]["version"], **config["task"]["options"]}
-    return plain({"task": task, **{name: config[name] for name in ("options", "model", "train")}})
+    held = {"budget": config["budget"]} if "budget" in config else {}
+    parts = {name: config[name] for name in ("options", "model", "train")}
+    return plain({**held, "task": task, **parts})
 
 
 def differences(there: Any, here: Any, name: str = "") -> list[str]:

@@ -21,11 +21,13 @@ from longspan.files import REMEDY, sweep
 from longspan.results import Result, write_record
 from longspan.tasks import Task
 from longspan.training import Watcher
+from longspan.training.config import POINTER
 
-__all__ = ["Places", "finish", "run", "save", "trained"]
+__all__ = ["Places", "finish", "on_main", "run", "save", "several", "trained"]
 
 # What torch says, in errors without a class of their own, when there is no memory left.
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 T = TypeVar("T")
 ENDING = 30.0  # seconds that a process may take to let go of a run that was taken from it
 
@@ -46,16 +48,21 @@ def run(
         RunError: the folder belongs to another configuration, or the run cannot go on.
     """
     with contextlib.ExitStack() as locks:
-        result = _on_main(places, lambda: _begun(experiment, task, places, locks))
+        result = on_main(places, lambda: _begun(experiment, task, places, locks))
         if result is None:
             ended = result = trained(experiment, task, places, watcher)
-            _on_main(places, lambda: save(experiment, ended, places))
+            on_main(places, lambda: save(experiment, ended, places))
     return result
 
 
-def _on_main(places: Places, do: Callable[[], T]) -> T:
+def several() -> bool:
+    """Whether torchrun or `accelerate launch` started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def on_main(places: Places, do: Callable[[], T]) -> T:
     """Let the main one of several processes do something while the others wait."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if not several():
         return do()
     from longspan.training.processes import joined
 
@@ -77,8 +84,10 @@ def trained(
 
     work = places.work(experiment)
     with contextlib.ExitStack() as locks, _told(experiment, work):
-        _on_main(places, lambda: _claimed(experiment, task, work, locks))
-        met = _on_main(places, lambda: meet(experiment, task, work, places.device))
+        on_main(places, lambda: _claimed(experiment, task, work, locks))
+        met = on_main(places, lambda: meet(experiment, task, work, places.device))
+        if watcher is not None:
+            watcher.begins(met.experiment.train.steps)
         model = make_model(met.experiment, task)
         outcome = fit(
             model,
@@ -123,7 +132,7 @@ def save(experiment: Experiment, result: Result, places: Places) -> None:
     write_record(result, path)
     places.failure(experiment).unlink(missing_ok=True)
     # On another machine it has its checkpoints there.
-    if (work / "last.json").exists():
+    if (work / POINTER).exists():
         _keep_only_best(work)
 
 
@@ -132,7 +141,7 @@ def finish(work: Path) -> None:
 
     That is done when it ends; its process may have been killed between the two.
     """
-    pointer = work / "last.json"
+    pointer = work / POINTER
     left = [*work.glob("step-*"), *work.glob(".*"), *list(work.glob("best-*"))[1:]]
     if not pointer.exists() or ('"last": null' in pointer.read_text("utf-8") and not left):
         return
@@ -159,7 +168,7 @@ def _told(experiment: Experiment, work: Path) -> Iterator[None]:
                 f"{experiment.name} needs more memory than the device has; raise train.accumulate "
                 "or set train.gradient_checkpointing=true"
             ) from error
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
             reason = error.strerror or error
             raise RunError(f"cannot write below {work}: {reason}; {REMEDY}") from error
         raise

@@ -14,9 +14,10 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.budget import Budget
 from longspan.arena.experiment import Experiment, override, under
-from longspan.arena.grid import unfit
+from longspan.arena.grid import misfit
 from longspan.arena.launch import Skipped
 from longspan.arena.places import Places
+from longspan.arena.run import several
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, known
 from longspan.results import BASELINE, Result, load, load_failure
@@ -115,9 +116,14 @@ def search(
 
     Raises:
         UnknownNameError: no such protocol, task, mechanism or field (with near names).
-        OptionError: there is no grid, it contradicts `changes` or `seeds`, or it would be chosen
-            on the test split.
+        OptionError: there is no grid, it contradicts `changes` or `seeds`, it would be chosen on
+            the test split, or torchrun has started several processes.
     """
+    if several():
+        raise OptionError(
+            "a grid is chosen from by one process, and here are several; leave torchrun out "
+            "(--workers N shares GPUs out)"
+        )
     chosen = protocols.get(protocol)
     recipe = override(chosen.experiment(task, mechanism, 0), changes or {})
     recipe = under(recipe, budget or recipe.budget)
@@ -148,8 +154,19 @@ def searches(
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
+    places: Places | None = None,
 ) -> tuple[list[Search], list[Skipped]]:
     """The searches of a protocol, one for each task and mechanism; see `search`.
+
+    Args:
+        protocol: name of a protocol.
+        tasks: some of its tasks; None: all that have a grid.
+        mechanisms: names of mechanisms; None: every registered one that can be built here.
+        grid: as `search` takes it, and so the four after it.
+        seeds: in place of the grid's.
+        changes: fields to override in every trial.
+        budget: what every trial is held to.
+        places: what has been tried there was built once, as `grid` has it.
 
     Returns:
         The searches, and what was left out: tasks without a grid and mechanisms that do not fit,
@@ -157,17 +174,20 @@ def searches(
     """
     found: list[Search] = []
     skipped: list[Skipped] = []
-    if not tasks:
-        tasks = _with_grid(protocol, grid, changes or {}, skipped)
-    named = dict.fromkeys(mechanisms or MECHANISMS)
+    if tasks is None:
+        tasks = _with_grid(protocol, grid or {}, changes or {}, skipped)
+    named = dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms)
+    there = places and places.of_trials()
     for task, mechanism in itertools.product(dict.fromkeys(tasks), named):
         made = search(
             protocol, task, mechanism, grid=grid, seeds=seeds, changes=changes, budget=budget
         )
-        reasons = (unfit(trial.experiment) for trial in made.trials[:: len(made.grid[SEED])])
+        every, size = made.experiments, len(made.grid[SEED])
+        cells = (every[n : n + size] for n in range(0, len(every), size))
+        reasons = (misfit(cell, there) for cell in cells)
         if (reason := next(filter(None, reasons), None)) is None:
             found.append(made)
-        elif mechanisms:
+        elif mechanisms is not None:
             raise OptionError(reason)
         else:
             skipped.append(Skipped(made.what, reason))
@@ -175,13 +195,15 @@ def searches(
 
 
 def _with_grid(
-    protocol: str, grid: Grid | None, changes: Mapping[str, Any], skipped: list[Skipped]
+    protocol: str, grid: Grid, changes: Mapping[str, Any], skipped: list[Skipped]
 ) -> list[str]:
     """The tasks of a protocol that a grid can be chosen on; the others that have one are told."""
     chosen, found = protocols.get(protocol), []
     for task in chosen.tasks if grid else chosen.grids:
-        recipe = override(chosen.experiment(task, BASELINE, 0), changes)
-        if reason := _chosen_on_test(recipe):
+        # options are another mechanism's
+        own = {name: x for name, x in changes.items() if name.startswith("task.")}
+        recipe = override(chosen.experiment(task, BASELINE, 0), own)
+        if reason := _chosen_on_test(recipe, {**chosen.grids.get(task, {}), **grid}):
             skipped.append(Skipped(task, reason))
         else:
             found.append(task)
@@ -207,14 +229,17 @@ def _check(recipe: Experiment, named: Grid, changes: Mapping[str, Any]) -> None:
             f"{', '.join(twice)} is overridden and in the grid; give its one value as a grid, "
             f"--grid {twice[0]}={changes[twice[0]]}"
         )
-    if reason := _chosen_on_test(recipe):
+    if reason := _chosen_on_test(recipe, named):
         raise OptionError(reason)
 
 
-def _chosen_on_test(recipe: Experiment) -> str | None:
-    """Why a grid cannot be chosen fairly on the task as the recipe has it, or None."""
+def _chosen_on_test(recipe: Experiment, grid: Grid) -> str | None:
+    """Why a grid cannot be chosen fairly on the task as some combination has it, or None."""
     task = recipe.task.name
-    if not TASKS[task](TASKS[task].Options(**recipe.task.options)).validation_is_test:
+    moved = {name: _distinct(name, x) for name, x in grid.items() if name.startswith("task.")}
+    combinations = [dict(zip(moved, x, strict=True)) for x in itertools.product(*moved.values())]
+    specs = [override(recipe, combination).task for combination in combinations]
+    if not any(TASKS[task](TASKS[task].Options(**x.options)).validation_is_test for x in specs):
         return None
     return (
         f"the validation split of {task} is its test split here, and a grid must not be chosen on "
@@ -260,14 +285,29 @@ def tried(found: Search, places: Places) -> list[Tried]:
             f"{open_} of {len(found.trials)} trials have not ended, so nothing is chosen; the same "
             "command continues"
         )
-    scores = [one.result.scores["validation"] for one in ended if one.result]
+    _compare([one.result for one in ended if one.result])
+    return ended
+
+
+def _compare(results: Sequence[Result]) -> None:
+    """Refuse trials that were not scored on the same examples."""
+    scores = [result.scores["validation"] for result in results]
     if len(examples := {(score.examples, score.majority) for score in scores}) > 1:
         sizes = sorted(size for size, _ in examples)
         raise RunError(
             f"trials were scored on different validation examples ({sizes} of them); a grid must "
             "leave these alone"
         )
-    return ended
+    # A grid may cut examples to several lengths: then these are other data, of the same examples.
+    made: dict[str, str] = {}
+    for result in results:
+        first = made.setdefault(repr(result.task_options), result.data_checksum)
+        if result.data_checksum != first:
+            raise RunError(
+                f"trials were scored on different data ({first[:12]} and "
+                f"{result.data_checksum[:12]}); remove those of one of them from the trials, and "
+                "pass the same source with --data"
+            )
 
 
 def choose(ended: Sequence[Tried], rule: str) -> list[Tried]:

@@ -232,6 +232,7 @@ def _searches(
         seeds=wanted.seeds,
         changes=wanted.changes,
         budget=wanted.budget,
+        places=places,
     )
     _leave_out([*absent, *skipped])
     return found
@@ -306,17 +307,17 @@ def _run(
 
 def _tasks(
     wanted: Wanted, places: "Places", tuned: bool = False
-) -> "tuple[list[str], list[Skipped]]":
+) -> "tuple[list[str] | None, list[Skipped]]":
     """The tasks that were asked for; or all those of the protocol whose data can be had.
 
-    Where they are to be tuned, all those that have a grid.
+    Where they are to be tuned, all those that have a grid; without any, that is told later.
     """
     from longspan.arena import Skipped, get
     from longspan.tasks import TASKS
 
-    if wanted.tasks:
-        return wanted.tasks, []
     protocol, chosen, absent = get(wanted.protocol), [], []
+    if wanted.tasks is not None or (tuned and not protocol.grids):
+        return wanted.tasks, []
     for name in protocol.grids if tuned else protocol.tasks:
         spec, _, _ = protocol.parts(name)
         task = TASKS[name](TASKS[name].Options(**spec.options))

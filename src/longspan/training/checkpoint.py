@@ -21,10 +21,11 @@ from transformers import PreTrainedModel
 
 from longspan.errors import RunError
 from longspan.files import REMEDY, flush, read_json, sweep, write_json
+from longspan.training.config import POINTER
 from longspan.training.processes import ALONE, SPREAD, Processes
 from longspan.training.spread import load_optimizer, load_weights, optimizer_tensors, whole
 
-POINTER, STATE, OPTIMIZER, SEED = "last.json", "state.json", "optimizer.safetensors", "rng"
+STATE, OPTIMIZER, SEED = "state.json", "optimizer.safetensors", "rng"
 WEIGHTS = "model.safetensors"
 # ValueError: a file of longspan that is malformed (DataError), or names that are not numbers
 UNREADABLE = (OSError, SafetensorError, RuntimeError, ValueError, LookupError, AttributeError)

@@ -7,6 +7,7 @@ from longspan.errors import OptionError, mistyped_fields
 from longspan.fields import setting
 
 Parallel = Literal["ddp", "fsdp", "context"]  # how several processes train one model
+POINTER = "last.json"  # in a run's folder: names its last checkpoint and its best
 
 
 # `mistyped_fields` checks the types of fields, with words for people.

@@ -33,6 +33,9 @@ class _Clock:
         self.started = time.perf_counter()
         self.ends: list[float] = []
 
+    def begins(self, steps: int) -> None:
+        pass
+
     def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         # reading the loss waits for the device
         loss.item()

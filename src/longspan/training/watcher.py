@@ -11,6 +11,9 @@ from longspan.results import Alarm, Point
 class Watcher(Protocol):
     """Whoever wants to see the run while it goes on."""
 
+    def begins(self, steps: int) -> None:
+        """Training begins, or goes on: so many steps in all, as the budget has it."""
+
     def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """One optimiser step is done: its loss, and tokens and seconds of the run so far."""
 

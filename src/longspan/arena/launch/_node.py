@@ -57,8 +57,8 @@ def work(
         )
     torch.set_num_threads(threads)
     post = functools.partial(_post, mailbox, number)
-    post(("starts", ()))
     bench = _bench(places)
+    post(("starts", (bench.device,)))
     bench.building = lambda *progress: post(("building", progress))
     return bench.attempt(experiment, Reporter(post), trained)
 

@@ -15,14 +15,17 @@ from longspan.arena.places import Places
 
 
 def serve(pipe: Connection, places: Places, threads: int) -> None:
-    """Answer each `(number, experiment)` with ("ended", number, outcome), after news of it."""
+    """Answer each `(number, experiment)` with ("ended", number, outcome), after news of it.
+
+    The first word of all is ("ready", 0, device), the device as a record has it.
+    """
     # Ctrl-C reaches every process of a terminal: the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     bench = Bench(places, lambda *progress: pipe.send(("building", 0, progress)))
-    pipe.send(("ready", 0, None))
+    pipe.send(("ready", 0, bench.device))
     try:
         while (given := pipe.recv()) is not None:
             number, experiment = given

@@ -15,12 +15,12 @@ from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryErr
 from longspan.memory import keep_freed_memory
 from longspan.results import Alarm, Failure, Point, Result
 from longspan.tasks import Task, build
+from longspan.tasks.base import Report
 from longspan.training import Watcher
 
 logger = logging.getLogger(__name__)
 
 Kind: TypeAlias = Literal["memory", "diverged", "died"]
-Report: TypeAlias = Callable[[str, int, int], None]
 Run: TypeAlias = Callable[[Experiment, Task, Places, Watcher], Result]
 
 
@@ -56,6 +56,9 @@ class ManyWatcher(GridWatcher, Protocol):
 
     def at(self, number: int) -> Watcher:
         """The watcher of run `number` alone."""
+
+    def over(self, number: int) -> None:
+        """Run `number` has ended, failed, or been left to another process."""
 
 
 @runtime_checkable
@@ -110,14 +113,20 @@ class Bench:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        return failed(experiment, kind, reason, followed.step, self.places)
+        return failed(experiment, kind, reason, followed.step, self.device)
+
+    @property
+    def device(self) -> str:
+        """Where this process trains, as a record has it."""
+        from longspan.arena.record import device_name
+
+        return device_name(self.places.type)
 
     def _task(self, experiment: Experiment) -> Task:
         """The experiment's task, opened (or refused) once for all its runs."""
-        options = dict(experiment.task.options)
-        key = repr((experiment.task.name, sorted(options.items(), key=str)))
+        key = experiment.task.key
         if key not in self.opened:
-            task = build(experiment.task.name, options)
+            task = build(experiment.task.name, dict(experiment.task.options))
             try:
                 task.open(self.places.cache, self.places.data, self.building)
                 self.opened[key] = task
@@ -136,6 +145,10 @@ class Followed:
         """Hand everything on to another watcher."""
         self.watcher = watcher
         self.step: int | None = None
+
+    def begins(self, steps: int) -> None:
+        """Training begins."""
+        self.watcher.begins(steps)
 
     def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done."""
@@ -161,13 +174,12 @@ def failed(
     kind: Kind,
     reason: str,
     step: int | None,
-    places: Places,
+    device: str | None,
 ) -> Failure:
-    """The record of a run that failed on this machine."""
-    from longspan.arena.record import device_name, failure_of
+    """The record of a run that failed, on a device that its process has told of, if it has."""
+    from longspan.arena.record import failure_of
 
-    on_gpu = places.device != "cpu" and torch.cuda.is_available()
-    return failure_of(experiment, kind, reason, step, device_name("cuda" if on_gpu else "cpu"))
+    return failure_of(experiment, kind, reason, step, device or "unknown")
 
 
 def view(watcher: GridWatcher, number: int) -> Watcher:

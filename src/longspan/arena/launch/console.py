@@ -29,13 +29,16 @@ class ManyConsoleWatcher(ConsoleWatcher):
         return self.lines[number]
 
     def ended(self, result: Result) -> None:
-        """A run has ended; its bar goes."""
-        for line in list(self.lines.values()):
+        """A run has ended."""
+        for line in self.lines.values():
             if line.record == (result.task, result.filename):
                 self.number, self.total, self.name = line.number, line.total, line.name
-                line.close()
-                del self.lines[line.number]
         super().ended(result)
+
+    def over(self, number: int) -> None:
+        """Nothing more comes of a run, well or not; its bar goes."""
+        if number in self.lines:
+            self.lines.pop(number).close()
 
 
 class _Line:
@@ -58,6 +61,11 @@ class _Line:
 
     def close(self) -> None:
         self.bar.remove_task(self.bar_task)
+
+    def begins(self, steps: int) -> None:
+        """A budget may have found another number of steps than the recipe has."""
+        self.steps = steps
+        self.bar.update(self.bar_task, total=steps)
 
     def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done."""

@@ -22,6 +22,10 @@ class Reporter:
         self.send = send
         self.sent = 0.0
 
+    def begins(self, steps: int) -> None:
+        """Training begins."""
+        self.send(("begins", (steps,)))
+
     def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done; reading its loss waits for the device."""
         now = time.monotonic()
@@ -38,9 +42,12 @@ class Reporter:
         self.send(("alarmed", (alarm,)))
 
 
-def tell(watcher: Watcher, message: Message) -> int:
-    """Give a watcher what a `Reporter` sent; the step that it tells of."""
+def tell(watcher: Watcher, message: Message) -> int | None:
+    """Give a watcher what a `Reporter` sent; the step that it tells of, if it does."""
     name, values = message
+    if name == "begins":
+        watcher.begins(*values)
+        return None
     if name == "stepped":
         step, loss, tokens, seconds = values
         watcher.stepped(step, torch.tensor(loss), tokens, seconds)

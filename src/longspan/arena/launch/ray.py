@@ -21,12 +21,12 @@ from longspan import __version__
 from longspan.arena.experiment import Experiment
 from longspan.arena.launch._node import Mailbox, work
 from longspan.arena.launch.base import GridWatcher, Kind, Outcome, failed, skipped, view
-from longspan.arena.launch.news import tell
+from longspan.arena.launch.news import Message, tell
 from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.resume import checked
 from longspan.arena.run import save
-from longspan.errors import BusyError, OptionError, RunError
+from longspan.errors import BusyError, LongspanError, OptionError, RunError
 from longspan.results import Result
 
 logger = logging.getLogger(__name__)
@@ -121,6 +121,7 @@ class _Flight:
         self.deaths: collections.Counter[int] = collections.Counter()
         self.started: set[int] = set()
         self.steps: dict[int, int] = {}
+        self.devices: dict[int, str] = {}
         self.missed, self.looked, self.gone = 0, time.monotonic(), False
         self.mailbox = self.ray.remote(num_cpus=0, max_restarts=-1)(Mailbox).remote()
         self.remote = self.ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(work)
@@ -145,7 +146,10 @@ class _Flight:
                 yield from self._landed(reference, self.flying.pop(reference))
 
     def release(self) -> None:
-        """Let go of what has not ended."""
+        """Let go of what has not ended: whoever made the cluster may keep it."""
+        for reference in () if self.gone else self.flying:
+            with contextlib.suppress(self.ray.exceptions.RayError):
+                self.ray.cancel(reference, force=True)
         for lock in self.locks.values():
             lock.close()
         self.locks.clear()
@@ -154,17 +158,19 @@ class _Flight:
         """Submit a run, once it is this process's."""
         experiment = self.experiments[number]
         path = self.places.record(experiment)
-        if number not in self.locks:
-            lock = contextlib.ExitStack()
-            try:
+        try:
+            if number not in self.locks:
+                lock = contextlib.ExitStack()
                 lock.enter_context(held(self.places.work(experiment), "run"))
-            except BusyError as error:
-                yield number, skipped(experiment, str(error), busy=True)
-                return
-            self.locks[number] = lock
-        if path.exists():
-            # Another process has ended it in the meantime.
-            yield self._ended(number, checked(experiment, None, path))
+                self.locks[number] = lock
+            # Another process may have ended it in the meantime.
+            there = checked(experiment, None, path) if path.exists() else None
+        except LongspanError as error:
+            yield self._ended(number, self._left_out(number, error))
+            return
+        if there is not None:
+            self._starts(number)
+            yield self._ended(number, there)
             return
         driver = __version__, experiment.hash
         threads = max(1, int(self.cpus))
@@ -186,7 +192,10 @@ class _Flight:
             return
         self._starts(number)
         if isinstance(outcome, Result):
-            save(experiment, outcome, self.places)
+            try:
+                save(experiment, outcome, self.places)
+            except LongspanError as error:
+                outcome = self._left_out(number, error)
         yield self._ended(number, outcome)
 
     def _lost(self, number: int, error: Exception) -> Iterator[tuple[int, Outcome]]:
@@ -206,8 +215,13 @@ class _Flight:
             "--cpus-per-run and --gpus-per-run, or raise train.accumulate"
         )
         what: Kind = "memory" if of_memory else "died"
-        step = self.steps.get(number)
-        yield self._ended(number, failed(experiment, what, reason, step, self.places))
+        step, device = self.steps.get(number), self.devices.get(number)
+        yield self._ended(number, failed(experiment, what, reason, step, device))
+
+    def _left_out(self, number: int, error: LongspanError) -> Outcome:
+        """A run that cannot be begun here, or written down; the others go on."""
+        busy = isinstance(error, BusyError)
+        return skipped(self.experiments[number], str(error), busy=busy)
 
     def _ended(self, number: int, outcome: Outcome) -> tuple[int, Outcome]:
         if number in self.locks:
@@ -226,8 +240,13 @@ class _Flight:
                 self.watcher.building(*message[1])
             elif number in flying:
                 self._starts(number)
-                if message[0] != "starts":
-                    self.steps[number] = tell(view(self.watcher, number + 1), message)
+                self._tell(number, message)
+
+    def _tell(self, number: int, message: Message) -> None:
+        if message[0] == "starts":
+            (self.devices[number],) = message[1]
+        elif step := tell(view(self.watcher, number + 1), message):
+            self.steps[number] = step
 
     def _starts(self, number: int) -> None:
         if number not in self.started:

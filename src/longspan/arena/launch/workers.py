@@ -85,23 +85,27 @@ class _Crew:
 
     def _outcomes(self, worker: "_Worker") -> Iterator[tuple[int, Outcome]]:
         """What a worker has said, and whether its run has ended with it, or with its process."""
-        alive = worker.alive
+        alive, was_at = worker.alive, worker.number
         for kind, number, value in worker.messages():
             if kind == "building":
                 self.watcher.building(*value)
             elif kind == "news":
-                self.steps[number] = tell(view(self.watcher, number + 1), value)
+                if step := tell(view(self.watcher, number + 1), value):
+                    self.steps[number] = step
+            elif kind == "ready":
+                worker.device = value
             elif kind == "ended":
                 worker.number = None
                 yield number, value
-        if not alive and worker.number is not None:
-            number, worker.number = worker.number, None
-            yield from self._died(number, worker)
+        # By now it may be at another run, in a process of its own.
+        if not alive and was_at is not None and worker.number == was_at:
+            worker.number = None
+            yield from self._died(was_at, worker)
 
     def _died(self, number: int, worker: "_Worker") -> Iterator[tuple[int, Outcome]]:
         """Start a run again whose process has died, once."""
         ended_by, of_memory = worker.ended_by(), worker.killed_for_memory()
-        if not worker.ready:
+        if not any(one.device for one in self.workers):
             raise RunError(f"a process of --workers could not start ({ended_by}); see above")
         self.deaths[number] += 1
         experiment = self.experiments[number]
@@ -115,7 +119,7 @@ class _Crew:
             return
         reason = f"{what}, twice; use fewer workers or raise train.accumulate"
         kind: Kind = "memory" if of_memory else "died"
-        yield number, failed(experiment, kind, reason, self.steps.get(number), self.places)
+        yield number, failed(experiment, kind, reason, self.steps.get(number), worker.device)
 
     def _hand_out(self, worker: "_Worker") -> None:
         if not self.waiting or worker.number is not None:
@@ -142,6 +146,7 @@ class _Worker:
     def __init__(self, places: Places, threads: int, card: str | None):
         self.places, self.threads, self.card = places, threads, card
         self.number: int | None = None
+        self.device: str | None = None  # what its processes have told, once one was ready
         self.process: Any = None  # until there is something for it to do
 
     def start(self) -> None:
@@ -154,7 +159,7 @@ class _Worker:
             context.set_forkserver_preload([serve.__module__, "longspan.arena.record"])
         if self.process is not None:
             self.pipe.close()
-        self.ready, self.kills = False, _kills()
+        self.kills = _kills()
         self.pipe, theirs = context.Pipe()
         given = (theirs, self.places, self.threads)
         self.process = context.Process(target=serve, args=given, daemon=True)
@@ -184,9 +189,7 @@ class _Worker:
         """All that it has said until now."""
         try:
             while self.pipe.poll():
-                kind, number, value = self.pipe.recv()
-                self.ready = True
-                yield kind, number, value
+                yield self.pipe.recv()
         except (EOFError, OSError):
             # Its end of the pipe is closed: so is the process, in a moment.
             self.process.join(PATIENCE)
