@@ -22,6 +22,7 @@ from longspan.results.parameters import (
     parameter_excess,
 )
 from longspan.results.reading import (
+    failure_of,
     load,
     load_all,
     load_failure,
@@ -60,6 +61,7 @@ __all__ = [
     "Span",
     "as_asked",
     "config_hash",
+    "failure_of",
     "load",
     "load_all",
     "load_analyses",
