@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 
 from longspan.report import charts, leaderboard, render
+from longspan.report.rows import Table
 from longspan.report.styles import styles
-from longspan.report.tables import Table, leaderboards
+from longspan.report.tables import leaderboards
 from longspan.results import load_all
 
 HERE = Path(__file__).parent

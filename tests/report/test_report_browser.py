@@ -330,7 +330,8 @@ def test_latex_is_a_table_of_booktabs(page, sheet):
     assert r"Mechanism & listops & text & Mean & Rank & Parameters & Tokens/s & Memory" in text
     assert text.count(r"\midrule") == 2
     assert r"test accuracy, \%}" in text
-    assert r"\textbf{36.50 $\uparrow$} {\scriptsize " in text
+    assert r"\textbf{36.50} {\scriptsize " in text
+    assert r"\textbf{36.50 $\uparrow$} & 1 &" in text
     assert r"$\cdot$ 2 seeds}" in text
     assert text.count(r"\\") == 1 + len(sheet.rows) + len(sheet.footer)
 

@@ -7,7 +7,7 @@ import altair as alt
 import pytest
 from jsonschema import ValidationError
 from PIL import Image
-from report_records import analysis, curve, record
+from report_records import analysis, curve, failure, record
 
 from longspan.errors import OptionError
 from longspan.report import dots
@@ -216,7 +216,7 @@ def test_an_overlay_keeps_the_image_where_nothing_is_looked_at():
 
 def test_every_figure_is_written_for_print(tmp_path):
     runs = [record(name, slices=sliced({"2": 0.4})) for name in NAMES]
-    files = write_figures(runs, tmp_path / "figures", "both")
+    files = write_figures([leaderboard(runs)], tmp_path / "figures", "both")
     stems = ["scores", "cost", "curves", "curves", "slices"]
     assert [path.name.split("-")[2] for path in files[::2]] == stems
     assert {path.suffix for path in files} == {".svg", ".png"}
@@ -228,7 +228,35 @@ def test_every_figure_is_written_for_print(tmp_path):
     for path in files[1::2]:
         assert pixels(path.read_bytes())[0][0][:3] == (255, 255, 255)
     with pytest.raises(OptionError, match="svg, png or both, got 'gif'"):
-        write_figures(runs, tmp_path, "gif")
+        write_figures([], tmp_path, "gif")
+
+
+def test_figures_show_the_hole_that_a_failure_leaves(tmp_path):
+    runs = [record(name, seed=seed) for name in NAMES for seed in (0, 1)]
+    table = leaderboard(runs, [failure("linear", seed=2)])
+    write_figures([table], tmp_path, "svg")
+    drawn = (tmp_path / "lra-small-scores-listops.svg").read_text(encoding="utf-8")
+    assert [f">{name}<" in drawn for name in NAMES] == [True, False, True]
+
+
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
+
+
+def test_the_chart_of_the_mean_is_of_its_own_tasks():
+    """Path-X is there for one row, with another majority and another speed."""
+    runs = [record(x, y, accuracy=0.3 * i) for i, x in enumerate(NAMES, 1) for y in FIVE]
+    runs.append(record(NAMES[0], "path_x", accuracy=0.9, tokens_per_second=1.0, chance=0.5))
+    table = leaderboard(runs)
+    drawing = Drawing(table=table, look=LOOK, legend=False)
+    first = drawing.costs()[0]
+    assert first.caption == "Mean of 5, cpu, float32"
+    dots = [row for row in values(first.drawn) if "mechanism" in row]
+    assert {dot["mechanism"] for dot in dots} == set(NAMES)
+    assert {dot["speed"] for dot in dots} == {52_345.6789}
+    assert {dot["seeds"] for dot in dots} == {"5 tasks"}
+    majorities = [column.majority for column in table.columns if column.task in FIVE]
+    (floor,) = {row["value"] for row in values(first.drawn) if "value" in row}
+    assert floor == pytest.approx(100 * sum(majorities) / 5)
 
 
 def test_runs_without_a_curve_give_no_chart():

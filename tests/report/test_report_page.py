@@ -196,6 +196,7 @@ def test_a_setting_of_some_runs_only_is_no_common_one():
 
 
 def test_the_share_of_waiting_is_shown_where_it_was_counted():
+    assert "Training time" in page.render([leaderboard([record(seconds=0.0, waiting=0.0)])])
     pair = [record(seed=0, seconds=800.0, waiting=10.0), record(seed=1, waiting=None)]
     (single,) = settings(leaderboard(pair), "here").sheets
     assert [row["Waiting"] for row in cells(single)] == ["1.25", "–"]

@@ -7,7 +7,9 @@ import statistics
 import numpy as np
 import pytest
 
+from longspan.report.rows import Pairs
 from longspan.report.significance import (
+    Contrasts,
     Sample,
     contrasts,
     erfc,
@@ -143,11 +145,44 @@ def test_holm_by_hand():
     assert holm([0.6, 0.7]) == [1.0, 1.0]
 
 
+def compared(difference, p):
+    nothing = np.zeros(np.shape(p))
+    return Contrasts(
+        difference=np.array(difference), seeds=nothing, freedom=nothing, examples=nothing, p=p
+    )
+
+
 def test_ranks_are_shared_unless_a_better_row_is_significantly_better():
     p = np.array([[1, 0.2, 0.01], [0.2, 1, 0.3], [0.01, 0.3, 1]])
-    assert ranks([0.5, 0.45, 0.4], p) == [1, 1, 2]
-    unknown = np.full((5, 5), np.nan)
-    assert ranks([0.3, 0.5, None, 0.5, 0.1], unknown) == [3, 1, None, 1, 4]
+    values = np.array([0.5, 0.45, 0.4])
+    pairs = compared(values[:, None] - values, p)
+    assert ranks([0.5, 0.45, 0.4], pairs, np.ones((3, 3), bool)) == [1, 1, 2]
+
+
+def test_where_no_pair_was_tested_rows_whose_intervals_overlap_share_a_rank():
+    pairs = compared(np.full((4, 4), np.nan), np.full((4, 4), np.nan))
+    apart = np.zeros((4, 4), bool)
+    assert ranks([0.3, 0.5, None, 0.1], pairs, apart) == [1, 1, None, 1]
+    apart[3, 1] = apart[1, 3] = True
+    assert ranks([0.3, 0.5, None, 0.1], pairs, apart) == [1, 1, None, 2]
+
+
+def test_a_row_is_not_ranked_below_one_that_it_beats_on_the_seeds_of_both():
+    """The mean of one is over more seeds, and higher; where both ran it is lower, for certain."""
+    several = sample(np.arange(1000) < np.array([[300], [600], [600]]))
+    alone = sample(np.arange(1000) < 400)
+    pairs = contrasts([several, alone])
+    assert pairs.p[0, 1] < 0.001
+    assert ranks([0.5, 0.4], pairs, np.zeros((2, 2), bool)) == [1, 1]
+
+
+def test_pairs_are_known_if_two_rows_were_compared():
+    """Rows without answers are not compared with themselves either."""
+    p = np.full((5, 5), np.nan)
+    p[0, 0] = 1.0
+    assert not Pairs(labels=tuple("abcde"), difference=p, p=p).known
+    p[:2, :2] = [[1, 0.3], [0.3, 1]]
+    assert Pairs(labels=tuple("abcde"), difference=p, p=p).known
 
 
 MORE = [pytest.param(*x, marks=pytest.mark.slow) for x in ((2, 0.0), (3, 0.0), (5, 0.05))]
@@ -169,6 +204,24 @@ def test_intervals_cover_and_tests_err_as_often_as_they_say(seeds, effect):
     # Four standard deviations of a count of 500 are 3.9 %.
     assert covered / tables >= 0.91
     assert wrong / tables <= 0.09
+
+
+@pytest.mark.parametrize(("shared", "effect"), [(0.0, 0.0), (0.5, 0.05)])
+def test_two_seeds_that_tie_by_chance_are_not_certain(shared, effect):
+    """The tails: where seeds tie, all of the noise is in the examples. Else 1 % have p < 0.001."""
+    rng, tables, rows = np.random.default_rng(1), 80, 20
+    pairs, arrows = [], 0
+    for _ in range(tables):
+        difficulty = rng.normal(size=300)
+        runs = [simulated(rng, 2, 300, effect, shared, difficulty) for _ in range(rows)]
+        p = contrasts(runs).p
+        pairs.append(p[np.triu_indices(rows, 1)])
+        arrows += min(holm(list(p[0, 1:]))) < 0.05
+    wrong = np.concatenate(pairs)
+    assert (wrong < 0.05).mean() <= 0.06
+    assert (wrong < 0.001).mean() <= 0.001
+    # Family-wise: four standard deviations of a count of 80 are 9.7 %.
+    assert arrows / tables <= 0.147
 
 
 def test_a_real_difference_is_found():
@@ -195,6 +248,14 @@ def test_seeds_that_agree_leave_the_sampling_of_examples():
     found = interval([right[0].mean()] * 3, 400, sample(right))
     half = 1.96 * math.sqrt(right[0].mean() * (1 - right[0].mean()) / 400)
     assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.06)
+
+
+def test_seeds_that_tie_have_the_interval_of_one_run():
+    """Their spread is unknown, not nothing; with or without the answers, perfect or not."""
+    perfect = sample(np.ones((3, 500), int))
+    assert interval([1.0] * 3, 500, perfect) == interval([1.0], 500)
+    ties = sample(np.stack([np.arange(100) < 50, np.arange(100) >= 50]))
+    assert interval([0.5, 0.5], 100, ties) == interval([0.5, 0.5], 100) == interval([0.5], 100)
 
 
 def test_answers_to_one_example_count_together():

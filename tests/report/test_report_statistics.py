@@ -1,8 +1,10 @@
 import math
 
+import numpy as np
 import pytest
 
 from longspan.errors import OptionError
+from longspan.report.significance import Sample
 from longspan.report.statistics import interval, mean, student
 
 
@@ -52,6 +54,25 @@ def test_interval_of_a_perfect_or_hopeless_run_is_not_a_point(accuracy):
     found = interval([accuracy], 50)
     assert 0 <= found.low < found.high <= 1
     assert found.low <= accuracy <= found.high
+
+
+@pytest.mark.parametrize("examples", [50, 2000, 9999])
+def test_rounding_leaves_no_perfect_or_hopeless_run_outside_its_interval(examples):
+    assert interval([1.0], examples).high == 1.0
+    assert interval([0.0], examples).low == 0.0
+
+
+def test_interval_over_seeds_stays_within_what_an_accuracy_can_be():
+    assert interval([0.9, 0.99], 2000).high == 1.0
+    assert interval([0.01, 0.1], 2000).low == 0.0
+
+
+def test_ends_are_plain_numbers():
+    """What numpy calls its own is written with its name."""
+    right = np.arange(100, dtype=np.uint16)[None] % 2
+    answers = Sample(seeds=(0,), right=right, asked=np.ones(100, np.uint16))
+    found = interval([0.5], 100, answers)
+    assert {type(found.low), type(found.high)} == {float}
 
 
 def test_interval_needs_scores_and_examples():

@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from report_records import record, scores
+from report_records import failure, record, scores
 from rich.console import Console
 
 from longspan.errors import DataError, OptionError
@@ -39,7 +39,7 @@ def test_cells_hold_means_intervals_and_margins():
     assert listops.margin == pytest.approx(38 - 17.45)
     assert [run.seed for run in listops.runs] == [0, 1, 2]
     assert text.interval.over == "examples"
-    assert (listops.rank, text.rank) == (1, 2)
+    assert (listops.rank, text.rank) == (1, 1)
 
 
 def test_mean_over_tasks_is_missing_with_a_hole_and_such_rows_come_last():
@@ -51,7 +51,7 @@ def test_mean_over_tasks_is_missing_with_a_hole_and_such_rows_come_last():
     assert linear.cells[0] is None
     assert linear.cost.tokens_per_second is None
     assert [row.label for row in table.rows] == ["performer", "bigbird", "linear"]
-    assert [row.rank for row in table.rows] == [1, 2, None]
+    assert [row.rank for row in table.rows] == [1, 1, None]
 
 
 def test_costs_are_means_over_tasks_and_memory_is_the_largest():
@@ -161,6 +161,30 @@ def test_the_same_task_on_other_data_is_another_column():
     assert [column.label for column in table.columns] == ["listops v1", "listops v2"]
 
 
+def test_a_failure_is_in_the_column_of_the_data_that_the_row_ran_on():
+    runs = [record("full", data_checksum="aa" * 32)]
+    runs += [record(seed=seed, data_checksum="bb" * 32) for seed in (0, 1)]
+    cells = row(leaderboard(runs, [failure(seed=2)]), "bigbird").cells
+    assert [cell and (cell.accuracy, len(cell.failures)) for cell in cells] == [None, (None, 1)]
+    # one that ran on none is in the first
+    cells = row(leaderboard(runs, [failure("linear")]), "linear").cells
+    assert [cell and len(cell.failures) for cell in cells] == [1, None]
+
+
+def test_rows_without_answers_are_ranked_by_intervals_that_do_not_overlap():
+    """An interval is 4.2 points wide here, and narrower by the root of two for the mean of two."""
+    runs = [record(m, accuracy=x) for m, x in (("a", 0.40), ("b", 0.375), ("c", 0.34))]
+    assert [row.rank for row in leaderboard(runs).rows] == [1, 1, 2]
+    # bold is whoever is ahead of somebody
+    best = [line[1].best for line in board.sheet(leaderboard(runs)).rows]
+    assert best == [True, True, False]
+    assert not any(line[1].best for line in board.sheet(leaderboard(runs[:2])).rows)
+    both = [*runs, *(dataclasses.replace(run, task="other") for run in runs)]
+    table = leaderboard(both)
+    assert [row.cells[0].rank for row in table.rows] == [1, 1, 2]
+    assert [row.rank for row in table.rows] == [1, 1, 3]
+
+
 def test_a_run_without_test_score_leaves_its_cell_without_value():
     untested = record(seed=1)
     untested = dataclasses.replace(untested, scores={"validation": untested.scores["validation"]})
@@ -200,7 +224,7 @@ def test_markdown_has_equal_columns_and_escapes():
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in lines} == {len("||||||||||")}
     assert "a\\|b\\_\\<i>" in text
-    assert "| performer | **38.00** 33.0–43.0 · +20.6 · 3 seeds | 65.00" in text
+    assert "| performer | 38.00 33.0–43.0 · +20.6 · 3 seeds | **65.00**" in text
     assert "| majority class | 17.45 | 50.00 | 33.73 | – |" in text
     assert "| chance | 10.00 | 50.00 | 30.00 | – |" in text
 

@@ -3,13 +3,16 @@
 import dataclasses
 import hashlib
 import json
+import os
 
 import pytest
+from report_records import failure
+from report_records import record as run_of
 
 import synthetic
 from longspan.errors import DataError, OptionError, RunError
 from longspan.report.snapshots import below, place, read, take
-from longspan.results import load_all
+from longspan.results import load_all, load_failures
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +77,64 @@ def test_other_content_under_the_same_name_is_refused(runs, tmp_path, drawn):
 def test_a_record_is_not_written_over(runs, tmp_path, drawn):
     take("v1", [runs], tmp_path / "results")
     dataclasses.replace(drawn[0], seconds=1.5).save(runs)
+    dataclasses.replace(drawn[1], seed=7).save(runs)
+    before = files(tmp_path / "results")
     with pytest.raises(RunError, match=r"is another record of the same run as .*remove it first"):
         take("v2", [runs], tmp_path / "results")
-    assert not place(tmp_path / "results", "v2").exists()
+    assert files(tmp_path / "results") == before
     (tmp_path / "results" / "quick" / drawn[0].task / drawn[0].filename).unlink()
     made, _ = take("v2", [runs], tmp_path / "results")
     assert 1.5 in [record.seconds for record in made.results]
     # and the first version says what it said
     assert 1.5 not in [r.seconds for r in read(place(tmp_path / "results", "v1")).results]
+
+
+def test_a_refused_snapshot_copies_nothing(runs, tmp_path, drawn):
+    """The record in the way is the last of them."""
+    last = max(drawn, key=lambda record: (record.task, record.filename))
+    dataclasses.replace(last, seconds=1.5).save(tmp_path / "results")
+    before = files(tmp_path / "results")
+    with pytest.raises(RunError, match="is another record of the same run"):
+        take("v1", [runs], tmp_path / "results")
+    assert files(tmp_path / "results") == before
+
+
+def test_failures_are_kept_and_leave_the_hole_that_the_page_shows(runs, tmp_path, drawn):
+    lost = failure("local", "text", seed=9, protocol="quick", config_hash=drawn[0].config_hash)
+    lost.save(runs)
+    ended = failure("full", "text", seed=8, protocol="quick")
+    ended.save(tmp_path / "more")
+    since = run_of("full", "text", seed=8, protocol="quick", config_hash=ended.config_hash)
+    since.save(tmp_path / "more" / "again")
+    made, _ = take("v1", [runs, tmp_path / "more"], tmp_path / "results")
+    assert [one.record for one in made.failures] == [lost]
+    assert read(place(tmp_path / "results", "v1")) == made
+    assert load_failures([tmp_path / "results"]) == [lost]
+    (shown,) = [row for row in made.tables[0].rows if row.mechanism == "local"]
+    assert shown.mean is None
+    page = place(tmp_path / "results", "v1").with_suffix(".md").read_text()
+    assert "9 records and 1 failures" in page
+    assert "| memory 1 of 3 seeds |" in page
+    assert take("v1", [tmp_path / "results"], tmp_path / "results") == (made, False)
+
+
+def test_snapshots_without_failures_are_read(runs, tmp_path):
+    made, _ = take("v1", [runs], tmp_path)
+    path = place(tmp_path, "v1")
+    found = json.loads(path.read_text())
+    del found["failures"]
+    path.write_text(json.dumps({**found, "snapshot": 1}))
+    assert read(path) == made
+
+
+def test_files_are_as_readable_as_the_user_has_it(runs, tmp_path):
+    before = os.umask(0o077)
+    try:
+        take("v1", [runs], tmp_path / "results")
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "results").rglob("*.*")}
+    assert modes == {0o600}
 
 
 def test_of_two_records_of_a_run_the_newer_is_frozen(runs, tmp_path, drawn):
@@ -110,7 +163,7 @@ def test_a_foreign_record_is_not_copied_elsewhere(runs, tmp_path, drawn):
 BROKEN = {
     "torn": lambda found: json.dumps(found)[:-5],
     "foreign": lambda found: "{}",
-    "later": lambda found: json.dumps({**found, "snapshot": 2}),
+    "later": lambda found: json.dumps({**found, "snapshot": 3}),
     "no list": lambda found: json.dumps({**found, "records": 3}),
     "no path": lambda found: json.dumps({**found, "records": [{"sha256": "x"}]}),
     "no record": lambda found: json.dumps(

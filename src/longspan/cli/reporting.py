@@ -12,9 +12,9 @@ from longspan.cli.results import HOME, freeze
 from longspan.errors import DataError, known
 
 if TYPE_CHECKING:
+    from longspan.report.rows import Table
     from longspan.report.sections import Beside
     from longspan.report.sheets import Sheet
-    from longspan.report.tables import Table
     from longspan.results import Failure, Result
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def report(
     if figures is not None:
         from longspan.report.figures import write_figures
 
-        files = write_figures(results, figures, figure_format, beside.analyses)
+        files = write_figures(tables, figures, figure_format, beside.analyses)
         say("figures:", f"{len(files)} in {figures}")
     if snapshot is not None:
         freeze(snapshot, places, into)
@@ -122,12 +122,13 @@ def _drawn(
     from longspan.report.tables import leaderboards
     from longspan.results import load_analyses
 
+    tables = leaderboards(results, failures)
     beside = Beside(
         published=read(),
         analyses=tuple(load_analyses(folders)),
-        since=since(folders, results),
+        since=since(folders, tables),
     )
-    return leaderboards(results, failures), beside
+    return tables, beside
 
 
 def _save(tables: "list[Table]", beside: "Beside", page: Path) -> None:

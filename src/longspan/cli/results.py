@@ -16,6 +16,7 @@ from longspan.errors import known
 
 if TYPE_CHECKING:
     from longspan.checks import Checked, Rule
+    from longspan.report.rows import Table
     from longspan.results import Result
 
 app = typer.Typer(help="List and check records, and compare versions.", no_args_is_help=True)
@@ -134,17 +135,18 @@ def freeze(version: str, folders: list[Path], into: Path) -> None:
     say("snapshot:", f"{snapshots.place(into, version)} ({len(made.records)} records, {what})")
 
 
-def _version(name: str, into: Path) -> "list[Result]":
-    """The records of a version, or those that are there now."""
+def _version(name: str, into: Path) -> "list[Table]":
+    """The leaderboards of a version, or of the records that are there now."""
     from longspan.report import snapshots
-    from longspan.results import load_all
+    from longspan.report.tables import leaderboards
+    from longspan.results import load_all, load_failures
 
     if name == NOW:
-        return load_all([into])
+        return leaderboards(load_all([into]), load_failures([into]))
     path = snapshots.place(into, name)
     if not path.exists():
         known(name, [*(v.version for v in snapshots.below(into)), NOW], f"version in {into}")
-    return snapshots.read(path).results
+    return snapshots.read(path).tables
 
 
 def _registered() -> "tuple[list[Rule], str | None]":

@@ -11,24 +11,31 @@ from longspan.report import snapshots
 from longspan.report.differences import Difference, difference
 from longspan.report.grouping import text
 from longspan.report.leaderboard import spread
-from longspan.report.numbers import MISSING, Number, percent, points
+from longspan.report.numbers import MISSING, Number, percent, points, unlikely
+from longspan.report.rows import Cell, Table
 from longspan.report.sheets import Entry, Heading, Sheet
 from longspan.report.statistics import Interval
-from longspan.report.tables import Cell, leaderboards
-from longspan.results import Result
+from longspan.results import Failure, Result, as_asked
 
 Kind = Literal["new", "gone", "score", "rank", "configuration", "data", "seeds"]
-Key = tuple[str, str, str]  # protocol, task, mechanism
+Key = tuple[str, str, str, str]  # protocol, budget (empty: its own steps), task, mechanism
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     """A cell of a leaderboard in one of the versions."""
 
+    label: str  # of its row
     accuracy: Number | None
     interval: Interval | None
     rank: int | None
     runs: tuple[Result, ...] = dataclasses.field(repr=False)
+    failures: tuple[Failure, ...] = dataclasses.field(repr=False)
+
+    @property
+    def first(self) -> Result | Failure:
+        """One of its runs, or what is known of it if none ended."""
+        return self.runs[0] if self.runs else self.failures[0]
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -37,19 +44,19 @@ class Standing:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Every field that decides a run, by its dotted name."""
-        run = self.runs[0]
+        """Every field that decides a run, by its dotted name, as its recipe asked for it."""
+        run = as_asked(self.first)
         parts = {
             "task": {**run.task_options, "version": run.task_version},
             "options": run.options,
             "model": run.model,
             "train": run.training,
-            "budget": run.budget,
+            "budget": {name: run.budget.get(name) for name in ("kind", "limit")},
         }
         flat = {
             f"{part}.{k}": value for part, fields in parts.items() for k, value in fields.items()
         }
-        return {**flat, "backend": run.backend}
+        return {**flat, "backend": run.backend} if isinstance(run, Result) else flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +73,10 @@ class Change:
     """A mechanism on a task under a protocol, and all that is other about it."""
 
     protocol: str
+    budget: str | None  # in words; None: equal steps
     task: str
     mechanism: str
+    label: str  # of its row, where it is there still
     kinds: tuple[Kind, ...]
     before: Standing | None
     after: Standing | None
@@ -75,8 +84,8 @@ class Change:
     fields: tuple[Field, ...]
 
 
-def changes(before: Iterable[Result], after: Iterable[Result]) -> list[Change]:
-    """What changed, by protocol, task and mechanism; empty when nothing did.
+def changes(before: Iterable[Table], after: Iterable[Table]) -> list[Change]:
+    """What changed, by protocol, budget, task and mechanism; empty when nothing did.
 
     A row whose configuration changed is one change where the two can be told to belong together:
     of several rows of a mechanism those that differ in the fewest fields.
@@ -91,30 +100,34 @@ def changes(before: Iterable[Result], after: Iterable[Result]) -> list[Change]:
     return found
 
 
-def since(folders: Sequence[Path], results: Sequence[Result]) -> Sheet | None:
-    """What changed since the newest snapshot of the folders; None where there is no snapshot."""
+def since(folders: Sequence[Path], tables: Sequence[Table]) -> Sheet | None:
+    """What changed in leaderboards since the newest snapshot of the folders, if there is one."""
     versions = [version for folder in folders for version in snapshots.below(folder)]
     if not versions:
         return None
     newest = max(versions, key=lambda version: (version.date, version.version))
-    return sheet(changes(newest.results, results), newest.version, "now")
+    return sheet(changes(newest.tables, tables), newest.version, snapshots.NOW)
 
 
-def _standings(results: Iterable[Result]) -> dict[Key, list[Standing]]:
+def _standings(tables: Iterable[Table]) -> dict[Key, list[Standing]]:
     """The cells of all leaderboards."""
-    results = list(results)
     found: dict[Key, list[Standing]] = defaultdict(list)
-    for table in leaderboards(results) if results else []:
-        for row in table.rows:
-            cells = zip(table.columns, row.cells, strict=True)
-            for column, cell in ((column, cell) for column, cell in cells if cell):
-                found[table.protocol, column.task, row.mechanism].append(_standing(cell))
+    for table, row in ((one, row) for one in tables for row in one.rows):
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if cell:
+                key = (table.protocol, table.budget or "", column.task, row.mechanism)
+                found[key].append(_standing(row.label, cell))
     return found
 
 
-def _standing(cell: Cell) -> Standing:
+def _standing(label: str, cell: Cell) -> Standing:
     return Standing(
-        accuracy=cell.accuracy, interval=cell.interval, rank=cell.rank, runs=tuple(cell.runs)
+        label=label,
+        accuracy=cell.accuracy,
+        interval=cell.interval,
+        rank=cell.rank,
+        runs=cell.runs,
+        failures=cell.failures,
     )
 
 
@@ -135,13 +148,17 @@ def _matched(
 
 def _distance(a: Standing, b: Standing) -> tuple[bool, bool, int]:
     """How unlike two rows are: departures from the protocol, then data, then fields."""
-    one, two = a.runs[0], b.runs[0]
-    fields = 0 if one.config_hash == two.config_hash else len(_fields(a, b))
-    overrides = text(one.overrides) != text(two.overrides)
-    return overrides, one.data_checksum != two.data_checksum, fields
+    overrides = text(a.first.overrides) != text(b.first.overrides)
+    return overrides, _other_data(a, b), len(_fields(a, b))
+
+
+def _other_data(a: Standing, b: Standing) -> bool:
+    """Whether two are known to be of other data; a failure noted none."""
+    return len({run.data_checksum for one in (a, b) for run in one.runs[:1]}) > 1
 
 
 def _fields(a: Standing, b: Standing) -> tuple[Field, ...]:
+    """What differs between two configurations."""
     one, two = a.configuration, b.configuration
     return tuple(
         Field(name=name, before=one.get(name), after=two.get(name))
@@ -157,23 +174,25 @@ def _change(key: Key, a: Standing | None, b: Standing | None) -> Change:
     if a is None or b is None:
         kinds.append("new" if a is None else "gone")
     else:
-        same_data = a.runs[0].data_checksum == b.runs[0].data_checksum
-        same_configuration = a.runs[0].config_hash == b.runs[0].config_hash
         fields = _fields(a, b)
-        gap = difference(a.runs, b.runs) if same_data else None
+        # Seeds that survived are no mean to compare.
+        if not (_other_data(a, b) or a.accuracy is None or b.accuracy is None):
+            gap = difference(a.runs, b.runs)
         truths: dict[Kind, bool] = {
             "score": a.accuracy != b.accuracy,
             "rank": a.rank != b.rank,
-            "configuration": bool(fields) or not same_configuration,
-            "data": not same_data,
+            "configuration": a.first.config_hash != b.first.config_hash,
+            "data": _other_data(a, b),
             "seeds": a.seeds != b.seeds,
         }
         kinds = [kind for kind, true in truths.items() if true]
-    protocol, task, mechanism = key
+    protocol, budget, task, mechanism = key
     return Change(
         protocol=protocol,
+        budget=budget or None,
         task=task,
         mechanism=mechanism,
+        label=(b or a).label,  # type: ignore[union-attr]
         kinds=tuple(kinds),
         before=a,
         after=b,
@@ -189,7 +208,11 @@ HEADINGS = (
     Heading(name="Change", kind="text", about="What is other about this row."),
     Heading(name="Before, %", kind="score", about="Test accuracy with its 95 % interval."),
     Heading(name="After, %", kind="score", about="Test accuracy with its 95 % interval."),
-    Heading(name="Points", kind="score", about="After less before, where the data is the same."),
+    Heading(
+        name="Points",
+        kind="score",
+        about="After less before on the same data, paired where it can be.",
+    ),
     Heading(name="Rank", kind="text", about="Among the rows that keep to the protocol."),
     Heading(name="Configuration", kind="text", about="Fields that differ."),
 )
@@ -203,9 +226,11 @@ def sheet(found: Sequence[Change], before: str, after: str) -> Sheet:
         name="changes",
         title=f"Changes from {before} to {after}",
         about=(
-            f"{len(found)} rows differ ({told}). A score has changed significantly where the 95 % "
-            "interval of the difference leaves out zero: over seeds where both have several, else "
-            "over the test examples, compared one by one where the records have the answers."
+            f"{len(found)} rows differ ({told}). A score has changed significantly where p < 0.05 "
+            "(two-sided, for the row alone): paired over the seeds and examples that both have "
+            "where the answers were noted, else over the seeds where both have several, else over "
+            "the examples. Of records that stand in both versions, and of seeds that do not vary, "
+            "there is no p."
             if found
             else f"Nothing differs between {before} and {after}."
         ),
@@ -216,10 +241,11 @@ def sheet(found: Sequence[Change], before: str, after: str) -> Sheet:
 
 def _row(change: Change) -> tuple[Entry, ...]:
     kinds = ", ".join(change.kinds)
+    race = f"{change.protocol}, equal {change.budget}" if change.budget else change.protocol
     return (
-        Entry(value=change.protocol, shown=change.protocol),
+        Entry(value=race, shown=race),
         Entry(value=change.task, shown=change.task),
-        Entry(value=change.mechanism, shown=change.mechanism, mechanism=change.mechanism),
+        Entry(value=change.label, shown=change.label, mechanism=change.mechanism),
         Entry(value=kinds, shown=kinds),
         _score(change.before),
         _score(change.after),
@@ -231,7 +257,8 @@ def _row(change: Change) -> tuple[Entry, ...]:
 
 def _score(standing: Standing | None) -> Entry:
     if standing is None or standing.accuracy is None:
-        return Entry(value=None)
+        kinds = sorted({one.kind for one in standing.failures}) if standing else []
+        return Entry(value=None, shown=", ".join(kinds) or MISSING)
     seeds = len(standing.runs)
     return Entry(
         value=standing.accuracy,
@@ -243,9 +270,9 @@ def _score(standing: Standing | None) -> Entry:
 def _gap(gap: Difference | None) -> Entry:
     if gap is None:
         return Entry(value=None)
-    bounds = f"{points(100 * gap.low)} to {points(100 * gap.high)} over {gap.over}"
     verdict = "significant" if gap.significant else "not significant"
-    return Entry(value=gap.value, shown=points(100 * gap.value), detail=f"{bounds}, {verdict}")
+    detail = "" if gap.p is None else f"p {unlikely(gap.p)} over {gap.over}, {verdict}"
+    return Entry(value=gap.value, shown=points(100 * gap.value), detail=detail)
 
 
 def _moved(before: Standing | None, after: Standing | None) -> Entry:
@@ -276,8 +303,10 @@ def to_json(found: Sequence[Change], before: str, after: str) -> dict[str, Any]:
         "changes": [
             {
                 "protocol": change.protocol,
+                "budget": change.budget,
                 "task": change.task,
                 "mechanism": change.mechanism,
+                "label": change.label,
                 "kinds": list(change.kinds),
                 "before": _standing_json(change.before),
                 "after": _standing_json(change.after),
@@ -301,7 +330,8 @@ def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
         "interval": standing.interval and dataclasses.asdict(standing.interval),
         "rank": standing.rank,
         "seeds": list(standing.seeds),
-        "configuration": standing.runs[0].config_hash,
-        "overrides": standing.runs[0].overrides,
-        "data_checksum": standing.runs[0].data_checksum,
+        "failures": [{"seed": one.seed, "kind": one.kind} for one in standing.failures],
+        "configuration": standing.first.config_hash,
+        "overrides": standing.first.overrides,
+        "data_checksum": standing.runs[0].data_checksum if standing.runs else None,
     }

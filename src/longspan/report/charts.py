@@ -4,10 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from longspan.report.averages import floor
+from longspan.report.costs import cost_over
 from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.leaderboard import seeds, spread
 from longspan.report.numbers import Number, magnitude, memory, percent
-from longspan.report.statistics import mean
+from longspan.report.rows import Average, Cell, Cost, Row, Table
+from longspan.report.statistics import Interval
 from longspan.report.styles import (
     FOCUS,
     GREY,
@@ -24,7 +27,6 @@ from longspan.report.styles import (
     shape,
     told,
 )
-from longspan.report.tables import Cell, Row, Table
 from longspan.results import Result
 
 __all__ = ["learning_curves", "save", "score_against_cost"]
@@ -168,29 +170,41 @@ def score_against_cost(
 ) -> Spec | None:
     """Accuracy against training speed, memory as the area: the trade-off figure of the LRA paper.
 
-    `column` None is the mean over all tasks, of the rows that have them all. Only rows measured
-    on the one `hardware` are drawn, since speeds of two machines say nothing about mechanisms;
-    None if there is no such row.
+    `column` None is the mean that rows are ranked by, of the rows that have all of its tasks. Only
+    rows measured on the one `hardware` are drawn, since speeds of two machines say nothing about
+    mechanisms; None if there is no such row.
     """
-    dots = [
-        _dot(row, None if column is None else row.cells[column])
-        for row in table.rows
-        if column is None or row.cells[column]
-    ]
-    dots = [dot for dot in dots if dot["hardware"] == hardware and dot["accuracy"] is not None]
+    majorities = [part.majority for part in table.columns]
+    if column is None:
+        own = table.averages[0]
+        found = [_mean_dot(row, own) for row in table.rows]
+        place, base = own.label.lower(), floor(own, majorities)
+    else:
+        found = [_cell_dot(row, cell) for row in table.rows if (cell := row.cells[column])]
+        place, base = table.columns[column].label, majorities[column]
+    dots = [dot for dot in found if dot["hardware"] == hardware and dot["accuracy"] is not None]
     if not dots:
         return None
-    place = table.averages[0].label.lower() if column is None else table.columns[column].label
-    floors = table.columns if column is None else [table.columns[column]]
-    floor = mean([part.majority for part in floors])
     place = f"{place}, {table.protocol}, {hardware}"
-    return _bubbles(dots, None if floor is None else 100 * floor, place, look, legend)
+    return _bubbles(dots, None if base is None else 100 * base, place, look, legend)
 
 
-def _dot(row: Row, cell: Cell | None) -> dict[str, Any]:
-    """A row as a point: on the task of the cell, or over all tasks."""
-    cost, accuracy = (cell.cost, cell.accuracy) if cell else (row.cost, row.mean)
-    interval = cell.interval if cell else None
+def _cell_dot(row: Row, cell: Cell) -> dict[str, Any]:
+    """A row as a point: its score and its costs on a task."""
+    return _dot(row, cell.accuracy, cell.interval, cell.cost, seeds(cell))
+
+
+def _mean_dot(row: Row, own: Average) -> dict[str, Any]:
+    """A row as a point: its mean, and its costs on the tasks of that."""
+    cells = [row.cells[i] for i in own.columns]
+    cost = cost_over([cell.cost if cell else None for cell in cells])
+    return _dot(row, row.mean, None, cost, f"{len(cells)} tasks")
+
+
+def _dot(
+    row: Row, accuracy: Number | None, interval: Interval | None, cost: Cost, over: str
+) -> dict[str, Any]:
+    """A row as a point."""
     centre = None if accuracy is None else 100 * accuracy
     return {
         "row": row.label,
@@ -204,7 +218,7 @@ def _dot(row: Row, cell: Cell | None) -> dict[str, Any]:
         "shown": f"{percent(accuracy)} %" + (f" ({spread(interval)})" if interval else ""),
         "rate": magnitude(cost.tokens_per_second),
         "space": memory(cost.peak_memory),
-        "seeds": seeds(cell) if cell else f"{len(row.cells)} tasks",
+        "seeds": over,
     }
 
 

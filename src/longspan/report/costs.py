@@ -28,6 +28,11 @@ def cost(runs: Sequence[Result]) -> Cost:
     )
 
 
+def waiting_share(run: Result) -> float | None:
+    """The part of the training time that was spent waiting for batches."""
+    return None if run.waiting is None or not run.seconds else run.waiting / run.seconds
+
+
 def cost_over(costs: Sequence[Cost | None]) -> Cost:
     """Costs over all tasks: none where one is missing, no speed or memory over several devices."""
     parts = [cost for cost in costs if cost and cost != NOTHING]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from longspan.report.leaderboard import seeds, spread
 from longspan.report.numbers import Number, percent, significant
+from longspan.report.rows import Row, Table
 from longspan.report.statistics import mean
 from longspan.report.styles import (
     Spec,
@@ -19,7 +20,6 @@ from longspan.report.styles import (
     shape,
     told,
 )
-from longspan.report.tables import Row, Table
 
 
 class Dot(NamedTuple):

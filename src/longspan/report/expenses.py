@@ -1,6 +1,6 @@
 """What every mechanism costs on every task, beside the baseline on the same hardware."""
 
-from longspan.report.costs import NOTHING
+from longspan.report.costs import NOTHING, waiting_share
 from longspan.report.numbers import (
     MISSING,
     Number,
@@ -59,9 +59,7 @@ def _line(row: Row, task: str, cell: Cell, base: Cell | None) -> tuple[Entry, ..
         of = NOTHING
     pairs = mean([run.attended_pairs for run in cell.runs])
     seconds = mean([run.seconds for run in cell.runs])
-    waiting = mean(
-        [None if run.waiting is None else run.waiting / run.seconds for run in cell.runs]
-    )
+    waiting = mean([waiting_share(run) for run in cell.runs])
     backends = sorted({run.backend for run in cell.runs})
     return (
         *(named(row.label, row.mechanism), text(task)),

@@ -1,6 +1,6 @@
 """All charts of a report: for the page, and as files for papers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +10,10 @@ from longspan.files import replacing
 from longspan.report import attention, dots
 from longspan.report.charts import Quantity, learning_curves, save, score_against_cost
 from longspan.report.pictures import Picture
+from longspan.report.rows import Table
 from longspan.report.sheets import slug
 from longspan.report.spans import of
 from longspan.report.styles import Spec, Styles, styles
-from longspan.report.tables import Table, leaderboards
-from longspan.results import Result
 
 if TYPE_CHECKING:
     from longspan.results.analysis import Analysis
@@ -46,13 +45,14 @@ class Drawing:
         return self._by_task("scores", dots.scores)
 
     def costs(self) -> list[Figure]:
-        """Accuracy against speed: the mean over all tasks, then each task; by device."""
+        """Accuracy against speed: the mean that rows are ranked by, then each task; by device."""
         table, found = self.table, []
         tasks: list[int | None] = [*range(len(table.columns))]
         for device in table.hardware:
             apart = f" {device}" if len(table.hardware) > 1 else ""
             for place in [None, *tasks] if len(tasks) > 1 else tasks:
-                what = "mean over all tasks" if place is None else table.columns[place].label
+                one = table.averages[0] if place is None else table.columns[place]
+                what = one.label
                 # The names are beside the bubbles.
                 chart = score_against_cost(table, place, device, self.look, legend=False)
                 found += self._figure(f"cost {what}{apart}", f"{what}, {device}", chart)
@@ -156,7 +156,7 @@ class Drawing:
 
 
 def write_figures(
-    results: Iterable[Result],
+    tables: Sequence[Table],
     folder: Path,
     format: str,
     analyses: Sequence["Analysis"] = (),
@@ -164,7 +164,7 @@ def write_figures(
     """Write every chart of a report into a folder, for print: on white, legends included.
 
     Args:
-        results: records of any protocols.
+        tables: the leaderboards of the report.
         folder: where to; made if it is not there. Files of the same names are replaced.
         format: "svg", "png" or "both"; matrices and inputs are always png.
         analyses: of some of the runs.
@@ -173,13 +173,11 @@ def write_figures(
         The files, in the order of the page.
 
     Raises:
-        DataError: there are no results.
         OptionError: there is no such format.
         RunError: a file cannot be written.
     """
     if format not in ("svg", "png", "both"):
         raise OptionError(f"figures are written as svg, png or both, got {format!r}")
-    tables = leaderboards(results)
     look = styles(row.mechanism for table in tables for row in table.rows)
     kinds = ("svg", "png") if format == "both" else (format,)
     return [
@@ -196,5 +194,4 @@ def _written(figure: Figure, folder: Path, kinds: Sequence[str]) -> list[Path]:
     path = folder / f"{figure.name}.png"
     with replacing(path) as temporary:
         temporary.write_bytes(figure.drawn.png(times=8))
-        temporary.chmod(0o644)
     return [path]

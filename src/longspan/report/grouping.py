@@ -24,7 +24,7 @@ def newest(results: Iterable[Result]) -> list[Result]:
     return list(runs.values())
 
 
-def standing(results: Sequence[Result], failures: Iterable[Failure]) -> list[Failure]:
+def unresolved(results: Sequence[Result], failures: Iterable[Failure]) -> list[Failure]:
     """The failures, each once, that no result has taken the place of."""
     key = attrgetter("protocol", "task", "mechanism", "config_hash", "seed")
     ended = {key(run) for run in results}

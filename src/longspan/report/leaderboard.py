@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from longspan.report.averages import floor
+from longspan.report.averages import FAIL, SIXTH, floor
 from longspan.report.costs import NOTHING
 from longspan.report.numbers import (
     MISSING,
@@ -26,12 +26,14 @@ from longspan.results import BASELINE
 LEGEND = (
     "Accuracy on test in percent, mean over seeds; then its 95 % interval, the points above the "
     "majority class and the number of seeds. Intervals are over seeds and test examples together "
-    "where the answers to every example were noted, else over the seeds; of a single run over the "
-    f"examples. ↑ and ↓: significantly above or below {BASELINE} on the same examples and seeds "
-    "(paired, two-sided p < 0.05 after Holm's correction for the rows of the table); with a "
-    "single seed that says nothing about other seeds. Rank: 1 + the number of rows that are "
-    "significantly better (paired, p < 0.05 for the pair alone; where no pairs were noted, better "
-    "at all). Means and costs are over the tasks and missing where one is; memory is the largest."
+    "where the answers to every example were noted, else over the seeds; of a single run, or of "
+    f"seeds that tie, over the examples. ↑ and ↓: significantly above or below {BASELINE} on the "
+    "same examples and seeds (paired, two-sided p < 0.05 after Holm's correction for the rows of "
+    "the table); with a single seed that says nothing about other seeds. Rank: 1 + the number of "
+    "rows that are significantly better (paired, p < 0.05 for the pair alone; where two rows have "
+    "no answers in common, by intervals that do not overlap). A mean needs a score on each of its "
+    f"tasks (one over six counts {SIXTH} as {FAIL:.0%} where nothing was learned), costs need all "
+    "tasks of the table; memory is the largest."
 )
 COSTS = (
     Heading(
@@ -52,6 +54,7 @@ COSTLY = ("Parameters", "Parameter excess", "Tokens per second", "Peak memory by
 
 def sheet(table: Table) -> Sheet:
     """The leaderboard to read: the best mean on top, what needs no learning at the end."""
+    decided = _decided(table)
     headings = [
         Heading(name="Mechanism", kind="text"),
         *(Heading(name=one.label, kind="score", about=_counted(one)) for one in table.columns),
@@ -64,7 +67,7 @@ def sheet(table: Table) -> Sheet:
         title=f"Leaderboard of {table.title}: test accuracy, %",
         about=f"{LEGEND} {_covered(table)}".strip(),
         headings=tuple(headings),
-        rows=tuple(_row(row, table) for row in table.rows),
+        rows=tuple(_row(row, decided) for row in table.rows),
         footer=tuple(_floor(*line) for line in floors(table)),
         notes=tuple(footnotes(table)),
     )
@@ -80,11 +83,20 @@ def _covered(table: Table) -> str:
     return f"Of the intervals here, {', '.join(told)}." if told else ""
 
 
-def _row(row: Row, table: Table) -> tuple[Entry, ...]:
+def _decided(table: Table) -> list[bool]:
+    """By column, then for the mean: whether any row is behind another; no equal is the best."""
+    cells = zip(*(row.cells for row in table.rows), strict=True)
+    columns = [[cell.rank for cell in column if cell] for column in cells]
+    means = [row.rank for row in table.rows]
+    return [any(rank and rank > 1 for rank in ranks) for ranks in (*columns, means)]
+
+
+def _row(row: Row, decided: Sequence[bool]) -> tuple[Entry, ...]:
     name = Entry(
         value=row.label, shown=f"{row.label} {marks(row)}".strip(), mechanism=row.mechanism
     )
-    best = table.competing and row.rank == 1
+    *columns, mean = decided
+    best = mean and row.rank == 1
     against = row.against
     means = [
         Entry(
@@ -94,18 +106,18 @@ def _row(row: Row, table: Table) -> tuple[Entry, ...]:
         )
         for i, value in enumerate(row.averages)
     ]
-    scores = [_cell(cell, table.competing) for cell in row.cells]
+    scores = [_cell(cell, one) for cell, one in zip(row.cells, columns, strict=True)]
     return (name, *scores, *means, whole(row.rank), *_costs(row))
 
 
-def _cell(cell: Cell | None, competing: bool) -> Entry:
+def _cell(cell: Cell | None, decided: bool) -> Entry:
     if cell is None or cell.accuracy is None:
         lost = cell.failed if cell else None
         detail = f"{len(cell.failures)} of {_attempts(cell)}" if cell and lost else ""
         return Entry(value=None, shown=lost or MISSING, detail=detail)
     shown = _marked(percent(cell.accuracy), cell.against.mark if cell.against else "")
     detail = f"{spread(cell.interval)} · {points(cell.margin)} · {seeds(cell)}"
-    best = competing and cell.rank == 1
+    best = decided and cell.rank == 1
     return Entry(value=cell.accuracy, shown=shown, detail=detail, best=best)
 
 

@@ -15,9 +15,10 @@ from longspan.report.markup import Markup, element, join, script_json
 from longspan.report.numbers import percent
 from longspan.report.parts import Part, parts
 from longspan.report.pictures import Picture
+from longspan.report.rows import Table
 from longspan.report.sections import Beside
 from longspan.report.styles import Spec, Styles, styles
-from longspan.report.tables import Row, Table, leaderboards
+from longspan.report.tables import leaderboards
 from longspan.results import Failure, Result
 
 # The shapes of `styles.SHAPES` as paths in a box of 10 by 10.
@@ -63,8 +64,6 @@ def save(tables: list[Table], path: Path, beside: Beside | None = None) -> Path:
     text = render(tables, beside)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        # A temporary file is private; a report is made to be read.
-        temporary.chmod(0o644)
     return path
 
 
@@ -179,7 +178,7 @@ def _overview(tables: list[Table], look: Styles) -> Markup:
 
 
 def _card(table: Table, name: str, look: Styles) -> Markup:
-    scored = [(row, score) for row in table.rows if (score := _overall(table, row)) is not None]
+    scored = [(row, row.mean) for row in table.rows if row.mean is not None]
     scored = sorted((pair for pair in scored if not pair[0].overridden), key=lambda pair: -pair[1])
     leaders = [
         element(
@@ -203,12 +202,6 @@ def _card(table: Table, name: str, look: Styles) -> Markup:
         ),
         element("ol", leaders) if leaders else "",
     )
-
-
-def _overall(table: Table, row: Row) -> float | None:
-    if len(table.columns) > 1:
-        return row.mean
-    return row.cells[0].accuracy if row.cells[0] else None
 
 
 def _section(

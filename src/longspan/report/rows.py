@@ -114,8 +114,9 @@ class Pairs:
 
     @property
     def known(self) -> bool:
-        """Whether any two rows could be compared."""
-        return bool((~np.isnan(self.p)).sum() > len(self.labels))
+        """Whether any row could be compared with another one."""
+        found = ~np.isnan(self.p)
+        return bool(found.sum() > found.trace())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +143,3 @@ class Table:
         """The row that the others are compared with; None unless exactly one is there."""
         found = [row for row in self.rows if row.mechanism == BASELINE and not row.overridden]
         return found[0] if len(found) == 1 else None
-
-    @property
-    def competing(self) -> bool:
-        """Whether there is a competition: the best of one row says nothing."""
-        return sum(not row.overridden for row in self.rows) > 1

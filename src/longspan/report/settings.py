@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from longspan.report.costs import waiting_share
 from longspan.report.grouping import hardware, listed, text
 from longspan.report.numbers import (
     MISSING,
@@ -14,8 +15,8 @@ from longspan.report.numbers import (
     percent,
     significant,
 )
+from longspan.report.rows import Column, Row, Table
 from longspan.report.sheets import Entry, Heading, Sheet
-from longspan.report.tables import Column, Row, Table
 from longspan.results import Result, Score
 
 # Settings with names of their own below them; one that differs is shown apart from its group.
@@ -254,7 +255,7 @@ def _shown(value: Any) -> str:
 def _measured(place: Place) -> list[Entry]:
     run = place.run
     test, validation = run.scores.get("test"), run.scores.get("validation")
-    waiting = None if run.waiting is None or not run.seconds else run.waiting / run.seconds
+    waiting = waiting_share(run)
     pairs: list[tuple[Number | str | None, str]] = [
         (test.accuracy if test else None, percent(test.accuracy if test else None)),
         (

@@ -15,6 +15,7 @@ from longspan.errors import DataError
 from longspan.results import Result, unpack
 
 LEVEL = 0.05  # two-sided
+TIE = 1e-12  # a smaller error of a mean over seeds is rounding: the seeds tie
 NODES = 96  # of the quadrature over the unknown spread of the seeds
 LEFT = 46.0  # exp(-LEFT / 2) is 1e-10: where densities are cut off
 
@@ -97,11 +98,13 @@ def _block(first: list[Sample], second: list[Sample]) -> np.ndarray:
     """The five quantities of `Contrasts` for samples of the same seeds and examples."""
     by_seed = _by_seed(first)[:, None, :] - _by_seed(second)[None, :, :]
     difference, count = by_seed.mean(axis=-1), by_seed.shape[-1]
-    squares, examples = _over_examples(first, second, by_seed)
+    squares, examples, whole = _over_examples(first, second, by_seed)
     freedom = np.full(difference.shape, float(count - 1))
     seeds = np.zeros_like(difference)
     if count > 1:
         seeds = by_seed.std(axis=-1, ddof=1) / np.sqrt(count)
+        # Seeds that tie by chance have no spread for their part of the noise to be in.
+        examples = np.where(seeds < TIE, whole, examples)
     elif (first[0].asked == 1).all():
         better = np.rint((squares + difference * first[0].asked.size) / 2)
         return np.stack([difference, seeds, freedom, examples, mcnemar(better, squares - better)])
@@ -111,11 +114,11 @@ def _block(first: list[Sample], second: list[Sample]) -> np.ndarray:
 
 def _over_examples(
     first: list[Sample], second: list[Sample], by_seed: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of squared differences, and the standard error that comes from the examples.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sums of squared differences, and the standard error that comes from the examples, twice.
 
-    The error is that of the examples alone: how seeds differ on an example (two-way analysis of
-    variance) is in the error that comes from the seeds, and counts once.
+    The first error is that of the examples alone: how seeds differ on an example (two-way analysis
+    of variance) is in the error that comes from the seeds, and counts once. The second has both.
     """
     asked, count = first[0].asked.astype(np.float64), by_seed.shape[-1]
     # Sums of whole numbers below 2^24 are exact in single precision.
@@ -128,10 +131,10 @@ def _over_examples(
     # Of the differences less what is expected of them: D_s answers for each that was asked for.
     apart = squares - 2 * (by_seed * cross).sum(axis=-1) + power * (by_seed**2).sum(axis=-1)
     mean = by_seed.mean(axis=-1)
-    together = summed / count**2 - 2 * mean * cross.mean(axis=-1) + power * mean**2
-    if count > 1:
-        together = together - (apart / count - together) / (count - 1)
-    return squares, np.sqrt(np.maximum(together, 0)) / asked.sum()
+    whole = summed / count**2 - 2 * mean * cross.mean(axis=-1) + power * mean**2
+    alone = whole - (apart / count - whole) / (count - 1) if count > 1 else whole
+    errors = [np.sqrt(np.maximum(x, 0)) / asked.sum() for x in (alone, whole)]
+    return squares, errors[0], errors[1]
 
 
 def _distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -196,10 +199,8 @@ def shared(one: Sample) -> float:
     """The part of the examples' variance that all seeds have in common, from 0 to 1."""
     nothing = Sample(seeds=one.seeds, right=np.zeros_like(one.right), asked=one.asked)
     by_seed = _by_seed([one])[:, None, :]
-    _, error = _over_examples([one], [nothing], by_seed)
-    mean = one.right.mean(axis=0) - by_seed.mean() * one.asked
-    whole = float((mean**2).sum()) / float(one.asked.sum(dtype=np.int64)) ** 2
-    return min(1.0, float(error[0, 0] ** 2) / whole) if whole else 0.0
+    _, alone, whole = _over_examples([one], [nothing], by_seed)
+    return float(alone[0, 0] / whole[0, 0]) ** 2 if whole[0, 0] else 0.0
 
 
 def mcnemar(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
@@ -249,14 +250,17 @@ def together(parts: Sequence[Contrasts]) -> Contrasts:
     return Contrasts(difference=difference, seeds=seeds, freedom=freedom, examples=examples, p=p)
 
 
-def ranks(values: Sequence[float | None], p: np.ndarray) -> list[int | None]:
+def ranks(values: Sequence[float | None], pairs: Contrasts, apart: np.ndarray) -> list[int | None]:
     """1 + the number of better values that are significantly better (p < 0.05 for the pair alone).
 
-    Where a pair could not be tested (not a number) the better value counts. None has no rank.
+    A pair that could not be tested (p is not a number) counts where the interval of the column lies
+    above that of the row (`apart`). None has no rank.
     """
     scores = np.array([np.nan if value is None else value for value in values], dtype=float)
     better = scores[None, :] > scores[:, None]
-    places = 1 + (better & ~(p >= LEVEL)).sum(axis=1)
+    # Over the seeds in common, which the test is of, the difference may be the other way round.
+    tested = (pairs.difference < 0) & (pairs.p < LEVEL)
+    places = 1 + (better & np.where(np.isnan(pairs.p), apart, tested)).sum(axis=1)
     return [
         None if value is None else int(place) for value, place in zip(values, places, strict=True)
     ]

@@ -1,5 +1,7 @@
 """Ranks with ties, and what is significant: the rows of a table compared pair by pair."""
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,11 +24,12 @@ def standing(
     inside = [rows[i] for i in racing]
     columns = [contrasts([samples[i][c] for i in racing]) for c in range(len(rows[0].cells))]
     cells = [
-        _placed([_accuracy(row, c) for row in inside], inside, part)
+        _placed([_accuracy(row, c) for row in inside], inside, part, [c])
         for c, part in enumerate(columns)
     ]
-    shared = together([columns[c] for c in averages[0].columns]) if averages else columns[0]
-    means = _placed([row.mean for row in inside], inside, shared)
+    over = averages[0].columns if averages else (0,)
+    shared = together([columns[c] for c in over]) if averages else columns[0]
+    means = _placed([row.mean for row in inside], inside, shared, over)
     placed = list(rows)
     for n, i in enumerate(racing):
         rank, against = means[n]
@@ -45,10 +48,24 @@ def _accuracy(row: Row, column: int) -> Number | None:
 
 
 def _placed(
-    values: list[Number | None], rows: list[Row], part: Contrasts
+    values: list[Number | None], rows: list[Row], part: Contrasts, columns: Sequence[int]
 ) -> list[tuple[int | None, Against | None]]:
-    """Rank and comparison with the baseline of each row."""
-    return list(zip(ranks(values, part.p), _against(values, rows, part), strict=True))
+    """Rank and comparison with the baseline of each row, by its mean over the columns."""
+    low, high = np.array([_ends(row, columns) for row in rows]).reshape(-1, 2).T
+    places = ranks(values, part, low[None, :] > high[:, None])
+    return list(zip(places, _against(values, rows, part), strict=True))
+
+
+def _ends(row: Row, columns: Sequence[int]) -> tuple[float, float]:
+    """The interval of the mean over columns, whose errors are independent."""
+    cells = [cell for c in columns if (cell := row.cells[c])]
+    parts = [(x.accuracy, x.interval) for x in cells if x.accuracy is not None and x.interval]
+    if len(parts) < len(columns):
+        return math.nan, math.nan
+    centre = statistics.fmean(accuracy for accuracy, _ in parts)
+    below = math.hypot(*(accuracy - interval.low for accuracy, interval in parts))
+    above = math.hypot(*(interval.high - accuracy for accuracy, interval in parts))
+    return centre - below / len(parts), centre + above / len(parts)
 
 
 def _against(values: list[Number | None], rows: list[Row], part: Contrasts) -> list[Against | None]:

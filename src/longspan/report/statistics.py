@@ -11,7 +11,7 @@ import numpy as np
 
 from longspan.errors import OptionError
 from longspan.report.numbers import Number
-from longspan.report.significance import Sample, shared
+from longspan.report.significance import TIE, Sample, shared
 
 # Two-sided 95 % quantile of the normal distribution.
 NORMAL = statistics.NormalDist().inv_cdf(0.975)
@@ -33,26 +33,25 @@ def interval(
     """The 95 % interval of a mean accuracy.
 
     Two seeds or more: a bootstrap over seeds and test examples together where the answers to every
-    example are known, else Student's t over the seeds. One seed: Wilson's over the test examples,
-    which says how well the run was measured and nothing about another seed.
+    example are known, else Student's t over the seeds. One seed, or seeds that tie, whose spread is
+    unknown: Wilson's over the test examples of one run, which says how well that was measured and
+    nothing about another seed.
 
     Raises:
         OptionError: there is no accuracy, or no example behind a single one.
     """
     if not accuracies:
         raise OptionError("an interval needs at least one accuracy, got none")
-    if len(accuracies) == 1:
-        return _wilson(accuracies[0], _independent(answers) if answers else examples)
     centre, freedom = statistics.fmean(accuracies), len(accuracies) - 1
-    error = statistics.stdev(accuracies) / math.sqrt(len(accuracies))
+    error = statistics.stdev(accuracies) / math.sqrt(len(accuracies)) if freedom else 0.0
+    if error < TIE:
+        return _wilson(centre, _independent(answers) if answers else examples)
     if answers:
         noise = error * _students(freedom) + _redrawn(answers)
-        low, high = np.quantile(centre + noise, [0.025, 0.975])
-        return Interval(
-            low=max(0.0, float(low)), high=min(1.0, float(high)), over="seeds and examples"
-        )
+        low, high = map(float, np.quantile(centre + noise, [0.025, 0.975]))
+        return Interval(low=max(0.0, low), high=min(1.0, high), over="seeds and examples")
     half = student(freedom) * error
-    return Interval(low=centre - half, high=centre + half, over="seeds")
+    return Interval(low=max(0.0, centre - half), high=min(1.0, centre + half), over="seeds")
 
 
 def _redrawn(answers: Sample) -> np.ndarray:
@@ -97,7 +96,7 @@ def _independent(answers: Sample) -> float:
     variance = ((right - accuracy * asked) ** 2).sum() / total**2
     if variance == 0:
         return float(np.count_nonzero(asked))
-    return min(total, accuracy * (1 - accuracy) / variance)
+    return float(min(total, accuracy * (1 - accuracy) / variance))
 
 
 def _wilson(accuracy: Number, examples: Number) -> Interval:
@@ -108,7 +107,9 @@ def _wilson(accuracy: Number, examples: Number) -> Interval:
     centre = (accuracy + NORMAL**2 / (2 * examples)) / shrink
     spread = accuracy * (1 - accuracy) / examples + (NORMAL / (2 * examples)) ** 2
     half = NORMAL * math.sqrt(spread) / shrink
-    return Interval(low=max(0.0, centre - half), high=min(1.0, centre + half), over="examples")
+    # Rounding must not leave the accuracy of a perfect or hopeless run outside.
+    low, high = min(accuracy, centre - half), max(accuracy, centre + half)
+    return Interval(low=max(0.0, low), high=min(1.0, high), over="examples")
 
 
 def student(freedom: int, inside: float = 0.95) -> float:

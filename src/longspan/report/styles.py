@@ -162,5 +162,4 @@ def save(chart: Spec, path: Path, *, width: int = 720) -> Path:
         else:
             temporary.write_bytes(vl_convert.vegalite_to_png(still, scale=3))
         # A temporary file is private; a picture is made to be seen.
-        temporary.chmod(0o644)
     return path

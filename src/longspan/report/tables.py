@@ -1,7 +1,7 @@
 """The leaderboard: one per protocol and budget, with holes left as holes and nothing rounded."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError, OptionError
@@ -20,25 +20,13 @@ from longspan.report.grouping import (
     joined,
     labels,
     newest,
-    standing,
+    unresolved,
 )
 from longspan.report.remarks import excess, remarks
-from longspan.report.rows import Against, Average, Cell, Column, Cost, Row, Table
+from longspan.report.rows import Average, Cell, Column, Row, Table
 from longspan.report.significance import Sample, sample
 from longspan.report.statistics import interval
 from longspan.results import Failure, Result
-
-__all__ = [
-    "Against",
-    "Average",
-    "Cell",
-    "Column",
-    "Cost",
-    "Row",
-    "Table",
-    "leaderboard",
-    "leaderboards",
-]
 
 NOTHING = "there are no results to report; run `longspan arena` first"
 
@@ -50,7 +38,7 @@ def leaderboards(results: Iterable[Result], failures: Iterable[Failure] = ()) ->
         DataError: there is nothing to report.
     """
     runs = list(results)
-    lost = standing(runs, failures)
+    lost = unresolved(runs, failures)
     keys = sorted({*map(_race, runs), *map(_race, lost)})
     if not keys:
         raise DataError(NOTHING)
@@ -80,7 +68,7 @@ def leaderboard(results: Iterable[Result], failures: Iterable[Failure] = ()) -> 
             compared.
     """
     runs = newest(results)
-    lost = standing(runs, failures)
+    lost = unresolved(runs, failures)
     protocol, held = _one_race(runs, lost)
     columns = _columns(runs, lost)
     means = averages(tuple(columns.values()))
@@ -158,7 +146,8 @@ def _cells(
     group: Group, columns: dict[Data, Column]
 ) -> tuple[tuple[Cell | None, ...], list[Sample | None]]:
     """The cells of a row, and the answers behind those that have a score."""
-    ended, lost = dict(grouped(group[0], data)), dict(grouped(group[1], _where(columns)))
+    ended = dict(grouped(group[0], data))
+    lost = dict(grouped(group[1], _where(columns, ended)))
     cells: list[Cell | None] = []
     answers: list[Sample | None] = []
     for key, column in columns.items():
@@ -171,9 +160,12 @@ def _cells(
     return tuple(cells), answers
 
 
-def _where(columns: dict[Data, Column]) -> Callable[[Failure], Data | None]:
-    """Of a failure, the column: the first of its task, since it noted no data."""
-    places = {key[:2]: key for key in reversed(columns)}
+def _where(
+    columns: dict[Data, Column], ended: Collection[Data]
+) -> Callable[[Failure], Data | None]:
+    """Of a failure, which noted no data, the column: of its task, the first that the row has."""
+    order = sorted(columns, key=lambda key: key not in ended)
+    places = {key[:2]: key for key in reversed(order)}
     return lambda one: places.get((one.task, one.task_version))
 
 

@@ -21,6 +21,7 @@ from longspan.results.parameters import (
     parameter_excess,
 )
 from longspan.results.reading import (
+    failure_of,
     failures_below,
     load,
     load_all,
@@ -62,6 +63,7 @@ __all__ = [
     "Span",
     "as_asked",
     "config_hash",
+    "failure_of",
     "failures_below",
     "load",
     "load_all",

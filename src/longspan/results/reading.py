@@ -54,7 +54,15 @@ def load_failure(path: Path) -> Failure:
     Raises:
         DataError: the file is none; the message says what is wrong with it.
     """
-    record = read_json(path)
+    return failure_of(read_json(path), path)
+
+
+def failure_of(record: Any, path: Path) -> Failure:
+    """The record of a failed run that the values of a JSON file are.
+
+    Raises:
+        DataError: they are none; the message names `path` and what is wrong.
+    """
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise DataError(f"{path} is not the record of a failed run of schema {SCHEMA}")
     return _budgeted(_made(Failure, record, path), path)
