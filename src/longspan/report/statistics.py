@@ -97,7 +97,7 @@ def _independent(answers: Sample) -> float:
     variance = ((right - accuracy * asked) ** 2).sum() / total**2
     if variance == 0:
         return float(np.count_nonzero(asked))
-    return min(total, accuracy * (1 - accuracy) / variance)
+    return float(min(total, accuracy * (1 - accuracy) / variance))
 
 
 def _wilson(accuracy: Number, examples: Number) -> Interval:
