@@ -84,13 +84,13 @@ def _row(row: Row, table: Table) -> tuple[Entry, ...]:
     name = Entry(
         value=row.label, shown=f"{row.label} {marks(row)}".strip(), mechanism=row.mechanism
     )
-    best = table.competing and row.rank == 1
+    best = "best" if table.competing and row.rank == 1 else None
     against = row.against
     means = [
         Entry(
             value=value,
             shown=_marked(percent(value), against.mark if against and not i else ""),
-            best=best and not i,
+            strong=None if i else best,
         )
         for i, value in enumerate(row.averages)
     ]
@@ -105,8 +105,8 @@ def _cell(cell: Cell | None, competing: bool) -> Entry:
         return Entry(value=None, shown=lost or MISSING, detail=detail)
     shown = _marked(percent(cell.accuracy), cell.against.mark if cell.against else "")
     detail = f"{spread(cell.interval)} · {points(cell.margin)} · {seeds(cell)}"
-    best = competing and cell.rank == 1
-    return Entry(value=cell.accuracy, shown=shown, detail=detail, best=best)
+    best = "best" if competing and cell.rank == 1 else None
+    return Entry(value=cell.accuracy, shown=shown, detail=detail, strong=best)
 
 
 def _attempts(cell: Cell) -> str:
