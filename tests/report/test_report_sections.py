@@ -21,7 +21,7 @@ from longspan.report.board import board as page_board
 from longspan.report.figures import Drawing
 from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
-from longspan.report.sheets import Entry, Heading, Sheet
+from longspan.report.sheets import Entry, Heading, Sheet, text
 from longspan.report.styles import styles
 from longspan.report.tables import leaderboard, leaderboards
 from longspan.results import Alarm, Slice, pack, parameter_excess
@@ -253,6 +253,10 @@ def test_every_number_of_a_page_can_be_read_again():
 def test_bold_says_to_those_who_listen_what_it_means(section, words):
     places = "".join(page_board(sheet, styles(["full"])) for sheet in drawn(section))
     assert set(re.findall(r"</b><\w+[^>]*>(.*?)<", places)) == words
+
+
+def test_an_empty_text_is_a_missing_one():
+    assert text("") == text(None) == Entry(value=None)
 
 
 def test_sections_hold_what_was_recorded():
