@@ -16,6 +16,14 @@ import torch
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """The user's cache is left alone; the libraries of pages are bundled once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LONGSPAN_CACHE", str(tmp_path_factory.mktemp("own")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_cache(tmp_path_factory):
     """A cache that holds the tiny ListOps: the generator is compiled once, here."""

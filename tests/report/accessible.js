@@ -19,7 +19,9 @@
   }
   for (const node of all("th")) check(node.getAttribute("scope"), "no scope", node);
   for (const node of all("table")) check(node.caption?.textContent.trim(), "no caption", node);
-  for (const node of all("img")) check(node.alt, "no text for a picture", node);
+  for (const node of all("img")) {
+    check(node.alt || name(node.parentElement), "no text for a picture", node);
+  }
   for (const node of all("section")) check(referred(node).length, "a nameless section", node);
   const ids = all("[id]").map((node) => node.id);
   for (const id of ids) check(ids.filter((other) => other === id).length === 1, "id twice", id);

@@ -40,7 +40,10 @@ def runs():
         if (name, task) != ("local", "text")
     ]
     alarm = Alarm(kind="chance", step=100, message='at chance, "still", & <stuck>')
-    return [*found, record("linear", protocol="quick", alarms=[alarm])]
+    trial = {"changes": {}, "seed": 0, "validation_accuracy": 0.4, "failed": None}
+    tuning = {"trials": [trial], "chosen": {"seed": 0}}  # no rule, and a source without a name
+    quick = {"protocol": "quick", "tuning": tuning, "data_source": ""}
+    return [*found, record("linear", alarms=[alarm], **quick), record("linear", seed=1, **quick)]
 
 
 def analyses():
@@ -161,6 +164,12 @@ def test_the_page_fits_and_is_not_blank(opens, tmp_path, width, scheme):
     most = max(colours)[1]
     assert (most > 200) == (scheme == "light")
     assert len(colours) > 20
+
+
+@pytest.mark.parametrize("table", [BOARD, "#lra-small-cost", "#protocol-1-runs"])
+def test_the_most_read_tables_need_no_scrolling_sideways(page, table):
+    frame = page.locator(f"{table} .scroll")
+    assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])
@@ -363,6 +372,37 @@ def test_texts_are_those_of_the_command_line(page, kind):
         assert text == getattr(render, kind)(sheet)
 
 
+def test_places_without_a_word_are_sorted_and_exported(page):
+    _, text = exported(page, "CSV", "#quick-tuning")
+    (line,) = csv.DictReader(io.StringIO(text))
+    assert (line["combination"], line["rule"]) == ("as it is", "")
+    page.evaluate(
+        "document.querySelector('#protocol-2-runs tbody').rows[0].cells[1].replaceChildren()"
+    )
+    page.locator("#protocol-2-runs thead th", has_text="Task").locator("button").click()
+    _, text = exported(page, "CSV", "#protocol-2-runs")
+    assert [line["task"] for line in csv.DictReader(io.StringIO(text))] == ["", "listops"]
+
+
+def test_tables_are_read_where_charts_cannot_be_drawn(browser, path):
+    plain = browser.new_context(java_script_enabled=False)
+    page = plain.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("noscript p").is_visible()
+    assert page.locator(f"{BOARD} tbody tr").first.is_visible()
+    assert page.locator(".chart").first.bounding_box()["height"] < 100
+    plain.close()
+    # A browser without what unpacks the libraries.
+    page = browser.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(path.as_uri())
+    page.locator(f"{BOARD} thead th button").nth(1).click()
+    assert "sorted by listops" in status(page)
+    page.locator(".chart").first.scroll_into_view_if_needed()
+    page.get_by_text("This chart cannot be drawn: DecompressionStream").first.wait_for()
+    page.close()
+
+
 def test_every_section_of_the_report_is_on_the_page(page):
     found = page.locator(".sheet").evaluate_all("(all) => all.map((x) => x.id)")
     (chapter, other) = chapters(tables(), beside())
@@ -411,10 +451,33 @@ def test_values_are_told_under_the_pointer_and_by_arrow_keys(page):
 
 
 def test_values_of_a_picture_are_told(page):
-    image = page.locator("img[data-steps]").first
-    image.scroll_into_view_if_needed()
-    image.press("ArrowRight")
+    place = page.locator(".cells").first
+    place.scroll_into_view_if_needed()
+    place.press("ArrowRight")
     assert status(page) == f"Row 1, Column 2, Cosine {math.exp(-1 / 4):.2g}"
+
+
+def test_whatever_is_told_on_top_of_the_page_goes_away_with_escape(page):
+    hint = page.locator("#hint")
+    place = page.locator(".cells").first
+    place.press("ArrowRight")
+    assert hint.is_visible()
+    place.press("Escape")
+    assert not hint.is_visible()
+    # Under the pointer, with the keyboard elsewhere.
+    place.evaluate("(node) => node.blur()")
+    place.hover()
+    assert hint.is_visible()
+    page.keyboard.press("Escape")
+    assert not hint.is_visible()
+
+
+def test_what_takes_arrow_keys_is_no_image_to_a_screen_reader(page):
+    places = page.locator(".chart, .cells")
+    assert places.count() > 10
+    roles = places.evaluate_all("(all) => all.map((node) => [node.role, node.tabIndex])")
+    assert {tuple(role) for role in roles} == {("application", 0)}
+    assert page.locator("[role=img][tabindex], img[tabindex]").count() == 0
 
 
 def test_nothing_is_left_blank_on_paper(page):

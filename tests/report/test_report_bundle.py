@@ -1,8 +1,11 @@
 """The libraries of a page: the same from the cache as bundled; a bad cache changes nothing."""
 
+from pathlib import Path
+
 import pytest
 import vl_convert
 
+from longspan.files import cache_folder
 from longspan.report import bundle
 
 SCRIPT = "the libraries – all of them\n"
@@ -26,6 +29,10 @@ def libraries():
 def kept(tmp_path):
     (path,) = (tmp_path / "cache" / "report").iterdir()
     return path
+
+
+def test_tests_leave_the_cache_of_the_user_alone():
+    assert cache_folder() != Path.home() / ".cache" / "longspan"
 
 
 def test_libraries_are_bundled_once(bundled, tmp_path):

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from rich.console import Console
 from longspan.errors import DataError, UnknownNameError
 from longspan.report import leaderboard as board
 from longspan.report import render
+from longspan.report.board import board as page_board
 from longspan.report.figures import Drawing
 from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
-from longspan.report.sheets import Entry, Heading, Sheet
+from longspan.report.sheets import Entry, Heading, Sheet, text
 from longspan.report.styles import styles
 from longspan.report.tables import leaderboard, leaderboards
 from longspan.results import Alarm, Slice, pack, parameter_excess
@@ -237,6 +239,26 @@ def test_every_section_has_sheets_of_full_rows_and_a_name_of_its_own():
         drawn("slice")
 
 
+def test_every_number_of_a_page_can_be_read_again():
+    places = "".join(page_board(sheet, styles(["full"])) for sheet in drawn(None))
+    numbers = [text for text in re.findall(r'data-n="(.*?)"', places) if text]
+    assert len(numbers) > 50
+    assert all(map(math.isfinite, map(float, numbers)))
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [("leaderboard", {" (best)"}), ("tuning", {" (chosen)"}), ("significance", {"p &lt; 0.001"})],
+)
+def test_bold_says_to_those_who_listen_what_it_means(section, words):
+    places = "".join(page_board(sheet, styles(["full"])) for sheet in drawn(section))
+    assert set(re.findall(r"</b><\w+[^>]*>(.*?)<", places)) == words
+
+
+def test_an_empty_text_is_a_missing_one():
+    assert text("") == text(None) == Entry(value=None)
+
+
 def test_sections_hold_what_was_recorded():
     (gap,) = drawn("gap")
     assert values(gap, 0)[1:] == ["listops", 0.5, pytest.approx(0.41), 0.4, pytest.approx(10), 2]
@@ -246,7 +268,7 @@ def test_sections_hold_what_was_recorded():
     (span,) = drawn("span")
     assert values(span, 0) == ["full", 12.5, 10.0, 15.0, 30.0, 16, 1]
     (tuning,) = drawn("tuning")
-    assert [entry.best for entry in (line[3] for line in tuning.rows)] == [False, True]
+    assert [line[3].strong for line in tuning.rows] == [None, "chosen"]
     (alarms,) = drawn("alarms")
     assert values(alarms, 0)[2:] == [0, "chance", 100, "still at chance"]
     (failures,) = drawn("failures")
@@ -300,7 +322,7 @@ SHEET = Sheet(
     rows=(
         (
             Entry(value="a|b", shown="a|b"),
-            Entry(value=1 / 3, shown="33.33 ↑", detail="±1", best=True),
+            Entry(value=1 / 3, shown="33.33 ↑", detail="±1", strong="best"),
         ),
         (Entry(value="c\\d", shown="c\\d"), Entry(value=None)),
     ),

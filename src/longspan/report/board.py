@@ -129,12 +129,12 @@ def _cell(entry: Entry, heading: Heading, look: Styles, *, first: bool) -> Marku
     elif entry.value != entry.shown:
         place["data-t"] = entry.value
     # Weight alone says nothing to those who listen.
-    best = element("span", " (best)", attributes={"class": "unseen"})
+    word = element("span", f" ({entry.strong})", attributes={"class": "unseen"})
     return element(
         "th" if first else "td",
         mark(entry.mechanism, look) if entry.mechanism is not None else "",
-        element("b", entry.shown) if entry.best else entry.shown,
-        best if entry.best else "",
+        entry.shown if entry.strong is None else element("b", entry.shown),
+        word if entry.strong else "",
         _detail(entry.detail) if entry.detail else "",
         attributes=place,
     )

@@ -2,13 +2,13 @@
 
 const entryOf = (cell) => {
   const shown = [...cell.childNodes].find((node) => node.nodeType === 3 || node.nodeName === "B")
-    .textContent;
+    ?.textContent ?? "";
   const { n, t } = cell.dataset;
   return {
     value: "none" in cell.dataset ? null : n !== undefined ? Number(n || shown) : t ?? shown,
     shown,
     detail: cell.querySelector(":scope > small")?.textContent ?? "",
-    best: cell.querySelector(":scope > b") !== null,
+    strong: cell.querySelector(":scope > b") !== null,
   };
 };
 
@@ -67,8 +67,8 @@ const tex = (text) => tight(
 );
 
 const latex = (sheet) => {
-  const set = ({ shown, detail, best }) => {
-    const text = best ? `\\textbf{${tex(shown)}}` : tex(shown);
+  const set = ({ shown, detail, strong }) => {
+    const text = strong ? `\\textbf{${tex(shown)}}` : tex(shown);
     return detail ? `${text} {\\scriptsize ${tex(detail)}}` : text;
   };
   const line = (cells) => `  ${cells.join(" & ")} \\\\`;
@@ -98,8 +98,8 @@ const plain = (text) => tight(text.replace(/[\\|<*_`[]/g, "\\$&"));
 
 const markdown = (sheet) => {
   const line = (cells) => `| ${cells.join(" | ")} |`;
-  const set = ({ shown, detail, best }) => (
-    `${best ? `**${plain(shown)}**` : plain(shown)} ${plain(detail)}`.trim());
+  const set = ({ shown, detail, strong }) => (
+    `${strong ? `**${plain(shown)}**` : plain(shown)} ${plain(detail)}`.trim());
   const table = [
     sheet.headings.map(({ name }) => plain(name)),
     sheet.headings.map(({ kind }) => (kind === "text" ? ":--" : "--:")),

@@ -1,6 +1,21 @@
 // The charts: drawn when they come near, with values under the pointer or the arrow keys.
 
-const SPECS = JSON.parse(document.getElementById("charts").textContent);
+// The libraries and the charts stand deflated in the page; tables need neither.
+const unpacked = async (name) => {
+  const letters = atob(document.getElementById(name).textContent);
+  const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
+  const unpacking = new DecompressionStream("deflate");
+  return new Response(new Blob([bytes]).stream().pipeThrough(unpacking)).text();
+};
+const unpack = async () => {
+  const [libraries, charts] = await Promise.all(["libraries", "charts"].map(unpacked));
+  const script = document.createElement("script");
+  script.textContent = libraries;
+  document.head.append(script);
+  return JSON.parse(charts);
+};
+let specs = null;
+
 // Charts take the colours of the page, so that another theme needs no other drawing.
 const PRINTED = { "--ink": "#1c2024", "--soft": "#555d65", "--line": "#dfe3e6", "--paper": "#ffffff" };
 const THEME = {
@@ -68,9 +83,8 @@ const step = (node) => {
   let at = -1;
   node.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    const items = by || event.key === "Escape" ? speaking(views.get(node)) : [];
-    if (event.key === "Escape") point(null);
-    if (!by || !items.length) return;
+    const items = by ? speaking(views.get(node)) : [];
+    if (!items.length) return;
     event.preventDefault();
     at = at < 0 && by < 0 ? items.length - 1 : (at + by + items.length) % items.length;
     point(items[at].tooltip, ...middle(items[at], node));
@@ -80,7 +94,11 @@ const step = (node) => {
 };
 
 const draw = async (node) => {
-  const { view } = await vegaEmbed(node, SPECS[node.dataset.chart], {
+  specs ??= unpack();
+  const spec = (await specs)[node.dataset.chart];
+  // An element of its own: Vega gives it another role.
+  const inside = node.appendChild(document.createElement("div"));
+  const { view } = await vegaEmbed(inside, spec, {
     renderer: "svg",
     config: THEME,
     actions: false,
@@ -130,7 +148,8 @@ const PICTURES = {
 };
 
 // The value of a cell of a picture, under the pointer or moved to with the arrow keys.
-const cells = (image) => {
+const cells = (node) => {
+  const image = node.querySelector("img");
   const steps = atob(image.dataset.steps);
   const [low, high] = [Number(image.dataset.low), Number(image.dataset.high)];
   let place = [0, 0];
@@ -153,8 +172,8 @@ const cells = (image) => {
     Math.floor(offsetY / image.clientHeight * image.naturalHeight),
   ));
   image.addEventListener("mouseleave", () => point(null));
-  image.addEventListener("blur", () => point(null));
-  image.addEventListener("keydown", (event) => {
+  node.addEventListener("blur", () => point(null));
+  node.addEventListener("keydown", (event) => {
     const by = { ArrowRight: [1, 0], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowUp: [0, -1] }[event.key];
     if (!by) return;
     event.preventDefault();

@@ -81,7 +81,7 @@ def _combination(trial: dict[str, Any], chosen: dict[str, Any]) -> Entry:
     changes = trial.get("changes") or {}
     shown = listed(changes) or "as it is"
     taken = all({**changes, "seed": trial.get("seed")}.get(k) == v for k, v in chosen.items())
-    return Entry(value=shown, shown=shown, best=taken)
+    return Entry(value=shown, shown=shown, strong="chosen" if taken else None)
 
 
 def _sheet(

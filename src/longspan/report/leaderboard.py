@@ -96,13 +96,13 @@ def _row(row: Row, decided: Sequence[bool]) -> tuple[Entry, ...]:
         value=row.label, shown=f"{row.label} {marks(row)}".strip(), mechanism=row.mechanism
     )
     *columns, mean = decided
-    best = mean and row.rank == 1
+    best = "best" if mean and row.rank == 1 else None
     against = row.against
     means = [
         Entry(
             value=value,
             shown=_marked(percent(value), against.mark if against and not i else ""),
-            best=best and not i,
+            strong=None if i else best,
         )
         for i, value in enumerate(row.averages)
     ]
@@ -117,8 +117,8 @@ def _cell(cell: Cell | None, decided: bool) -> Entry:
         return Entry(value=None, shown=lost or MISSING, detail=detail)
     shown = _marked(percent(cell.accuracy), cell.against.mark if cell.against else "")
     detail = f"{spread(cell.interval)} · {points(cell.margin)} · {seeds(cell)}"
-    best = decided and cell.rank == 1
-    return Entry(value=cell.accuracy, shown=shown, detail=detail, best=best)
+    best = "best" if decided and cell.rank == 1 else None
+    return Entry(value=cell.accuracy, shown=shown, detail=detail, strong=best)
 
 
 def _attempts(cell: Cell) -> str:

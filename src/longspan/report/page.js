@@ -64,7 +64,9 @@ const start = () => {
   });
   const panel = document.getElementById("mechanisms");
   document.addEventListener("keydown", ({ key }) => {
-    if (key === "Escape" && panel.open) {
+    if (key !== "Escape") return;
+    point(null);
+    if (panel.open) {
       panel.open = false;
       panel.querySelector("summary").focus();
     }
@@ -72,7 +74,7 @@ const start = () => {
   document.addEventListener("click", ({ target }) => {
     if (!panel.contains(target)) panel.open = false;
   });
-  every("img[data-steps]").forEach(cells);
+  every(".cells").forEach(cells);
   every("[data-picture]").forEach((button) => {
     const node = button.closest("figure").querySelector(".chart");
     button.addEventListener("click", () => PICTURES[button.dataset.picture](node));

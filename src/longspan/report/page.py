@@ -1,6 +1,7 @@
 """One HTML page that opens without a network: tables, charts and the settings behind them."""
 
 import base64
+import json
 import string
 from collections.abc import Iterable
 from importlib import resources
@@ -11,7 +12,7 @@ from longspan.files import replacing
 from longspan.report.board import board, mark
 from longspan.report.bundle import libraries
 from longspan.report.figures import Drawing, Figure
-from longspan.report.markup import Markup, element, join, script_json
+from longspan.report.markup import Markup, element, join, packed
 from longspan.report.numbers import percent
 from longspan.report.parts import Part, parts
 from longspan.report.pictures import Picture
@@ -92,8 +93,8 @@ def render(tables: list[Table], beside: Beside | None = None) -> str:
         contents=_contents(contents),
         body=join(sections),
         footer=join(_footer(runs)),
-        charts=script_json(charts),
-        bundle=libraries(),
+        charts=packed(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
+        libraries=packed(libraries()),
         script="\n".join(map(_asset, SCRIPTS)),
     )
 
@@ -114,7 +115,7 @@ def _summary(tables: list[Table], runs: list[Result]) -> str:
     mechanisms, tasks = {run.mechanism for run in runs}, {run.task for run in runs}
     return (
         f"{_count(mechanisms, 'mechanism')} on {_count(tasks, 'task')}: {_count(runs, 'run')} "
-        f"under {_count(tables, 'protocol')}."
+        f"under {_count({table.protocol for table in tables}, 'protocol')}."
     )
 
 
@@ -248,12 +249,17 @@ def _part(
     return element(
         "section",
         element(level, part.title, attributes={"id": name}),
-        element("p", part.about, attributes={"class": "prose small"}) if part.about else "",
+        _prose(part.about),
         _facts(part.facts) if part.facts else "",
         [board(sheet, look) for sheet in part.sheets],
+        _prose(part.drawn) if drawn else "",
         element("div", drawn, attributes=grid) if drawn else "",
         attributes={"aria-labelledby": name},
     )
+
+
+def _prose(text: str) -> Markup:
+    return element("p", text, attributes={"class": "prose small"}) if text else Markup("")
 
 
 def _figure(figure: Figure, charts: dict[str, Spec]) -> Markup:
@@ -293,22 +299,28 @@ def _chart(name: str, spec: Spec, charts: dict[str, Spec]) -> Markup:
     place = {
         "class": "chart",
         "data-chart": name,
-        "tabindex": 0,
-        "role": "img",
-        "aria-label": spec["description"],
         "style": f"min-height:{spec['height'] + 50}px",
     }
-    return element("div", attributes=place)
+    return _steered("chart", spec["description"], place)
+
+
+def _steered(kind: str, text: str, attributes: dict[str, Any], *children: Markup) -> Markup:
+    """What tells its values when arrow keys are pressed: other roles leave those to the reader."""
+    place = {
+        **{"tabindex": 0, "role": "application", "aria-roledescription": kind},
+        **{"aria-label": text, "aria-describedby": "keys"},
+    }
+    return element("div", *children, attributes={**attributes, **place})
 
 
 def _picture(picture: Picture) -> Markup:
     image = {
         "src": picture.link(),
-        "alt": picture.text,
-        "tabindex": 0,
+        "alt": "",
         "data-what": picture.what,
         "data-low": f"{picture.low:.4g}",
         "data-high": f"{picture.high:.4g}",
         "data-steps": base64.b64encode(picture.steps).decode(),
     }
-    return Markup(element("img", attributes=image).removesuffix("</img>"))
+    drawn = Markup(element("img", attributes=image).removesuffix("</img>"))
+    return _steered("picture", picture.text, {"class": "cells"}, drawn)

@@ -53,5 +53,5 @@ def _pair(difference: float, p: float, same: bool) -> Entry:
         value=float(difference),
         shown=points(100 * float(difference)),
         detail=f"p {unlikely(float(p))}",
-        best=bool(p < LEVEL),
+        strong="" if p < LEVEL else None,
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from longspan.report.figures import Drawing, Figure
-from longspan.report.sections import Beside, chapters
+from longspan.report.sections import DRAWN, Beside, chapters
 from longspan.report.settings import settings
 from longspan.report.sheets import Sheet
 
@@ -23,24 +23,30 @@ SETTINGS = (
     "What is equal for all runs is said once, what is equal for all runs of a task or of a "
     "mechanism in its table; the last table has every run."
 )
-# The parts in their order: the section whose sheets stand there (if any), title, about, figures.
-ORDER: tuple[tuple[str, str, str, Callable[[Drawing], Iterable[Figure]] | None], ...] = (
-    ("leaderboard", "Leaderboard", "", Drawing.scores),
-    ("cost", "Score against speed", COST, Drawing.costs),
-    ("curves", "Learning curves", CURVES, Drawing.curves),
-    ("reached", "Steps to given accuracies", "", None),
-    ("gap", "Train against test", "", None),
-    ("slices", "Scores by property of the examples", "", Drawing.slices),
-    ("span", "Attention span", "", Drawing.spans),
-    ("embeddings", "Embeddings", EMBEDDINGS, Drawing.similarities),
-    ("rollouts", "Attention rollout", ROLLOUTS, Drawing.rollouts),
-    ("significance", "Which rows can be told apart", "", None),
-    ("published", "Published numbers", "", None),
-    ("tuning", "Tuning", "", None),
-    ("alarms", "Alarms", "", None),
-    ("failures", "Failures", "", None),
-    ("scores", "Every score", "", None),
+# The parts in their order: the section whose sheets stand there, what its figures show, figures.
+ORDER: tuple[tuple[str, str, Callable[[Drawing], Iterable[Figure]] | None], ...] = (
+    ("leaderboard", "", Drawing.scores),
+    ("cost", COST, Drawing.costs),
+    ("curves", CURVES, Drawing.curves),
+    ("reached", "", None),
+    ("gap", "", None),
+    ("slices", "", Drawing.slices),
+    ("span", "", Drawing.spans),
+    ("embeddings", EMBEDDINGS, Drawing.similarities),
+    ("rollouts", ROLLOUTS, Drawing.rollouts),
+    ("significance", "", None),
+    ("published", "", None),
+    ("tuning", "", None),
+    ("alarms", "", None),
+    ("failures", "", None),
+    ("scores", "", None),
 )
+# Of the parts that have figures alone.
+TITLES = {
+    "curves": "Learning curves",
+    "embeddings": "Embeddings",
+    "rollouts": "Attention rollout",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,7 @@ class Part:
     about: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     sheets: tuple[Sheet, ...] = ()
+    drawn: str = ""  # what the figures show
     figures: tuple[Figure, ...] = ()
 
 
@@ -66,12 +73,12 @@ def parts(drawing: Drawing, name: str, beside: Beside) -> list[Part]:
     sheets = {section.name: section.sheets for section in chapter.sections}
     found = [
         Part(
-            title=title,
-            about=about,
+            title=TITLES.get(section) or DRAWN[section][0],
             sheets=sheets.get(section, ()),
+            drawn=drawn,
             figures=tuple(draw(drawing)) if draw else (),
         )
-        for section, title, about, draw in ORDER
+        for section, drawn, draw in ORDER
     ]
     own = settings(drawing.table, name)
     found.append(

@@ -46,7 +46,7 @@ def terminal(sheet: Sheet) -> Grid:
 
 
 def _bright(entry: Entry) -> Text:
-    shown = Text(entry.shown, style="bold" if entry.best else "")
+    shown = Text(entry.shown, style="" if entry.strong is None else "bold")
     return shown.append(f"\n{entry.detail}", style="not bold") if entry.detail else shown
 
 
@@ -61,7 +61,7 @@ def markdown(sheet: Sheet) -> str:
 
 
 def _cell(entry: Entry) -> str:
-    shown = f"**{_plain(entry.shown)}**" if entry.best else _plain(entry.shown)
+    shown = _plain(entry.shown) if entry.strong is None else f"**{_plain(entry.shown)}**"
     return f"{shown} {_plain(entry.detail)}".strip()
 
 
@@ -99,7 +99,7 @@ def latex(sheet: Sheet) -> str:
 
 
 def _set(entry: Entry) -> str:
-    shown = f"\\textbf{{{_tex(entry.shown)}}}" if entry.best else _tex(entry.shown)
+    shown = _tex(entry.shown) if entry.strong is None else f"\\textbf{{{_tex(entry.shown)}}}"
     return f"{shown} {{\\scriptsize {_tex(entry.detail)}}}" if entry.detail else shown
 
 

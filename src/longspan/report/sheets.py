@@ -18,7 +18,8 @@ class Entry:
     value: Number | str | None  # None: not measured
     shown: str = MISSING
     detail: str = ""  # below it, smaller: an interval, the number of seeds
-    best: bool = False
+    # Bold, and the word for it; an empty one where the detail says it already.
+    strong: str | None = None
     mechanism: str | None = None  # the entry names one: drawn with its colour
 
 
@@ -45,8 +46,8 @@ class Sheet:
 
 
 def text(value: str | None) -> Entry:
-    """A text as an entry."""
-    return Entry(value=value, shown=MISSING if value is None else value)
+    """A text as an entry; an empty one is as good as none."""
+    return Entry(value=value or None, shown=value or MISSING)
 
 
 def named(label: str, mechanism: str) -> Entry:
@@ -59,9 +60,9 @@ def whole(value: int | None) -> Entry:
     return Entry(value=value, shown=MISSING if value is None else str(value))
 
 
-def share(value: Number | None, detail: str = "", best: bool = False) -> Entry:
+def share(value: Number | None, detail: str = "") -> Entry:
     """A fraction, shown in percent."""
-    return Entry(value=value, shown=percent(value), detail=detail, best=best)
+    return Entry(value=value, shown=percent(value), detail=detail)
 
 
 def slug(name: str) -> str:
