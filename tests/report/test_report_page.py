@@ -20,7 +20,7 @@ from longspan.report.markup import Markup, element, packed
 from longspan.report.page import write
 from longspan.report.parts import ORDER
 from longspan.report.published import Published
-from longspan.report.sections import NAMES, Beside
+from longspan.report.sections import DRAWN, Beside
 from longspan.report.settings import settings
 from longspan.report.tables import leaderboard, leaderboards
 from longspan.results import Alarm
@@ -262,7 +262,7 @@ def test_a_page_of_many_runs_is_small():
 
 
 def test_no_section_is_missing_from_the_page():
-    assert set(NAMES) <= {name for name, *_ in ORDER}
+    assert set(DRAWN) <= {name for name, *_ in ORDER}
 
 
 def test_what_a_chart_shows_is_said_above_the_chart(text):

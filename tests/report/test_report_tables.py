@@ -176,9 +176,9 @@ def test_rows_without_answers_are_ranked_by_intervals_that_do_not_overlap():
     runs = [record(m, accuracy=x) for m, x in (("a", 0.40), ("b", 0.375), ("c", 0.34))]
     assert [row.rank for row in leaderboard(runs).rows] == [1, 1, 2]
     # bold is whoever is ahead of somebody
-    best = [line[1].best for line in board.sheet(leaderboard(runs)).rows]
-    assert best == [True, True, False]
-    assert not any(line[1].best for line in board.sheet(leaderboard(runs[:2])).rows)
+    best = [line[1].strong for line in board.sheet(leaderboard(runs)).rows]
+    assert best == ["best", "best", None]
+    assert not any(line[1].strong for line in board.sheet(leaderboard(runs[:2])).rows)
     both = [*runs, *(dataclasses.replace(run, task="other") for run in runs)]
     table = leaderboard(both)
     assert [row.cells[0].rank for row in table.rows] == [1, 1, 2]
