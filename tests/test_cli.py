@@ -122,7 +122,7 @@ def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatc
     from longspan.training.loop import _Run
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Run, "_score", interrupt)
+        patch.setattr(_Run, "_answered", interrupt)
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 130
     assert out == ""

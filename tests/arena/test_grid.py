@@ -74,7 +74,7 @@ def test_an_empty_list_is_nothing_and_not_everything(cli):
     for option, text in (("--tasks", ","), ("--mechanisms", "")):
         code, _, err = cli("arena", option, text)
         assert code == 2
-        assert f"names with commas between them are expected, got {text!r}" in err
+        assert f"{option} takes names with commas between them, got {text!r}" in err
     assert cli("arena", "--seeds", "")[0] == 2
 
 
