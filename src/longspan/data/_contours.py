@@ -20,6 +20,7 @@ from longspan.data._paddles import (
     SECOND,
     WEIGHT,
 )
+from longspan.data._splitmix import GOLDEN, MIX_A, MIX_B
 
 # At the long contours; a thousand are usual at 64 x 64 pixels, ten or so at 32 or 256.
 _ATTEMPTS = 1 << 17
@@ -31,10 +32,6 @@ _CLASH = 459  # two grounds may overlap up to 1.8 of 2
 _LEAST_WEIGHT = int(1e-4 * 255 * WEIGHT)  # of all steps together, to go on
 _DRAWS = 256  # of a place, before all are listed
 _HALF, _FILTER_BITS = 1 << 21, 22
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_A = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_B = np.uint64(0x94D049BB133111EB)
 
 
 # `no_type_check` keeps the tests' type checker from wrapping functions, which numba cannot compile.
@@ -74,9 +71,9 @@ def draw(scene, tables, states, images, labels, strokes, markers):
 @no_type_check
 def _below(rng, bound):
     """A whole number below `bound` (splitmix64; multiply-shift: off by less than bound / 2^32)."""
-    rng[0] += _GOLDEN
-    bits = (rng[0] ^ (rng[0] >> np.uint64(30))) * _MIX_A
-    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_B
+    rng[0] += GOLDEN
+    bits = (rng[0] ^ (rng[0] >> np.uint64(30))) * MIX_A
+    bits = (bits ^ (bits >> np.uint64(27))) * MIX_B
     bits = bits ^ (bits >> np.uint64(31))
     return np.int64(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 

@@ -5,11 +5,8 @@ from typing import no_type_check
 import numba
 import numpy as np
 
+from longspan.data._splitmix import GOLDEN, MIX_A, MIX_B
 from longspan.data._symbols import CLOSE, MED, MIN, SM, ZERO
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_A = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_B = np.uint64(0x94D049BB133111EB)
 
 # `no_type_check` keeps the tests' type checker from wrapping functions, which numba cannot compile.
 
@@ -53,9 +50,9 @@ def _draw_tree(state, out, children, max_depth, max_args, max_length):
     # tokens still needed if every open argument were a digit, closers included
     owed = 1
     while True:
-        state += _GOLDEN
-        bits = (state ^ (state >> np.uint64(30))) * _MIX_A
-        bits = (bits ^ (bits >> np.uint64(27))) * _MIX_B
+        state += GOLDEN
+        bits = (state ^ (state >> np.uint64(30))) * MIX_A
+        bits = (bits ^ (bits >> np.uint64(27))) * MIX_B
         bits = bits ^ (bits >> np.uint64(31))
         low = bits & np.uint64(0xFFFFFFFF)
         owed -= 1
