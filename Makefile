@@ -12,8 +12,8 @@ arena: $(READY)
 	@$(BIN)/longspan arena --protocol quick
 
 test: $(READY)
-	@echo "== running the tests"
-	@$(BIN)/python -m pytest
+	@echo "== running the tests, a process for each core (eight at most)"
+	@$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 mutants: $(READY)
 	@echo "== planting bugs, one at a time, to see whether a test notices (about an hour)"

@@ -78,6 +78,19 @@ def test_an_empty_list_is_nothing_and_not_everything(cli):
     assert cli("arena", "--seeds", "")[0] == 2
 
 
+def test_data_that_one_of_two_processes_lacks_stop_neither_and_mix_nothing_up(tiny_cache, tmp_path):
+    """One that went on alone would meet the other in the middle of another run."""
+    runs = str(tmp_path / "runs")
+    case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"train.steps": 4}]}
+    both = many.launch(tiny.server(), 2, [{**case, "blind": True}, case], tmp_path)
+    reasons = ("not all 2 processes can open the data of listops", "no folder")
+    for output, reason in zip(both, reasons, strict=True):
+        failed = [line for line in output.splitlines() if line.startswith("failed ")]
+        assert len(failed) == 2
+        assert all(reason in line for line in failed)
+        assert len([line for line in output.splitlines() if line.startswith("ended ")]) == 2
+
+
 def test_processes_that_torchrun_started_start_no_others(tiny_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(OptionError, match="each of several processes would start a grid of its"):

@@ -304,7 +304,7 @@ def test_a_folder_that_is_not_shared_is_refused(monkeypatch):
     monkeypatch.setattr(Processes, "gathered", lambda _, x: [1 - x, x])
     refused = pytest.raises(RunError, match=r"not all 2 processes see .*last\.json; share the")
     with refused, two.bound():
-        two.all_see(Path("last.json"), True)
+        two.alike(True, "see last.json; share the folder of runs")
 
 
 def test_devices_that_are_not_cuda_are_left_alone(monkeypatch, tmp_path):

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.lock import held
@@ -23,7 +23,10 @@ from longspan.tasks import Task
 from longspan.training import Watcher
 from longspan.training.config import POINTER
 
-__all__ = ["Places", "finish", "on_main", "run", "save", "several", "trained"]
+if TYPE_CHECKING:
+    from longspan.training.processes import Processes
+
+__all__ = ["Places", "alike", "finish", "on_main", "run", "save", "several", "trained"]
 
 # What torch says, in errors without a class of their own, when there is no memory left.
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
@@ -62,11 +65,16 @@ def several() -> bool:
 
 def on_main(places: Places, do: Callable[[], T]) -> T:
     """Let the main one of several processes do something while the others wait."""
-    if not several():
-        return do()
-    from longspan.training.processes import joined
+    return _processes(places).on_main(do) if several() else do()
 
-    return joined(places.device, places.parallel).on_main(do)
+
+def alike(places: Places, flag: bool, what: str) -> bool:
+    """The flag, which all of several processes must find the same; `what` they do where it is true.
+
+    Raises:
+        RunError: they do not.
+    """
+    return _processes(places).alike(flag, what) if several() else flag
 
 
 def trained(
@@ -83,7 +91,7 @@ def trained(
     from longspan.training import fit
 
     work = places.work(experiment)
-    with contextlib.ExitStack() as locks, _told(experiment, work):
+    with contextlib.ExitStack() as locks, _told(experiment, work), _processes(places).bound():
         on_main(places, lambda: _claimed(experiment, task, work, locks))
         met = on_main(places, lambda: meet(experiment, task, work, places.device))
         if watcher is not None:
@@ -103,6 +111,12 @@ def trained(
         result = result_of(met.experiment, task, model, outcome)
         # The name is that of the experiment as it was asked for.
         return dataclasses.replace(result, config_hash=experiment.hash, budget=met.record)
+
+
+def _processes(places: Places) -> "Processes":
+    from longspan.training.processes import joined
+
+    return joined(places.device, places.parallel)
 
 
 def _begun(

@@ -72,7 +72,8 @@ class Checkpoints:
             RunError: the pointer is damaged, or not all processes see it.
         """
         path = self.folder / POINTER
-        return self.everyone.all_see(path, path.exists()) and self._pointer()["last"] is not None
+        seen = self.everyone.alike(path.exists(), f"see {path}; share the folder of runs")
+        return seen and self._pointer()["last"] is not None
 
     def best(self) -> Path | None:
         """The folder of the best model saved so far, if there is one."""

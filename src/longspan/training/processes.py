@@ -135,24 +135,27 @@ class Processes:
             raise _of_all(error)
         return result  # type: ignore[return-value]
 
-    def all_see(self, what: Path, seen: bool) -> bool:
-        """Whether the file is there, for all processes.
+    def alike(self, flag: bool, what: str) -> bool:
+        """The flag, which is the same in all processes.
+
+        Args:
+            flag: what this process finds.
+            what: what the processes do where it is true, to say that not all of them do.
 
         Raises:
-            RunError: some see it and some do not.
+            RunError: it is true in some and false in others.
         """
-        flags = [bool(x) for x in self.gathered(torch.tensor([int(seen)]))]
+        flags = [bool(x) for x in self.gathered(torch.tensor([int(flag)]))]
         if len(set(flags)) > 1:
-            reason = f"not all {self.number} processes see {what}; share the folder of runs"
-            raise _of_all(RunError(reason))
-        return seen
+            raise _of_all(RunError(f"not all {self.number} processes {what}"))
+        return flag
 
     @contextlib.contextmanager
     def bound(self) -> Iterator[None]:
         """Within it, an error that the others may not have ends this process, and so all of them.
 
         A launcher stops the others when one ends; going on would leave them waiting for it. All
-        have what is `COMMON`, and what `on_main` and `all_see` raise.
+        have what is `COMMON`, and what `on_main` and `alike` raise.
         """
         try:
             yield

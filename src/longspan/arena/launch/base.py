@@ -10,7 +10,7 @@ import torch
 
 from longspan.arena.experiment import Experiment
 from longspan.arena.places import Places
-from longspan.arena.run import run
+from longspan.arena.run import alike, run
 from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
 from longspan.memory import keep_freed_memory
 from longspan.results import Alarm, Failure, Point, Result
@@ -123,19 +123,28 @@ class Bench:
         return device_name(self.places.type)
 
     def _task(self, experiment: Experiment) -> Task:
-        """The experiment's task, opened (or refused) once for all its runs."""
+        """The experiment's task, opened (or refused, in all processes) once for all its runs."""
         key = experiment.task.key
         if key not in self.opened:
-            task = build(experiment.task.name, dict(experiment.task.options))
-            try:
-                task.open(self.places.cache, self.places.data, self.building)
-                self.opened[key] = task
-            except LongspanError as error:
-                self.opened[key] = error
+            self.opened[key] = self._open(experiment)
         opened = self.opened[key]
         if isinstance(opened, LongspanError):
             raise opened
         return opened
+
+    def _open(self, experiment: Experiment) -> Task | LongspanError:
+        task = build(experiment.task.name, dict(experiment.task.options))
+        refused: LongspanError | None = None
+        try:
+            task.open(self.places.cache, self.places.data, self.building)
+        except LongspanError as error:
+            refused = error
+        try:
+            alike(self.places, refused is None, f"can open the data of {experiment.task.name}")
+        except LongspanError as error:
+            # The one that cannot says why; the others have only this to say.
+            refused = refused or error
+        return refused or task
 
 
 class Followed:
