@@ -106,6 +106,27 @@ def training(record: dict) -> str:
     return "\n".join([*lines, ""])
 
 
+def widths(record: dict) -> str:
+    lines = [
+        "## Widths of batches",
+        "",
+        "`benchmarks/batch_widths.py`: `lra-small` on ListOps, each batch as wide as its longest "
+        "expression, rounded up to a multiple of so many tokens (the arena takes 64); a process "
+        "for each run, the median step, and resident pages beyond those before training.",
+        "",
+        environment(record) + ".",
+        "",
+        "| mechanism | multiple of | steps | step, ms | peak, MiB |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in record["rows"]:
+        lines.append(
+            f"| `{row['mechanism']}` | {row['grain']} | {row['steps']} | "
+            f"{1e3 * row['seconds_per_step']:,.0f} | {row['peak_bytes'] / 2**20:,.0f} |"
+        )
+    return "\n".join([*lines, ""])
+
+
 def generation(record: dict) -> str:
     names = {"samples_per_second_per_core": "samples/s", "tokens_per_second_per_core": "tokens/s"}
     figures = ", ".join(f"{record[key]:,.0f} {name}" for key, name in names.items())
@@ -239,6 +260,7 @@ SECTIONS = {
     "arena-cpu.json": arena,
     "layer-cpu.json": layer,
     "training-loop-cpu.json": training,
+    "batch-widths-cpu.json": widths,
     "loading-cpu.json": loading,
     "listops-generation.json": generation,
     "pathfinder-generation.json": pathfinder,

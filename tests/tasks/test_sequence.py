@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -82,11 +83,12 @@ def take(batches, count):
     return [tuple(batch.rows.tolist()) for batch in itertools.islice(batches, count)]
 
 
-def test_batch_is_its_rows_padded_to_the_longest(task):
+def test_batch_is_its_rows_padded_to_the_longest_rounded_up_within_the_length_of_the_task(task):
     examples = task.built.splits["train"]
     for batch in itertools.islice(task.batches("train", batch=8), 20):
         lengths = [len(examples.tokens[row]) for row in batch.rows.tolist()]
-        assert batch.inputs.shape == batch.key_mask.shape == (8, max(lengths))
+        width = min(math.ceil(max(lengths) / 64) * 64, task.length)
+        assert batch.inputs.shape == batch.key_mask.shape == (8, width)
         assert batch.inputs.dtype == batch.targets.dtype == torch.int64
         for line, row in enumerate(batch.rows.tolist()):
             real = torch.tensor(examples.tokens[row].astype(np.int64))
@@ -103,9 +105,10 @@ def test_pairs_have_their_second_sequence(tmp_path):
     task.open(tmp_path)
     (batch,) = task.batches("test", batch=10)
     assert batch.rows.tolist() == list(range(7))
-    assert batch.inputs_b.tolist() == [[9, n + 1] for n in range(7)]
-    assert batch.key_mask_b.all()
-    assert batch.inputs.shape == (7, 7)
+    padding = [0] * (task.length - 2)
+    assert batch.inputs_b.tolist() == [[9, n + 1, *padding] for n in range(7)]
+    assert torch.equal(batch.key_mask_b, batch.inputs_b > 0)
+    assert batch.inputs.shape == (7, task.length)
 
 
 def ids(padded):
@@ -116,18 +119,32 @@ def ids(padded):
     "lengths", [[5] * 9, [5] * 4 + [3] * 5, [1] * 9, [7, 5, 5, 5, 1, 2, 3, 4, 9]]
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_rows_of_one_length_are_gathered_like_any_others(lengths, dtype):
+@pytest.mark.parametrize("most", [9, 63, 64, 65])
+def test_rows_of_one_length_are_gathered_like_any_others(lengths, dtype, most):
     draw = np.random.default_rng(0)
     sequences = [draw.integers(0, 200, length).astype(dtype) for length in lengths]
     examples = Examples(tokens=Ragged.pack(sequences, dtype), labels=np.arange(9, dtype=np.uint8))
     for rows in ([0, 1, 2, 3], [3, 0, 3], [8], list(range(9)), [1, 2]):
-        batch = collate(examples, np.array(rows), ids)
-        width = max(lengths[row] for row in rows)
+        batch = collate(examples, np.array(rows), ids, most)
+        width = min(64, most)
         for line, row in enumerate(rows):
             padding = [0] * (width - lengths[row])
             assert batch.inputs[line].tolist() == [*sequences[row].tolist(), *padding]
             assert batch.key_mask[line].tolist() == [True] * lengths[row] + [False] * len(padding)
         assert batch.targets.tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("longest", "width"),
+    [(1, 64), (64, 64), (65, 128), (128, 128), (129, 192), (193, 200), (200, 200)],
+)
+def test_few_widths_serve_many_lengths(longest, width):
+    sequences = [np.ones(longest, np.uint8), np.ones(1, np.uint8)]
+    examples = Examples(tokens=Ragged.pack(sequences, np.uint8), labels=np.zeros(2, np.uint8))
+    for rows in ([0], [0, 1]):
+        batch = collate(examples, np.array(rows), ids, 200)
+        assert batch.inputs.shape == (len(rows), width)
+        assert batch.key_mask.sum().item() == sum(len(sequences[row]) for row in rows)
 
 
 def test_targets_of_tokens_are_their_classes_and_the_rest_is_left_out():
@@ -136,7 +153,7 @@ def test_targets_of_tokens_are_their_classes_and_the_rest_is_left_out():
         targets=Ragged.pack([np.array([0, 4, 1]), np.array([2])], np.uint8),
         labels=np.zeros(2, np.uint8),
     )
-    batch = collate(examples, np.array([1, 0]), ids)
+    batch = collate(examples, np.array([1, 0]), ids, 3)
     assert batch.targets.tolist() == [[1, IGNORE, IGNORE], [IGNORE, 3, 0]]
     assert batch.key_mask.tolist() == [[True, False, False], [True, True, True]]
 

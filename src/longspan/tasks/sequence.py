@@ -20,6 +20,10 @@ from longspan.errors import DataError, OptionError, RunError, known
 from longspan.shapes import Float, Int
 from longspan.tasks.base import IGNORE, SPLITS, Batch, Grouping, Report, Split, Task
 
+# Widths of batches are multiples of it: the libraries below prepare and keep code for each width
+# that they meet, gigabytes of it where every batch has its own (docs/decisions.md).
+GRAIN = 64
+
 
 class SequenceTask(Task):
     """A task whose examples are one or two token sequences and a label; id 0 is padding."""
@@ -171,7 +175,7 @@ class SequenceTask(Task):
         )
 
     def _collated(self, examples: Examples, rows: Iterator[np.ndarray]) -> Iterator[Batch]:
-        return (collate(examples, chosen, self.inputs) for chosen in rows)
+        return (collate(examples, chosen, self.inputs, self.length) for chosen in rows)
 
     @property
     def built(self) -> BuiltSet:
@@ -212,19 +216,30 @@ def _evaluation_rows(examples: Examples, batch: int, start: int) -> Iterator[np.
         yield order[first : first + batch]
 
 
-def collate(examples: Examples, rows: np.ndarray, inputs: Callable[[np.ndarray], Tensor]) -> Batch:
-    """The examples of these rows, padded to the longest of them.
+def collate(
+    examples: Examples,
+    rows: np.ndarray,
+    inputs: Callable[[np.ndarray], Tensor],
+    most: int,
+) -> Batch:
+    """The examples of these rows, as wide as the longest, rounded up to a multiple of `GRAIN`.
+
+    Args:
+        examples: of a split.
+        rows: which of them.
+        inputs: makes what a model reads of padded ids.
+        most: tokens that an example can have; rounding up never makes a batch wider.
 
     Raises:
         DataError: a row has changed on the disk since it was written.
     """
     examples.check(rows)
-    tokens, key_mask = _pad(examples.tokens, rows)
-    second = None if examples.second is None else _pad(examples.second, rows)
+    tokens, key_mask = _pad(examples.tokens, rows, most)
+    second = None if examples.second is None else _pad(examples.second, rows, most)
     if examples.targets is None:
         targets = examples.labels[rows].astype(np.int64)
     else:
-        targets = _pad(examples.targets, rows)[0].astype(np.int64) - 1
+        targets = _pad(examples.targets, rows, most)[0].astype(np.int64) - 1
         targets[targets < 0] = IGNORE
     return Batch(
         inputs=inputs(tokens),
@@ -236,11 +251,12 @@ def collate(examples: Examples, rows: np.ndarray, inputs: Callable[[np.ndarray],
     )
 
 
-def _pad(part: Ragged, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pad(part: Ragged, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """The sequences of these rows, zero behind their ends, and where they are real."""
     starts, ends = part.offsets[rows], part.offsets[rows + 1]
     lengths = ends - starts
-    width = int(lengths.max())
+    longest = int(lengths.max())
+    width = max(longest, min(-(-longest // GRAIN) * GRAIN, most))
     if width == lengths.min():
         windows = np.lib.stride_tricks.sliding_window_view(part.values, width)
         return windows[starts], np.ones((len(rows), width), bool)

@@ -84,7 +84,7 @@ class Bench:
         """Keep freed memory in the process, as training wants it."""
         keep_freed_memory()
         self.places, self.building = places, building
-        self.opened: dict[str, Task | LongspanError] = {}
+        self.opened: dict[str, Task | Exception] = {}
 
     def attempt(self, experiment: Experiment, watcher: Watcher, how: Run = run) -> Outcome:
         """Run an experiment; whatever it ends with is a value.
@@ -128,16 +128,16 @@ class Bench:
         if key not in self.opened:
             self.opened[key] = self._open(experiment)
         opened = self.opened[key]
-        if isinstance(opened, LongspanError):
+        if isinstance(opened, Exception):
             raise opened
         return opened
 
-    def _open(self, experiment: Experiment) -> Task | LongspanError:
+    def _open(self, experiment: Experiment) -> Task | Exception:
         task = build(experiment.task.name, dict(experiment.task.options))
-        refused: LongspanError | None = None
+        refused: Exception | None = None
         try:
             task.open(self.places.cache, self.places.data, self.building)
-        except LongspanError as error:
+        except Exception as error:  # whatever it is, the others must hear of it
             refused = error
         try:
             alike(self.places, refused is None, f"can open the data of {experiment.task.name}")
