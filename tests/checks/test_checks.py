@@ -378,6 +378,26 @@ def test_a_copy_under_another_mechanism_is_found(folder, clean):
     assert "copied" in {f.rule for f in check([folder]).findings}
 
 
+@pytest.mark.parametrize(
+    ("change", "severity"),
+    [
+        ({}, WARNING),  # a run of its own, of the same size and cost
+        ({"seconds": 0.0}, ERROR),
+        ({"seed": 1}, ERROR),
+        ({"parameters": 1}, ERROR),
+        ({"flops": 1}, ERROR),
+    ],
+)
+def test_mechanisms_that_do_the_same_are_told_apart_from_copies(folder, clean, change, severity):
+    """longformer without a global token is local."""
+    record = next(r for r in clean if r.mechanism == "local" and r.seed == 0)
+    moved = {name: getattr(record, name) + by for name, by in {"seconds": 1.0, **change}.items()}
+    dataclasses.replace(record, mechanism="longformer", **moved).save(folder)
+    found = [f for f in check([folder]).findings if f.rule == "copied"]
+    assert {f.severity for f in found} == {severity}
+    assert all(("do the same here" in f.remedy) == (severity == WARNING) for f in found)
+
+
 def test_one_recipe_under_two_budgets_is_no_copy(folder):
     """A mechanism without a size runs the same steps; so do two protocols that share a recipe."""
     from longspan.arena import under

@@ -124,15 +124,26 @@ def copied(records: Sequence[Filed]) -> Iterator[tuple[Filed, Fault]]:
         for what, print_ in _prints(record):
             other = seen.setdefault((what, print_), filed)
             if data(other.record) == data(record) and ran(other.record) != ran(record):
+                same = _may_be_the_same(record, other.record)
+                either = ", or both mechanisms do the same here" if same else ""
                 fault = Fault(
                     field=what,
                     expected="those of a run of its own",
                     found=f"exactly those of {other.path}",
-                    remedy="one is a copy: remove it, or run it",
-                    severity="warning" if what == "answers" else "error",
+                    remedy=f"one is a copy: remove it, or run it{either}",
+                    severity="warning" if same or what == "answers" else "error",
                 )
                 yield filed, fault
                 break
+
+
+def _may_be_the_same(one: Result, other: Result) -> bool:
+    """Whether two mechanisms may do the same: one is the other where nothing of its own is used.
+
+    They have the same size and cost then, and one seed; the runs took times of their own.
+    """
+    mine, theirs = ((x.seed, x.parameters, x.flops, x.attended_pairs) for x in (one, other))
+    return mine == theirs and one.mechanism != other.mechanism and one.seconds != other.seconds
 
 
 def _prints(record: Result) -> Iterator[tuple[str, Hashable]]:
