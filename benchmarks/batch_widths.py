@@ -16,10 +16,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
+from training_loop import Clock
 
 from longspan.arena import get, make_model
 from longspan.bench import environment
@@ -32,26 +32,8 @@ FIRST = 10  # steps that are not timed
 MIB = 2**20
 
 
-class Clock:
-    """A watcher that notes how long steps take."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds) -> None:
-        self.times.append(time.perf_counter())
-
-    def evaluated(self, point) -> None:
-        pass
-
-    def alarmed(self, alarm) -> None:
-        pass
-
-    @property
-    def per_step(self) -> float:
-        return statistics.median(b - a for a, b in itertools.pairwise(self.times[FIRST:]))
+def per_step(times: list[float]) -> float:
+    return statistics.median(b - a for a, b in itertools.pairwise(times[FIRST:]))
 
 
 def one(mechanism: str, grain: int, steps: int) -> dict:
@@ -83,7 +65,7 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
         "precision": train.precision,
         "batch": train.batch,
         "steps": steps,
-        "seconds_per_step": clock.per_step,
+        "seconds_per_step": per_step(clock.times),
         "peak_bytes": outcome.peak_memory,
     }
 
