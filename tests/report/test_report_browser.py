@@ -150,6 +150,15 @@ def test_every_chart_is_drawn_without_a_network_or_a_word_in_the_console(page):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
+def test_a_chart_that_is_drawn_moves_nothing(opens, width):
+    page = opens(width)
+    heights = "all => all.map((chart) => chart.clientHeight)"
+    before = page.locator(".chart").evaluate_all(heights)
+    drawn(page)
+    assert page.locator(".chart").evaluate_all(heights) == before
+
+
+@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_and_is_not_blank(opens, tmp_path, width, scheme):
     page = opens(width, color_scheme=scheme)

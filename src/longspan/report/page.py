@@ -31,6 +31,8 @@ SWATCHES = {
 }
 SCRIPTS = ("exports.js", "tables.js", "figures.js", "page.js")
 LEADERS = 3
+# Pixels below the plot of a chart: its axis, and a legend of areas.
+AXIS, LEGEND = 72, 64
 
 
 def write(
@@ -299,9 +301,15 @@ def _chart(name: str, spec: Spec, charts: dict[str, Spec]) -> Markup:
     place = {
         "class": "chart",
         "data-chart": name,
-        "style": f"min-height:{spec['height'] + 50}px",
+        "style": f"min-height:{_reserved(spec)}px",
     }
     return _steered("chart", spec["description"], place)
+
+
+def _reserved(spec: Spec) -> int:
+    """Pixels kept free for a chart: what it is drawn into later must not move what is below."""
+    sized = any(layer["encoding"].get("size", {}).get("legend") for layer in spec["layer"])
+    return int(spec["height"]) + AXIS + (LEGEND if sized else 0)
 
 
 def _steered(kind: str, text: str, attributes: dict[str, Any], *children: Markup) -> Markup:
