@@ -8,8 +8,10 @@ for `results/NOTES.md`, which is written by hand and put below the tables as it 
 
 import json
 from pathlib import Path
+from statistics import correlation
 
 from longspan.report import charts, leaderboard, render
+from longspan.report.published import Comparison, compare, read
 from longspan.report.rows import Table
 from longspan.report.styles import styles
 from longspan.report.tables import leaderboards
@@ -281,7 +283,11 @@ def main() -> None:
 def runs() -> None:
     """Tables of the committed records, and the LRA figure of the quick ones."""
     tables = leaderboards(load_all([RUNS]))
-    pages = [RUNS_HEAD, *(render.markdown(leaderboard.sheet(table)) for table in tables)]
+    pages = [RUNS_HEAD]
+    for table in tables:
+        pages.append(render.markdown(leaderboard.sheet(table)))
+        if table.protocol == "lra-scaled":
+            pages.append(beside(table))
     notes = RUNS / "NOTES.md"
     if notes.exists():
         pages.append(notes.read_text())
@@ -292,6 +298,49 @@ def runs() -> None:
             names = styles(row.mechanism for row in table.rows)
             hardware = table.hardware[0]
             charts.save(charts.score_against_cost(table, 0, hardware, names), PICTURE)
+
+
+def beside(table: Table) -> str:
+    """Scores beside each list of published ones, and how far their orders agree, task by task."""
+    pairs = [x for x in compare([table], read()) if x.cell and x.cell.accuracy is not None]
+    lines = [
+        f"### {table.protocol} beside published scores: test accuracy, %",
+        "",
+        "Rows are ordered by our score. Agreement is Spearman's rank correlation of a list with "
+        "ours, over the mechanisms that both have; of few mechanisms it says little.",
+        "",
+    ]
+    for task in [column.task for column in table.columns]:
+        lines += _lists(task, [pair for pair in pairs if pair.published.task == task])
+    return "\n".join(lines)
+
+
+def _lists(task: str, pairs: list[Comparison]) -> list[str]:
+    """The table of one task: a row for each mechanism, a column for each published list."""
+    ours = {x.published.mechanism: 100 * x.cell.accuracy for x in pairs}
+    lists: dict[str, dict[str, float]] = {}
+    for pair in pairs:
+        theirs = pair.published
+        scores = lists.setdefault(f"{theirs.source} ({theirs.protocol})", {})
+        scores[theirs.mechanism] = 100 * theirs.accuracy
+    lines = [f"| {task} | ours | " + " | ".join(lists) + " |"]
+    lines.append("| :-- |" + " --: |" * (1 + len(lists)))
+    for name in sorted(ours, key=lambda name: -ours[name]):
+        cells = [f"{s[name]:.2f}" if name in s else "–" for s in lists.values()]
+        lines.append(f"| {name} | {ours[name]:.2f} | " + " | ".join(cells) + " |")
+    cells = [agreement([ours[name] for name in s], list(s.values())) for s in lists.values()]
+    return [*lines, "| agreement | | " + " | ".join(cells) + " |", ""]
+
+
+def agreement(one: list[float], other: list[float]) -> str:
+    """Spearman's correlation, and of how many; equal values share the mean of their ranks."""
+    if len(one) < 3:
+        return "–"
+
+    def ranks(values: list[float]) -> list[float]:
+        return [sum((x < v) + 0.5 * (x == v) for x in values) for v in values]
+
+    return f"{correlation(ranks(one), ranks(other)):+.2f} of {len(one)}"
 
 
 def readme(table: Table) -> None:
