@@ -258,6 +258,22 @@ def arena(record: dict) -> str:
     )
 
 
+def first_operator(record: dict) -> str:
+    lines = [
+        "## What the first operator of ListOps gives",
+        "",
+        "`benchmarks/first_operator.py`: accuracy of the rule that answers with the most frequent "
+        "training label under the first symbol, without a model. Scores above it use the rest.",
+        "",
+        "| protocol | validation, % | test, % | majority class, % | test examples |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in record["rows"]:
+        shares = " | ".join(f"{100 * row[name]:.2f}" for name in ("validation", "test", "majority"))
+        lines.append(f"| `{row['protocol']}` | {shares} | {row['examples']:,} |")
+    return "\n".join([*lines, ""])
+
+
 SECTIONS = {
     "arena-cpu.json": arena,
     "layer-cpu.json": layer,
@@ -265,6 +281,7 @@ SECTIONS = {
     "batch-widths-cpu.json": widths,
     "loading-cpu.json": loading,
     "listops-generation.json": generation,
+    "first-operator.json": first_operator,
     "pathfinder-generation.json": pathfinder,
 }
 
