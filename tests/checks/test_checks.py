@@ -425,6 +425,7 @@ def test_a_copied_record_with_other_losses_is_suspected(folder):
     assert {(f.rule, f.severity, f.field) for f in done.findings} == {
         ("copied", WARNING, "answers")
     }
+    assert all("found one rule" in fault.remedy for fault in done.findings)
 
 
 def test_answers_of_the_majority_class_may_be_equal(folder):

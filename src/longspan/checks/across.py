@@ -126,6 +126,7 @@ def copied(records: Sequence[Filed]) -> Iterator[tuple[Filed, Fault]]:
             if data(other.record) == data(record) and ran(other.record) != ran(record):
                 same = _may_be_the_same(record, other.record)
                 either = ", or both mechanisms do the same here" if same else ""
+                either = ", or both found one rule" if what == "answers" else either
                 fault = Fault(
                     field=what,
                     expected="those of a run of its own",
