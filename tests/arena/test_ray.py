@@ -109,9 +109,10 @@ def test_a_cluster_that_disappears_is_one_line_and_the_next_command_continues(
     log = Log()
     log.ended = lambda result: stop()
     with pytest.raises(RunError, match=f"the Ray cluster at {address} is gone; what has ended is"):
-        arena(experiments, places, log, launcher=Ray(address, cpus_per_run=2))
+        arena(experiments, places, log, launcher=Ray(address))
     ray.shutdown()
-    assert len(load_all([tmp_path])) == 1
+    # A second short run may end while the cluster is being stopped.
+    assert 0 < len(load_all([tmp_path])) < len(experiments)
     results, failed = arena(experiments, places, Log())
     assert failed == []
     assert metrics(results) == undisturbed
