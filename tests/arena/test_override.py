@@ -43,7 +43,7 @@ UNFIT = [
     ("model.norm", "pr", "no norm called 'pr'; did you mean pre"),
     ("model.position", "x", "no position called 'x'; there are: learned"),
     ("model.heads", 3, "hidden_size=16 must be a multiple of num_attention_heads=3"),
-    ("model.layers", 0, "num_hidden_layers must be at least 1, got 0"),
+    ("model.layers", 0, "num_hidden_layers must be >= 1, got 0"),
     ("model.dropout", 1.5, r"hidden_dropout_prob must be in \[0, 1\), got 1.5"),
     ("options.window", -1, "a window needs sizes >= 0"),
     ("options.window", "wide", "window must be a whole number, got 'wide'"),

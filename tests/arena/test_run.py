@@ -20,7 +20,6 @@ from longspan.arena.record import git_commit
 from longspan.arena.rescore import rescore
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import DataError, RunError, UnknownNameError
-from longspan.models import parameters
 from longspan.results import SCHEMA, Result, load, load_all
 
 
@@ -78,7 +77,7 @@ def test_the_record_counts_every_example_and_what_chance_gives(ended):
 
 def test_the_record_says_what_it_cost(ended):
     made, task, _, record = ended
-    assert record.parameters == parameters(make_model(made, task))
+    assert record.parameters == make_model(made, task).num_parameters(only_trainable=True)
     assert record.length == task.length == 23
     assert record.flops > 2 * record.length * 4 * 16 * 16
     assert record.attended_pairs is None

@@ -60,7 +60,7 @@ REFUSED = {
         "mechanism": "full",
         "changes": {"train.batch": 1},
     },
-    "local cannot share positions out among processes: it needs all queries in one place": {
+    "local does not support context parallelism: it needs all queries in one place": {
         "mechanism": "local",
         "parallel": "context",
     },

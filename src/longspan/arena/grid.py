@@ -91,11 +91,11 @@ def misfit(seeds: Sequence[Experiment], places: Places | None) -> str | None:
 def unfit(experiment: Experiment) -> str | None:
     """Why the experiment's model cannot be built, or None."""
     from longspan.arena.model import model_config
-    from longspan.models.layers import mechanism
+    from longspan.models.layers import build_mechanism
 
     task = build(experiment.task.name, dict(experiment.task.options))
     try:
-        mechanism(model_config(experiment, task), layer=0)
+        build_mechanism(model_config(experiment, task), layer=0)
     except LongspanError as error:
         return str(error)
     return None

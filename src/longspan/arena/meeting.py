@@ -17,7 +17,7 @@ from longspan.arena.model import forward_flops, make_model, model_config
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError, LongspanError, NoMemoryError, OptionError, RunError
 from longspan.files import plain, read_json, sweep, write_json
-from longspan.models.layers import mechanism
+from longspan.models.layers import build_mechanism
 from longspan.tasks import Task
 
 FILE = "budget.json"
@@ -187,7 +187,8 @@ def _is_idle(
     if len({needed for _, needed in searched if needed is not None}) > 1:
         return False
     attentions = [
-        mechanism(model_config(_sized(experiment, knob, size), task), layer=0) for size in sizes
+        build_mechanism(model_config(_sized(experiment, knob, size), task), layer=0)
+        for size in sizes
     ]
     T, width = task.length, experiment.model.width
     return len({(x.pairs(T), x.flops(T, width)) for x in attentions}) < 2

@@ -11,8 +11,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
-    flops,
-    parameters,
+    count_flops,
 )
 from longspan.results import BASELINE
 from longspan.tasks import Task
@@ -68,13 +67,15 @@ def model_class(task: Task) -> type[LongspanPreTrainedModel]:
 
 
 def forward_flops(experiment: Experiment, task: Task) -> int:
-    """Forward operations of one example of the task's length, as `models.flops` counts them."""
+    """Forward operations of one example of the task's length; see `models.count_flops`."""
     info, config = task.info, model_config(experiment, task)
-    return flops(config, task.length, task.class_count, pair=info.pair, per_token=info.per_token)
+    return count_flops(
+        config, task.length, task.class_count, pair=info.pair, per_token=info.per_token
+    )
 
 
 def full_parameters(experiment: Experiment, task: Task) -> int:
     """Parameters of the same model with the baseline's attention, counted without making them."""
     config = model_config(dataclasses.replace(experiment, mechanism=BASELINE, options={}), task)
     with torch.device("meta"):
-        return parameters(model_class(task)(config))
+        return model_class(task)(config).num_parameters(only_trainable=True)

@@ -268,13 +268,12 @@ class _Planner:
 
     def _cost(self, runs: Experiment, task: Task) -> _Cost:
         from longspan.arena.model import forward_flops, full_parameters, make_model
-        from longspan.models import parameters
         from longspan.training.footprint import footprint
 
         if runs.hash not in self.costs:
             model = make_model(runs, task)
             self.costs[runs.hash] = _Cost(
-                parameters=parameters(model),
+                parameters=model.num_parameters(only_trainable=True),
                 full_parameters=full_parameters(runs, task),
                 flops=forward_flops(runs, task),
                 memory=footprint(model, task, runs.train).total,

@@ -17,7 +17,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, full_parameters
 from longspan.attention import Attention, options_of
 from longspan.files import plain
-from longspan.models import LongspanPreTrainedModel, parameters
+from longspan.models import LongspanPreTrainedModel
 from longspan.results import Failure, Result, Slice, pack
 from longspan.tasks import TASKS, Task
 from longspan.tasks.base import Split
@@ -40,7 +40,7 @@ def result_of(
         data_checksum=task.checksum,
         chance=task.chance,
         backend=str(attentions[0].ran),
-        parameters=parameters(model),
+        parameters=model.num_parameters(only_trainable=True),
         full_parameters=full_parameters(experiment, task),
         tuning=None,
         flops=forward_flops(experiment, task),

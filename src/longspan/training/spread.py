@@ -54,7 +54,7 @@ def spread(model: PreTrainedModel, engine: Accelerator, everyone: Processes) -> 
         shard(model, everyone)
         return engine.prepare_model(model, evaluation_mode=True)
     if everyone.parallelism == "context":
-        cast(LongspanModel, model.base_model).split_over(None)
+        cast(LongspanModel, model.base_model).enable_context_parallel(None)
     # What mechanisms draw is the same in all processes: there is nothing to send.
     buffers = [name for name, _ in model.named_buffers()]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)

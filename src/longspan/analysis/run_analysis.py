@@ -1,4 +1,4 @@
-"""Analysing the model of a finished run: spans over samples, embeddings, one rollout."""
+"""Analyzing the model of a finished run: spans over samples, embeddings, one rollout."""
 
 import contextlib
 import dataclasses
@@ -82,7 +82,7 @@ def analyse(
         seen = look(encoder, task, rows, progress)
         found = _rollout(encoder, task, row, token)
     except InputError as error:
-        raise RunError(f"{record.name} cannot be analysed: {error}") from error
+        raise RunError(f"{record.name} cannot be analyzed: {error}") from error
     return _record(result, task, encoder, seen, found, device)
 
 
@@ -146,7 +146,7 @@ def start_of(
 def _special(encoder: LongspanModel) -> int:
     """States before those of the input."""
     config = encoder.config
-    return config.max_states - config.max_position_embeddings
+    return config.max_sequence_length - config.max_position_embeddings
 
 
 def _examples(task: Task, rows: np.ndarray) -> Iterator[Batch]:
