@@ -52,7 +52,7 @@ FLAGS = {
                   "--cache", "--help"},
     "report": {"FOLDERS", "--page", "--format", "--section", "--figures",
                "--figure-format", "--snapshot", "--into", "--json", "--help"},
-    "analyse": {"RECORDS", "--samples", "--rollout", "--token", "--picture", "--device", "--json",
+    "analyze": {"RECORDS", "--samples", "--rollout", "--token", "--plot", "--device", "--json",
                 "--help", *PLACES},
     "results": {"--help"},
     "results list": {"FOLDERS", "--json", "--help"},
