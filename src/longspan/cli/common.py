@@ -105,8 +105,15 @@ INTERRUPTED = 130  # exit code after Ctrl-C
 RANK = os.environ.get("RANK", "0")  # of the processes that a launcher started
 MAIN = RANK == "0"
 
-WIDE = 1000  # files and pipes have no width: tables there get room for every column
-out = Console(width=None if sys.stdout.isatty() else WIDE, quiet=not MAIN)
+PIPE_WIDTH = 1000  # of files and pipes, so that tables keep every column in one line
+
+
+def _output_width() -> int | None:
+    """Return the width of printed tables; None lets rich read $COLUMNS or the terminal."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+
+
+out = Console(width=_output_width(), quiet=not MAIN)
 err = Console(stderr=True, quiet=not MAIN)
 
 

@@ -1,4 +1,4 @@
-"""What there is: the registries as plain tables, for the command line and the docs."""
+"""Catalog of the registered mechanisms, tasks and protocols, as plain values for CLI and docs."""
 
 import dataclasses
 import sys
@@ -12,17 +12,12 @@ from longspan.attention import MECHANISMS, Attention, backends, build, options_o
 from longspan.errors import known
 from longspan.tasks import TASKS, Task
 
-SAMPLE, SAMPLE_HEADS = 48, 3  # tokens and heads of a picture
+SAMPLE_TOKENS, SAMPLE_HEADS, SAMPLE_HEAD_DIM = 48, 3, 8
 SHADES = "·░▒▓█"
-COLUMNS = {  # of the lists in a terminal; `--json` has every field
-    "mechanisms": ("name", "cost", "forms", "options", "paper"),
-    "tasks": ("name", "title", "classes", "chance", "licence"),
-    "protocols": ("name", "tasks", "summary", "source"),
-}
 
 
-def mechanisms() -> list[dict[str, Any]]:
-    """Every mechanism with its traits, options (defaults) and backends."""
+def list_mechanisms() -> list[dict[str, Any]]:
+    """Return every mechanism with its traits, options (with defaults) and backends."""
     rows = []
     for name, cls in sorted(MECHANISMS.items()):
         traits = dataclasses.asdict(cls.traits)
@@ -38,40 +33,42 @@ def mechanisms() -> list[dict[str, Any]]:
     return rows
 
 
-def tasks() -> list[dict[str, Any]]:
-    """Every task with the facts of its metadata record."""
+def list_tasks() -> list[dict[str, Any]]:
+    """Return the main metadata of every task."""
     names = ("name", "version", "title", "classes", "chance", "metric", "licence", "source")
     return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
 
 
-def protocols() -> list[dict[str, Any]]:
-    """Every protocol: what it is for and where it comes from."""
+def list_protocols() -> list[dict[str, Any]]:
+    """Return summary, source and tasks of every protocol."""
     names = ("name", "summary", "source", "tasks", "differs")
     return [{k: getattr(p, k) for k in names} for p in PROTOCOLS.values()]
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Everything about one mechanism, task or protocol.
+    """Return all facts about one mechanism, task or protocol.
 
     Raises:
-        UnknownNameError: there is nothing of that name (with near names).
+        UnknownNameError: nothing has that name; the message suggests near names.
     """
     known(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
     if name in MECHANISMS:
-        return _mechanism(name)
-    return _task(TASKS[name]) if name in TASKS else _protocol(PROTOCOLS[name])
+        return _describe_mechanism(name)
+    if name in TASKS:
+        return _describe_task(TASKS[name])
+    return _describe_protocol(PROTOCOLS[name])
 
 
-def _mechanism(name: str) -> dict[str, Any]:
+def _describe_mechanism(name: str) -> dict[str, Any]:
     cls = MECHANISMS[name]
-    row = next(row for row in mechanisms() if row["name"] == name)
+    row = next(row for row in list_mechanisms() if row["name"] == name)
     small = ", ".join(f"{k}={v}" for k, v in cls.small.items()) or "no options"
     module = sys.modules[cls.__module__]
-    picture = draw(weights(name, SAMPLE)[0])
-    return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": picture}
+    drawing = draw_weights(sample_weights(name, SAMPLE_TOKENS)[0])
+    return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": drawing}
 
 
-def _task(cls: type[Task]) -> dict[str, Any]:
+def _describe_task(cls: type[Task]) -> dict[str, Any]:
     options = {
         field.name: f"{field.default!r}: {field.metadata.get('help', '')}"
         for field in dataclasses.fields(cls.Options)
@@ -79,9 +76,9 @@ def _task(cls: type[Task]) -> dict[str, Any]:
     return {**dataclasses.asdict(cls.info), "options": options}
 
 
-def _protocol(protocol: Protocol) -> dict[str, Any]:
-    """Its fields with the values for each task, explained by the configuration's own help."""
-    row = next(row for row in protocols() if row["name"] == protocol.name)
+def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
+    """Return the fields of a protocol, and for each task the configuration with its help."""
+    row = next(row for row in list_protocols() if row["name"] == protocol.name)
     row["budget"] = str(protocol.budget)
     for task in protocol.tasks:
         spec, model, train = protocol.parts(task)
@@ -100,38 +97,51 @@ def _protocol(protocol: Protocol) -> dict[str, Any]:
     return row
 
 
-def weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
-    """The weights (H, T, T) of a mechanism on a fixed random sample, small enough to be seen.
+def published_scores(task: str) -> list[dict[str, str]]:
+    """Return the published scores of a task as rows of text."""
+    return [
+        {
+            "mechanism": score.mechanism,
+            "score": f"{100 * score.accuracy:.2f} %",
+            "protocol": score.protocol,
+            "source": score.source,
+        }
+        for score in TASKS[task].info.published
+    ]
 
-    They are implicit for mechanisms that never form them, and may then be negative.
+
+def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
+    """Return the weights (H, T, T) of a mechanism on T fixed random tokens.
+
+    Weights are implicit, and can be negative, for mechanisms that never form them.
     """
-    attention = sample(name, T, causal=causal)
+    attention = build_sample(name, T, causal=causal)
     generator = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(1, 1, T, 8, generator=generator) for _ in range(2))
+    q, k = (torch.randn(1, 1, T, SAMPLE_HEAD_DIM, generator=generator) for _ in range(2))
     q, k = (x.expand(1, SAMPLE_HEADS, T, -1) for x in (q, k))
     return compute_weights(attention, q, k)[0]
 
 
-def sample(name: str, T: int, *, causal: bool = False) -> Attention:
-    """A small mechanism for T tokens, with heads of width 8 and reproducible parameters."""
-    small = MECHANISMS[name].small
+def build_sample(name: str, T: int, *, causal: bool = False) -> Attention:
+    """Build a mechanism for T tokens with its smallest options and reproducible parameters."""
+    sizes = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
-        return build(name, causal=causal, heads=SAMPLE_HEADS, head_dim=8, max_length=T, **small)
+        return build(name, causal=causal, **sizes, **MECHANISMS[name].small)
 
 
-def draw(matrix: torch.Tensor) -> str:
-    """Weights as text, a row per query, darker where a key weighs more within its row."""
+def draw_weights(matrix: torch.Tensor) -> str:
+    """Draw weights as text: one row per query, shades relative to the row's largest weight."""
     share = matrix.abs() / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
     shade = (share * (len(SHADES) - 1)).ceil().long()
     return "\n".join("".join(SHADES[cell] for cell in row) for row in shade.tolist())
 
 
-def text(value: Any) -> str:
-    """A value of a table as text."""
+def format_value(value: Any) -> str:
+    """Format a value of the catalog as text."""
     if isinstance(value, dict):
         lines = [f"{k} = {v}" for k, v in value.items()]
         return ("\n" if len(lines) > 6 else ", ").join(lines)
     if isinstance(value, list | tuple):
-        return ", ".join(text(x) for x in value)
+        return ", ".join(format_value(x) for x in value)
     return str(value)
