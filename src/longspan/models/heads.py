@@ -1,6 +1,6 @@
 """Classification models: of a sequence, of its tokens, or of a pair of sequences."""
 
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -44,12 +44,12 @@ class LongspanClassifier(LongspanPreTrainedModel):
     def _feature_size(config: LongspanConfig) -> int:
         return config.hidden_size
 
-    def _classify(self, features: Tensor, labels: Tensor | None) -> dict[str, Tensor | None]:
-        """Return the logits and, given labels, their mean cross entropy."""
+    def _classify(self, features: Tensor, labels: Tensor | None) -> tuple[Any, Any]:
+        """Return the mean cross entropy, or None without labels, and the logits."""
         logits = self.classifier(features)
         if labels is None:
-            return {"loss": None, "logits": logits}
-        return {"loss": F.cross_entropy(logits.flatten(0, -2), labels.flatten()), "logits": logits}
+            return None, logits
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten()), logits
 
 
 class LongspanSingleInputClassifier(LongspanClassifier):
@@ -75,7 +75,8 @@ class LongspanSingleInputClassifier(LongspanClassifier):
             the mean cross entropy over the labels other than -100.
         """
         encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
-        return self.output_class(**self._classify(self._features(encoded), labels))
+        loss, logits = self._classify(self._features(encoded), labels)
+        return self.output_class(loss=loss, logits=logits)
 
 
 class LongspanForSequenceClassification(LongspanSingleInputClassifier):
@@ -119,7 +120,8 @@ class LongspanForPairClassification(LongspanClassifier):
         a = self.encoder(input_ids, attention_mask).pooler_output
         b = self.encoder(input_ids_b, attention_mask_b).pooler_output
         parts = (a, b, a * b, a - b) if self.config.pair_head == "interaction" else (a, b)
-        return SequenceClassifierOutput(**self._classify(torch.cat(parts, dim=-1), labels))
+        loss, logits = self._classify(torch.cat(parts, dim=-1), labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
 def pair_feature_size(config: LongspanConfig) -> int:
