@@ -36,14 +36,14 @@ def free_ports(count):
 
 
 @pytest.fixture
-def cluster():
-    """A cluster in processes of its own; its address, and what stops it."""
+def cluster(request):
+    """A cluster in processes of its own, of 2 cores or as told; its address, and what stops it."""
     main, client, *workers = free_ports(22)
     log = Path("/tmp") / f"longspan-ray-{os.getpid()}.log"
     command = [
         str(Path(sys.executable).with_name("ray")), "start", "--head", "--block",
         f"--port={main}", f"--ray-client-server-port={client}",
-        f"--worker-port-list={','.join(map(str, workers))}", "--num-cpus=2",
+        f"--worker-port-list={','.join(map(str, workers))}", f"--num-cpus={getattr(request, 'param', 2)}",
         "--include-dashboard=false", "--object-store-memory=80000000", "--disable-usage-stats",
     ]  # fmt: skip
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
@@ -97,28 +97,30 @@ def test_a_worker_killed_in_the_middle_costs_nothing(
     assert "its process died 2 times (WorkerCrashedError)" in failed[0].reason
 
 
+# One core runs one at a time, on one thread as the undisturbed grid.
 @pytest.mark.slow
+@pytest.mark.parametrize("cluster", [1], indirect=True)
 def test_a_cluster_that_disappears_is_one_line_and_the_next_command_continues(
     cluster,
     tiny_cache,
     tmp_path,
     undisturbed,
+    with_one_thread,
 ):
     address, stop = cluster
     places, experiments = tiny.places(tmp_path, tiny_cache), longer()
     log = Log()
     log.ended = lambda result: stop()
     with pytest.raises(RunError, match=f"the Ray cluster at {address} is gone; what has ended is"):
-        # One at a time: nothing ends beside the first.
-        arena(experiments, places, log, launcher=Ray(address, cpus_per_run=2.0))
+        arena(experiments, places, log, launcher=Ray(address))
     ray.shutdown()
     kept = load_all([tmp_path])
     # A second short run may end while the cluster is being stopped.
     assert 0 < len(kept) < len(experiments)
-    results, failed = arena(experiments, places, Log())
+    with with_one_thread():
+        results, failed = arena(experiments, places, Log())
     assert failed == []
-    # Two threads do not give the last digits of one.
-    assert metrics(results).keys() == undisturbed.keys()
+    assert metrics(results) == undisturbed
     assert all(run in results for run in kept)
 
 
