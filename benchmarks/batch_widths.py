@@ -62,8 +62,8 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
     return {
         "mechanism": mechanism,
         "grain": grain,
-        "precision": train.precision,
-        "batch": train.batch,
+        "precision": training.precision,
+        "batch": training.batch_size,
         "steps": steps,
         "seconds_per_step": per_step(clock.times),
         "peak_bytes": outcome.peak_memory,

@@ -54,10 +54,10 @@ def bare(experiment: Experiment, task: Task) -> float:
     train = experiment.train
     model = make_model(experiment, task).train()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    ready = task.batches("train", batch=train.batch, seed=0)
-    batches, clock = list(itertools.islice(ready, train.steps)), Clock()
+    ready = task.batches("train", batch=training.batch_size, seed=0)
+    batches, clock = list(itertools.islice(ready, training.steps)), Clock()
     for batch in batches:
-        with torch.autocast("cpu", torch.bfloat16, enabled=train.precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bf16"):
             logits = model(input_ids=batch.inputs, attention_mask=batch.key_mask).logits
         torch.nn.functional.cross_entropy(logits.float(), batch.targets).backward()
         optimizer.step()
@@ -106,7 +106,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
         "mechanism": mechanism,
         "batch": batch,
         "length": task.length,
-        "precision": train.precision,
+        "precision": training.precision,
         "steps": steps,
         "rounds": [{"bare": a, "loop": b} for a, b in taken],
         "bare_seconds_per_step": step,

@@ -11,7 +11,7 @@ import torch
 import tiny
 
 # long enough to be killed in the middle, with a checkpoint to continue from
-LONGER = {"train.steps": 400, "train.evaluate_every": 50, "train.checkpoint_every": 20}
+LONGER = {"training.steps": 400, "training.evaluate_every": 50, "training.checkpoint_every": 20}
 
 
 def longer():

@@ -72,7 +72,7 @@ def test_equal_costs_keep_the_order_and_nothing_is_lost():
 
 def test_a_run_costs_its_operations():
     cheap, dear = tiny.experiment("linear"), tiny.experiment("performer")
-    more = tiny.experiment("linear", changes={"train.steps": 120})
+    more = tiny.experiment("linear", changes={"training.steps": 120})
     operations = Operations()
     assert operations(more) == 10 * operations(cheap)
     assert operations(dear) > operations(cheap)
@@ -144,8 +144,8 @@ def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(paths, listops):
     result = run(tiny.experiment(), listops, paths)
     assert result.device == device_name("cpu")
     step = result.seconds / result.steps
-    longer = tiny.experiment(seed=5, changes={"train.steps": 30, "train.learning_rate": 0.5})
-    other = tiny.experiment(seed=5, changes={"train.batch": 3})
+    longer = tiny.experiment(seed=5, changes={"training.steps": 30, "training.learning_rate": 0.5})
+    other = tiny.experiment(seed=5, changes={"training.batch_size": 3})
     wider = tiny.experiment(seed=5, changes={"options.window": 3})
     rows = list(plan([longer, other, wider], paths))
     assert [row.seconds_from for row in rows] == ["record", "FLOPs", "FLOPs"]

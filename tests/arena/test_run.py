@@ -141,7 +141,7 @@ def test_pairs_are_counted_where_there_are_some(listops, tiny_cache, tmp_path):
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_rescoring_gives_the_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = tiny.experiment(changes={"train.precision": precision, "train.learning_rate": 0.03})
+    made = tiny.experiment(changes={"training.precision": precision, "training.learning_rate": 0.03})
     record = run(made, listops, paths)
     for split in ("validation", "test"):
         assert rescore(paths.record_file(made), split, paths) == record.scores[split]
@@ -233,8 +233,8 @@ def write_imdb(place, count=8):
 
 CUT = {
     **{name: value for name, value in tiny.CHANGES.items() if not name.startswith("task.")},
-    "train.steps": 2,
-    "train.evaluate_every": 2,
+    "training.steps": 2,
+    "training.evaluate_every": 2,
 }
 TEXT = {"task.length": 32, "task.train": 8, "task.validation": 4, "task.test": 10}
 

@@ -54,7 +54,7 @@ def test_a_killed_process_costs_nothing_and_one_that_dies_twice_its_run_alone(
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_stopped_leaves_no_process_behind(tiny_cache, tmp_path, ending):
     where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    changes = tiny.flags({"train.steps": 100_000})
+    changes = tiny.flags({"training.steps": 100_000})
     what = ["arena", "--tasks", "listops", "--mechanisms", "full,local", "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "longspan", *what, *changes, *where],

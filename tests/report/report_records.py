@@ -98,7 +98,7 @@ def failure(
     run = record(mechanism, task, seed)
     shared = {field.name for field in dataclasses.fields(Failure)} - {"kind", "reason", "step"}
     values = {name: getattr(run, name) for name in shared}
-    values |= {"kind": kind, "reason": "set train.accumulate=4", "step": 7}
+    values |= {"kind": kind, "reason": "set training.gradient_accumulation_steps=4", "step": 7}
     return Failure(**{**values, **changes})
 
 

@@ -27,27 +27,27 @@ from longspan.errors import (
     UnknownNameError,
 )
 from longspan.results import load, unpack
-from longspan.training import TrainConfig, processes, spread
+from longspan.training import TrainingConfig, processes, spread
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed.group import SINGLE_PROCESS, Processes
 
 # A step of AdamW with such an epsilon follows the size of the gradient, not its direction alone.
-PLAIN = {"train.epsilon": 1.0, "train.learning_rate": 10.0, "train.schedule": "constant"}
-DEEP = {**PLAIN, "model.layers": 2, "train.clip": 0.5}
+PLAIN = {"training.adam_epsilon": 1.0, "training.learning_rate": 10.0, "training.schedule": "constant"}
+DEEP = {**PLAIN, "model.layers": 2, "training.max_grad_norm": 0.5}
 CASES = {
     # 5 rows in 2 parts for 2 processes: shares differ, and the last part of one is empty
-    "ddp": {"mechanism": "full", "changes": {**DEEP, "train.batch": 5, "train.accumulate": 3}},
+    "ddp": {"mechanism": "full", "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3}},
     "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "options.redraw_every": 2}},
     # batches of an evaluation with fewer rows than there are processes
     "tokens": {
         "mechanism": "local",
         "tokens": True,
-        "changes": {**PLAIN, "train.evaluation_batch": 1},
+        "changes": {**PLAIN, "training.eval_batch_size": 1},
     },
     "fsdp": {
         "mechanism": "full",
         "parallel": "fsdp",
-        "changes": {**DEEP, "train.batch": 5, "train.accumulate": 3},
+        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
     },
     "context": {
         "mechanism": "full",
@@ -56,9 +56,9 @@ CASES = {
     },
 }
 REFUSED = {
-    "train.batch=1 has no row for each of 2 processes; start fewer, or share positions out": {
+    "training.batch_size=1 has no row for each of 2 processes; start fewer, or share positions out": {
         "mechanism": "full",
-        "changes": {"train.batch": 1},
+        "changes": {"training.batch_size": 1},
     },
     "local cannot share positions out among processes: it needs all queries in one place": {
         "mechanism": "local",
@@ -312,7 +312,7 @@ def test_devices_that_are_not_cuda_are_left_alone(monkeypatch, tmp_path):
 
 
 def test_a_sharded_model_in_float16_is_refused():
-    recipe = TrainConfig(
+    recipe = TrainingConfig(
         **{**tiny.TRAIN, "schedule": "constant", "precision": "fp16"}  # type: ignore[arg-type]
     )
     with pytest.raises(OptionError, match="a sharded model does not train in fp16; use bf16"):
@@ -343,7 +343,7 @@ def test_processes_that_cannot_be_reached_are_one_line(monkeypatch):
         processes.joined()
 
 
-WET = {**PLAIN, "train.checkpoint_every": 3}
+WET = {**PLAIN, "training.checkpoint_every": 3}
 
 
 @pytest.mark.slow
@@ -377,7 +377,7 @@ def test_each_process_draws_dropout_of_its_own(server, tiny_cache, tmp_path):
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
 def test_every_mechanism_on_three_processes(server, tiny_cache, tmp_path, way):
     cases = {
-        name: {"mechanism": name, "parallel": way, "changes": {**DEEP, "train.steps": 4}}
+        name: {"mechanism": name, "parallel": way, "changes": {**DEEP, "training.steps": 4}}
         for name in MECHANISMS
     }
     both = [placed(cases, tiny_cache, tmp_path / number) for number in ("three", "one")]
@@ -391,7 +391,7 @@ def test_every_mechanism_on_three_processes(server, tiny_cache, tmp_path, way):
 @pytest.mark.slow
 def test_the_command_of_a_user_under_torchrun_killed_and_given_again(tiny_cache, tmp_path):
     """`torchrun -m longspan train`: a worker is killed, the launcher ends the other."""
-    changes = {**many.DRY, "train.steps": 200, "train.checkpoint_every": 3}
+    changes = {**many.DRY, "training.steps": 200, "training.checkpoint_every": 3}
     runs = tmp_path / "runs"
     arguments = tiny.command(runs, tiny_cache, changes=changes)
     command = many.torchrun(2, ["-m", "longspan", *arguments])

@@ -87,7 +87,7 @@ def test_working_bytes_of_a_mechanism_by_hand(monkeypatch):
         changes = {"task.max_length": 400, "model.layers": 3}
         seen[twice] = measure_step_memory(*made("full", changes)).working
     _, task, train = made("full", {"task.max_length": 400})
-    scores = 4 * train.batch * 2 * task.length**2
+    scores = 4 * training.batch_size * 2 * task.length**2
     assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
 
 
@@ -145,8 +145,8 @@ class _Log:
 
 def test_it_is_what_the_training_loop_holds(listops, tmp_path, monkeypatch):
     """The loop itself, under the same count; it has other counters and losses."""
-    experiment = tiny.experiment("local", changes={"train.steps": 3, "model.width": 64})
-    longest = make_dummy_batch(listops, experiment.train.batch)
+    experiment = tiny.experiment("local", changes={"training.steps": 3, "model.width": 64})
+    longest = make_dummy_batch(listops, experiment.training.batch_size)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
     model, log = make_model(experiment, listops), _Log()
     with LiveTensorBytes() as log.alive:
@@ -166,7 +166,7 @@ def test_it_is_what_the_training_loop_holds(listops, tmp_path, monkeypatch):
 
 
 def test_memory_follows_batch_parts_precision_and_recomputation():
-    model, task, train = made("full", {"task.max_length": 100, "train.batch": 8})
+    model, task, train = made("full", {"task.max_length": 100, "training.batch_size": 8})
     plain = measure_step_memory(model, task, train).working
 
     def working(**changes):
@@ -180,7 +180,7 @@ def test_memory_follows_batch_parts_precision_and_recomputation():
 
 
 def test_recomputation_is_asked_for_by_its_present_name():
-    model, task, train = made(changes={"train.gradient_checkpointing": True})
+    model, task, train = made(changes={"training.gradient_checkpointing": True})
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         measure_step_memory(model, task, train)

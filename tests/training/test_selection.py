@@ -12,7 +12,7 @@ from longspan.training import fit, loop
 from longspan.training.evaluate import Evaluation, answered
 
 # the learning rate is high enough for validation to go up and down
-RESTLESS = {"train.steps": 40, "train.learning_rate": 0.03, "train.evaluate_every": 2}
+RESTLESS = {"training.steps": 40, "training.learning_rate": 0.03, "training.evaluate_every": 2}
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def restless(listops, tmp_path):
     """Train with some selection: the outcome, the model, and its weights at each evaluation."""
 
     def trained(selection):
-        made = tiny.experiment(changes={**RESTLESS, "train.selection": selection})
+        made = tiny.experiment(changes={**RESTLESS, "training.selection": selection})
         model = make_model(made, listops)
         callback = Recorder(model)
         options = {"seed": 0, "folder": tmp_path, "device": "cpu", "callback": callback}

@@ -70,7 +70,7 @@ class ConsoleCallback:
             self.name += f", seed {experiment.seed}"
         if note := self.notes.get(experiment.name):
             self.name += f", {note}"
-        self.steps, self.first = experiment.train.steps, None
+        self.steps, self.first = experiment.training.steps, None
         self.started = self.looked = time.perf_counter()
         self.bar.update(self.step_task, description=self._title(), visible=True, completed=0)
         if not self.console.is_terminal:

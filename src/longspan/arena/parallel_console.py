@@ -46,7 +46,7 @@ class _Line:
 
     def __init__(self, board, number, total, experiment):
         self.console, self.bar = board.console, board.bar
-        self.number, self.total, self.steps = number, total, experiment.train.steps
+        self.number, self.total, self.steps = number, total, experiment.training.steps
         self.record = (experiment.task.name, f"{experiment.name}.json")
         self.name = f"{experiment.mechanism} on {experiment.task.name}"
         if experiment.seed:

@@ -6,7 +6,7 @@ from pathlib import Path
 from longspan.arena.experiment import Experiment
 from longspan.data.cache import default_folder
 from longspan.results import FAILED
-from longspan.training.config import Parallel
+from longspan.config.training import Parallelism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class RunPaths:
     cache: Path = dataclasses.field(default_factory=default_folder)
     data: Path | None = None  # folder of source files, as IMDB's
     device: str | None = None  # "cpu", or None for the accelerator that is there
-    parallel: Parallel | None = None  # how the processes of one run work together, if several
+    parallel: Parallelism | None = None  # how the processes of one run work together, if several
     trials: bool = False  # runs are trials of a grid: kept apart, and nobody looks at test
 
     def for_trials(self) -> "RunPaths":

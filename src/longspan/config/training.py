@@ -8,6 +8,9 @@ from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
 
+Parallelism = Literal["ddp", "fsdp", "context"]  # of several processes that train one model
+
+
 @settings
 class TrainingConfig:
     """The training recipe of a run."""

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
 from longspan.tasks.base import Batch, Task
-from longspan.training.config import TrainConfig
+from longspan.config import TrainingConfig
 from longspan.training.distributed.sharding import recompute
 from longspan.training.evaluate import to_device
 
@@ -86,7 +86,7 @@ class Alive(TorchDispatchMode):
         self.now -= self.bytes.pop(reference)
 
 
-def footprint(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footprint:
+def footprint(model: PreTrainedModel, task: Task, config: TrainingConfig) -> Footprint:
     """Bytes of one training step with a batch of the recipe, its examples at the task's length.
 
     Args:
@@ -105,7 +105,7 @@ def footprint(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footpr
             return _measured(copy.deepcopy(model), task, config)
 
 
-def _measured(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footprint:
+def _measured(model: PreTrainedModel, task: Task, config: TrainingConfig) -> Footprint:
     model.train()
     if config.gradient_checkpointing:
         recompute(model)
@@ -125,11 +125,11 @@ def _measured(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footpr
 
 
 def _step(
-    model: PreTrainedModel, task: Task, config: TrainConfig, optimizer: torch.optim.Optimizer
+    model: PreTrainedModel, task: Task, config: TrainingConfig, optimizer: torch.optim.Optimizer
 ) -> None:
-    batch = filled(task, config.batch)
+    batch = filled(task, config.batch_size)
     inputs = to_device(batch, CPU)
-    rows = torch.arange(config.batch).chunk(config.accumulate)
+    rows = torch.arange(config.batch_size).chunk(config.gradient_accumulation_steps)
     dtype = AUTOCAST.get(config.precision)
     # The gradients of the first part are there while the second works; so they stay.
     for part in rows[:2]:
@@ -138,8 +138,8 @@ def _step(
             logits = model(**{name: x[own] for name, x in inputs.items()}).logits
         task.losses(logits, batch.targets[own]).mean().backward()
         del logits
-    if config.clip is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+    if config.max_grad_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
     optimizer.step()
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from longspan.results import Alarm, Point
 from longspan.tasks.base import Task
-from longspan.training.config import TrainConfig
+from longspan.config import TrainingConfig
 from longspan.training.loop import fit
 
 WARM, COUNTED = 2, 8  # steps
@@ -58,7 +58,7 @@ class _Clock:
 def seconds_per_step(
     model: PreTrainedModel,
     task: Task,
-    config: TrainConfig,
+    config: TrainingConfig,
     *,
     seed: int,
     device: str | None = None,

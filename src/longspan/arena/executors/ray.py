@@ -212,7 +212,7 @@ class _Flight:
         of_memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
         reason = (
             f"its process died {self.deaths[number]} times ({kind}); give it more of a node with "
-            "--cpus-per-run and --gpus-per-run, or raise train.accumulate"
+            "--cpus-per-run and --gpus-per-run, or raise training.gradient_accumulation_steps"
         )
         what: Kind = "memory" if of_memory else "died"
         step, device = self.steps.get(number), self.devices.get(number)

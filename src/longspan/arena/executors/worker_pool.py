@@ -117,7 +117,7 @@ class _Crew:
             self.waiting.appendleft(number)
             self._hand_out(worker)
             return
-        reason = f"{what}, twice; use fewer workers or raise train.accumulate"
+        reason = f"{what}, twice; use fewer workers or raise training.gradient_accumulation_steps"
         kind: Kind = "memory" if of_memory else "died"
         yield number, failed(experiment, kind, reason, self.steps.get(number), worker.device)
 

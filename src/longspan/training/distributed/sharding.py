@@ -16,20 +16,20 @@ from transformers import PreTrainedModel
 from longspan.attention import Attention
 from longspan.errors import OptionError
 from longspan.models import LongspanModel
-from longspan.training.config import TrainConfig
+from longspan.config import TrainingConfig
 from longspan.training.distributed.group import Processes
 
 
-def check(config: TrainConfig, group: Processes) -> None:
+def check(config: TrainingConfig, group: Processes) -> None:
     """Refuse a recipe that these processes cannot follow.
 
     Raises:
         OptionError: the message lists every reason.
     """
     reasons = []
-    if config.batch < group.num_shards:
+    if config.batch_size < group.num_shards:
         reasons.append(
-            f"train.batch={config.batch} has no row for each of {group.num_shards} processes; "
+            f"training.batch_size={config.batch_size} has no row for each of {group.num_shards} processes; "
             "start fewer, or share positions out with --parallel context"
         )
     if group.parallelism == "fsdp" and config.precision == "fp16":
