@@ -6,9 +6,9 @@ Nothing that trains is imported before it is needed.
 from typing import TYPE_CHECKING, Any
 
 from longspan.arena.budget import Budget
+from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import (
     Executor,
-    GridCallback,
     RayExecutor,
     SerialExecutor,
     Skipped,

@@ -10,15 +10,8 @@ from typing import Any
 
 from longspan.arena import protocols
 from longspan.arena.budget import Budget
-from longspan.arena.executors import (
-    Executor,
-    GridCallback,
-    ParallelGridCallback,
-    RunOutcome,
-    SerialExecutor,
-    Skipped,
-    skip_experiment,
-)
+from longspan.arena.callbacks import GridCallback, ParallelGridCallback
+from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
 from longspan.arena.experiment import Experiment, override, under
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import Operations, ordered

@@ -299,7 +299,7 @@ class _Planner:
 
         model, device = make_model(runs, task), self.paths.device
         seconds = measure_step_seconds(
-            model, task, runs.train, seed=runs.seed, device=device, counted=MEASURED
+            model, task, runs.train, seed=runs.seed, device=device, timed_steps=MEASURED
         )
         return seconds, "measured"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from longspan.arena.budget import Budget
-from longspan.arena.executors import Executor, GridCallback, Skipped
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.executors import Executor, Skipped
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
 from longspan.arena.lock import hold_lock

@@ -55,7 +55,7 @@ class Outcome:
     peak_memory: int | None
     device: str
     processes: int
-    parallelism: str  # "none", or one of `distributed.PARALLELISM`
+    parallelism: str  # "none", or one of `group.PARALLELISM`
     model: Path  # folder of the selected model
 
 
@@ -81,7 +81,7 @@ def fit(
         folder: for checkpoints and TensorBoard files of this run alone.
         device: "cpu" to stay off a CUDA device, None to use the one that is there.
         parallel: how several processes work together, when a launcher has started several (see
-            `distributed.PARALLELISM`); each of them calls `fit`. Scores, curve and peak memory are the
+            `group.PARALLELISM`); each of them calls `fit`. Scores, curve and peak memory are the
             same for all; seconds and alarms about them are each one's own. With "fsdp" the
             parameters of `model` are replaced by shards.
         callback: told about steps and evaluations, in the main process.
