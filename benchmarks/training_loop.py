@@ -25,25 +25,17 @@ from longspan.bench import environment
 from longspan.data.cache import default_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import TASKS, Task
-from longspan.training import fit
+from longspan.training import Callback, fit
 
 
-class Clock:
+class Clock(Callback):
     """A callback that notes when steps end."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def on_train_begin(self, steps): ...
-
     def on_step(self, step, loss, tokens, seconds) -> None:
         self.times.append(time.perf_counter())
-
-    def on_evaluate(self, point) -> None:
-        pass
-
-    def on_alarm(self, alarm) -> None:
-        pass
 
     @property
     def per_step(self) -> float:

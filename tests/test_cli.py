@@ -126,7 +126,7 @@ def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatc
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 130
     assert out == ""
-    assert err.splitlines()[-1] == "stopped; the same command continues"
+    assert err.splitlines()[-1] == "Interrupted. Run the same command to resume."
     assert "Traceback" not in err
     code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 0
@@ -136,14 +136,20 @@ def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatc
 def test_ctrl_c_in_a_process_says_how_to_continue(tiny_cache, tmp_path):
     arguments = tiny.command(tmp_path, tiny_cache, changes={"training.steps": 100_000})
     command = [sys.executable, "-m", "longspan", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=tiny.restore_sigint,
+    )
     deadline = time.monotonic() + 60
     while not list(tmp_path.rglob("last.json")) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert text.splitlines()[-1] == "stopped; the same command continues"
+    assert text.splitlines()[-1] == "Interrupted. Run the same command to resume."
     assert "Traceback" not in text
 
 

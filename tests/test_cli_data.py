@@ -375,7 +375,9 @@ def test_ctrl_c_while_importing_leaves_nothing_that_is_read(nowhere, reviews):
     )
     command = [sys.executable, "-c", script, "data", "import", "text", "hub", "--cache"]
     cache = nowhere / "cache"
-    process = subprocess.Popen([*command, cache], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, cache], stderr=subprocess.PIPE, text=True, preexec_fn=tiny.restore_sigint
+    )
     deadline = time.monotonic() + 60
     while not (nowhere / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -383,7 +385,7 @@ def test_ctrl_c_while_importing_leaves_nothing_that_is_read(nowhere, reviews):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert err.splitlines()[-1] == "stopped; the same command continues"
+    assert err.splitlines()[-1] == "Interrupted. Run the same command to resume."
     assert files(cache) == set()
 
 

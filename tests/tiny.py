@@ -81,8 +81,16 @@ def command(runs, cache, *more, changes=None):
     return [*what, *flags(changes), *where, *more]
 
 
+def restore_sigint():
+    """Restore the default handler of SIGINT in a child process, for `preexec_fn`.
+
+    A shell starts background jobs with SIGINT ignored, and child processes inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def server():
-    """Starts processes that have imported everything already."""
+    """Return a context that starts processes which have imported everything already."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, "tiny"])
     return context

@@ -7,36 +7,29 @@ import pytest
 import many
 import tiny
 from longspan.arena import WorkerPoolExecutor, arena, get, grid, run, searches
+from longspan.arena.callbacks import GridCallback
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import load_all
 
 
-class Log:
+class Log(GridCallback):
     """A callback that notes what happens."""
 
     def __init__(self):
         self.lines = []
 
-    def on_build(self, description, done, total):
+    def on_build(self, what, done, total):
         self.lines.append(f"building {what}")
 
-    def on_run_begin(self, index, total, experiment):
+    def on_run_begin(self, number, total, experiment):
         self.lines.append(f"{number}/{total} {experiment.mechanism} {experiment.seed}")
 
     def on_run_end(self, result):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
 
-    def on_train_begin(self, steps): ...
-
     def on_step(self, step, loss, tokens, seconds):
         self.lines.append("step")
-
-    def on_evaluate(self, point):
-        pass
-
-    def on_alarm(self, alarm):
-        pass
 
 
 def small(mechanisms=("local", "full"), **options):

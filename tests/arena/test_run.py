@@ -15,6 +15,7 @@ import longspan
 import tiny
 from longspan.arena import RunPaths, arena, grid, make_model, run
 from longspan.arena import record as recording
+from longspan.arena.callbacks import GridCallback
 from longspan.arena.console import ConsoleCallback
 from longspan.arena.record import git_commit
 from longspan.arena.rescore import rescore
@@ -22,18 +23,6 @@ from longspan.attention import MECHANISMS, options_of
 from longspan.errors import DataError, RunError, UnknownNameError
 from longspan.models import parameters
 from longspan.results import SCHEMA, Result, load, load_all
-
-
-class Quiet:
-    """A callback that does not watch."""
-
-    def on_build(self, description, done, total): ...
-    def on_run_begin(self, index, total, experiment): ...
-    def on_run_end(self, result): ...
-    def on_train_begin(self, steps): ...
-    def on_step(self, step, loss, tokens, seconds): ...
-    def on_evaluate(self, point): ...
-    def on_alarm(self, alarm): ...
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +241,7 @@ def test_every_mechanism_runs_on_every_task(tiny_cache, tmp_path):
         data=write_imdb(tmp_path / "data"),
         device="cpu",
     )
-    results, failed = arena(experiments, paths, Quiet())
+    results, failed = arena(experiments, paths, GridCallback())
     assert failed == []
     cells = {(result.task, result.mechanism) for result in results}
     assert cells == {(task, name) for task in ("listops", "text") for name in MECHANISMS}

@@ -18,6 +18,7 @@ from longspan.arena import (
     settle,
     tune,
 )
+from longspan.arena.callbacks import GridCallback
 from longspan.arena.rescore import rescore
 from longspan.arena.tuning import Tried, choose, tuning
 from longspan.attention import MECHANISMS
@@ -32,29 +33,22 @@ GRID = {"training.learning_rate": RATES, "seed": (0, 1)}
 WHAT = {"tasks": ["listops"], "mechanisms": ["local"], "changes": SMALL}
 
 
-class Log:
+class Log(GridCallback):
     """A callback that notes what happens."""
 
     def __init__(self):
         self.lines, self.stop = [], None
 
-    def on_build(self, description, done, total): ...
-    def on_alarm(self, alarm): ...
-
-    def on_run_begin(self, index, total, experiment):
+    def on_run_begin(self, number, total, experiment):
         self.lines.append(f"{number}/{total}")
 
     def on_run_end(self, result):
         self.lines.append(f"ended {sorted(result.scores)}")
 
-    def on_train_begin(self, steps): ...
-
     def on_step(self, step, loss, tokens, seconds):
         self.lines.append("step")
         if self.stop is not None and self.lines.count("step") == self.stop:
             raise KeyboardInterrupt
-
-    def on_evaluate(self, point): ...
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import tiny
 from longspan.arena import make_model
 from longspan.arena.console import ConsoleCallback
 from longspan.results import Alarm, Point, Score
-from longspan.training import TrainingConfig, fit
+from longspan.training import Callback, TrainingConfig, fit
 from longspan.training.alarms import Sight, Warmed, alarms, at_chance, diverging, waiting_for_data
 from longspan.training.checkpoint import LATER, Progress
 
@@ -162,19 +162,15 @@ def test_kinds_are_told_apart_each_once():
     assert list(alarms(now, ["chance", "diverging", "waiting"])) == []
 
 
-class Ear:
+class Ear(Callback):
     """A callback that keeps alarms and may stop the run."""
 
     def __init__(self, stop=None):
         self.alarms, self.stop = [], stop
 
-    def on_train_begin(self, steps): ...
-
     def on_step(self, step, loss, tokens, seconds):
         if step == self.stop:
             raise KeyboardInterrupt
-
-    def on_evaluate(self, point): ...
 
     def on_alarm(self, alarm):
         self.alarms.append(alarm)

@@ -15,7 +15,7 @@ import tiny
 from longspan import catalogue
 from longspan.arena import make_model
 from longspan.errors import DivergedError, OptionError, RunError
-from longspan.training import TrainingConfig, fit, loop
+from longspan.training import Callback, TrainingConfig, fit, loop
 from longspan.training.evaluate import to_device
 from longspan.training.footprint import measure_step_memory
 from longspan.training.schedule import compute_learning_rate
@@ -40,13 +40,11 @@ def train(listops, tmp_path):
     return trained
 
 
-class Recorder:
+class Recorder(Callback):
     """A callback that keeps what it is told."""
 
     def __init__(self):
         self.steps, self.points, self.alarms = [], [], []
-
-    def on_train_begin(self, steps): ...
 
     def on_step(self, step, loss, tokens, seconds):
         self.steps.append((step, float(loss), tokens, seconds))

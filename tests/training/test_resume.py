@@ -22,8 +22,9 @@ import tiny
 from longspan.arena import make_model, run
 from longspan.errors import LongspanError, RunError
 from longspan.results import load
-from longspan.training import fit, loop, processes
+from longspan.training import Callback, fit, loop
 from longspan.training.checkpoint import Checkpoints, Progress
+from longspan.training.distributed import group as process_group
 
 # dropout, accumulated parts and points of the curve that fall between checkpoints
 CHANGES = {"training.checkpoint_every": 3, "training.gradient_accumulation_steps": 2, "model.dropout": 0.2}
@@ -174,23 +175,15 @@ class Stop(Exception):
     """What stops a run inside this process."""
 
 
-class Stopper:
+class Stopper(Callback):
     """A callback that stops the run after a step, before anything is saved for it."""
 
     def __init__(self, step):
         self.step = step
 
-    def on_train_begin(self, steps): ...
-
     def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
             raise Stop
-
-    def on_evaluate(self, point):
-        pass
-
-    def on_alarm(self, alarm):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -359,11 +352,11 @@ def test_the_scale_of_the_loss_is_continued(listops, tmp_path, monkeypatch):
     grows = {"init_scale": 2.0**-126, "growth_factor": 2.0**120, "growth_interval": 2}
 
     def scaling(*arguments):
-        engine = processes.accelerator(*arguments)
+        engine = process_group.make_accelerator(*arguments)
         engine.scaler = torch.amp.GradScaler("cpu", **grows)
         return engine
 
-    monkeypatch.setattr(loop, "accelerator", scaling)
+    monkeypatch.setattr(loop, "make_accelerator", scaling)
     assert resumed_as_uninterrupted(listops, tmp_path, {"training.max_grad_norm": None}, "cpu")
 
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 import tiny
 from longspan.arena import make_model
 from longspan.results import Score
-from longspan.training import fit, loop
+from longspan.training import Callback, fit, loop
 from longspan.training.evaluate import Evaluation, answered
 
 # the learning rate is high enough for validation to go up and down
@@ -29,22 +29,17 @@ def restless(listops, tmp_path):
     return trained
 
 
-class Recorder:
+class Recorder(Callback):
     """A callback that keeps the weights of each evaluation."""
 
     def __init__(self, model):
         self.model, self.kept, self.steps = model, {}, 0
-
-    def on_train_begin(self, steps): ...
 
     def on_step(self, step, loss, tokens, seconds):
         self.steps = step
 
     def on_evaluate(self, point):
         self.kept[point.step] = {k: x.clone() for k, x in self.model.state_dict().items()}
-
-    def on_alarm(self, alarm):
-        pass
 
 
 def test_the_best_on_validation_is_what_is_tested(restless, listops):

@@ -79,7 +79,7 @@ def main() -> None:
         sys.exit(1)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            say("stopped;", "the same command continues")
+            say("Interrupted.", "Run the same command to resume.")
         raise
 
 

@@ -75,7 +75,7 @@ Data = Annotated[
 Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes on this machine, one run each at a time; GPUs are dealt out."),
+    typer.Option(help="Worker processes on this machine; GPUs are assigned round-robin."),
 ]
 RayCluster = Annotated[
     str | None, typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
