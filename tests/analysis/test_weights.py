@@ -9,7 +9,7 @@ import torch
 from longspan.analysis import weights as module
 from longspan.analysis.weights import Call, check, weights_of
 from longspan.attention import MECHANISMS, Attention, Source, Traits
-from longspan.attention.weighing import ValueNorm, weighing
+from longspan.attention.value_norms import ValueNorm, weighing
 from longspan.errors import InputError
 
 CASES = [

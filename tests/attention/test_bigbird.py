@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan import build
-from longspan.attention._block_rule import BlockRule, published_parts
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.mechanisms.bigbird import BlockRule, published_parts
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 # Checking shapes draws from `random`, which no strategy here does.

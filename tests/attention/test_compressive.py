@@ -7,8 +7,8 @@ from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, unchec
 from test_transformer_xl import shaken, xl
 
 from longspan import build
-from longspan.attention._compression import Compression
-from longspan.attention._segments import Rows
+from longspan.attention.mechanisms.compressive import Compression
+from longspan.attention.ops.segments import Rows
 from longspan.errors import InputError, OptionError
 
 KINDS = ["max", "mean", "conv", "dilated", "most_used"]

@@ -8,7 +8,7 @@ from test_contract_traits import Allocations
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import PerHead, Window
 from longspan.errors import InputError, OptionError
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from contract import assert_near, key_masks, obeys, qkv, unchecked
 
 from longspan import build
-from longspan.attention._blocks import Beside, pattern_attention
+from longspan.attention.ops.blocks import Beside, pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal, Global, Window
 from longspan.errors import InputError, OptionError
 

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
 from longspan.attention import Source
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 WIDTH = HEADS * HEAD_DIM

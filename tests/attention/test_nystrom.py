@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan import build
-from longspan.attention._pools import segments
-from longspan.attention.nystrom import inverse
+from longspan.attention.mechanisms.nystrom import inverse
+from longspan.attention.ops.pooling import segments
 from longspan.errors import InputError, OptionError
 
 

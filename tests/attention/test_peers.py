@@ -8,7 +8,7 @@ import torch
 from contract import assert_near, key_masks, qkv
 
 from longspan import build
-from longspan.attention._blocks import pattern_attention
+from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal
 
 H, D = 3, 8

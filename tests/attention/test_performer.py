@@ -8,7 +8,7 @@ from contract import assert_near, gradients, key_masks, obeys, qkv, slow_twin, u
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._projections import random_rows
+from longspan.attention.mechanisms.performer import random_rows
 from longspan.errors import InputError, OptionError
 
 

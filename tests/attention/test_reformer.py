@@ -6,8 +6,8 @@ import torch
 from contract import HEAD_DIM, HEADS, assert_near, gradients, key_masks, qkv, unchecked
 
 from longspan.attention import build
-from longspan.attention._counts import counted, past_counts
-from longspan.attention._hashing import RotationHash
+from longspan.attention.mechanisms.reformer import counted, past_counts
+from longspan.attention.ops.hashing import RotationHash
 from longspan.errors import InputError, OptionError
 
 

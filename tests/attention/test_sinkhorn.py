@@ -7,7 +7,7 @@ import torch
 from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, slow_twin, unchecked
 
 from longspan import build
-from longspan.attention._sorting import balanced, cut, means, means_before
+from longspan.attention.mechanisms.sinkhorn import balanced, cut, means, means_before
 from longspan.errors import InputError, OptionError
 
 SIZES = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 128}

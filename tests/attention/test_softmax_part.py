@@ -4,7 +4,7 @@ import pytest
 import torch
 from contract import TOLERANCE, assert_near, qkv
 
-from longspan.attention._softmax import merged, softmax_part, softmax_reference
+from longspan.attention.ops.softmax import merged, softmax_part, softmax_reference
 
 
 def naive(q, k, v, mask):

@@ -7,7 +7,7 @@ from contract import HEAD_DIM, assert_near, qkv
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 both_kinds = pytest.mark.parametrize("kind", ["fixed", "strided"])

@@ -10,7 +10,7 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 from longspan import build
-from longspan.attention._relative import shifted, sinusoids
+from longspan.attention.ops.relative_positions import shifted, sinusoids
 from longspan.errors import InputError, OptionError
 
 both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

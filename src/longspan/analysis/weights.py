@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longspan.attention import Attention, Source
 from longspan.attention.masking import zeroed
-from longspan.attention.weighing import weighing
+from longspan.attention.value_norms import weighing
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from longspan.attention._cache import Cache, joined, without
+from longspan.attention.cache import Cache, joined, without
 from longspan.attention.masking import zeroed
 from longspan.attention.traits import Source, Traits
 from longspan.errors import InputError, OptionError, known
