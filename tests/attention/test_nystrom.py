@@ -21,7 +21,12 @@ def nystrom(heads=3, landmarks=6, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"iterations": 1}, {"iterations": 12, "convolution": 1}, {"landmarks": 1}, {"landmarks": 64}],
+    [
+        {"iterations": 1},
+        {"iterations": 12, "conv_kernel_size": 1},
+        {"landmarks": 1},
+        {"landmarks": 64},
+    ],
     ids=str,
 )
 def test_other_options_obey_the_contract(options):
@@ -149,7 +154,7 @@ def test_landmarks_that_do_not_exist_keep_gradients_finite(iterations):
 
 def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():
     q, k, v = qkv(20)
-    attention = nystrom(convolution=5)
+    attention = nystrom(conv_kernel_size=5)
     mask = torch.arange(20) < torch.tensor([20, 13, 2])[:, None]
     both = attention(q, k, v, mask)
     weight = attention.conv.weight[:, 0].detach()
@@ -159,7 +164,7 @@ def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():
     padded = F.pad(v, (0, 0, 2, 2))
     expected = sum(weight[None, :, i, None, None] * padded[:, :, i : i + 20] for i in range(5))
     assert_near(difference, expected * mask[:, None, :, None], "output")
-    assert sum(x.numel() for x in nystrom(convolution=5).parameters()) == 3 * 5
+    assert sum(x.numel() for x in nystrom(conv_kernel_size=5).parameters()) == 3 * 5
 
 
 def test_half_precision_is_inverted_in_single():
@@ -171,7 +176,7 @@ def test_half_precision_is_inverted_in_single():
 
 def test_heads_of_another_convolution_are_refused():
     with pytest.raises(InputError, match="it was built for 3 heads, got 2"):
-        nystrom(convolution=3)(*qkv(9, H=2))
+        nystrom(conv_kernel_size=3)(*qkv(9, H=2))
     nystrom()(*qkv(9, H=2))
 
 
@@ -180,8 +185,8 @@ def test_heads_of_another_convolution_are_refused():
     [
         ({"landmarks": 0}, "nystrom needs landmarks >= 1, got 0"),
         ({"iterations": 0}, r"nystrom needs iterations >= 1 or None \(exact\), got 0"),
-        ({"convolution": 4}, "nystrom needs an odd convolution or 0, got 4"),
-        ({"convolution": -3}, "nystrom needs an odd convolution or 0, got -3"),
+        ({"conv_kernel_size": 4}, "nystrom needs an odd convolution or 0, got 4"),
+        ({"conv_kernel_size": -3}, "nystrom needs an odd convolution or 0, got -3"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

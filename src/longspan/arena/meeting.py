@@ -148,23 +148,23 @@ def _by_seconds(experiment: Experiment, task: Task, device: str | None) -> Way:
 
 def _by_memory(experiment: Experiment, task: Task, device: str | None) -> Way:
     """The largest size on a ladder of powers of two that stays below the limit."""
-    knob, limit = MECHANISMS[experiment.mechanism].knob, _limit(experiment)
-    if knob is None:
+    size_option, limit = MECHANISMS[experiment.mechanism].size_option, _limit(experiment)
+    if size_option is None:
         return _unsized(experiment, task)
-    searched = list(_climbed(_measuring(experiment, task, knob), task.length, limit))
-    if _is_idle(experiment, task, searched, knob):
+    searched = list(_climbed(_measuring(experiment, task, size_option), task.length, limit))
+    if _is_idle(experiment, task, searched, size_option):
         # No option of this recipe: another one decides.
         return _unsized(experiment, task, {"searched": searched})
     fitting = [(size, need) for size, need in searched if need is not None and need <= limit]
     if not fitting:
         size, least = min((x for x in searched if x[1] is not None), key=lambda x: x[1] or 0)
         raise NoMemoryError(
-            f"{experiment.name}: a step needs {least:,} bytes with {knob}={size}, and the budget "
-            f"is {limit:,.0f}; raise it, or lower train.batch"
+            f"{experiment.name}: a step needs {least:,} bytes with {size_option}={size}, and the "
+            f"budget is {limit:,.0f}; raise it, or lower train.batch"
         )
     size, needed = max(fitting)
-    facts = {"steps": experiment.train.steps, "option": knob, "value": size}
-    return _sized(experiment, knob, size), {**facts, "bytes": needed, "searched": searched}
+    facts = {"steps": experiment.train.steps, "option": size_option, "value": size}
+    return _sized(experiment, size_option, size), {**facts, "bytes": needed, "searched": searched}
 
 
 def _unsized(experiment: Experiment, task: Task, facts: dict[str, Any] | None = None) -> Way:
@@ -180,14 +180,15 @@ def _unsized(experiment: Experiment, task: Task, facts: dict[str, Any] | None = 
 
 
 def _is_idle(
-    experiment: Experiment, task: Task, searched: list[tuple[int, int | None]], knob: str
+    experiment: Experiment, task: Task, searched: list[tuple[int, int | None]], size_option: str
 ) -> bool:
     """Whether a size changes nothing: neither bytes, nor operations, nor attended pairs."""
     sizes = [size for size, needed in searched if needed is not None]
     if len({needed for _, needed in searched if needed is not None}) > 1:
         return False
     attentions = [
-        mechanism(model_config(_sized(experiment, knob, size), task), layer=0) for size in sizes
+        mechanism(model_config(_sized(experiment, size_option, size), task), layer=0)
+        for size in sizes
     ]
     T, width = task.length, experiment.model.width
     return len({(x.pairs(T), x.flops(T, width)) for x in attentions}) < 2
@@ -200,12 +201,12 @@ def step_bytes(experiment: Experiment, task: Task) -> int:
     return footprint(make_model(experiment, task), task, experiment.train).total
 
 
-def _measuring(experiment: Experiment, task: Task, knob: str) -> Callable[[int], int | None]:
+def _measuring(experiment: Experiment, task: Task, size_option: str) -> Callable[[int], int | None]:
     """Bytes of a step with a size; None where the mechanism cannot have it."""
 
     def measured(size: int) -> int | None:
         try:
-            return step_bytes(_sized(experiment, knob, size), task)
+            return step_bytes(_sized(experiment, size_option, size), task)
         except (InputError, OptionError):
             return None
 
@@ -229,8 +230,8 @@ def _climbed(
         before = needed if needed is not None else before
 
 
-def _sized(experiment: Experiment, knob: str, size: int) -> Experiment:
-    return dataclasses.replace(experiment, options={**experiment.options, knob: size})
+def _sized(experiment: Experiment, size_option: str, size: int) -> Experiment:
+    return dataclasses.replace(experiment, options={**experiment.options, size_option: size})
 
 
 def _over(experiment: Experiment, steps: int) -> Experiment:

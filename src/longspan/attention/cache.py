@@ -41,18 +41,18 @@ def joined(
     return state
 
 
-def without(cache: Cache, rows: Tensor, blank: dict[str, float]) -> Cache:
+def without(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cache:
     """The cache as if all tokens of the chosen rows had been padding.
 
     Args:
         cache: of any mechanism.
         rows: True at the rows that forget, (B,).
-        blank: what a state tensor holds before any real token, by name; zeros where not named.
+        empty_state: what a state tensor holds before any real token, by name; zeros where not named.
     """
     state = dict(cache.state)
     if "k" in state:
         state.setdefault("real", torch.ones_like(state["k"][:, 0, :, 0], dtype=torch.bool))
     for name, x in state.items():
         chosen = rows.view(-1, *(1,) * (x.dim() - 1))
-        state[name] = x.masked_fill(chosen, blank.get(name, 0))
+        state[name] = x.masked_fill(chosen, empty_state.get(name, 0))
     return dataclasses.replace(cache, state=state)

@@ -58,7 +58,9 @@ def spread(model: PreTrainedModel, engine: Accelerator, everyone: Processes) -> 
     # What mechanisms draw is the same in all processes: there is nothing to send.
     buffers = [name for name, _ in model.named_buffers()]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
-    if any(module.idle for module in model.modules() if isinstance(module, Attention)):
+    if any(
+        module.has_unused_parameters for module in model.modules() if isinstance(module, Attention)
+    ):
         # Looking for them costs a walk through the graph of each step.
         engine.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
     return engine.prepare(model)

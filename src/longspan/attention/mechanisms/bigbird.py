@@ -3,10 +3,10 @@
     out_t = sum_{s in A(t)} softmax_s(q_t . k_s / sqrt(D)) v_s
     A(t) = the tokens of blocks I-1, I, I+1 and R(I), and the global ones;  t in block I of 0..N-1
 
-form "itc": the tokens of the first and the last block are global (`globals="first"`: of the first
-alone; an option cannot be called `global`, the word is Python's); R(I) are `random` (3) others.
+form "itc": the tokens of the first and the last block are global (`global_blocks="first"`: of the first
+alone; an option cannot be called `global`, the word is Python's); R(I) are `num_random_blocks` (3) others.
 form "etc": tokens that the caller put before the text are global, the first `global_tokens` or
-those of `global_mask`; blocks are counted behind the former, none is global, `random` is 0.
+those of `global_mask`; blocks are counted behind the former, none is global, `num_random_blocks` is 0.
 Global tokens attend to all. Causal (ITC alone): no key after t, the first block alone is global,
 and R(I) is drawn from the past. `sampling`: "uniform"; "original", the published plan (function
 `published_parts`); "given", the buffer `draws` (heads, blocks, random) holds blocks, -1 for none.
@@ -36,7 +36,7 @@ SAMPLINGS = ("uniform", "original", "given")
 EARLY, EARLY_LENGTHS = 1024, (1024, 2048, 3072, 4096)
 
 
-@register("bigbird", knob="block")
+@register("bigbird", size_option="block")
 class BigBirdAttention(Attention):
     """A window of three blocks, global tokens, and random blocks."""
 
@@ -48,7 +48,7 @@ class BigBirdAttention(Attention):
         global_tokens=True,
         sizes=("heads", "max_length", "layer"),
     )
-    small = {"block": 4, "random": 2}
+    small_options = {"block": 4, "num_random_blocks": 2}
     draws: torch.Tensor
 
     def __init__(
@@ -59,22 +59,24 @@ class BigBirdAttention(Attention):
         layer: int = 0,
         form: Literal["itc", "etc"] = "itc",
         block: int = 64,
-        random: int | None = None,
-        globals: Literal["ends", "first"] = "ends",
+        num_random_blocks: int | None = None,
+        global_blocks: Literal["ends", "first"] = "ends",
         global_tokens: int = 0,
         sampling: Literal["uniform", "original", "given"] = "uniform",
         seed: int = 0,
         causal: bool = False,
     ):
-        """Draw from (seed, layer), once; `random=None` is 3 in ITC and 0 in ETC."""
+        """Draw from (seed, layer), once; `num_random_blocks=None` is 3 in ITC and 0 in ETC."""
         super().__init__()
-        itc, ends = form == "itc", globals == "ends"
-        known = itc or form == "etc", ends or globals == "first", sampling in SAMPLINGS
+        itc, ends = form == "itc", global_blocks == "ends"
+        known = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
         reasons = {
-            f"it knows no {form=}, {globals=} or {sampling=}": not all(known),
-            f"it needs random >= 0, got {random}": random is not None and random < 0,
+            f"it knows no {form=}, {global_blocks=} or {sampling=}": not all(known),
+            f"it needs num_random_blocks >= 0, got {num_random_blocks}": num_random_blocks
+            is not None
+            and num_random_blocks < 0,
             "ETC has no causal form: its global tokens see all; use form='itc'": causal and not itc,
-            "ETC has no global blocks for globals='first'; use form='itc'": not (itc or ends),
+            "ETC has no global blocks for global_blocks='first'; use form='itc'": not (itc or ends),
             f"global_tokens={global_tokens} needs form='etc'": itc and global_tokens > 0,
         }
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
@@ -82,7 +84,7 @@ class BigBirdAttention(Attention):
         self.causal, self.max_length = causal, max_length
         at_ends = int(itc), int(itc and ends and not causal)
         self.rule = BlockRule(block, global_tokens, *at_ends, causal, sampling)
-        count = 3 * itc if random is None else random
+        count = 3 * itc if num_random_blocks is None else num_random_blocks
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = torch.randint(2**BITS, (-(-max_length // block), heads, count), generator=generator)
         draws = torch.full_like(draws, -1) if sampling == "given" else draws

@@ -13,7 +13,7 @@ from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.patterns import BlockWindow
 
 
-@register("blockwise", knob="block")
+@register("blockwise", size_option="block")
 class BlockwiseAttention(PatternAttention):
     """Each query attends to its block and half a block on either side."""
 
@@ -24,7 +24,7 @@ class BlockwiseAttention(PatternAttention):
         causal=True,
         global_tokens=True,
     )
-    small = {"block": 8}
+    small_options = {"block": 8}
 
     def __init__(self, *, block: int = 128, causal: bool = False):
         """Take the number of queries in a block; they see twice as many keys."""

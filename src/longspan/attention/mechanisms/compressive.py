@@ -3,12 +3,12 @@
     out_i = sum_j softmax_j(((q_i + u) . k_j + (q_i + w) . r_(i-j)) / sqrt(D)) v_j
 
 over [C; M; h]: h the segment of i (up to i when causal), M the `memory` tokens before it, C at
-most `compressed` slots of `ratio` c tokens each, from before those; u, w, r as in Transformer-XL,
+most `compressed_memory` slots of `ratio` c tokens each, from before those; u, w, r as in Transformer-XL,
 distances along [C; M; h] (at most `clamp`), a slot being one position. After each segment the rows
 that leave M fill groups of c, counted from the first token; f_c (`compression`) makes a slot of
 each. Rows that do not fill a group yet stay in M: any segment, memory and ratio go together.
 
-Nothing flows back into M and C (unless `through`), so f_c learns from `reconstruction_loss` or
+Nothing flows back into M and C (unless `backprop_through_memory`), so f_c learns from `reconstruction_loss` or
 `autoencoding_loss` (`autoencoder`) alone, and nothing else learns from them.
 
 What differs from the paper: memories hold keys and values of each head, and f_c works on those; the
@@ -34,7 +34,7 @@ from longspan.shapes import Bool, Float
 Kind = Literal["max", "mean", "conv", "dilated", "most_used"]
 
 
-@register("compressive", knob="memory")
+@register("compressive", size_option="memory")
 class CompressiveAttention(RelativeAttention):
     """A segment, the tokens before it, and slots of the tokens before those."""
 
@@ -45,7 +45,7 @@ class CompressiveAttention(RelativeAttention):
         causal=True,
         sizes=("heads", "head_dim"),
     )
-    small = {"segment": 12, "memory": 9, "compressed": 4, "ratio": 5}
+    small_options = {"segment": 12, "memory": 9, "compressed_memory": 4, "ratio": 5}
 
     def __init__(
         self,
@@ -54,27 +54,27 @@ class CompressiveAttention(RelativeAttention):
         head_dim: int,
         segment: int = 512,
         memory: int = 512,
-        compressed: int = 512,
+        compressed_memory: int = 512,
         ratio: int = 4,
         compression: Kind = "mean",
         autoencoder: bool = False,
         clamp: int | None = None,
-        through: bool = False,
+        backprop_through_memory: bool = False,
         causal: bool = False,
     ):
         """Take the sizes, what f_c is, and whether g (its inverse) is learned too."""
-        super().__init__(heads, head_dim, segment, memory, clamp, through, causal)
-        if compressed < 0 or ratio < 1:
-            got = f"got compressed={compressed}, ratio={ratio}"
-            raise OptionError(f"compressive needs compressed >= 0 and ratio >= 1, {got}")
-        self.compressed, self.ratio = compressed, ratio
+        super().__init__(heads, head_dim, segment, memory, clamp, backprop_through_memory, causal)
+        if compressed_memory < 0 or ratio < 1:
+            got = f"got compressed_memory={compressed_memory}, ratio={ratio}"
+            raise OptionError(f"compressive needs compressed_memory >= 0 and ratio >= 1, {got}")
+        self.compressed_memory, self.ratio = compressed_memory, ratio
         self.compression = Compression(compression, ratio, heads, head_dim, autoencoder)
-        self.idle = self.compression.learned or autoencoder
+        self.has_unused_parameters = self.compression.learned or autoencoder
 
     @property
     def span(self):
         """Slots, memory with what waits to be compressed, segment."""
-        return self.compressed + self.memory + self.ratio - 1 + self.segment
+        return self.compressed_memory + self.memory + self.ratio - 1 + self.segment
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add: a learned f_c belongs to values of this width."""
@@ -86,11 +86,15 @@ class CompressiveAttention(RelativeAttention):
 
     def groups(self, start: int) -> int:
         """How many groups the memory of the segment at `start` has compressed."""
-        return max(0, start - self.memory) // self.ratio if self.compressed else 0
+        return max(0, start - self.memory) // self.ratio if self.compressed_memory else 0
 
     def _first(self, start: int) -> int:
         """The oldest token in the memory of the segment at `start`."""
-        return self.groups(start) * self.ratio if self.compressed else max(0, start - self.memory)
+        return (
+            self.groups(start) * self.ratio
+            if self.compressed_memory
+            else max(0, start - self.memory)
+        )
 
     def recall(self, rows, start, cache):
         """Slots from the cache, then the rows."""
@@ -102,12 +106,12 @@ class CompressiveAttention(RelativeAttention):
     def remember(self, memory, own, q, start):
         """Compress the groups that are full and older than the memory, keep the newest slots."""
         slots, rows = memory[0], beside(memory[1], own)
-        if not self.compressed:
+        if not self.compressed_memory:
             return slots, rows.last(self.memory)
         full = (self.groups(start + self.segment) - self.groups(start)) * self.ratio
         old, rows = rows.split([full, rows.size - full])
         if full:
-            slots = beside(slots, self.compression(old, q, own.real)).last(self.compressed)
+            slots = beside(slots, self.compression(old, q, own.real)).last(self.compressed_memory)
         return slots, rows
 
     def kept(self, memory, q):
@@ -185,27 +189,27 @@ class CompressiveAttention(RelativeAttention):
 
     def _plain(self, q, k, v, real):
         """What each segment reads (H, n, E), from a list of slots and tokens."""
-        stop = (lambda x: x) if self.through else torch.Tensor.detach
+        stop = (lambda x: x) if self.backprop_through_memory else torch.Tensor.detach
         slots: list[tuple] = []
         for start in range(0, q.shape[1], self.segment):
             own, first = slice(start, start + self.segment), self._first(start)
             tokens = [(stop(k[:, j]), stop(v[:, j]), real[j]) for j in range(first, start)]
             mine = list(zip(k[:, own].unbind(1), v[:, own].unbind(1), real[own], strict=True))
-            seen = slots[-self.compressed :] + tokens + mine
+            seen = slots[-self.compressed_memory :] + tokens + mine
             keys, values = (torch.stack([row[x] for row in seen], 1) for x in (0, 1))
             j = torch.arange(len(seen), device=q.device)
             i = j[-len(mine) :, None]
             mask = torch.stack([row[2] for row in seen]) & (j <= (i if self.causal else j[-1]))
             yield self.plain_weights(q[None, :, own], keys[None], i - j, mask)[0] @ values
             old = slice(first, self._first(own.stop))
-            if self.compressed and old.stop > old.start and len(mine) == self.segment:
+            if self.compressed_memory and old.stop > old.start and len(mine) == self.segment:
                 rows = (k[:, old], v[:, old], real[old])
                 made = self.compression.plain(rows, q[:, own], real[own])
                 slots += [(stop(x), stop(y), z) for x, y, z in made]
 
     def past(self, start):
         """Slots and rows."""
-        return min(self.compressed, self.groups(start)) + start - self._first(start)
+        return min(self.compressed_memory, self.groups(start)) + start - self._first(start)
 
     def flops(self, T, head_dim):
         """As with memory alone, and f_c of the keys and values."""

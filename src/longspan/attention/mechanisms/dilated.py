@@ -19,7 +19,7 @@ from longspan.attention.ops.dilation import dilated_window
 from longspan.attention.ops.pattern_base import PatternAttention
 
 
-@register("dilated", knob="window")
+@register("dilated", size_option="window")
 class DilatedAttention(PatternAttention):
     """Each query attends to every g-th key at most `window` steps of g away."""
 
@@ -31,7 +31,7 @@ class DilatedAttention(PatternAttention):
         global_tokens=True,
         sizes=("heads", "layer"),
     )
-    small = {"window": 3, "dilation": 3}
+    small_options = {"window": 3, "dilation": 3}
 
     def __init__(
         self,

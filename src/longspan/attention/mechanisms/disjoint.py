@@ -12,7 +12,7 @@ from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.patterns import BlockWindow
 
 
-@register("disjoint", knob="block")
+@register("disjoint", size_option="block")
 class DisjointAttention(PatternAttention):
     """Each query attends to its own block."""
 
@@ -23,7 +23,7 @@ class DisjointAttention(PatternAttention):
         causal=True,
         global_tokens=True,
     )
-    small = {"block": 8}
+    small_options = {"block": 8}
 
     def __init__(self, *, block: int = 256, causal: bool = False):
         """Take the length of a block."""

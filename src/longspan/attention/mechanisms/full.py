@@ -51,7 +51,7 @@ class FullAttention(Attention):
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
         return softmax_reference(q, k, v, mask)
 
-    def formed(self, q, k, key_mask):
+    def attention_weights(self, q, k, key_mask):
         """Softmax over the scores."""
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
         weights = masked_softmax((q * q.shape[-1] ** -0.5) @ k.mT, mask)

@@ -37,7 +37,7 @@ def _project(matrix, x):
     return torch.einsum("hrs,bhsd->bhrd", matrix, x)
 
 
-@register("linformer", knob="rank")
+@register("linformer", size_option="rank")
 class LinformerAttention(Attention):
     """Softmax attention over `rank` mixtures of the keys."""
 
@@ -48,7 +48,7 @@ class LinformerAttention(Attention):
         cross=True,
         sizes=("heads", "max_length", "layer"),
     )
-    small = {"rank": 8}
+    small_options = {"rank": 8}
     owner: tuple[Attention] | None = None  # the first layer's mechanism, where its E is used
 
     def __init__(

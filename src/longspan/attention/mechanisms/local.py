@@ -12,7 +12,7 @@ from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.patterns import Window
 
 
-@register("local", knob="window")
+@register("local", size_option="window")
 class LocalAttention(PatternAttention):
     """Each query attends to the keys at most `window` positions away."""
 
@@ -23,7 +23,7 @@ class LocalAttention(PatternAttention):
         causal=True,
         global_tokens=True,
     )
-    small = {"window": 5}
+    small_options = {"window": 5}
 
     def __init__(self, *, window: int = 128, causal: bool = False):
         """Take the one-sided window."""

@@ -7,7 +7,7 @@
 LN normalises the heads of a position together; keys and values share it ("DualLN"). near(t) is the
 block of `window` positions and half a block on either side; window=0: t alone; rank=0: no landmark.
 `variant="xiong"` (Xiong et al. 2022, https://arxiv.org/abs/2112.07210) compresses k and v as they
-are: Kc = LN_far(P k). `first_global` makes the first token global; `convolution` is the size of a
+are: Kc = LN_far(P k). `first_global` makes the first token global; `conv_kernel_size` is the size of a
 depthwise convolution of V that is added to the output, zero at first.
 
 Causal: near(t) is t - window + 1 .. t, and each `segment` of positions is compressed alone to
@@ -37,7 +37,7 @@ from longspan.attention.value_norms import ValueNorm
 from longspan.errors import OptionError
 
 
-@register("long_short", knob="window")
+@register("long_short", size_option="window")
 class LongShortAttention(PatternAttention):
     """One softmax over the keys nearby and a few learned summaries of all keys."""
 
@@ -50,7 +50,7 @@ class LongShortAttention(PatternAttention):
         sizes=("heads", "head_dim"),
     )
     advance = PatternAttention.by_pieces  # from the first token on
-    small = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}
+    small_options = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LongShortAttention(PatternAttention):
         rank: int = 32,
         variant: Literal["ls", "xiong"] = "ls",
         first_global: bool = False,
-        convolution: int = 0,
+        conv_kernel_size: int = 0,
         segment: int = 16,
         segment_rank: int = 1,
         causal: bool = False,
@@ -73,9 +73,9 @@ class LongShortAttention(PatternAttention):
             raise OptionError(f"long_short needs {need}, got {got}")
         if variant not in ("ls", "xiong"):
             raise OptionError(f"long_short has the variants ls and xiong, got {variant!r}")
-        if convolution and (convolution < 0 or convolution % 2 == 0 or causal):
+        if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0 or causal):
             raise OptionError(
-                f"long_short needs an odd convolution or 0 (causal: 0), got {convolution}"
+                f"long_short needs an odd convolution or 0 (causal: 0), got {conv_kernel_size}"
             )
         if causal and window < segment:
             lost = f"window >= segment when causal, or tokens are lost, got {window} and {segment}"
@@ -86,7 +86,7 @@ class LongShortAttention(PatternAttention):
         self.heads, self.head_dim, self.first_global = heads, head_dim, first_global
         rank, run = (segment_rank, segment) if causal else (rank, None)
         self.keys = DualKeys(heads, head_dim, rank, run, plain=variant == "xiong")
-        self.conv = depthwise(heads, convolution, zero=True) if convolution else None
+        self.conv = depthwise(heads, conv_kernel_size, zero=True) if conv_kernel_size else None
         if causal and segment_rank:
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
 

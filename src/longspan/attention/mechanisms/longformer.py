@@ -10,7 +10,7 @@ their 512 is 256 here. `dilation` 1 means no gaps. Lists give windows per layer 
 head (or per layer and head).
 
 With `global_projections`, as in all published checkpoints, qg, kg, vg are projections of the
-layer's input of their own; the model passes that input as `source`. They start at random:
+layer's input of their own; the model passes that input as `layer_input`. They start at random:
 `copy_projections` gives them the values of the local ones, as in the paper. Without, global
 tokens use q, k and v (Xiong et al. 2022). A step of decoding has no global tokens.
 
@@ -32,7 +32,7 @@ from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax
 from longspan.errors import OptionError
 
 
-@register("longformer", knob="window")
+@register("longformer", size_option="window")
 class LongformerAttention(PatternAttention):
     """A window for most tokens, and for the global ones all, with projections of their own."""
 
@@ -42,10 +42,10 @@ class LongformerAttention(PatternAttention):
         exact=True,
         causal=True,
         global_tokens=True,
-        source=True,
+        needs_layer_input=True,
         sizes=("heads", "head_dim", "layer"),
     )
-    small = {"window": [5, 3]}
+    small_options = {"window": [5, 3]}
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class LongformerAttention(PatternAttention):
         pattern = dilated_window("longformer", window, dilation, heads, layer, causal)
         super().__init__(pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
-        self.idle = global_projections
+        self.has_unused_parameters = global_projections
 
     def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
         """Start the global projections as copies of the layer's own.
@@ -84,18 +84,20 @@ class LongformerAttention(PatternAttention):
                 reasons.append(f"it was built for (heads, D, E) = {expected}, got {got}")
         return reasons
 
-    def _source_refusals(self, k, source):
-        reasons = super()._source_refusals(k, source)
+    def _layer_input_refusals(self, k, layer_input):
+        reasons = super()._layer_input_refusals(k, layer_input)
         if self.projections is None:
             return reasons
         width = self.projections.query.in_features
-        if source is None:
-            reasons.append("global_projections=True needs `source`, the input of the layer")
-        elif source.states.shape[-1] != width:
-            reasons.append(f"source.states must be {width} wide, got {source.states.shape[-1]}")
+        if layer_input is None:
+            reasons.append("global_projections=True needs `layer_input`, the input of the layer")
+        elif layer_input.states.shape[-1] != width:
+            reasons.append(
+                f"layer_input.states must be {width} wide, got {layer_input.states.shape[-1]}"
+            )
         return reasons
 
-    def attend(self, q, k, v, key_mask, global_mask, source=None):
+    def attend(self, q, k, v, key_mask, global_mask, layer_input=None):
         """The gathered-block kernel; then the rows of the global tokens, if there are any."""
         if self.projections is None:
             return super().attend(q, k, v, key_mask, global_mask)
@@ -103,15 +105,15 @@ class LongformerAttention(PatternAttention):
         out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)
         if chosen is None:
             return out
-        rows = self.projections.rows(source.states.to(v.dtype), chosen, key_mask, self.causal)
+        rows = self.projections.rows(layer_input.states.to(v.dtype), chosen, key_mask, self.causal)
         return chosen.placed(rows, out)
 
-    def reference(self, q, k, v, key_mask, global_mask, source=None):
+    def reference(self, q, k, v, key_mask, global_mask, layer_input=None):
         """Both branches for all tokens over dense masks; a global token takes the second."""
         out = super().reference(q, k, v, key_mask, global_mask)
         if self.projections is None or global_mask is None:
             return out
-        qg, kg, vg = self.projections.projected(source.states.to(v.dtype))
+        qg, kg, vg = self.projections.projected(layer_input.states.to(v.dtype))
         every = pair_mask(q.shape[2], q.shape[2], self.causal, key_mask, q.device)
         is_global = global_mask if key_mask is None else global_mask & key_mask
         rows = softmax_reference(qg, kg, vg, every)

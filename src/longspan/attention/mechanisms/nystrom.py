@@ -7,7 +7,7 @@ with L landmarks Q_L, K_L: means over L segments of the real tokens. Segments ar
 real length of each row (the first ones one token shorter), so padding changes nothing and any
 length works; a row of at most L tokens gets exact softmax attention, where A = F = B. A^+ is the
 iteration of eq. 14, scaled per matrix (the public code's maximum over the batch couples its rows),
-or exact with `iterations=None`; all in float32 at least. `convolution` is the size of a depthwise
+or exact with `iterations=None`; all in float32 at least. `conv_kernel_size` is the size of a depthwise
 convolution of the values along the sequence. No causal form: landmarks average the future.
 """
 
@@ -36,7 +36,7 @@ def inverse(A: Tensor, iterations: int | None) -> Tensor:
     return Z
 
 
-@register("nystrom", knob="landmarks")
+@register("nystrom", size_option="landmarks")
 class NystromAttention(Attention):
     """Softmax attention rebuilt from its rows and columns at landmarks."""
 
@@ -46,10 +46,15 @@ class NystromAttention(Attention):
         exact=False,
         sizes=("heads",),
     )
-    small = {"landmarks": 6, "convolution": 3}
+    small_options = {"landmarks": 6, "conv_kernel_size": 3}
 
     def __init__(
-        self, *, heads: int, landmarks: int = 64, iterations: int | None = 6, convolution: int = 0
+        self,
+        *,
+        heads: int,
+        landmarks: int = 64,
+        iterations: int | None = 6,
+        conv_kernel_size: int = 0,
     ):
         """Take the number of landmarks, how A is inverted, and the size of the convolution."""
         super().__init__()
@@ -57,10 +62,10 @@ class NystromAttention(Attention):
             raise OptionError(f"nystrom needs landmarks >= 1, got {landmarks}")
         if iterations is not None and iterations < 1:
             raise OptionError(f"nystrom needs iterations >= 1 or None (exact), got {iterations}")
-        if convolution and (convolution < 0 or convolution % 2 == 0):
-            raise OptionError(f"nystrom needs an odd convolution or 0, got {convolution}")
+        if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0):
+            raise OptionError(f"nystrom needs an odd convolution or 0, got {conv_kernel_size}")
         self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
-        self.conv = depthwise(heads, convolution) if convolution else None
+        self.conv = depthwise(heads, conv_kernel_size) if conv_kernel_size else None
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add: the convolution has one kernel per head."""

@@ -3,7 +3,7 @@
     out_t = phi(q_t)^T sum_s phi(k_s) v_s^T / (phi(q_t)^T sum_s phi(k_s))
 
 phi has `features` entries made of rows w_r ~ N(0, I) such that E[phi(q) . phi(k)] is
-exp(q . k / sqrt D), by `map` (formulas in _features.py): "softmax" (positive, eq. 7),
+exp(q . k / sqrt D), by `feature_map` (formulas in _features.py): "softmax" (positive, eq. 7),
 "hyperbolic" (w_r and -w_r, less variance), "trigonometric" (weights may be negative; where those
 of a row sum to less than 1/1000 of the most that one key can weigh, the row is zero), or "relu"
 (another kernel, section 4; `features=None`: of the coordinates alone, as in Long Range Arena).
@@ -35,7 +35,7 @@ PAIRED = ("hyperbolic", "trigonometric")  # two entries of each row
 RELU_FLOOR = 1e-3
 
 
-@register("performer", knob="features")
+@register("performer", size_option="features")
 class PerformerAttention(Attention):
     """Random features whose products estimate the softmax kernel."""
 
@@ -47,8 +47,8 @@ class PerformerAttention(Attention):
         cross=True,
         sizes=("heads", "head_dim", "layer"),
     )
-    small = {"features": 16}
-    blank = {"level": -torch.inf}
+    small_options = {"features": 16}
+    empty_state = {"level": -torch.inf}
 
     projection: torch.Tensor
 
@@ -59,7 +59,7 @@ class PerformerAttention(Attention):
         head_dim: int,
         layer: int = 0,
         features: int | None = 256,
-        map: Map = "softmax",
+        feature_map: Map = "softmax",
         orthogonal: bool = True,
         norms: Literal["chi", "sqrt_d"] = "chi",
         redraw_every: int | None = None,
@@ -68,16 +68,18 @@ class PerformerAttention(Attention):
     ):
         """Draw the projection (heads, rows, head_dim) from (seed, layer)."""
         super().__init__()
-        for given, names in ((map, MAPS), (norms, NORMS)):
+        for given, names in ((feature_map, MAPS), (norms, NORMS)):
             if given not in names:
                 raise OptionError(f"performer knows {', '.join(names)}, not {given!r}")
-        self.causal, self.map, self.layer = causal, map, layer
+        self.causal, self.feature_map, self.layer = causal, feature_map, layer
         self.orthogonal, self.norms = orthogonal, norms
         self.random, self.features = features is not None, features or head_dim
-        rows, odd = divmod(self.features, 2) if map in PAIRED else (self.features, 0)
-        if rows < 1 or odd or features == 0 or not (self.random or map == "relu"):
-            least = "an even number" if map in PAIRED else "at least 1"
-            raise OptionError(f"performer, map {map!r}: features must be {least}, got {features}")
+        rows, odd = divmod(self.features, 2) if feature_map in PAIRED else (self.features, 0)
+        if rows < 1 or odd or features == 0 or not (self.random or feature_map == "relu"):
+            least = "an even number" if feature_map in PAIRED else "at least 1"
+            raise OptionError(
+                f"performer, feature_map {feature_map!r}: features must be {least}, got {features}"
+            )
         if redraw_every is not None and (redraw_every < 1 or not self.random):
             raise OptionError(f"performer redraws rows every n >= 1 steps, got {redraw_every}")
         self.redraw_every = redraw_every
@@ -106,28 +108,28 @@ class PerformerAttention(Attention):
         if self.causal:
             return self.advance(q, k, v, key_mask, None)[0]
         q, k, wide_v = (wide(x) for x in (q, k, v))
-        fq, fk = features(self.map, q, k, self.projection, key_mask)
+        fq, fk = features(self.feature_map, q, k, self.projection, key_mask)
         return mix(fq, fk, wide_v, self._least()).to(v.dtype)
 
     def advance(self, q, k, v, key_mask, cache):
         """The summary of the keys is all there is to keep: its size does not grow."""
         state = None if cache is None else State(**cache.state)
-        fq, fk, weight = key_features(self.map, wide(q), wide(k), self.projection, key_mask)
+        fq, fk, weight = key_features(self.feature_map, wide(q), wide(k), self.projection, key_mask)
         out, state = causal_mix(fq, fk, wide(v), weight, state, self._least())
         return out.to(v.dtype), state._asdict()
 
     def _least(self):
-        return LEAST * self.projection.shape[1] if self.map == "trigonometric" else None
+        return LEAST * self.projection.shape[1] if self.feature_map == "trigonometric" else None
 
     def _phi(self, x):
         """The features (B, H, T, M), written out."""
         p = torch.einsum("bhtd,hmd->bhtm", x, self.projection.to(x.dtype)) / x.shape[-1] ** 0.25
         half = x.square().sum(-1, keepdim=True) / (2 * x.shape[-1] ** 0.5)
-        if self.map == "relu":
+        if self.feature_map == "relu":
             return p.relu() + RELU_FLOOR
-        if self.map == "trigonometric":
+        if self.feature_map == "trigonometric":
             return torch.cat([p.cos(), p.sin()], -1) * half.exp()
-        return torch.cat([p, -p] if self.map == "hyperbolic" else [p], -1).sub(half).exp()
+        return torch.cat([p, -p] if self.feature_map == "hyperbolic" else [p], -1).sub(half).exp()
 
     def reference(self, q, k, v, key_mask):
         """The matrix of estimated weights, masked and normalised."""
@@ -136,7 +138,7 @@ class PerformerAttention(Attention):
         weights = fq @ fk.mT * allowed
         total = weights.sum(-1, keepdim=True)
         most = (fq.norm(dim=-1)[..., None] * fk.norm(dim=-1)[:, :, None] * allowed).amax(-1, True)
-        some = total.abs() > (LEAST * most if self.map == "trigonometric" else 0)
+        some = total.abs() > (LEAST * most if self.feature_map == "trigonometric" else 0)
         return (weights / total.where(some, 1.0) * some) @ v
 
     def flops(self, T, head_dim):
@@ -159,12 +161,12 @@ class PerformerAttention(Attention):
 
 
 def key_features(
-    map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
+    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Features of which every key has its own level, for sums along the sequence.
 
     Args:
-        map: one of `MAPS`.
+        feature_map: one of `MAPS`.
         q: queries (B, H, T, D).
         k: keys (B, H, S, D).
         W: rows (H, R, D).
@@ -175,13 +177,13 @@ def key_features(
         a key are still to be multiplied by (B, H, S), -inf if it is masked; None: nothing.
     """
     real = None if key_mask is None else key_mask[:, None, :, None]
-    if map == "relu":
+    if feature_map == "relu":
         fk = _rectified(k, W)
         return _rectified(q, W), fk if real is None else fk * real, None
-    if map == "trigonometric":
+    if feature_map == "trigonometric":
         (fq, _), (fk, weight) = _waves(q, W), _waves(k, W)
         return fq, fk, weight if real is None else weight.masked_fill(~real[..., 0], -torch.inf)
-    eq, ek = (_exponents(map, x, W) for x in (q, k))
+    eq, ek = (_exponents(feature_map, x, W) for x in (q, k))
     if real is not None:
         ek = ek.masked_fill(~real, -torch.inf)
     highest = ek.detach().amax(-1)
@@ -189,20 +191,20 @@ def key_features(
 
 
 def features(
-    map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
+    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Features for one sum over all keys; the arguments are those of `key_features`.
 
     Returns:
         Features of queries (B, H, T, M) and of keys (B, H, S, M), zero if masked.
     """
-    if map in ("relu", "trigonometric"):
-        fq, fk, weight = key_features(map, q, k, W, key_mask)
+    if feature_map in ("relu", "trigonometric"):
+        fq, fk, weight = key_features(feature_map, q, k, W, key_mask)
         if weight is None:
             return fq, fk
         level = _finite(weight.detach().amax(-1, keepdim=True))
         return fq, fk * (weight - level).exp()[..., None]
-    eq, ek = (_exponents(map, x, W) for x in (q, k))
+    eq, ek = (_exponents(feature_map, x, W) for x in (q, k))
     if key_mask is not None:
         ek = ek.masked_fill(~key_mask[:, None, :, None], -torch.inf)
     # The level of a feature moves from the keys to the queries: no sum can underflow, and levels
@@ -219,11 +221,11 @@ def _half_square(x: Tensor) -> Tensor:
     return x.square().sum(-1, keepdim=True) / 2
 
 
-def _exponents(map: Map, x: Tensor, W: Tensor) -> Tensor:
+def _exponents(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:
     """Logarithms of the positive features."""
     x = _scaled(x)
     p = x @ W.to(x.dtype).mT
-    return (p if map == "softmax" else torch.cat([p, -p], -1)) - _half_square(x)
+    return (p if feature_map == "softmax" else torch.cat([p, -p], -1)) - _half_square(x)
 
 
 def _waves(x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:

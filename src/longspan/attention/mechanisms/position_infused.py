@@ -4,10 +4,10 @@
 
 over the keys j of i's segment (those up to i when causal) and a cache of the `memory` tokens
 before it. p is a sinusoid; W_q and W_k are the model's own projections where it tells them
-(`source`), so that q + p W_q is the projection of x + p; otherwise p is as wide as a head and is
+(`layer_input`), so that q + p W_q is the projection of x + p; otherwise p is as wide as a head and is
 added as it is. Values carry no position: what was cached can be read under new ones. Positions
 count from the first token of the cache, anew in each segment; the first segment has no cache, and
-none gets a gradient (unless `through`).
+none gets a gradient (unless `backprop_through_memory`).
 
 What differs from the paper: the cache holds keys and values, not the inputs of the layer. Within a
 call that is the same, but W_k and W_v learn nothing from the cache; one that is carried over an
@@ -25,7 +25,7 @@ from longspan.attention.ops.segments import SegmentAttention, allowed
 from longspan.attention.ops.softmax import softmax_reference
 
 
-@register("position_infused", knob="memory")
+@register("position_infused", size_option="memory")
 class PositionInfusedAttention(SegmentAttention):
     """A segment and a cache of the one before, with positions in queries and keys alone."""
 
@@ -34,21 +34,28 @@ class PositionInfusedAttention(SegmentAttention):
         cost="T",
         exact=False,
         causal=True,
-        source=True,
+        needs_layer_input=True,
     )
-    small = {"segment": 12, "memory": 15}
+    small_options = {"segment": 12, "memory": 15}
 
     def __init__(
-        self, *, segment: int = 512, memory: int = 512, through: bool = False, causal: bool = False
+        self,
+        *,
+        segment: int = 512,
+        memory: int = 512,
+        backprop_through_memory: bool = False,
+        causal: bool = False,
     ):
         """Take the sizes of segment and cache, and whether gradients flow through the cache."""
-        super().__init__(segment, memory, through, causal)
+        super().__init__(segment, memory, backprop_through_memory, causal)
 
-    def places(self, q, longest, source=None):
+    def places(self, q, longest, layer_input=None):
         """Give p W_q and p W_k of the positions 0 .. longest - 1, (H or 1, longest, D)."""
-        width = q.shape[-1] if source is None else source.states.shape[-1]
+        width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width).to(q.dtype)
-        return (p[None], p[None]) if source is None else (source.query(p), source.key(p))
+        if layer_input is None:
+            return p[None], p[None]
+        return layer_input.query(p), layer_input.key(p)
 
     def read(self, q, keys, places):
         """Positions added, then torch's own attention."""
@@ -62,18 +69,18 @@ class PositionInfusedAttention(SegmentAttention):
         out = F.scaled_dot_product_attention(q, k, keys.v, attn_mask=mask | ~some)
         return out if keys.real is None else zeroed(out, some)
 
-    def reference(self, q, k, v, key_mask, source):
+    def reference(self, q, k, v, key_mask, layer_input):
         """Token by token: the cache and the segment of each, numbered, under one softmax."""
         T, outs = q.shape[2], []
         real = q.new_ones(q.shape[0], T, dtype=torch.bool) if key_mask is None else key_mask
-        pq, pk = self.places(q, min(self.span, T), source)
+        pq, pk = self.places(q, min(self.span, T), layer_input)
         for i in range(T):
             first = i - i % self.segment
             start = max(0, first - self.memory)
             end = i + 1 if self.causal else min(first + self.segment, T)
             keys, values = (
                 torch.cat([x[:, :, start:first].detach(), x[:, :, first:end]], 2)
-                if not self.through
+                if not self.backprop_through_memory
                 else x[:, :, start:end]
                 for x in (k, v)
             )

@@ -3,7 +3,7 @@
     out_i = sum_r exp(L_ir - logsumexp_r L_ir) o_ir
     o_ir, L_ir = softmax attention of u_i over its keys k_j = u_j / |u_j| of round r, its log total
 
-Queries and keys are one projection u = q; `k` is not read. In each of `rounds` rounds tokens are
+Queries and keys are one projection u = q; `k` is not read. In each of `hashes` rounds tokens are
 hashed, sorted by (bucket, position) and cut into chunks of `chunk` slots; a query attends to its
 chunk and the one before. Together that is one softmax of S_ij + log N_ij, where N_ij counts the
 rounds in which i meets j (`dedupe`: each pair once, the paper's - log N; `same_bucket`: only
@@ -37,7 +37,7 @@ from longspan.errors import OptionError
 EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
 
 
-@register("reformer", knob="chunk")
+@register("reformer", size_option="chunk")
 class ReformerAttention(Attention):
     """Each token attends to tokens whose hash is near its own."""
 
@@ -47,10 +47,10 @@ class ReformerAttention(Attention):
         exact=False,
         causal=True,
         global_tokens=True,
-        reads="qv",
+        inputs="qv",
         sizes=("heads", "head_dim", "max_length", "layer"),
     )
-    small = {"chunk": 4, "rounds": 2}
+    small_options = {"chunk": 4, "hashes": 2}
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ReformerAttention(Attention):
         max_length: int,
         layer: int = 0,
         chunk: int = 64,
-        rounds: int = 2,
+        hashes: int = 2,
         buckets: int | None = None,
         scale: Literal["root", "none"] = "root",
         dedupe: bool = False,
@@ -71,15 +71,15 @@ class ReformerAttention(Attention):
     ):
         """Draw the hashes from (seed, layer); `buckets=None` is about 2 max_length / chunk."""
         super().__init__()
-        if chunk < 1 or rounds < 1:
-            raise OptionError(f"reformer needs chunk, rounds >= 1, got {chunk}, {rounds}")
+        if chunk < 1 or hashes < 1:
+            raise OptionError(f"reformer needs chunk, hashes >= 1, got {chunk}, {hashes}")
         if scale not in ("root", "none"):
             raise OptionError(f"reformer has the scales root and none, got {scale!r}")
         if wrap and (causal or same_bucket):
             raise OptionError("reformer: a bucket does not wrap; leave wrap or the other option")
         if buckets is None:
             buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
-        self.hash = RotationHash(heads, head_dim, rounds, buckets, seed * 1_000_003 + layer)
+        self.hash = RotationHash(heads, head_dim, hashes, buckets, seed * 1_000_003 + layer)
         self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
         self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap}
 
@@ -141,9 +141,9 @@ class ReformerAttention(Attention):
 
     def flops(self, T, head_dim):
         """Hashing, and two products over the runs of each round."""
-        _, _, rounds, directions = self.hash.rotations.shape
+        _, _, hashes, directions = self.hash.rotations.shape
         chunk = min(self.chunk, T)
-        return 2 * rounds * T * head_dim * (directions + 2 * chunk * (2 + self.causal))
+        return 2 * hashes * T * head_dim * (directions + 2 * chunk * (2 + self.causal))
 
 
 # Softmax attention inside chunks of tokens that a `SortTable` has put together.

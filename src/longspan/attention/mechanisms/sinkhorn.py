@@ -42,7 +42,7 @@ from longspan.shapes import Bool, Float
 SORTING = ("attention", "linear", "mlp")
 
 
-@register("sinkhorn", knob="block")
+@register("sinkhorn", size_option="block")
 class SinkhornAttention(Attention):
     """Each query attends to its block and to one of softly sorted blocks."""
 
@@ -54,7 +54,7 @@ class SinkhornAttention(Attention):
         global_tokens=True,
         sizes=("heads", "head_dim", "max_length", "layer"),
     )
-    small = {"gumbel": True}
+    small_options = {"gumbel": True}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ with l the `stride`, c the `summary` columns of a block, and A_t of a near and a
     fixed     near: floor(s / l) = floor(t / l)          far: s mod l >= l - c
 
 Causal adds s <= t; without it (an encoder; the paper has none) the far sets reach both ways.
-`heads_use`: `merged` (one softmax over the union, a key in both counts once), `separate` (head h
+`head_patterns`: `merged` (one softmax over the union, a key in both counts once), `separate` (head h
 has the near set if h is even, else the far one) or `alternating` (layer by layer, near first).
 With `groups` G > 1 the far set of a head is one of G groups of c columns, the last of a block, the
 ones before them, and so on, head by head (the "different groups of columns" of the paper). About
@@ -53,7 +53,7 @@ from longspan.errors import OptionError
 Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and the log of their weight (B, H, T, 1)
 
 
-@register("sparse_transformer", knob="stride")
+@register("sparse_transformer", size_option="stride")
 class SparseTransformerAttention(PatternAttention):
     """Near keys, and keys on a grid, about sqrt(T) of each."""
 
@@ -65,7 +65,7 @@ class SparseTransformerAttention(PatternAttention):
         global_tokens=True,
         sizes=("heads", "max_length", "layer"),
     )
-    small = {"summary": 3}
+    small_options = {"summary": 3}
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SparseTransformerAttention(PatternAttention):
         max_length: int,
         layer: int = 0,
         kind: Literal["fixed", "strided"] = "fixed",
-        heads_use: Literal["merged", "separate", "alternating"] = "merged",
+        head_patterns: Literal["merged", "separate", "alternating"] = "merged",
         stride: int | None = None,
         summary: int = 8,
         groups: int = 1,
@@ -84,13 +84,13 @@ class SparseTransformerAttention(PatternAttention):
         if stride is None:
             room = summary * groups if kind == "fixed" else 1
             stride = max(round(max_length**0.5), room)
-        _check(heads, kind, heads_use, stride, summary, groups)
+        _check(heads, kind, head_patterns, stride, summary, groups)
         self.stride = stride
         self.near: Pattern = Window(stride - 1) if kind == "strided" else BlockWindow(stride)
         far, both = (_sets(kind, stride, summary, groups, local) for local in (False, True))
         pairs = [pattern for columns in far for pattern in (self.near, columns)]
         turn = far if layer % 2 else [self.near]
-        cycle = {"merged": both, "separate": pairs, "alternating": turn}[heads_use]
+        cycle = {"merged": both, "separate": pairs, "alternating": turn}[head_patterns]
         patterns = [cycle[head % len(cycle)] for head in range(heads)]
         alike = len(set(patterns)) == 1
         super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
@@ -121,7 +121,7 @@ def _sets(kind: str, stride: int, summary: int, groups: int, local: bool) -> lis
     return [Fixed(stride, summary, local, group) for group in range(groups)]
 
 
-def _check(heads, kind, heads_use, stride, summary, groups) -> None:
+def _check(heads, kind, head_patterns, stride, summary, groups) -> None:
     """Refuse what makes no pattern, with every reason."""
     reasons = [
         f"{name} must be >= 1, got {value}"
@@ -130,10 +130,12 @@ def _check(heads, kind, heads_use, stride, summary, groups) -> None:
     ]
     if kind not in ("fixed", "strided"):
         reasons.append(f"kind must be fixed or strided, got {kind!r}")
-    if heads_use not in ("merged", "separate", "alternating"):
-        reasons.append(f"heads_use must be merged, separate or alternating, got {heads_use!r}")
-    if heads_use == "separate" and heads < 2:
-        reasons.append("separate heads need heads >= 2 (or heads_use='merged'), got 1")
+    if head_patterns not in ("merged", "separate", "alternating"):
+        reasons.append(
+            f"head_patterns must be merged, separate or alternating, got {head_patterns!r}"
+        )
+    if head_patterns == "separate" and heads < 2:
+        reasons.append("separate heads need heads >= 2 (or head_patterns='merged'), got 1")
     if kind == "fixed" and summary * groups > stride:
         reasons.append(
             f"summary * groups = {summary * groups} columns do not fit into stride = {stride}"
@@ -144,7 +146,7 @@ def _check(heads, kind, heads_use, stride, summary, groups) -> None:
         raise OptionError(f"sparse_transformer cannot be built: {'; '.join(reasons)}")
 
 
-# The factorised patterns `Strided` and `Fixed` at their cost: two parts of one softmax.
+# The factorized patterns `Strided` and `Fixed` at their cost: two parts of one softmax.
 #
 # Neither part is a T x T product. The keys of a row are cut in two disjoint parts: what lies near
 # (a window, or the query's own block), and what lies on the grid: the same residue class (a

@@ -49,7 +49,7 @@ class _Moved(torch.autograd.Function):
         return _Moved.apply(grad, back, known, index, some), None, None, None, None
 
 
-@register("strided_local", knob="block")
+@register("strided_local", size_option="block")
 class StridedLocalAttention(Attention):
     """Each query attends to the tokens that lie multiples of m away."""
 
@@ -59,7 +59,7 @@ class StridedLocalAttention(Attention):
         exact=True,
         sizes=("max_length",),
     )
-    small = {"block": 6}
+    small_options = {"block": 6}
 
     def __init__(
         self,

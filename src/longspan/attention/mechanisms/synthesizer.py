@@ -3,9 +3,9 @@
     out = softmax(sum_i w_i S_i) v,   w = softmax(alpha), learned
 
     dense              S_ts = (W2 relu(q_t) + b2)_s
-    factorised_dense   S_ts = (A relu(q_t) + a)_{s div n} (B relu(q_t) + b)_{s mod n}
+    factorized_dense   S_ts = (A relu(q_t) + a)_{s div n} (B relu(q_t) + b)_{s mod n}
     random             S_ts = R_ts
-    factorised_random  S_ts = sum_j U_tj V_sj,  j = 1 .. factors
+    factorized_random  S_ts = sum_j U_tj V_sj,  j = 1 .. factors
     dot                S_ts = q_t . k_s / sqrt(D)
 
 `scores` names the parts i, joined by "+"; one part has weight one, and with `mixture="sum"` all
@@ -30,11 +30,11 @@ from torch import Generator, Tensor, nn
 from longspan.attention.base import Attention, Traits, joined, register
 from longspan.attention.masking import masked_softmax, zeroed
 from longspan.attention.ops.softmax import pair_mask
-from longspan.attention.traits import Reads
+from longspan.attention.traits import Inputs
 from longspan.errors import OptionError
 
 
-@register("synthesizer", knob="factors")
+@register("synthesizer", size_option="factors")
 class SynthesizerAttention(Attention):
     """Softmax attention whose scores come from queries alone, or from nothing."""
 
@@ -43,11 +43,11 @@ class SynthesizerAttention(Attention):
         cost="T^2",
         exact=False,
         causal=True,
-        reads="v",
+        inputs="v",
         sizes=("heads", "head_dim", "max_length", "layer"),
     )
-    small = {
-        "scores": "dot+dense+factorised_dense+random+factorised_random",
+    small_options = {
+        "scores": "dot+dense+factorized_dense+random+factorized_random",
         "factors": 3,
         "trainable": False,
     }
@@ -59,7 +59,7 @@ class SynthesizerAttention(Attention):
         head_dim: int,
         max_length: int,
         layer: int = 0,
-        scores: str = "factorised_random",
+        scores: str = "factorized_random",
         factors: int = 8,
         trainable: bool = True,
         mixture: Literal["convex", "sum"] = "convex",
@@ -83,9 +83,9 @@ class SynthesizerAttention(Attention):
         self.parts = nn.ModuleDict({name: PARTS[name](*sizes) for name in names})
         mixed = mixture == "convex" and len(names) > 1
         self.alpha = nn.Parameter(torch.zeros(len(names))) if mixed else None
-        read = "".join(PARTS[name].reads for name in names)
-        reads: Reads = "qkv" if "k" in read else "qv" if "q" in read else "v"
-        self.traits = dataclasses.replace(type(self).traits, reads=reads)
+        read = "".join(PARTS[name].inputs for name in names)
+        reads: Inputs = "qkv" if "k" in read else "qv" if "q" in read else "v"
+        self.traits = dataclasses.replace(type(self).traits, inputs=reads)
 
     def _parts(self) -> "list[Part]":
         return cast("list[Part]", list(self.parts.values()))
@@ -161,7 +161,7 @@ class SynthesizerAttention(Attention):
 class Part(nn.Module):
     """What the parts have in common."""
 
-    reads: ClassVar[str]  # of q and k
+    inputs: ClassVar[str]  # of q and k
 
     def __init__(self, heads: int, D: int, N: int, factors: int, generator: Generator | None):
         super().__init__()
@@ -194,7 +194,7 @@ class Part(nn.Module):
 class Dot(Part):
     """S_ts = q_t . k_s / sqrt(D)."""
 
-    reads = "qk"
+    inputs = "qk"
 
     def forward(self, q, k, first):
         """One product."""
@@ -212,7 +212,7 @@ class Dot(Part):
 class Dense(Part):
     """S_ts = (W2 relu(q_t) + b2)_s."""
 
-    reads = "q"
+    inputs = "q"
 
     def make(self, heads, D, N, factors, generator):
         """W2 and b2, with the initial values of a linear map."""
@@ -232,10 +232,10 @@ class Dense(Part):
         return 2 * T * T * D
 
 
-class FactorisedDense(Part):
+class FactorizedDense(Part):
     """S_ts = (A relu(q_t) + a)_{s div n} (B relu(q_t) + b)_{s mod n}, n the root of max_length."""
 
-    reads = "q"
+    inputs = "q"
 
     def make(self, heads, D, N, factors, generator):
         """Two maps to about sqrt(max_length) numbers."""
@@ -265,7 +265,7 @@ class FactorisedDense(Part):
 class Random(Part):
     """S_ts = R_ts, standard normal at first."""
 
-    reads = ""
+    inputs = ""
     matrix: Tensor
 
     def make(self, heads, D, N, factors, generator):
@@ -285,10 +285,10 @@ class Random(Part):
         return 0
 
 
-class FactorisedRandom(Part):
+class FactorizedRandom(Part):
     """S_ts = U_t . V_s, with `factors` entries each; of deviation one at first."""
 
-    reads = ""
+    inputs = ""
     factors: Tensor
 
     def make(self, heads, D, N, factors, generator):
@@ -328,7 +328,7 @@ class _Maps(nn.Module):
 PARTS: dict[str, type[Part]] = {
     "dot": Dot,
     "dense": Dense,
-    "factorised_dense": FactorisedDense,
+    "factorized_dense": FactorizedDense,
     "random": Random,
-    "factorised_random": FactorisedRandom,
+    "factorized_random": FactorizedRandom,
 }

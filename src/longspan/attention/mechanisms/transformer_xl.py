@@ -4,7 +4,7 @@
 
 over the keys j of i's segment (those up to i when causal) and the `memory` tokens before the
 segment. r_d = P R_d is the projected sinusoid of the distance d; u and w are a vector per head
-(the paper's u and v). No gradient flows into the memory (unless `through`). `clamp` takes longer
+(the paper's u and v). No gradient flows into the memory (unless `backprop_through_memory`). `clamp` takes longer
 distances as that one; `same_length` lets every query see `memory` keys back, no more.
 
 What differs from the paper: the memory holds keys and values, not the states they were projected
@@ -20,7 +20,7 @@ from longspan.attention.base import Traits, register
 from longspan.attention.ops.relative_positions import RelativeAttention
 
 
-@register("transformer_xl", knob="memory")
+@register("transformer_xl", size_option="memory")
 class TransformerXLAttention(RelativeAttention):
     """A segment, the tokens before it, and relative positions."""
 
@@ -31,7 +31,7 @@ class TransformerXLAttention(RelativeAttention):
         causal=True,
         sizes=("heads", "head_dim"),
     )
-    small = {"segment": 12, "memory": 15, "clamp": 20}
+    small_options = {"segment": 12, "memory": 15, "clamp": 20}
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class TransformerXLAttention(RelativeAttention):
         memory: int = 512,
         clamp: int | None = None,
         same_length: bool = False,
-        through: bool = False,
+        backprop_through_memory: bool = False,
         causal: bool = False,
     ):
         """Take the sizes of segment and memory, and how far positions and sight reach."""
-        super().__init__(heads, head_dim, segment, memory, clamp, through, causal)
+        super().__init__(heads, head_dim, segment, memory, clamp, backprop_through_memory, causal)
         self.reach = memory if same_length else None
 
     def reference(self, q, k, v, key_mask):
@@ -67,7 +67,7 @@ class TransformerXLAttention(RelativeAttention):
         x = x[:, :, None]
         return (
             x.expand(-1, -1, len(own), -1, -1)
-            if self.through
+            if self.backprop_through_memory
             else torch.where(own[..., None], x, x.detach())
         )
 

@@ -29,8 +29,8 @@ class RotationHash(nn.Module):
 
     rotations: Tensor
 
-    def __init__(self, heads: int, head_dim: int, rounds: int, buckets: int, seed: int):
-        """Draw the directions (heads, head_dim, rounds, sum of the hashes' sizes / 2).
+    def __init__(self, heads: int, head_dim: int, hashes: int, buckets: int, seed: int):
+        """Draw the directions (heads, head_dim, hashes, sum of the hashes' sizes / 2).
 
         Raises:
             OptionError: the buckets cannot be had.
@@ -40,7 +40,7 @@ class RotationHash(nn.Module):
             wanted = f"an even number of buckets, above {LARGEST} a power of two"
             raise OptionError(f"hashing needs {wanted}, got {buckets}")
         self.sizes = _factors(buckets)
-        shape = (heads, head_dim, rounds, sum(self.sizes) // 2)
+        shape = (heads, head_dim, hashes, sum(self.sizes) // 2)
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("rotations", torch.randn(shape, generator=generator))
 

@@ -48,13 +48,13 @@ class PatternAttention(Attention):
             mask = mask.tril() if self.causal else mask
         return mask if key_mask is None else mask & key_mask[:, None, None, :]
 
-    def advance(self, q, k, v, key_mask, cache, *source):
+    def advance(self, q, k, v, key_mask, cache, *layer_input):
         """Begin as `attend` does; go on by pieces over the keys that can still be reached."""
         if cache is not None:
             return self.by_pieces(q, k, v, key_mask, cache)
         state = joined(None, {"k": k, "v": v}, key_mask)
         held = self._reachable(state, range(q.shape[2]), q.shape[2])
-        return self.attend(q, k, v, key_mask, None, *source), held
+        return self.attend(q, k, v, key_mask, None, *layer_input), held
 
     def by_pieces(self, q, k, v, key_mask, cache):
         """A long step a piece at a time: it never looks at all pairs of its tokens."""

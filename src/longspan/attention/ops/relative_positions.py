@@ -58,11 +58,11 @@ class RelativeAttention(SegmentAttention):
         segment: int,
         memory: int,
         clamp: int | None,
-        through: bool,
+        backprop_through_memory: bool,
         causal: bool,
     ):
         """Make P, u and w (normal with deviation 0.02, as in the authors' code)."""
-        super().__init__(segment, memory, through, causal)
+        super().__init__(segment, memory, backprop_through_memory, causal)
         if clamp is not None and clamp < 0:
             raise OptionError(f"{self.name} needs clamp >= 0 or None (no limit), got {clamp}")
         self.clamp = clamp

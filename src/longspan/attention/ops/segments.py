@@ -83,22 +83,27 @@ class SegmentAttention(Attention):
     A memory is a tuple of rows, the oldest part first; its last part are tokens as they came.
     """
 
-    def __init__(self, segment: int, memory: int, through: bool, causal: bool):
+    def __init__(self, segment: int, memory: int, backprop_through_memory: bool, causal: bool):
         """Take the sizes, and whether gradients flow through the memory."""
         super().__init__()
         reasons = [f"segment >= 1, got {segment}"] if segment < 1 else []
         reasons += [f"memory >= 0, got {memory}"] if memory < 0 else []
         if reasons:
             raise OptionError(f"{self.name} needs {' and '.join(reasons)}")
-        self.segment, self.memory, self.through, self.causal = segment, memory, through, causal
-        self.forgets = not through
+        self.segment, self.memory, self.backprop_through_memory, self.causal = (
+            segment,
+            memory,
+            backprop_through_memory,
+            causal,
+        )
+        self.detaches_memory = not backprop_through_memory
 
     @property
     def span(self) -> int:
         """The most keys that a token can see."""
         return self.memory + self.segment
 
-    def places(self, q: Tensor, longest: int, *source) -> Any:
+    def places(self, q: Tensor, longest: int, *layer_input) -> Any:
         """What a call computes once for all its segments, which see at most `longest` keys."""
         raise TypeError(f"{type(self).__name__} does not define places")
 
@@ -125,11 +130,11 @@ class SegmentAttention(Attention):
         """
         return {}
 
-    def attend(self, q, k, v, key_mask, *source):
+    def attend(self, q, k, v, key_mask, *layer_input):
         """One segment after another, each against its memory and itself."""
-        return self.advance(q, k, v, key_mask, None, *source)[0]
+        return self.advance(q, k, v, key_mask, None, *layer_input)[0]
 
-    def advance(self, q, k, v, key_mask, cache, *source):
+    def advance(self, q, k, v, key_mask, cache, *layer_input):
         """Go on with the unfinished segment, then from segment to segment."""
         seen = 0 if cache is None else cache.length
         begun, T = seen % self.segment, q.shape[2]
@@ -139,7 +144,7 @@ class SegmentAttention(Attention):
         held, *owns = rows.split([rows.size - begun - T, *sizes])
         start, memory = seen - begun, self.recall(held, seen - begun, cache)
         longest = sum(part.size for part in memory) + begun + T
-        places = self.places(q, min(longest, self.span), *source)
+        places = self.places(q, min(longest, self.span), *layer_input)
         asked = None if cache is None else cache.state.get("q")
         outs = []
         for new, own in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), owns, strict=True):
@@ -147,7 +152,7 @@ class SegmentAttention(Attention):
             asked = new if asked is None else torch.cat([asked, new], 2)
             if own.size == self.segment:
                 memory = self.remember(memory, own, asked, start)
-                if not self.through:
+                if not self.backprop_through_memory:
                     memory = tuple(part.detach() for part in memory)
                 start, own, asked = start + self.segment, own.last(0), None
         rows = beside(memory[-1], own)
