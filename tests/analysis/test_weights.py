@@ -9,7 +9,7 @@ import torch
 from longspan.analysis import weights as module
 from longspan.analysis.weights import Call, check, weights_of
 from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
-from longspan.attention.value_norms import ValueNorm, weighing
+from longspan.attention.value_norms import ValueNorm, skip_value_norms
 from longspan.errors import InputError
 
 CASES = [
@@ -143,7 +143,7 @@ def test_norms_are_back_afterwards_whatever_happens():
     before = attention(call.q, call.k, call.v)
 
     def stopped():
-        with weighing(attention):
+        with skip_value_norms(attention):
             assert not torch.allclose(attention(call.q, call.k, call.v), before)
             raise KeyboardInterrupt
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from contract import assert_near, key_masks, obeys, qkv, unchecked
 
 from longspan import build
-from longspan.attention.ops.blocks import Beside, pattern_attention
+from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal, Global, Window
 from longspan.errors import InputError, OptionError
 
@@ -299,7 +299,7 @@ def test_keys_beside_a_pattern_join_its_softmax(pattern, each):
     mask = torch.rand(3, 1, T if each else 1, 5, generator=generator) < 0.5
     real = key_masks(T)["holes"]
     k, v = (x * real[:, None, :, None] for x in (k, v))
-    beside = Beside(far_k, far_v, mask)
+    beside = SharedKeys(far_k, far_v, mask)
     out = pattern_attention(q, k, v, pattern, real, None, beside)
     ordinary = [t for t in range(T) if t not in pattern.layout.globals]
     near = pattern.dense(T) & real[:, None, None, :]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan import build
-from longspan.attention.mechanisms.nystrom import inverse
-from longspan.attention.ops.pooling import segments
+from longspan.attention.mechanisms.nystrom import pseudo_inverse
+from longspan.attention.ops.pooling import segment_tokens
 from longspan.errors import InputError, OptionError
 
 
@@ -44,7 +44,7 @@ def test_an_exact_inverse_is_that_of_moore_and_penrose():
     x = torch.rand(2, 4, 7, dtype=torch.float64)
     A = torch.cat([x, x[:, 1:]], 1).softmax(-1)
     assert (torch.linalg.matrix_rank(A) == 4).all()
-    Z = inverse(A, None)
+    Z = pseudo_inverse(A, None)
     assert_near(A @ Z @ A, A, "A Z A")
     assert_near(Z @ A @ Z, Z, "Z A Z")
     assert_near((A @ Z).mT, A @ Z, "A Z is symmetric")
@@ -56,7 +56,7 @@ def test_an_exact_inverse_is_that_of_moore_and_penrose():
 def test_segments_share_the_real_tokens_evenly_and_in_order(count, landmarks, holes, seed):
     real = torch.cat([torch.ones(count), torch.zeros(holes)]).bool()
     real = real[torch.randperm(count + holes, generator=torch.Generator().manual_seed(seed))]
-    index, used = segments(real[None], landmarks)
+    index, used = segment_tokens(real[None], landmarks)
     found = index[0][real].tolist()
     sizes = [found.count(i) for i in range(landmarks)]
     L = min(landmarks, count)
@@ -72,7 +72,7 @@ def test_segments_share_the_real_tokens_evenly_and_in_order(count, landmarks, ho
 def test_queries_and_keys_constant_in_each_segment_are_exact(T):
     """F A^+ B is the whole matrix if its rows and columns repeat those at the landmarks."""
     q, k, v = qkv(T)
-    index, _ = segments(torch.ones(1, T, dtype=torch.bool), 6)
+    index, _ = segment_tokens(torch.ones(1, T, dtype=torch.bool), 6)
     q, k = (x[:, :, index[0]] for x in (q, k))
     out = nystrom(iterations=None)(q, k, v)
     assert_near(out, build("full")(q, k, v), "output", 1e-8)
@@ -96,7 +96,7 @@ def test_the_iteration_converges_to_the_inverse():
     assert errors[0] > 1e-2
     assert errors[-1] < 1e-10
     A = torch.rand(2, 3, 7, 7, dtype=torch.float64).softmax(-1) + 0.2 * torch.eye(7)
-    assert_near(inverse(A, 40) @ A, torch.eye(7).double().expand_as(A), "inverse", 1e-8)
+    assert_near(pseudo_inverse(A, 40) @ A, torch.eye(7).double().expand_as(A), "inverse", 1e-8)
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
@@ -106,7 +106,7 @@ def test_the_iteration_is_equation_14(iterations):
     for _ in range(iterations):
         AZ = A.flatten(0, 1) @ Z
         Z = Z @ (13 * torch.eye(5) - 15 * AZ + 7 * AZ @ AZ - AZ @ AZ @ AZ) / 4
-    assert_near(inverse(A, iterations), Z.view_as(A), "Z")
+    assert_near(pseudo_inverse(A, iterations), Z.view_as(A), "Z")
 
 
 def test_it_approaches_softmax_as_landmarks_grow():

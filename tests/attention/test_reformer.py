@@ -6,7 +6,7 @@ import torch
 from contract import HEAD_DIM, HEADS, assert_near, gradients, key_masks, qkv, unchecked
 
 from longspan.attention import build
-from longspan.attention.mechanisms.reformer import counted, past_counts
+from longspan.attention.mechanisms.reformer import count_pairs_reference, count_past_pairs
 from longspan.attention.ops.hashing import RotationHash
 from longspan.errors import InputError, OptionError
 
@@ -94,10 +94,10 @@ def test_the_sort_table_counts_as_lists_do(kinds, T):
     for mask in (~none, none, *list(key_masks(T).values())[1:]):
         table = attention.table(q, mask)
         N = table.counts()[..., :T, :T]
-        bucket = attention.hash.by_hand(q)
-        assert torch.equal(N, counted(bucket, mask, 4, **attention.kinds))
+        bucket = attention.hash.reference(q)
+        assert torch.equal(N, count_pairs_reference(bucket, mask, 4, **attention.kinds))
         if kinds.get("causal"):
-            rows = past_counts(bucket, mask, 4, 3)
+            rows = count_past_pairs(bucket, mask, 4, 3)
             real = mask[:, None, -3:, None]
             assert torch.equal(rows * real, N[:, :, -3:])
         assert N.sum(-1).max() <= 3 * 7
@@ -265,7 +265,7 @@ def test_a_bucket_is_the_nearest_of_the_directions_and_their_opposites():
     first, second = hashing.rotations[:, :, 0].split(8, -1)
     sides = [torch.cat([u @ G, -u @ G], -1).argmax(-1) for G in (first, second)]
     assert torch.equal(hashing(u)[0], sides[0] + 16 * sides[1])
-    assert torch.equal(hashing.by_hand(u), hashing(u))
+    assert torch.equal(hashing.reference(u), hashing(u))
 
 
 def test_directions_are_gaussian_and_of_every_head_round_seed_and_layer():
@@ -286,7 +286,7 @@ def test_half_precision_hashes_as_double_does(dtype):
     hashing = RotationHash(HEADS, HEAD_DIM, 2, 64, seed=0).to(dtype)
     u = (3000 * qkv(100)[0]).to(dtype)
     rounded = hashing(u)
-    assert torch.equal(rounded, hashing.double().by_hand(u.double()))
+    assert torch.equal(rounded, hashing.double().reference(u.double()))
 
 
 def test_a_token_of_zeros_has_the_gradients_of_the_formula():

@@ -10,7 +10,7 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 from longspan import build
-from longspan.attention.ops.relative_positions import shifted, sinusoids
+from longspan.attention.ops.relative_positions import shift_to_keys, sinusoids
 from longspan.errors import InputError, OptionError
 
 both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -127,7 +127,7 @@ def test_the_shift_is_the_gather_by_distance(T, S):
     for nearest in (0, 1 - T):
         distances = torch.arange(S, nearest - 1, -1)
         scores = torch.randn(2, T, len(distances), generator=torch.Generator().manual_seed(0))
-        found = shifted(scores, S)
+        found = shift_to_keys(scores, S)
         for i in range(T):
             for j in range(S):
                 d = i + S - T - j

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from longspan.attention import Attention, LayerInput
-from longspan.attention.masking import zeroed
-from longspan.attention.value_norms import weighing
+from longspan.attention.masking import apply_mask
+from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float
 
@@ -48,7 +48,7 @@ class Call:
         """The output for other values, norms of values left out."""
         masks: dict[str, Any] = {"query_mask": self.query_mask, "global_mask": self.global_mask}
         # not the module itself: it may have hooks that read weights
-        with torch.no_grad(), weighing(self.attention):
+        with torch.no_grad(), skip_value_norms(self.attention):
             return self.attention.forward(
                 self.q, self.k, v, self.key_mask, **masks, layer_input=self.layer_input
             )
@@ -74,7 +74,7 @@ class Call:
         for some, weights in self.columns():
             v = self.v[:, :, some]
             if self.key_mask is not None:
-                v = zeroed(v, self.key_mask[:, None, some, None])
+                v = apply_mask(v, self.key_mask[:, None, some, None])
             out = out - weights @ v
         size = self.mixed(self.v).abs().max().clamp(min=torch.finfo(out.dtype).tiny)
         return float(out.abs().max() / size)
@@ -86,10 +86,10 @@ class Call:
             return None
         q, k = self.q, self.k
         if self.key_mask is not None:
-            k = zeroed(k, self.key_mask[:, None, :, None])
+            k = apply_mask(k, self.key_mask[:, None, :, None])
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
             formed = self.attention.attention_weights(q, k, self.key_mask)
-        return None if formed is None else zeroed(formed, self.real[:, None, :, None])
+        return None if formed is None else apply_mask(formed, self.real[:, None, :, None])
 
     def _width(self) -> int:
         """How many values at once; mechanisms with parameters for values take their width alone."""

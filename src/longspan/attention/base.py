@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.cache import Cache, joined, without
-from longspan.attention.masking import zeroed
+from longspan.attention.cache import Cache, append_tokens, clear_rows
+from longspan.attention.masking import apply_mask
 from longspan.attention.traits import LayerInput, Traits
 from longspan.errors import InputError, OptionError, known
 from longspan.shapes import Bool, Float
@@ -86,15 +86,15 @@ class Attention(nn.Module):
             raise InputError(f"{self.name} refuses these inputs: {'; '.join(reasons)}")
         if query_mask is None and q.shape[-2] == k.shape[-2]:
             query_mask = key_mask
-        layer_input = _real_layer_input(layer_input, key_mask)
+        layer_input = _mask_layer_input(layer_input, key_mask)
         # Queries that are the keys as well are padding where the keys are.
         own = query_mask if "k" in self.traits.inputs else key_mask
-        q, k, v = _zeroed(q, own), _zeroed(k, key_mask), _zeroed(v, key_mask)
-        extra = self._extra(global_mask, layer_input)
-        self.backend_used, body = self._body(q, k, v, key_mask, *extra)
+        q, k, v = _zero_masked(q, own), _zero_masked(k, key_mask), _zero_masked(v, key_mask)
+        extra = self._optional_inputs(global_mask, layer_input)
+        self.backend_used, body = self._select_backend(q, k, v, key_mask, *extra)
         with torch.autocast(q.device.type, enabled=False):
             out = body(self, q, k, v, key_mask, *extra)
-        return _zeroed(out, query_mask)
+        return _zero_masked(out, query_mask)
 
     def step(
         self,
@@ -129,11 +129,11 @@ class Attention(nn.Module):
             raise InputError(f"{self.name} refuses this step: {'; '.join(reasons)}")
         length = q.shape[2] + (0 if cache is None else cache.length)
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
-        q, k, v = (_zeroed(x, key_mask) for x in (q, k, v))
-        extra = () if layer_input is None else (_real_layer_input(layer_input, key_mask),)
+        q, k, v = (_zero_masked(x, key_mask) for x in (q, k, v))
+        extra = () if layer_input is None else (_mask_layer_input(layer_input, key_mask),)
         with torch.autocast(q.device.type, enabled=False):
             out, state = self.advance(q, k, v, key_mask, cache, *extra)
-        return _zeroed(out, key_mask), Cache(length, shape, state)
+        return _zero_masked(out, key_mask), Cache(length, shape, state)
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
         """Forget what some rows of the batch have seen, as where one document ends.
@@ -152,7 +152,7 @@ class Attention(nn.Module):
         reasons = _mask_refusals("rows", rows, cache.shape[:1])
         if reasons:
             raise InputError(f"{self.name} refuses this reset: {'; '.join(reasons)}")
-        return without(cache, rows, self.empty_state)
+        return clear_rows(cache, rows, self.empty_state)
 
     def refusals(
         self,
@@ -213,9 +213,9 @@ class Attention(nn.Module):
         new = {"k": k, "v": v} if self.traits.cross else {"q": q, "k": k, "v": v}
         for known_input in layer_input:
             new["states"] = known_input.states[:, None]
-        state = joined(cache, new, key_mask)
+        state = append_tokens(cache, new, key_mask)
         layer_inputs = [dataclasses.replace(x, states=state["states"][:, 0]) for x in layer_input]
-        extra = self._extra(None, *layer_inputs)
+        extra = self._optional_inputs(None, *layer_inputs)
         out = self.attend(state.get("q", q), state["k"], state["v"], state.get("real"), *extra)
         return out[:, :, out.shape[2] - q.shape[2] :], state
 
@@ -240,7 +240,7 @@ class Attention(nn.Module):
         """
         return None
 
-    def _extra(self, global_mask=None, layer_input=None) -> tuple:
+    def _optional_inputs(self, global_mask=None, layer_input=None) -> tuple:
         """What the bodies get beside q, k, v and the key mask: what the traits name."""
         traits = self.traits
         return (global_mask,) * traits.global_tokens + (layer_input,) * traits.needs_layer_input
@@ -271,7 +271,7 @@ class Attention(nn.Module):
             reasons.append(f"the cache is of (B, H, D, E) = {cache.shape}, got {shape}")
         return reasons
 
-    def _body(self, *inputs) -> tuple[str, Callable]:
+    def _select_backend(self, *inputs) -> tuple[str, Callable]:
         """The body to run: the one asked for by name, or the first kernel that does not refuse."""
         cls = type(self)
         own = {"torch": cls.attend, "reference": cls.reference}
@@ -290,16 +290,16 @@ class Attention(nn.Module):
         return "torch", cls.attend
 
 
-def _zeroed(x: Tensor, mask: Tensor | None) -> Tensor:
+def _zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
     """`x` with zeros where the mask is False: a selection, so that no NaN survives it."""
-    return x if mask is None else zeroed(x, mask[:, None, :, None])
+    return x if mask is None else apply_mask(x, mask[:, None, :, None])
 
 
-def _real_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
+def _mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
     """The source with zeros at padded positions."""
     if layer_input is None or mask is None:
         return layer_input
-    return dataclasses.replace(layer_input, states=zeroed(layer_input.states, mask[..., None]))
+    return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
 
 
 def _shape_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:

@@ -26,7 +26,7 @@ class Cache:
         return dataclasses.replace(self, state={n: x.detach() for n, x in self.state.items()})
 
 
-def joined(
+def append_tokens(
     cache: Cache | None, new: dict[str, Tensor], key_mask: Tensor | None
 ) -> dict[str, Tensor]:
     """The cached tensors (B, H, S, ...) followed by the new ones, and `real` if any was masked."""
@@ -41,7 +41,7 @@ def joined(
     return state
 
 
-def without(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cache:
+def clear_rows(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cache:
     """The cache as if all tokens of the chosen rows had been padding.
 
     Args:

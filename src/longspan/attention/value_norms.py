@@ -13,21 +13,21 @@ from torch import Tensor, nn
 class ValueNorm(nn.Module):
     """A norm that can be left out where it is applied to values."""
 
-    left_out: bool = False
+    is_skipped: bool = False
 
-    def values(self, v: Tensor) -> Tensor:
-        """The norm of the values, or within `weighing` they themselves."""
-        return v if self.left_out else self(v)
+    def normalize_values(self, v: Tensor) -> Tensor:
+        """The norm of the values, or within `skip_value_norms` they themselves."""
+        return v if self.is_skipped else self(v)
 
 
 @contextlib.contextmanager
-def weighing(attention: nn.Module) -> Iterator[None]:
+def skip_value_norms(attention: nn.Module) -> Iterator[None]:
     """Within it the mechanism weighs its values as they are."""
     norms = [module for module in attention.modules() if isinstance(module, ValueNorm)]
     try:
         for norm in norms:
-            norm.left_out = True
+            norm.is_skipped = True
         yield
     finally:
         for norm in norms:
-            norm.left_out = False
+            norm.is_skipped = False

@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, Traits, joined, register
-from longspan.attention.ops.block_lists import listed_attention
-from longspan.attention.ops.global_tokens import GlobalTokens, with_global_rows
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.ops.block_lists import block_list_attention
+from longspan.attention.ops.global_tokens import GlobalTokens, replace_global_rows
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import BlockWindow, Pattern, RandomBlocks
-from longspan.attention.patterns.random import BITS, drawn
+from longspan.attention.patterns.random import BITS, draw_distinct
 from longspan.errors import OptionError
 
 SAMPLINGS = ("uniform", "original", "given")
@@ -110,48 +110,48 @@ class BigBirdAttention(Attention):
         out, shared = self._rows(q, k, v, key_mask, global_mask)
         if shared is None or (self.causal and global_mask is None):
             return out
-        return with_global_rows(out, q, k, v, shared, key_mask, self.causal)
+        return replace_global_rows(out, q, k, v, shared, key_mask, self.causal)
 
     def _rows(self, q, k, v, key_mask, global_mask):
         """The last T queries over blocks and global tokens, (B, H, T, E), and these tokens."""
         rule, length, g = self.rule, k.shape[2], self.rule.prefix
-        blocks = rule.count(length, key_mask, q.device)
-        spread = rule.spread(length, blocks).expand(len(q), -1)
-        spread = spread if global_mask is None else spread | global_mask
-        spread = spread if key_mask is None else spread & key_mask
-        local = ~spread if key_mask is None else key_mask & ~spread
+        blocks = rule.num_blocks(length, key_mask, q.device)
+        is_global = rule.global_mask(length, blocks).expand(len(q), -1)
+        is_global = is_global if global_mask is None else is_global | global_mask
+        is_global = is_global if key_mask is None else is_global & key_mask
+        local = ~is_global if key_mask is None else key_mask & ~is_global
         # Without ragged tokens the count is known, and the device need not be asked for it.
-        count = rule.most_spread(length) if global_mask is None else int(spread.sum(1).max())
-        shared = GlobalTokens(spread, count, k, v) if count else None
+        count = rule.max_globals(length) if global_mask is None else int(is_global.sum(1).max())
+        shared = GlobalTokens(is_global, count, k, v) if count else None
         if length <= g:
             return torch.zeros_like(v), shared
         start, end = (length - q.shape[2]) // rule.block, -(-(length - g) // rule.block)
         lists = rule.lists(self.draws[:, start:end], blocks, start)
         q, k, v = (x[:, :, g:] for x in (q, k, v))
-        out = listed_attention(q, k, v, lists, rule.block, local[:, g:], shared, self.causal)
+        out = block_list_attention(q, k, v, lists, rule.block, local[:, g:], shared, self.causal)
         return F.pad(out, (0, 0, g, 0)), shared
 
     def reference(self, q, k, v, key_mask, global_mask):
         """Full softmax under the mask of each row, set by set."""
         none = torch.zeros(len(q), q.shape[2], dtype=torch.bool)
         real = ~none if key_mask is None else key_mask.cpu()
-        spread = none if global_mask is None else global_mask.cpu()
-        rows, draws = zip(real, spread, strict=True), self.draws.tolist()
+        is_global = none if global_mask is None else global_mask.cpu()
+        rows, draws = zip(real, is_global, strict=True), self.draws.tolist()
         mask = [self.rule.mask(draws, *row) for row in rows]
         return softmax_reference(q, k, v, torch.stack(mask).to(q.device))
 
     def advance(self, q, k, v, key_mask, cache):
         """Keep all keys: a later block may have drawn any of them."""
-        state = joined(cache, {"k": k, "v": v}, key_mask)
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         return self._rows(q, state["k"], state["v"], state.get("real"), None)[0], state
 
     def flops(self, T, head_dim):
         """Two products over listed and global keys, and over all keys for the global tokens."""
-        block, spread = self.rule.block, self.rule.most_spread(T)
+        block, is_global = self.rule.block, self.rule.max_globals(T)
         length = max(0, -(-(T - self.rule.prefix) // block)) * block
         listed = min(length, block * (3 - self.causal + self.draws.shape[2]))
-        rows = 0 if self.causal else spread * T
-        return 4 * head_dim * (length * (listed + spread) + rows)
+        rows = 0 if self.causal else is_global * T
+        return 4 * head_dim * (length * (listed + is_global) + rows)
 
     def pairs(self, T):
         """Counted from the lists."""
@@ -197,13 +197,13 @@ class BlockRule:
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
             raise OptionError(f"bigbird needs {wrong}")
 
-    def mask(self, draws: list[list[list[int]]], real: Tensor, spread: Tensor) -> Tensor:
+    def mask(self, draws: list[list[list[int]]], real: Tensor, is_global: Tensor) -> Tensor:
         """Which pairs of one row of the batch count, (H, T, T).
 
         Args:
             draws: of each head and block of queries.
             real: real tokens (T,).
-            spread: tokens that the caller made global (T,).
+            is_global: tokens that the caller made global (T,).
         """
         T, g = len(real), min(self.prefix, len(real))
         place = [(t - g) // self.block for t in range(T)]
@@ -214,8 +214,8 @@ class BlockRule:
         ends = {0} if self.first else set()
         ends |= {blocks - 1} if self.last else set()
         inside = torch.tensor([t < g or place[t] in ends for t in range(T)])
-        spread = (inside | spread) & real
-        mask = (mask | spread | spread[:, None]) & real
+        is_global = (inside | is_global) & real
+        mask = (mask | is_global | is_global[:, None]) & real
         return mask.tril() if self.causal else mask
 
     def pattern(self, draws: list[list[int]], blocks: int) -> Pattern:
@@ -230,13 +230,13 @@ class BlockRule:
         if self.sampling == "given":
             return tuple(J for J in dict.fromkeys(draws) if J in choices)
         if self.sampling == "uniform":
-            return drawn(draws, choices)
+            return draw_distinct(draws, choices)
         chosen: tuple[int, ...] = ()
         for count, choices in published_parts(row, blocks, self.block, len(draws)):
-            chosen, draws = chosen + drawn(draws[:count], choices), draws[count:]
+            chosen, draws = chosen + draw_distinct(draws[:count], choices), draws[count:]
         return chosen
 
-    def count(self, T: int, real: Tensor | None, device: torch.device) -> Tensor:
+    def num_blocks(self, T: int, real: Tensor | None, device: torch.device) -> Tensor:
         """Blocks up to the last real one of T tokens, in each row, (B or 1, 1, 1, 1)."""
         if real is None:
             blocks = max(0, -(-(T - self.prefix) // self.block))
@@ -244,31 +244,31 @@ class BlockRule:
         length = (real * torch.arange(1, T + 1, device=device)).amax(1) - self.prefix
         return ((length + self.block - 1) // self.block).clamp(min=0)[:, None, None, None]
 
-    def spread(self, T: int, blocks: Tensor) -> Tensor:
+    def global_mask(self, T: int, blocks: Tensor) -> Tensor:
         """Which of T positions are global, (B or 1, T)."""
         place = torch.arange(T, device=blocks.device) - self.prefix
         place = place.div(self.block, rounding_mode="floor")
         return (place < self.first) | ((place == blocks.flatten(1) - 1) & bool(self.last))
 
-    def most_spread(self, T: int) -> int:
+    def max_globals(self, T: int) -> int:
         """The largest number of global ones among T positions."""
         return min(T, self.prefix + self.block * (self.first + self.last))
 
     def pairs(self, draws: Tensor, T: int) -> tuple[int, ...]:
         """The number of pairs of each head, without padding."""
-        blocks = self.count(T, None, draws.device)
-        inside = ~self.spread(T, blocks)[0, self.prefix :]
+        blocks = self.num_blocks(T, None, draws.device)
+        inside = ~self.global_mask(T, blocks)[0, self.prefix :]
         size = F.pad(inside, (0, -len(inside) % self.block)).view(-1, self.block).sum(1)
-        spread = T - int(size.sum())
+        is_global = T - int(size.sum())
         lists = self.lists(draws[:, : len(size)], blocks)[0]
         keys = size[lists.clamp(min=0)] * (lists >= 0)
-        total = (size * (keys.sum(-1) + spread)).sum(-1)
+        total = (size * (keys.sum(-1) + is_global)).sum(-1)
         if self.causal:
             # Of the pairs within a block those with the key first, or equal.
             total -= (size * (size - 1) // 2).sum()
-            total += spread * (spread + 1) // 2
+            total += is_global * (is_global + 1) // 2
         else:
-            total += spread * T
+            total += is_global * T
         return tuple(total.tolist())
 
     def lists(self, draws: Tensor, blocks: Tensor, start: int = 0) -> Tensor:
@@ -287,12 +287,12 @@ class BlockRule:
         low, high = torch.full_like(row, self.first), blocks - self.last
         high = row - 1 if self.causal else high
         if self.sampling == "given":
-            random = _kept(draws, row, low, high)
+            random = _keep_valid(draws, row, low, high)
         else:
             left = torch.arange(draws.shape[2], 0, -1, device=draws.device)
             if self.sampling == "original":
                 low, high, left = _published(row, blocks, self.block, left)
-            random = _picked(draws, row, low, high, left)
+            random = _pick_blocks(draws, row, low, high, left)
         near = [row, row - 1] + [torch.where(row + 1 < blocks, row + 1, -1)] * (not self.causal)
         lists = torch.cat([x.expand(*random.shape[:3], -1) for x in (*near, random)], 3)
         if start + rows < lists.shape[3]:
@@ -335,10 +335,10 @@ def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple
     return found
 
 
-def _picked(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
+def _pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
     """Distinct blocks of low..high-1 that are not beside their row, -1 where none is left.
 
-    Floyd's algorithm, as in `drawn`, on the ranks of the admissible blocks.
+    Floyd's algorithm, as in `draw_distinct`, on the ranks of the admissible blocks.
 
     Args:
         draws: whole numbers below 2 ** BITS (H, rows, r).
@@ -366,7 +366,7 @@ def _picked(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor)
     return torch.stack(chosen, 3) if chosen else picks
 
 
-def _kept(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _keep_valid(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Given blocks as a set: -1 for one beside its row, outside low..high-1, or listed before."""
     count = given.shape[2]
     earlier = torch.ones(count, count, dtype=torch.bool, device=given.device).tril(-1)
@@ -376,7 +376,7 @@ def _kept(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _published(row: Tensor, blocks: Tensor, block: int, left: Tensor) -> tuple[Tensor, ...]:
-    """`published_parts` as low, high and left of `_picked`."""
+    """`published_parts` as low, high and left of `_pick_blocks`."""
     r = len(left)
     many, some = blocks > 2 * r + 5, blocks > r + 5
     end = torch.where(many, 2 * r + 5, torch.where(some, r + 5, blocks))

@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Traits, register
-from longspan.attention.masking import masked_softmax, zeroed
+from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.relative_positions import RelativeAttention
-from longspan.attention.ops.segments import Rows, beside
+from longspan.attention.ops.segments import Rows, concat_rows
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.errors import InputError, OptionError
 from longspan.shapes import Bool, Float
@@ -96,25 +96,26 @@ class CompressiveAttention(RelativeAttention):
             else max(0, start - self.memory)
         )
 
-    def recall(self, rows, start, cache):
+    def load_memory(self, rows, start, cache):
         """Slots from the cache, then the rows."""
         if cache is None:
             return rows, rows
         k, v, real = (cache.state[f"slot_{x}"] for x in ("k", "v", "real"))
         return Rows(k, v, None if rows.real is None else real), rows
 
-    def remember(self, memory, own, q, start):
+    def update_memory(self, memory, own, q, start):
         """Compress the groups that are full and older than the memory, keep the newest slots."""
-        slots, rows = memory[0], beside(memory[1], own)
+        slots, rows = memory[0], concat_rows(memory[1], own)
         if not self.compressed_memory:
             return slots, rows.last(self.memory)
         full = (self.groups(start + self.segment) - self.groups(start)) * self.ratio
         old, rows = rows.split([full, rows.size - full])
         if full:
-            slots = beside(slots, self.compression(old, q, own.real)).last(self.compressed_memory)
+            slots = concat_rows(slots, self.compression(old, q, own.real))
+            slots = slots.last(self.compressed_memory)
         return slots, rows
 
-    def kept(self, memory, q):
+    def cache_memory(self, memory, q):
         """Slots; the queries of the segment if f_c looks at them."""
         k, v, real = memory[0]
         real = k.new_ones(k.shape[0], k.shape[2]).bool() if real is None else real
@@ -142,7 +143,7 @@ class CompressiveAttention(RelativeAttention):
             masks = [None if x.real is None else x.real[:, None, None, :] for x in both]
             pairs = zip(both, masks, strict=True)
             a, b = (softmax_attention(asking, x.k, x.v, mask) for x, mask in pairs)
-            total, count = _added(total, count, (a - b).square(), asked)
+            total, count = _accumulate(total, count, (a - b).square(), asked)
         return total / count.clamp(min=1)
 
     def autoencoding_loss(
@@ -164,7 +165,7 @@ class CompressiveAttention(RelativeAttention):
         for old, asking, asked in self._evicted(q, k, v, key_mask):
             back = self.compression.restored(self.compression(old, asking, asked))
             for x, y in zip((old.k, old.v), back, strict=True):
-                total, count = _added(total, count, (x - y).square(), old.real)
+                total, count = _accumulate(total, count, (x - y).square(), old.real)
         return total / count.clamp(min=1)
 
     def _evicted(self, q, k, v, key_mask) -> Iterator[tuple[Rows, Tensor, Tensor | None]]:
@@ -173,7 +174,7 @@ class CompressiveAttention(RelativeAttention):
             raise InputError(f"{self.name} refuses these inputs: {'; '.join(reasons)}")
         q, k, v = (x.detach() for x in (q, k, v))
         if key_mask is not None:
-            q, k, v = (zeroed(x, key_mask[:, None, :, None]) for x in (q, k, v))
+            q, k, v = (apply_mask(x, key_mask[:, None, :, None]) for x in (q, k, v))
         for end in range(self.segment, q.shape[2] + 1, self.segment):
             own = slice(end - self.segment, end)
             old = slice(*(self.groups(x) * self.compression.ratio for x in (own.start, end)))
@@ -200,14 +201,14 @@ class CompressiveAttention(RelativeAttention):
             j = torch.arange(len(seen), device=q.device)
             i = j[-len(mine) :, None]
             mask = torch.stack([row[2] for row in seen]) & (j <= (i if self.causal else j[-1]))
-            yield self.plain_weights(q[None, :, own], keys[None], i - j, mask)[0] @ values
+            yield self.reference_weights(q[None, :, own], keys[None], i - j, mask)[0] @ values
             old = slice(first, self._first(own.stop))
             if self.compressed_memory and old.stop > old.start and len(mine) == self.segment:
                 rows = (k[:, old], v[:, old], real[old])
                 made = self.compression.plain(rows, q[:, own], real[own])
                 slots += [(stop(x), stop(y), z) for x, y, z in made]
 
-    def past(self, start):
+    def memory_length(self, start):
         """Slots and rows."""
         return min(self.compressed_memory, self.groups(start)) + start - self._first(start)
 
@@ -295,7 +296,7 @@ class Compression(nn.Module):
         if self.kind == "mean":
             return x.sum(3) / real.sum(3).clamp(min=1)
         lowest = (real.to(x.dtype) - 1) * (torch.finfo(x.dtype).max / 2)
-        return zeroed((x + lowest).amax(3), real.any(3))
+        return apply_mask((x + lowest).amax(3), real.any(3))
 
     def _most_used(self, rows: Rows, q: Tensor, asked: Tensor | None) -> Tensor:
         """The place of the most used row within each group (B, H, G)."""
@@ -305,7 +306,7 @@ class Compression(nn.Module):
         else:
             weights = scores.softmax(-1)
         if asked is not None:
-            weights = zeroed(weights, asked[:, None, :, None])
+            weights = apply_mask(weights, asked[:, None, :, None])
         usage = weights.sum(2, dtype=torch.promote_types(weights.dtype, torch.float32))
         if rows.real is not None:
             usage = usage.masked_fill(~rows.real[:, None], -1)
@@ -357,9 +358,9 @@ class Compression(nn.Module):
         return rows[0]
 
 
-def _added(total: Tensor, count: Tensor, squares: Tensor, real: Tensor | None):
+def _accumulate(total: Tensor, count: Tensor, squares: Tensor, real: Tensor | None):
     """The sum and the number of real squares (B, H, T, D), with what was counted before."""
     if real is None:
         return total + squares.sum(), count + squares.numel()
-    squares = zeroed(squares, real[:, None, :, None])
+    squares = apply_mask(squares, real[:, None, :, None])
     return total + squares.sum(), count + real.sum() * squares.shape[1] * squares.shape[3]

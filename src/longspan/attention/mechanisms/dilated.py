@@ -15,7 +15,7 @@ only. The public code's CPU path has no dilation at all: it is refused there, or
 """
 
 from longspan.attention.base import Traits, register
-from longspan.attention.ops.dilation import dilated_window
+from longspan.attention.ops.dilation import make_dilated_window
 from longspan.attention.ops.pattern_base import PatternAttention
 
 
@@ -43,5 +43,5 @@ class DilatedAttention(PatternAttention):
         causal: bool = False,
     ):
         """Take the one-sided window and the steps between its keys."""
-        pattern = dilated_window("dilated", window, dilation, heads, layer, causal)
+        pattern = make_dilated_window("dilated", window, dilation, heads, layer, causal)
         super().__init__(pattern, causal)

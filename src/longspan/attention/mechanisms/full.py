@@ -10,7 +10,7 @@ of the keys, as in decoding (torch's own `is_causal` aligns them to the start). 
 import torch.nn.functional as F
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.masking import masked_softmax, zeroed
+from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.softmax import pair_mask, softmax_reference
 
 
@@ -44,7 +44,7 @@ class FullAttention(Attention):
         some = mask.any(-1, keepdim=True)
         # A row without keys gets all of them, then zeros: no backend sees an empty row.
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask | ~some)
-        return zeroed(out, some)
+        return apply_mask(out, some)
 
     def reference(self, q, k, v, key_mask, global_mask):
         """The formula over the (T, S) matrix of weights."""
@@ -55,7 +55,7 @@ class FullAttention(Attention):
         """Softmax over the scores."""
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
         weights = masked_softmax((q * q.shape[-1] ** -0.5) @ k.mT, mask)
-        return zeroed(weights, mask.any(-1, keepdim=True))
+        return apply_mask(weights, mask.any(-1, keepdim=True))
 
     def flops(self, T, head_dim):
         """Two products of T x T x D."""

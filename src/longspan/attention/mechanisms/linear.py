@@ -10,7 +10,7 @@ import torch
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix
-from longspan.attention.ops.precision import wide
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
 
@@ -39,11 +39,12 @@ class LinearAttention(Attention):
     def attend(self, q, k, v, key_mask):
         """Sum phi(k) v^T over the keys, then read it with phi(q)."""
         fq, fk = self._features(q, k, key_mask)
-        out = causal_mix(fq, fk, wide(v))[0] if self.causal else mix(fq, fk, wide(v))
+        wide_v = at_least_float32(v)
+        out = causal_mix(fq, fk, wide_v)[0] if self.causal else mix(fq, fk, wide_v)
         return out.to(v.dtype)
 
     def _features(self, q, k, key_mask):
-        fq, fk = phi(wide(q)), phi(wide(k))
+        fq, fk = phi(at_least_float32(q)), phi(at_least_float32(k))
         # phi(0) is 1: a padded key must lose its features, not its content.
         return fq, fk if key_mask is None else fk * key_mask[:, None, :, None]
 
@@ -51,7 +52,7 @@ class LinearAttention(Attention):
         """The sums so far are all there is to keep: their size does not grow."""
         state = None if cache is None else State(**cache.state)
         fq, fk = self._features(q, k, key_mask)
-        out, state = causal_mix(fq, fk, wide(v), state=state)
+        out, state = causal_mix(fq, fk, at_least_float32(v), state=state)
         return out.to(v.dtype), state._asdict()
 
     def reference(self, q, k, v, key_mask):

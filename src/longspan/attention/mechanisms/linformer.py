@@ -21,7 +21,13 @@ import torch
 from torch import nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.pooling import averaging, maxima, membership, runs, segments
+from longspan.attention.ops.pooling import (
+    averaging_matrix,
+    membership_matrix,
+    segment_maxima,
+    segment_tokens,
+    split_runs,
+)
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
@@ -107,14 +113,16 @@ class LinformerAttention(Attention):
         real = k.new_ones(1, k.shape[2], dtype=torch.bool) if key_mask is None else key_mask
         if self.kind == "convolution":
             W, E, F = weights.shape[-1], weights[0, :, None], weights[-1, :, None]
-            slots, mixed = ((w.to(x.dtype) @ runs(x, W)).squeeze(3) for w, x in ((E, k), (F, v)))
-            live = runs(real[:, None, :, None], W).any(3).mT
+            slots, mixed = (
+                (w.to(x.dtype) @ split_runs(x, W)).squeeze(3) for w, x in ((E, k), (F, v))
+            )
+            live = split_runs(real[:, None, :, None], W).any(3).mT
             return softmax_attention(q, slots, mixed, live)
-        index, live = segments(real, min(self.rank, k.shape[2]))
+        index, live = segment_tokens(real, min(self.rank, k.shape[2]))
         if self.kind == "max":
-            slots, mixed = (maxima(x, index, live.shape[1]) for x in (k, v))
+            slots, mixed = (segment_maxima(x, index, live.shape[1]) for x in (k, v))
         else:
-            matrix = averaging(membership(index, live.shape[1], k.dtype))
+            matrix = averaging_matrix(membership_matrix(index, live.shape[1], k.dtype))
             slots, mixed = matrix @ k, matrix @ v
         return softmax_attention(q, slots, mixed, live[:, None, None])
 

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from longspan.attention.base import Cache, Traits, register
 from longspan.attention.masking import masked_softmax
-from longspan.attention.ops.blocks import Beside, pattern_attention
-from longspan.attention.ops.convolution import convolved, depthwise
+from longspan.attention.ops.blocks import SharedKeys, pattern_attention
+from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import BlockWindow, Global, Pattern, Window
@@ -86,7 +86,9 @@ class LongShortAttention(PatternAttention):
         self.heads, self.head_dim, self.first_global = heads, head_dim, first_global
         rank, run = (segment_rank, segment) if causal else (rank, None)
         self.keys = DualKeys(heads, head_dim, rank, run, plain=variant == "xiong")
-        self.conv = depthwise(heads, conv_kernel_size, zero=True) if conv_kernel_size else None
+        self.conv = (
+            make_depthwise_conv(heads, conv_kernel_size, zero=True) if conv_kernel_size else None
+        )
         if causal and segment_rank:
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
 
@@ -102,7 +104,7 @@ class LongShortAttention(PatternAttention):
         """The gathered-block kernel, with the landmarks beside the keys of each block."""
         keys, values, beside = self.keys(k, v, key_mask)
         out = pattern_attention(q, keys, values, self.pattern, key_mask, global_mask, beside)
-        return out if self.conv is None else out + convolved(self.conv, values, key_mask)
+        return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
     def _piece(self, q, k, v, key_mask, cache):
         """Keep what the window reaches, and the landmarks of the segments that are complete."""
@@ -130,7 +132,7 @@ class LongShortAttention(PatternAttention):
             seen = common & later & real[:, part].any(1, keepdim=True)
             masks.append(seen[:, None, :, None].expand(-1, -1, -1, far.rank))
         out = softmax_reference(q, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(masks, 3))
-        return out if self.conv is None else out + convolved(self.conv, near[1], real)
+        return out if self.conv is None else out + convolve_values(self.conv, near[1], real)
 
     def pairs(self, T):
         """None: landmarks are no keys."""
@@ -210,7 +212,7 @@ class Landmarks(nn.Module):
         """
         weights, live = self.weights(k, key_mask)
         keys, values = (_means(weights, x) for x in pair)
-        return self.norm(keys), self.norm.values(values), live
+        return self.norm(keys), self.norm.normalize_values(values), live
 
     def weights(self, k: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Softmax over the positions of each run, (B, H, runs, rank, run), and live landmarks."""
@@ -250,14 +252,14 @@ class DualKeys(nn.Module):
 
     def forward(
         self, k: Tensor, v: Tensor, key_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Beside | None]:
+    ) -> tuple[Tensor, Tensor, SharedKeys | None]:
         """The keys and values near, and the landmarks of all positions for all queries."""
-        near = self.near(k), self.near.values(v)
+        near = self.near(k), self.near.normalize_values(v)
         if self.far is None:
             return *near, None
         *far, live = self.far(k, (k, v) if self.plain else near, key_mask)
         position = torch.arange(k.shape[2], device=k.device)
-        return *near, Beside(far[0], far[1], self.far.seen(live, position))
+        return *near, SharedKeys(far[0], far[1], self.far.seen(live, position))
 
     def grown(
         self, held: dict[str, Tensor], mask: Tensor, cache: Cache | None, T: int

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from longspan.attention.base import Traits, register
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import pattern_rows
-from longspan.attention.ops.dilation import dilated_window
-from longspan.attention.ops.global_tokens import GlobalTokens, global_tokens
+from longspan.attention.ops.dilation import make_dilated_window
+from longspan.attention.ops.global_tokens import GlobalTokens, gather_global_tokens
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
 from longspan.errors import OptionError
@@ -59,7 +59,7 @@ class LongformerAttention(PatternAttention):
         causal: bool = False,
     ):
         """Take the one-sided window, the steps between its keys, and whether to own projections."""
-        pattern = dilated_window("longformer", window, dilation, heads, layer, causal)
+        pattern = make_dilated_window("longformer", window, dilation, heads, layer, causal)
         super().__init__(pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
         self.has_unused_parameters = global_projections
@@ -101,12 +101,12 @@ class LongformerAttention(PatternAttention):
         """The gathered-block kernel; then the rows of the global tokens, if there are any."""
         if self.projections is None:
             return super().attend(q, k, v, key_mask, global_mask)
-        chosen = global_tokens((), k, v, key_mask, global_mask)
+        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
         out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)
         if chosen is None:
             return out
         rows = self.projections.rows(layer_input.states.to(v.dtype), chosen, key_mask, self.causal)
-        return chosen.placed(rows, out)
+        return chosen.scatter_rows(rows, out)
 
     def reference(self, q, k, v, key_mask, global_mask, layer_input=None):
         """Both branches for all tokens over dense masks; a global token takes the second."""
@@ -163,7 +163,7 @@ class GlobalProjections(nn.Module):
 
     def rows(self, x: Tensor, chosen: GlobalTokens, key_mask: Tensor | None, causal: bool):
         """Rows of the global tokens (B, H, G, D)."""
-        mask = chosen.keys_of_rows(key_mask, causal)
+        mask = chosen.row_mask(key_mask, causal)
         q = self._of(self.query, chosen.gather(x[:, None])[:, 0])
         (_, H, G, D), W = q.shape, x.shape[-1]
         if G * (W - D) >= D * W:

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.masking import masked_softmax
-from longspan.attention.ops.convolution import convolved, depthwise
-from longspan.attention.ops.pooling import averaging, membership, segments
-from longspan.attention.ops.precision import wide
+from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
+from longspan.attention.ops.pooling import averaging_matrix, membership_matrix, segment_tokens
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
 
-def inverse(A: Tensor, iterations: int | None) -> Tensor:
+def pseudo_inverse(A: Tensor, iterations: int | None) -> Tensor:
     """Moore-Penrose inverse of each matrix: exact, or eq. 14 from A^T / (|A|_1 |A|_inf)."""
     if iterations is None:
         return torch.linalg.pinv(A)
@@ -65,7 +65,7 @@ class NystromAttention(Attention):
         if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0):
             raise OptionError(f"nystrom needs an odd convolution or 0, got {conv_kernel_size}")
         self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
-        self.conv = depthwise(heads, conv_kernel_size) if conv_kernel_size else None
+        self.conv = make_depthwise_conv(heads, conv_kernel_size) if conv_kernel_size else None
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add: the convolution has one kernel per head."""
@@ -76,16 +76,16 @@ class NystromAttention(Attention):
 
     def attend(self, q, k, v, key_mask):
         """Landmark means as one product, then F (A^+ (B v)) from right to left."""
-        dtype, (q, k, v) = v.dtype, (wide(x) for x in (q, k, v))
+        dtype, (q, k, v) = v.dtype, (at_least_float32(x) for x in (q, k, v))
         real = q.new_ones(1, q.shape[2], dtype=torch.bool) if key_mask is None else key_mask
-        index, used = segments(real, min(self.landmarks, q.shape[2]))
-        member = membership(index, used.shape[1], q.dtype)
-        means = averaging(member)
+        index, used = segment_tokens(real, min(self.landmarks, q.shape[2]))
+        member = membership_matrix(index, used.shape[1], q.dtype)
+        means = averaging_matrix(member)
         QL, KL = means @ q, means @ k
         live = used[:, None, None, :]
         A = masked_softmax(QL @ KL.mT * q.shape[-1] ** -0.5, live)
         Bv = softmax_attention(QL, k, v, real[:, None, None, :])
-        out = softmax_attention(q, KL, inverse(A, self.iterations) @ Bv, None)
+        out = softmax_attention(q, KL, pseudo_inverse(A, self.iterations) @ Bv, None)
         short = (real.sum(1) <= used.shape[1])[:, None, None, None]
         # One token per segment: the means are the tokens, and A v is exact attention. Only such
         # rows have landmarks without a token, so `out` need not mask them.
@@ -94,7 +94,7 @@ class NystromAttention(Attention):
 
     def _with_convolution(self, out: Tensor, v: Tensor) -> Tensor:
         """Add the depthwise convolution of the values (zero where padded)."""
-        return out if self.conv is None else out + convolved(self.conv, v)
+        return out if self.conv is None else out + convolve_values(self.conv, v)
 
     def reference(self, q, k, v, key_mask):
         """Each row alone, cut to its real tokens: the formula as printed."""
@@ -119,7 +119,7 @@ class NystromAttention(Attention):
             torch.einsum("htd,hsd->hts", x, y).div(D**0.5).softmax(-1)
             for x, y in ((q, KL), (QL, KL), (QL, k))
         )
-        return left @ inverse(A, self.iterations) @ right @ v
+        return left @ pseudo_inverse(A, self.iterations) @ right @ v
 
     def flops(self, T, head_dim):
         """Segment means, three softmax products, the inverse, the convolution."""

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix
-from longspan.attention.ops.precision import wide
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError
 
@@ -107,15 +107,17 @@ class PerformerAttention(Attention):
         """Features in range, then one summary of the keys (running in chunks when causal)."""
         if self.causal:
             return self.advance(q, k, v, key_mask, None)[0]
-        q, k, wide_v = (wide(x) for x in (q, k, v))
+        q, k, wide_v = (at_least_float32(x) for x in (q, k, v))
         fq, fk = features(self.feature_map, q, k, self.projection, key_mask)
         return mix(fq, fk, wide_v, self._least()).to(v.dtype)
 
     def advance(self, q, k, v, key_mask, cache):
         """The summary of the keys is all there is to keep: its size does not grow."""
         state = None if cache is None else State(**cache.state)
-        fq, fk, weight = key_features(self.feature_map, wide(q), wide(k), self.projection, key_mask)
-        out, state = causal_mix(fq, fk, wide(v), weight, state, self._least())
+        fq, fk, weight = key_features(
+            self.feature_map, at_least_float32(q), at_least_float32(k), self.projection, key_mask
+        )
+        out, state = causal_mix(fq, fk, at_least_float32(v), weight, state, self._least())
         return out.to(v.dtype), state._asdict()
 
     def _least(self):

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 
 from longspan.attention.base import Traits, register
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import apply_mask
 from longspan.attention.ops.relative_positions import sinusoids
-from longspan.attention.ops.segments import SegmentAttention, allowed
+from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.attention.ops.softmax import softmax_reference
 
 
@@ -49,7 +49,7 @@ class PositionInfusedAttention(SegmentAttention):
         """Take the sizes of segment and cache, and whether gradients flow through the cache."""
         super().__init__(segment, memory, backprop_through_memory, causal)
 
-    def places(self, q, longest, layer_input=None):
+    def position_terms(self, q, longest, layer_input=None):
         """Give p W_q and p W_k of the positions 0 .. longest - 1, (H or 1, longest, D)."""
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width).to(q.dtype)
@@ -57,23 +57,23 @@ class PositionInfusedAttention(SegmentAttention):
             return p[None], p[None]
         return layer_input.query(p), layer_input.key(p)
 
-    def read(self, q, keys, places):
+    def attend_segment(self, q, keys, places):
         """Positions added, then torch's own attention."""
         T, S = q.shape[2], keys.size
         q, k = q + places[0][:, S - T : S], keys.k + places[1][:, :S]
-        mask = allowed(T, keys, self.causal)
+        mask = segment_mask(T, keys, self.causal)
         if mask is None or (keys.real is None and T == S):
             return F.scaled_dot_product_attention(q, k, keys.v, is_causal=self.causal)
         some = mask.any(-1, keepdim=True)
         # A token without keys gets all of them, then zeros: no backend sees an empty row.
         out = F.scaled_dot_product_attention(q, k, keys.v, attn_mask=mask | ~some)
-        return out if keys.real is None else zeroed(out, some)
+        return out if keys.real is None else apply_mask(out, some)
 
     def reference(self, q, k, v, key_mask, layer_input):
         """Token by token: the cache and the segment of each, numbered, under one softmax."""
         T, outs = q.shape[2], []
         real = q.new_ones(q.shape[0], T, dtype=torch.bool) if key_mask is None else key_mask
-        pq, pk = self.places(q, min(self.span, T), layer_input)
+        pq, pk = self.position_terms(q, min(self.span, T), layer_input)
         for i in range(T):
             first = i - i % self.segment
             start = max(0, first - self.memory)
@@ -90,4 +90,4 @@ class PositionInfusedAttention(SegmentAttention):
 
     def flops(self, T, head_dim):
         """Two products of each segment with its cache and itself."""
-        return sum(4 * size * (size + past) * head_dim for size, past in self.widths(T))
+        return sum(4 * size * (size + past) * head_dim for size, past in self.segment_widths(T))

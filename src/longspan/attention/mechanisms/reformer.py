@@ -26,12 +26,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longspan.attention.base import Attention, Traits, joined, register
-from longspan.attention.masking import zeroed
-from longspan.attention.ops.global_tokens import global_part, global_tokens, with_global_rows
-from longspan.attention.ops.hashing import RotationHash, SortTable, sorted_chunks
-from longspan.attention.ops.precision import wide
-from longspan.attention.ops.softmax import merged
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.global_tokens import (
+    gather_global_tokens,
+    global_part,
+    replace_global_rows,
+)
+from longspan.attention.ops.hashing import RotationHash, SortTable, sort_into_chunks
+from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.softmax import merge_parts
 from longspan.errors import OptionError
 
 EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
@@ -95,49 +99,51 @@ class ReformerAttention(Attention):
         """Who meets whom among the local tokens (B, T): those that are real and not global."""
         chunk = min(self.chunk, u.shape[2])
         pad = (0, -u.shape[2] % chunk)
-        return sorted_chunks(F.pad(self.hash(u), pad), F.pad(local, pad), chunk, **self.kinds)
+        return sort_into_chunks(F.pad(self.hash(u), pad), F.pad(local, pad), chunk, **self.kinds)
 
     def _queries_and_keys(self, u):
         """Queries with S = q.k / sqrt D whatever the scale, and the keys u / |u|."""
-        D, x = u.shape[-1], wide(u)
+        D, x = u.shape[-1], at_least_float32(u)
         k = x * (x.square().sum(-1, keepdim=True) + D * EPSILON).rsqrt()
         return (u * D**0.5 if self.scale == "none" else u), k.to(u.dtype)
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Attend in the chunks of each round; merge the rounds, and the global keys."""
         u, (q, k) = q, self._queries_and_keys(q)
-        chosen = global_tokens((), k, v, key_mask, global_mask)
+        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
         local = key_mask if chosen is None else chosen.local_keys(key_mask)
         local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
         parts = chunk_attention(q, k, v, self.table(u, local), self.dedupe)
         if chosen is None:
-            return together(parts, v)
-        out = together([*parts, global_part(q, chosen, self.causal)], v)
-        return with_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
+            return merge_rounds(parts, v)
+        out = merge_rounds([*parts, global_part(q, chosen, self.causal)], v)
+        return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
 
     def advance(self, q, k, v, key_mask, cache):
         """Keep what is read, and its buckets; a few new tokens look up whom they meet."""
         new = {"k": q, "v": v, "bucket": self.hash(q).movedim(0, -1)}
-        state, T = joined(cache, new, key_mask), q.shape[2]
+        state, T = append_tokens(cache, new, key_mask), q.shape[2]
         u, v, real = state["k"], state["v"], state.get("real")
         if cache is None or self.chunk < T:
             return self.attend(u, None, v, real, None)[:, :, -T:], state
-        N = past_counts(state["bucket"].movedim(-1, 0), real, self.chunk, T)
+        N = count_past_pairs(state["bucket"].movedim(-1, 0), real, self.chunk, T)
         u, k = self._queries_and_keys(u)
         scores = u[:, :, -T:] @ k.mT * u.shape[-1] ** -0.5
-        return softmax_of_counts(scores, v, N.clamp(max=1) if self.dedupe else N), state
+        return softmax_with_counts(scores, v, N.clamp(max=1) if self.dedupe else N), state
 
     def reference(self, q, k, v, key_mask, global_mask):
         """softmax(S + log N) over all pairs, N counted by hand."""
         real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
         is_global = torch.zeros_like(real) if global_mask is None else global_mask & real
-        N = counted(self.hash.by_hand(q), real & ~is_global, self.chunk, **self.kinds)
+        N = count_pairs_reference(
+            self.hash.reference(q), real & ~is_global, self.chunk, **self.kinds
+        )
         N = N.clamp(max=1) if self.dedupe else N
         pairs = (is_global[:, :, None] | is_global[:, None]) & real[:, None]
         pairs = (pairs.tril() if self.causal else pairs)[:, None]
         k = q / (q.square().mean(-1, keepdim=True) + EPSILON).sqrt() / q.shape[-1] ** 0.5
         scores = q @ k.mT / (q.shape[-1] ** 0.5 if self.scale == "root" else 1)
-        return softmax_of_counts(scores, v, torch.where(pairs, 1, N))
+        return softmax_with_counts(scores, v, torch.where(pairs, 1, N))
 
     def flops(self, T, head_dim):
         """Hashing, and two products over the runs of each round."""
@@ -161,19 +167,19 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, index: Tensor, places: Tensor) -> Tensor:
         ctx.save_for_backward(places)
-        return _selected(x.flatten(0, -2), index)
+        return _gather(x.flatten(0, -2), index)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
         (places,) = ctx.saved_tensors
         rows, (own, *others) = grad.flatten(0, -2), places
-        total = _selected(rows, own)
+        total = _gather(rows, own)
         for place in others:
-            total = total + _selected(rows, place)
+            total = total + _gather(rows, place)
         return total, None, None
 
 
-def _selected(rows: Tensor, index: Tensor) -> Tensor:
+def _gather(rows: Tensor, index: Tensor) -> Tensor:
     return rows.index_select(0, index.flatten()).view(*index.shape, rows.shape[-1])
 
 
@@ -206,7 +212,7 @@ class _ChunkSoftmax(torch.autograd.Function):
 def chunk_attention(
     q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool
 ) -> list[tuple[Tensor, Tensor]]:
-    """Softmax attention of each round over the pairs of its table, as parts for `merged`.
+    """Softmax attention of each round over the pairs of its table, as parts for `merge_parts`.
 
     Args:
         q: queries (B, H, T, D).
@@ -226,17 +232,17 @@ def chunk_attention(
     lowest = torch.finfo(exact).min
     bias = (table.allowed().to(exact) - 1) * -(lowest / 2)
     if dedupe:
-        bias = bias - table.meetings(queries, runs).clamp(min=1).to(exact).log()
+        bias = bias - table.count_meetings(queries, runs).clamp(min=1).to(exact).log()
     out, total = _ChunkSoftmax.apply(q, k, v, bias)
     back = (queries + row[..., None])[None]
     out, total = (_GatherRows.apply(x, slots, back)[..., :T, :] for x in (out, total))
     return list(zip(out, total.masked_fill(total < lowest / 4, -torch.inf), strict=True))
 
 
-def together(parts: list[tuple[Tensor, Tensor]], v: Tensor) -> Tensor:
-    """`merged` for tokens that are no keys of their own: one that meets no other keeps its v."""
+def merge_rounds(parts: list[tuple[Tensor, Tensor]], v: Tensor) -> Tensor:
+    """`merge_parts` for tokens that are no keys of their own: one that meets no other keeps its v."""
     alone = torch.stack([total for _, total in parts]).isneginf().all(0)
-    return merged(parts) + zeroed(v, alone)
+    return merge_parts(parts) + apply_mask(v, alone)
 
 
 # Softmax attention told by N_ij, how often query i meets key j: weights N_ij exp(S_ij).
@@ -244,7 +250,7 @@ def together(parts: list[tuple[Tensor, Tensor]], v: Tensor) -> Tensor:
 # Dense in the rows it is asked for: for references, and for the few rows of a step in decoding.
 
 
-def softmax_of_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
+def softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
     """Mix v by softmax(scores + log counts), a token itself being a key only where it is alone.
 
     Args:
@@ -256,12 +262,14 @@ def softmax_of_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
     itself = torch.arange(S - T, S)[:, None] == torch.arange(S)
     counts = counts.masked_fill(itself.to(counts.device), 0)
     counts = counts + itself.to(counts.device) * (counts.sum(-1, keepdim=True) == 0)
-    weights = (wide(scores) + counts.to(wide(scores).dtype).log()).softmax(-1)
+    weights = (at_least_float32(scores) + counts.to(at_least_float32(scores).dtype).log()).softmax(
+        -1
+    )
     return weights.to(v.dtype) @ v
 
 
-def past_counts(bucket: Tensor, real: Tensor | None, chunk: int, T: int) -> Tensor:
-    """Rows of `sorted_chunks(..., causal=True).counts()` for the last T of S tokens, (B, H, T, S).
+def count_past_pairs(bucket: Tensor, real: Tensor | None, chunk: int, T: int) -> Tensor:
+    """Rows of `sort_into_chunks(..., causal=True).counts()` for the last T of S tokens, (B, H, T, S).
 
     Args:
         bucket: of each token in each round (R, B, H, S).
@@ -278,10 +286,10 @@ def past_counts(bucket: Tensor, real: Tensor | None, chunk: int, T: int) -> Tens
     return (met & ((rank - 1) // chunk >= own // chunk - 1)).sum(0)
 
 
-def counted(
+def count_pairs_reference(
     bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
 ) -> Tensor:
-    """`sorted_chunks(...).counts()` by hand, for the reference: list after list of tokens."""
+    """`sort_into_chunks(...).counts()` by hand, for the reference: list after list of tokens."""
     R, B, H, T = bucket.shape
     counts = torch.zeros(B, H, T, T, dtype=torch.long)
     for b, h in itertools.product(range(B), range(H)):

@@ -27,11 +27,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.masking import zeroed
-from longspan.attention.ops.global_tokens import global_part, global_tokens, with_global_rows
-from longspan.attention.ops.precision import wide
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.global_tokens import (
+    gather_global_tokens,
+    global_part,
+    replace_global_rows,
+)
+from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import (
-    merged,
+    merge_parts,
     softmax_attention,
     softmax_part,
     softmax_reference,
@@ -74,7 +78,7 @@ class SinkhornAttention(Attention):
     ):
         """Make the sort net (none for "attention") and draw the noise from (seed, layer)."""
         super().__init__()
-        if reasons := refused(block, sorting, iterations, temperature, sortcut, causal):
+        if reasons := _option_reasons(block, sorting, iterations, temperature, sortcut, causal):
             raise OptionError(f"sinkhorn needs {'; '.join(reasons)}")
         self.block = block or max(4, 4 * round(max_length**0.5 / 4))
         self.causal, self.sortcut, self.layer = causal, sortcut, layer
@@ -90,30 +94,31 @@ class SinkhornAttention(Attention):
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add: the sort net and the noise belong to given heads and lengths."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
-        return reasons + self.sort.misfits(q) + self.sort.too_long(q.shape[2])
+        return reasons + self.sort.shape_reasons(q) + self.sort.length_reasons(q.shape[2])
 
     def _step_refusals(self, q, k, v, cache):
-        late = [] if cache is None else self.sort.too_long(cache.length + q.shape[2])
+        late = [] if cache is None else self.sort.length_reasons(cache.length + q.shape[2])
         return super()._step_refusals(q, k, v, cache) + late
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Local keys block by block; the rows of the global tokens apart."""
-        chosen = global_tokens((), k, v, key_mask, global_mask)
+        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
         if chosen is None:
             return self._rows(q, k, v, key_mask)
         local = chosen.local_keys(key_mask)
-        inside = (zeroed(x, local[:, None, :, None]) for x in (q, k, v))
+        inside = (apply_mask(x, local[:, None, :, None]) for x in (q, k, v))
         out = self._rows(*inside, local, global_part(q, chosen, self.causal))
-        return with_global_rows(out, q, k, v, chosen, key_mask, self.causal)
+        return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal)
 
     def _rows(self, q, k, v, local, *parts):
         """Softmax over the sorted block, the own one, and parts over other keys."""
         T, block = q.shape[2], min(self.block, q.shape[2])
         real = q.new_ones(1, T, dtype=torch.bool) if local is None else local
-        (qs, ks, vs), real = (cut(x, block, 2) for x in (q, k, v)), cut(real, block, 1)
+        qs, ks, vs = (split_blocks(x, block, 2) for x in (q, k, v))
+        real = split_blocks(real, block, 1)
         S = self.sort(qs, ks, real)[:, :, : self.sortcut]
         masked = local is not None or self.causal or T % block > 0
-        sorted_k, sorted_v, seen = mixed(S, ks, vs, real, masked)
+        sorted_k, sorted_v, seen = mix_blocks(S, ks, vs, real, masked)
         own = real[:, None, :, None]
         own = own & own.new_ones(block, block).tril() if self.causal else own
         if self.sortcut is None:
@@ -125,7 +130,7 @@ class SinkhornAttention(Attention):
         if not parts:
             return softmax_attention(qs, ks, vs, own if masked else None).flatten(2, 3)[:, :, :T]
         out, weight = (x.flatten(2, 3)[:, :, :T] for x in softmax_part(qs, ks, vs, own))
-        return merged([(out, weight), *parts])
+        return merge_parts([(out, weight), *parts])
 
     def reference(self, q, k, v, key_mask, global_mask):
         """One sequence after another; its sorted keys are one dense product."""
@@ -161,7 +166,7 @@ class SinkhornAttention(Attention):
 # zero at the others. Means, scores and sums are in float32 at least.
 
 
-def cut(x: Tensor, block: int, dim: int) -> Tensor:
+def split_blocks(x: Tensor, block: int, dim: int) -> Tensor:
     """Cut a dimension into blocks, the last one filled up with zeros."""
     missing = -x.shape[dim] % block
     if missing:
@@ -169,7 +174,7 @@ def cut(x: Tensor, block: int, dim: int) -> Tensor:
     return x.unflatten(dim, (-1, block))
 
 
-def mixed(
+def mix_blocks(
     S: Tensor, k: Tensor, v: Tensor, real: Tensor, masked: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mix blocks of keys and values, offset by offset, by rows of S (B, H, M, N).
@@ -195,18 +200,18 @@ def mixed(
 
 
 def _product(S: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
-    y = wide(x) if x.dtype == torch.float16 else x  # small weights leave its range
+    y = at_least_float32(x) if x.dtype == torch.float16 else x  # small weights leave its range
     y = (S.to(y.dtype) @ y.flatten(3)).unflatten(3, x.shape[3:])
     return (y if scale is None else y * scale.to(y.dtype)[..., None]).to(x.dtype)
 
 
-def means(x: Tensor, real: Tensor) -> Tensor:
+def block_means(x: Tensor, real: Tensor) -> Tensor:
     """Mean of the real tokens of each block (B, H, N, D); zero where there are none."""
     total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
     return total / real.sum(-1).clamp(min=1)[:, None, :, None]
 
 
-def means_before(x: Tensor, real: Tensor) -> Tensor:
+def prefix_means(x: Tensor, real: Tensor) -> Tensor:
     """Mean of the real tokens up to the first one of each block, that one included."""
 
     def up_to_first(sums: Tensor, first: Tensor) -> Tensor:
@@ -214,12 +219,12 @@ def means_before(x: Tensor, real: Tensor) -> Tensor:
         return F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
 
     total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
-    total = up_to_first(total.mT, wide(x[:, :, :, 0]).mT).mT
+    total = up_to_first(total.mT, at_least_float32(x[:, :, :, 0]).mT).mT
     count = up_to_first(real.sum(-1), real[..., 0])
     return total / count.clamp(min=1)[:, None, :, None]
 
 
-def balanced(Z: Tensor, live: Tensor, iterations: int, causal: bool) -> Tensor:
+def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -> Tensor:
     """Sinkhorn's S: rows, then columns of exp(Z) are divided by their sums, and rows at the end.
 
     Args:
@@ -239,10 +244,10 @@ def balanced(Z: Tensor, live: Tensor, iterations: int, causal: bool) -> Tensor:
         Z = (Z - Z.logsumexp(-1, keepdim=True)) * keep + never
         column = Z.logcumsumexp(-2) if causal else Z.logsumexp(-2, keepdim=True)
         Z = (Z - column) * keep + never
-    return zeroed(Z.softmax(-1), allowed)
+    return apply_mask(Z.softmax(-1), allowed)
 
 
-def balanced_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
+def sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
     """The same for the live blocks of one sequence (H, N, N), by division."""
     S = (Z - Z.detach().amax(-1, keepdim=True)).exp()
     if causal:
@@ -278,7 +283,7 @@ class SortNet(nn.Module):
         return y
 
 
-def refused(block, sorting, iterations, temperature, sortcut, causal) -> list[str]:
+def _option_reasons(block, sorting, iterations, temperature, sortcut, causal) -> list[str]:
     """What is needed in place of options that mean nothing."""
     reasons = []
     if block is not None and block < 1:
@@ -319,14 +324,14 @@ class Sorter(nn.Module):
         self.net = SortNet(heads, width, blocks, hidden) if learned else None
         self.register_buffer("noise", torch.zeros(heads, blocks, blocks) if gumbel else None)
 
-    def misfits(self, q: Tensor) -> list[str]:
+    def shape_reasons(self, q: Tensor) -> list[str]:
         """Why the net and the noise are not for these heads."""
         sizes = (q.shape[1], q.shape[3])
         if self.fixed is None or sizes == self.fixed[:2]:
             return []
         return [f"it was built for (heads, head_dim) = {self.fixed[:2]}, got {sizes}"]
 
-    def too_long(self, T: int) -> list[str]:
+    def length_reasons(self, T: int) -> list[str]:
         """Why they are not for this length."""
         if self.fixed is None or self.fixed[2] >= T:
             return []
@@ -347,14 +352,14 @@ class Sorter(nn.Module):
         real: Bool[Tensor, "#B N b"],
     ) -> Float[Tensor, "B H N N"]:
         """S of each sequence; rows sum to one, or to zero where no block can be mixed."""
-        rows = means_before if self.causal else means
+        rows = prefix_means if self.causal else block_means
         if self.net is None:
-            R = (rows(q, real) @ means(k, real).mT * q.shape[-1] ** -0.5).relu()
+            R = (rows(q, real) @ block_means(k, real).mT * q.shape[-1] ** -0.5).relu()
         else:
             R = self.net(rows(k, real))[..., : k.shape[2]]
         if self.noise is not None and self.training:
             R = R + self.noise[:, : k.shape[2], : k.shape[2]].to(R.dtype)
-        return balanced(R / self.temperature, real.any(-1), self.iterations, self.causal)
+        return sinkhorn_normalize(R / self.temperature, real.any(-1), self.iterations, self.causal)
 
     def mixture(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> tuple[Tensor, Tensor]:
         """For a reference: the sorted sequence as a dense product, for one sequence (H, T, D).
@@ -392,7 +397,7 @@ class Sorter(nn.Module):
             R = self.net(y)[..., kept]
         if self.noise is not None and self.training:
             R = R + self.noise[:, kept][:, :, kept]
-        small = balanced_reference(R / self.temperature, self.iterations, self.causal)
+        small = sinkhorn_normalize_reference(R / self.temperature, self.iterations, self.causal)
         for place, i in enumerate(kept):
             S[:, i, kept] = small[:, place]
         return S

@@ -8,7 +8,7 @@ with l the `stride`, c the `summary` columns of a block, and A_t of a near and a
     fixed     near: floor(s / l) = floor(t / l)          far: s mod l >= l - c
 
 Causal adds s <= t; without it (an encoder; the paper has none) the far sets reach both ways.
-`head_patterns`: `merged` (one softmax over the union, a key in both counts once), `separate` (head h
+`head_patterns`: `merge_parts` (one softmax over the union, a key in both counts once), `separate` (head h
 has the near set if h is even, else the far one) or `alternating` (layer by layer, near first).
 With `groups` G > 1 the far set of a head is one of G groups of c columns, the last of a block, the
 ones before them, and so on, head by head (the "different groups of columns" of the paper). About
@@ -26,19 +26,23 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Traits, register
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import apply_mask
 from longspan.attention.ops.blocks import (
-    _classes,
-    _inside,
-    _Runs,
-    _unclasses,
-    by_pattern,
-    fitted,
+    _GatherRuns,
+    apply_by_pattern,
+    fit_layout,
+    merge_residue_classes,
     pattern_attention,
+    run_mask,
+    split_residue_classes,
 )
-from longspan.attention.ops.global_tokens import global_part, global_tokens, with_global_rows
+from longspan.attention.ops.global_tokens import (
+    gather_global_tokens,
+    global_part,
+    replace_global_rows,
+)
 from longspan.attention.ops.pattern_base import PatternAttention
-from longspan.attention.ops.softmax import merged, softmax_part
+from longspan.attention.ops.softmax import merge_parts, softmax_part
 from longspan.attention.patterns import (
     BlockWindow,
     Causal,
@@ -151,7 +155,7 @@ def _check(heads, kind, head_patterns, stride, summary, groups) -> None:
 # Neither part is a T x T product. The keys of a row are cut in two disjoint parts: what lies near
 # (a window, or the query's own block), and what lies on the grid: the same residue class (a
 # transposed view), or summary columns (a slice of every block). A key that is in both is counted in
-# one of them; `merged` puts the parts together.
+# one of them; `merge_parts` puts the parts together.
 
 
 def attention_by_head(
@@ -176,19 +180,19 @@ def attention_by_head(
     def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return _attention(q, k, v, own, key_mask, global_mask)
 
-    return by_pattern(pattern, [q, k, v], rows)
+    return apply_by_pattern(pattern, [q, k, v], rows)
 
 
 def _attention(q, k, v, pattern: Pattern, key_mask, global_mask) -> Tensor:
     """All heads over the same pattern; the near set alone is for the block kernel."""
     if not isinstance(pattern, Strided | Fixed):
         return pattern_attention(q, k, v, pattern, key_mask, global_mask)
-    chosen = global_tokens((), k, v, key_mask, global_mask)
+    chosen = gather_global_tokens((), k, v, key_mask, global_mask)
     if chosen is None:
         return _one(_parts(q, k, v, pattern, key_mask), v)
     parts = _parts(q, k, v, pattern, chosen.local_keys(key_mask))
     out = _one([*parts, global_part(q, chosen, pattern.causal)], v)
-    return with_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
+    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
 
 
 def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[Part]:
@@ -200,8 +204,8 @@ def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[P
 def _one(parts: list[Part], v: Tensor) -> Tensor:
     """Rows over all parts; zeros where a text shorter than its first column has none."""
     if not parts:
-        return zeroed(v, v.new_zeros(1, dtype=torch.bool))
-    return merged(parts) if len(parts) > 1 else parts[0][0]
+        return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
+    return merge_parts(parts) if len(parts) > 1 else parts[0][0]
 
 
 def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
@@ -210,21 +214,21 @@ def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
     units, real = -(-T // g), None
     if key_mask is not None or T % g:
         real = q.new_ones(B, T, dtype=torch.bool) if key_mask is None else key_mask
-        real = _classes(real[:, None, :, None], g, units).mT
-    a, b, c = (_classes(x, g, units) for x in (q, k, v))
+        real = split_residue_classes(real[:, None, :, None], g, units).mT
+    a, b, c = (split_residue_classes(x, g, units) for x in (q, k, v))
     rows, log = grid_part(a, b, c, real, units, pattern.causal, own=not pattern.local)
-    far = _unclasses(rows, g, B, T), _unclasses(log, g, B, T)
+    far = merge_residue_classes(rows, g, B, T), merge_residue_classes(log, g, B, T)
     return [_window(q, k, v, pattern, key_mask), far] if pattern.local else [far]
 
 
 def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
     """The keys less than a stride away."""
     T, window = q.shape[2], near(pattern)
-    _, length, *sides = fitted(window.layout, T)
+    _, length, *sides = fit_layout(window.layout, T)
     real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
-    q, k, v, real = (_classes(x, 1, length) for x in (q, k, v, real[:, None, :, None]))
-    k, v, real = (_Runs.apply(x, *sides) for x in (k, v, real))
-    mask = real.mT & _inside(window, window.layout, sides, q.device)
+    q, k, v, real = (split_residue_classes(x, 1, length) for x in (q, k, v, real[:, None, :, None]))
+    k, v, real = (_GatherRuns.apply(x, *sides) for x in (k, v, real))
+    mask = real.mT & run_mask(window, window.layout, sides, q.device)
     rows, log = softmax_part(q.unflatten(2, (-1, sides[0])), k, v, mask)
     return rows.flatten(2, 3)[:, :, :T], log.flatten(2, 3)[:, :, :T]
 
@@ -239,8 +243,8 @@ def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
     length = -(-T // block) * block
     if key_mask is not None or length > T:
         real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
-        real = _classes(real[:, None, :, None], 1, length)
-    q, k, v = (_classes(x, 1, length) for x in (q, k, v))
+        real = split_residue_classes(real[:, None, :, None], 1, length)
+    q, k, v = (split_residue_classes(x, 1, length) for x in (q, k, v))
     start, stop = pattern.columns.start, pattern.columns.stop
     columns, others = [slice(start, stop)], [slice(0, start), slice(stop, block)]
     if pattern.causal:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import apply_mask
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
@@ -41,7 +41,7 @@ class _Moved(torch.autograd.Function):
         # Heads side by side, as a model makes them: one row of H x D numbers for each token.
         rows = x.transpose(1, 2).reshape(B * T, H * D).index_select(0, flat)
         rows = rows.view(B, -1, H, D).transpose(1, 2)
-        return zeroed(rows, some[:, None, :, None])
+        return apply_mask(rows, some[:, None, :, None])
 
     @staticmethod
     def backward(ctx, grad: Tensor):

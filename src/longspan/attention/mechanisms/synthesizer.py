@@ -27,8 +27,8 @@ from typing import ClassVar, Literal, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from longspan.attention.base import Attention, Traits, joined, register
-from longspan.attention.masking import masked_softmax, zeroed
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.softmax import pair_mask
 from longspan.attention.traits import Inputs
 from longspan.errors import OptionError
@@ -113,7 +113,7 @@ class SynthesizerAttention(Attention):
 
     def advance(self, q, k, v, key_mask, cache):
         """The new rows only, over all keys so far."""
-        state = joined(cache, {"k": k, "v": v}, key_mask)
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         first = 0 if cache is None else cache.length
         return self._rows(q, state["k"], state["v"], state.get("real"), first), state
 
@@ -129,7 +129,7 @@ class SynthesizerAttention(Attention):
         weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
         one = len(weights) == 1
         out = torch.einsum("hts,bhse->bhte", weights[0], v) if one else weights @ v
-        return out if mask is None else zeroed(out, mask.any(-1, keepdim=True))
+        return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
     def reference(self, q, k, v, key_mask):
         """Mix the scores, exp, sum over the admissible keys, divide."""

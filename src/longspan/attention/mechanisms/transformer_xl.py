@@ -59,7 +59,7 @@ class TransformerXLAttention(RelativeAttention):
         seen = seen if self.reach is None else seen & (i[:, None] - i <= self.reach)
         mask = seen if key_mask is None else seen & key_mask[:, None, None, :]
         k, v = (self._per_query(x, own) for x in (k, v))
-        weights = self.plain_weights(q, k, i[:, None] - i, mask)
+        weights = self.reference_weights(q, k, i[:, None] - i, mask)
         return torch.einsum("bhts,bhtse->bhte", weights, v)
 
     def _per_query(self, x, own):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import apply_mask
 from longspan.attention.ops.global_tokens import GlobalTokens
 
 
@@ -46,7 +46,7 @@ class _ListedSoftmax(torch.autograd.Function):
         ds = grad @ values.mT
         ds.sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
         dq, dk = ds @ keys, ds.mT @ q
-        sums = (_summed(x, index, len(k), ctx.shared, ctx.group) for x in (dk, dv))
+        sums = (_scatter_add(x, index, len(k), ctx.shared, ctx.group) for x in (dk, dv))
         return dq, *sums, None, None, None, None, None
 
 
@@ -55,7 +55,7 @@ def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
     return x.index_select(0, index.flatten()).view(len(index), -1, x.shape[1] // block)
 
 
-def _summed(grad: Tensor, index: Tensor, count: int, shared: int, group: int) -> Tensor:
+def _scatter_add(grad: Tensor, index: Tensor, count: int, shared: int, group: int) -> Tensor:
     """What `_blocks` scattered, back in its place, (N, W)."""
     grad = grad.view(index.numel(), -1)
     out = grad.new_zeros(count, grad.shape[1]).index_add_(0, index.flatten(), grad)
@@ -65,7 +65,7 @@ def _summed(grad: Tensor, index: Tensor, count: int, shared: int, group: int) ->
     return out
 
 
-def listed_attention(
+def block_list_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -92,14 +92,17 @@ def listed_attention(
     rows, before, blocks = lists.shape[2], (S - T) % block, -(-S // block)
     mask, places, count = _listed_keys(local, lists, block), lists.clamp(min=0), 0
     q = F.pad(q * q.shape[3] ** -0.5, (0, 0, before, -S % block)).reshape(-1, block, q.shape[3])
-    k, v = (_padded(x, block, 2) for x in (k, v))
+    k, v = (_pad_to_blocks(x, block, 2) for x in (k, v))
     if shared is not None:
         # Behind the blocks of a head stand those of the shared keys, in every list.
         count = -(-shared.k.shape[2] // block)
         behind = torch.arange(blocks, blocks + count, device=q.device)
         places = torch.cat([places, behind.expand(*places.shape[:3], -1)], 3)
-        mask = _joined(mask, _padded(shared.real, block, 1)[:, None, None, None])
-        k, v = (torch.cat([x, _padded(y, block, 2)], 2) for x, y in ((k, shared.k), (v, shared.v)))
+        mask = _joined(mask, _pad_to_blocks(shared.real, block, 1)[:, None, None, None])
+        k, v = (
+            torch.cat([x, _pad_to_blocks(y, block, 2)], 2)
+            for x, y in ((k, shared.k), (v, shared.v))
+        )
     heads = torch.arange(B * H, device=q.device).view(B, H, 1, 1) * (blocks + count)
     index = (places + heads).flatten(0, 2)
     some, later = mask.any(-1, keepdim=True), None
@@ -111,11 +114,11 @@ def listed_attention(
     bias = _bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
     k, v = (x.reshape(-1, block * x.shape[3]) for x in (k, v))
     out = _ListedSoftmax.apply(q, k, v, index, bias, later, count, rows)
-    out = zeroed(out.view(B, H, rows, block, -1), some).flatten(2, 3)
+    out = apply_mask(out.view(B, H, rows, block, -1), some).flatten(2, 3)
     return out[:, :, before : before + T]
 
 
-def _padded(x: Tensor, block: int, dim: int) -> Tensor:
+def _pad_to_blocks(x: Tensor, block: int, dim: int) -> Tensor:
     """`x` with zeros at the end of a dimension, up to whole blocks."""
     missing = -x.shape[dim] % block
     return F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
@@ -135,7 +138,7 @@ def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:
     """Which keys of the listed blocks count, (B, H, rows, 1, slots * block)."""
-    local = _padded(local, block, 1).unflatten(1, (-1, block))
+    local = _pad_to_blocks(local, block, 1).unflatten(1, (-1, block))
     batch = torch.arange(len(local), device=lists.device)[:, None, None, None]
     real = local[batch, lists.clamp(min=0)] & (lists >= 0)[..., None]
     return real.flatten(3)[..., None, :]
@@ -153,6 +156,6 @@ def _order(
         return F.pad(own, (0, keys - block), value=True)[None, None, None]
     last = -(-S // block) * block
     position = torch.arange(last - rows * block, last, device=device).view(rows, block, 1)
-    past = _padded(shared.index, block, 1)[:, None, None, None] <= position
+    past = _pad_to_blocks(shared.index, block, 1)[:, None, None, None] <= position
     own = F.pad(own, (0, keys - block - past.shape[-1]), value=True)
     return _joined(own, past)

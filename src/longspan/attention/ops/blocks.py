@@ -12,13 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.masking import masked_softmax, zeroed
-from longspan.attention.ops.global_tokens import GlobalTokens, global_tokens, with_global_rows
+from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.global_tokens import (
+    GlobalTokens,
+    gather_global_tokens,
+    replace_global_rows,
+)
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.patterns import BlockLayout, Pattern
 
 
-class _Runs(torch.autograd.Function):
+class _GatherRuns(torch.autograd.Function):
     """Overlapping runs of positions, (..., T, D) -> (..., T/block, span, D); T % block == 0.
 
     Run c holds positions c*block - left .. (c+1)*block + right - 1, zeros where there are none.
@@ -38,7 +42,7 @@ class _Runs(torch.autograd.Function):
 
 
 def _overlap_add(runs: Tensor, block: int) -> Tensor:
-    """Sum overlapping runs back onto their positions: the adjoint of `_Runs`."""
+    """Sum overlapping runs back onto their positions: the adjoint of `_GatherRuns`."""
     *lead, count, span, D = runs.shape
     pieces = -(-span // block)
     out = runs.new_zeros(*lead, count + pieces - 1, block, D)
@@ -48,23 +52,23 @@ def _overlap_add(runs: Tensor, block: int) -> Tensor:
     return out.flatten(-3, -2)
 
 
-class Beside(NamedTuple):
+class SharedKeys(NamedTuple):
     """Keys without a place in the pattern, such as summaries, that all blocks of queries share."""
 
     k: Tensor  # B H R D
     v: Tensor  # B H R E
     mask: Tensor  # True where a query may attend, (1 or B, 1, 1 or T, R)
 
-    def of_classes(self, g: int, length: int) -> "Beside":
-        """The same for the rows and queries of `_classes`."""
+    def to_residue_classes(self, g: int, length: int) -> "SharedKeys":
+        """The same for the rows and queries of `split_residue_classes`."""
         k, v, mask = self
         if mask.shape[2] > 1:
-            mask = _classes(mask, g, length)
+            mask = split_residue_classes(mask, g, length)
         elif g > 1:
             mask = mask.repeat_interleave(g, 0)
         if g > 1:
             k, v = k.repeat_interleave(g, 0), v.repeat_interleave(g, 0)
-        return Beside(k, v, mask)
+        return SharedKeys(k, v, mask)
 
 
 def pattern_attention(
@@ -74,7 +78,7 @@ def pattern_attention(
     pattern: Pattern,
     key_mask: Tensor | None,
     global_mask: Tensor | None,
-    beside: Beside | None = None,
+    beside: SharedKeys | None = None,
 ) -> Tensor:
     """Softmax attention over the pairs of `pattern`, plus the ragged global tokens of each row.
 
@@ -87,11 +91,11 @@ def pattern_attention(
         global_mask: True at global tokens (B, T), or None; a token that is not real is not global.
         beside: more keys, in the same softmax; the rows of global tokens do not attend to them.
     """
-    chosen = global_tokens(pattern.layout.globals, k, v, key_mask, global_mask)
+    chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask)
     out = pattern_rows(q, k, v, pattern, key_mask, chosen, beside)
     if chosen is None:
         return out
-    return with_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
+    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
 
 
 def pattern_rows(
@@ -101,7 +105,7 @@ def pattern_rows(
     pattern: Pattern,
     key_mask: Tensor | None,
     chosen: GlobalTokens | None,
-    beside: Beside | None = None,
+    beside: SharedKeys | None = None,
 ) -> Tensor:
     """Rows of all queries over their pattern's keys, the global ones and those beside, once each.
 
@@ -117,22 +121,24 @@ def pattern_rows(
     tensors = [q, k, v]
     tensors += [] if chosen is None else [chosen.k, chosen.v]
     tensors += [] if beside is None else [beside.k, beside.v]
-    return by_pattern(pattern, tensors, rows)
+    return apply_by_pattern(pattern, tensors, rows)
 
 
-def by_pattern(pattern: Pattern, tensors: list[Tensor], rows: Callable[..., Tensor]) -> Tensor:
+def apply_by_pattern(
+    pattern: Pattern, tensors: list[Tensor], rows: Callable[..., Tensor]
+) -> Tensor:
     """`rows(own, *tensors)` for the heads that share a pattern `own`; all heads in their order."""
     if pattern.heads == 1:
         return rows(pattern.each[0], *tensors)
     heads = pattern.groups
     order = [head for own in heads.values() for head in own]
     sizes = [len(own) for own in heads.values()]
-    groups = zip(*(_ordered(x, order).split(sizes, 1) for x in tensors), strict=True)
+    groups = zip(*(_reorder_heads(x, order).split(sizes, 1) for x in tensors), strict=True)
     outs = [rows(own, *group) for own, group in zip(heads, groups, strict=True)]
-    return _ordered(torch.cat(outs, 1), sorted(range(len(order)), key=order.__getitem__))
+    return _reorder_heads(torch.cat(outs, 1), sorted(range(len(order)), key=order.__getitem__))
 
 
-def _ordered(x: Tensor, order: list[int]) -> Tensor:
+def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
     """The heads of x (B, H, T, D) in another order; x itself if it is theirs already."""
     if order == sorted(order):
         return x
@@ -140,7 +146,7 @@ def _ordered(x: Tensor, order: list[int]) -> Tensor:
     return torch.stack([heads[head] for head in order], 1)
 
 
-def fitted(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
+def fit_layout(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
     """What the kernel makes of a layout at T tokens: dilation, padded length, block, left, right.
 
     No residue class is padded beyond its last block, and no key lies farther from a block than
@@ -155,24 +161,24 @@ def fitted(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
 def _block_rows(q, k, v, pattern, key_mask, globals_, beside) -> Tensor:
     """Rows of all queries over their run, any global keys and those beside; heads alike."""
     B, T, layout = q.shape[0], q.shape[2], pattern.layout
-    g, length, *sides = fitted(layout, T)
-    q, k, v = (_classes(x, g, length) for x in (q, k, v))
+    g, length, *sides = fit_layout(layout, T)
+    q, k, v = (split_residue_classes(x, g, length) for x in (q, k, v))
     real = key_mask
     if real is None:
         real = torch.ones(B if g > 1 else 1, T, dtype=torch.bool, device=q.device)
-    real = _classes(real[:, None, :, None], g, length)
+    real = split_residue_classes(real[:, None, :, None], g, length)
     q = q.unflatten(2, (-1, sides[0]))
-    k, v, real = (_Runs.apply(x, *sides) for x in (k, v, real))
-    mask = real.mT & _inside(pattern, layout, sides, q.device)
+    k, v, real = (_GatherRuns.apply(x, *sides) for x in (k, v, real))
+    mask = real.mT & run_mask(pattern, layout, sides, q.device)
     if globals_ is not None:
         k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))
     if beside is None:
-        return _unclasses(softmax_attention(q, k, v, mask).flatten(2, 3), g, B, T)
-    out = _softmax_beside(q, k, v, mask, beside.of_classes(g, length))
-    return _unclasses(out, g, B, T)
+        return merge_residue_classes(softmax_attention(q, k, v, mask).flatten(2, 3), g, B, T)
+    out = _softmax_beside(q, k, v, mask, beside.to_residue_classes(g, length))
+    return merge_residue_classes(out, g, B, T)
 
 
-def _softmax_beside(q, k, v, mask, beside: Beside) -> Tensor:
+def _softmax_beside(q, k, v, mask, beside: SharedKeys) -> Tensor:
     """`softmax_attention` with the keys beside, which are not copied to each block."""
     blocks, q = q.shape[2:4], q * q.shape[-1] ** -0.5
     scores = (q.flatten(2, 3) @ beside.k.mT).unflatten(2, blocks)
@@ -182,10 +188,10 @@ def _softmax_beside(q, k, v, mask, beside: Beside) -> Tensor:
     weights = masked_softmax(torch.cat([q @ k.mT, scores], -1), mask)
     near, other = weights.split([k.shape[-2], scores.shape[-1]], -1)
     out = (near @ v).flatten(2, 3) + other.flatten(2, 3) @ beside.v
-    return zeroed(out, mask.any(-1, keepdim=True).flatten(2, 3))
+    return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))
 
 
-def _inside(
+def run_mask(
     pattern: Pattern, layout: BlockLayout, sides: Sequence[int], device: torch.device
 ) -> Tensor:
     """Which keys of its run a query of a block may attend, (block, span): the same everywhere.
@@ -200,7 +206,7 @@ def _inside(
     return pattern(0, 0, q, kv)
 
 
-def _classes(x: Tensor, g: int, length: int) -> Tensor:
+def split_residue_classes(x: Tensor, g: int, length: int) -> Tensor:
     """Residue classes of positions modulo g as batch rows: (B, H, T, D) -> (B*g, H, length, D)."""
     x = F.pad(x, (0, 0, 0, g * length - x.shape[2]))
     if g == 1:
@@ -208,8 +214,8 @@ def _classes(x: Tensor, g: int, length: int) -> Tensor:
     return x.unflatten(2, (length, g)).permute(0, 3, 1, 2, 4).flatten(0, 1)
 
 
-def _unclasses(x: Tensor, g: int, B: int, T: int) -> Tensor:
-    """Undo `_classes` and drop the padding."""
+def merge_residue_classes(x: Tensor, g: int, B: int, T: int) -> Tensor:
+    """Undo `split_residue_classes` and drop the padding."""
     if g > 1:
         x = x.unflatten(0, (B, g)).permute(0, 2, 3, 1, 4).flatten(2, 3)
     return x[:, :, :T]
@@ -227,7 +233,7 @@ def _with_global_keys(k, v, mask, globals_, sizes):
     allowed = chosen.real.repeat_interleave(g, 0)[:, None, None, None, :]
     if causal:
         position = torch.arange(g * length, device=k.device)[None, None, :, None]
-        position = _classes(position, g, length).view(g, 1, count, block, 1)
+        position = split_residue_classes(position, g, length).view(g, 1, count, block, 1)
         position = position.repeat(k.shape[0] // g, 1, 1, 1, 1)
         index = chosen.index.repeat_interleave(g, 0)[:, None, None, None, :]
         allowed = allowed & (index <= position)

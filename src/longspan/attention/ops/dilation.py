@@ -7,7 +7,7 @@ Windows = int | list[int]
 Dilations = int | list[int] | list[list[int]]
 
 
-def dilated_window(
+def make_dilated_window(
     name: str, window: Windows, dilation: Dilations, heads: int, layer: int, causal: bool
 ) -> Pattern:
     """The window of one layer, with a dilation for each head.

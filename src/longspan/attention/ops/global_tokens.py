@@ -11,7 +11,7 @@ from torch import Tensor
 from longspan.attention.ops.softmax import softmax_attention, softmax_part
 
 
-def joined_globals(
+def combine_global_masks(
     fixed: tuple[int, ...], key_mask: Tensor | None, global_mask: Tensor | None, q: Tensor
 ) -> Tensor | None:
     """The global tokens of each row, at fixed positions and from the caller, real ones only."""
@@ -48,7 +48,7 @@ class GlobalTokens:
         """Which keys are left to the own part, (B, T): real ones that are not global."""
         return ~self.is_global if key_mask is None else key_mask & ~self.is_global
 
-    def keys_of_rows(self, key_mask: Tensor | None, causal: bool) -> Tensor | None:
+    def row_mask(self, key_mask: Tensor | None, causal: bool) -> Tensor | None:
         """Which keys the rows of the tokens attend to, (B or 1, 1, G or 1, T); None: all."""
         mask = None if key_mask is None else key_mask[:, None, None, :]
         if not causal:
@@ -57,14 +57,14 @@ class GlobalTokens:
         past = position <= self.index[:, None, :, None]
         return past if mask is None else mask & past
 
-    def placed(self, rows: Tensor, out: Tensor) -> Tensor:
+    def scatter_rows(self, rows: Tensor, out: Tensor) -> Tensor:
         """Put `rows` (B, H, G, E) of the tokens in their places in `out` (B, H, T, E)."""
         # Slots without a token keep the row they point to; indices of a row are distinct.
         rows = torch.where(self.real[:, None, :, None], rows, self.gather(out))
         return out.scatter(2, self.index[:, None, :, None].expand_as(rows), rows)
 
 
-def global_tokens(
+def gather_global_tokens(
     fixed: tuple[int, ...],
     k: Tensor,
     v: Tensor,
@@ -72,7 +72,7 @@ def global_tokens(
     global_mask: Tensor | None,
 ) -> GlobalTokens | None:
     """The global tokens at fixed positions and from the caller; None where no row has any."""
-    is_global = joined_globals(fixed, key_mask, global_mask, k)
+    is_global = combine_global_masks(fixed, key_mask, global_mask, k)
     if is_global is None:
         return None
     # Without ragged tokens the count is known, and the device need not be asked for it.
@@ -81,7 +81,7 @@ def global_tokens(
 
 
 def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, Tensor]:
-    """Every query over the global keys (causal: those before it), a part for `merged`."""
+    """Every query over the global keys (causal: those before it), a part for `merge_parts`."""
     mask = chosen.real[:, None, None]
     if causal:
         position = torch.arange(q.shape[2], device=q.device)
@@ -89,14 +89,14 @@ def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, 
     return softmax_part(q, chosen.k, chosen.v, mask)
 
 
-def with_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True) -> Tensor:
+def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True) -> Tensor:
     """Replace the rows of global tokens: they attend to every real key.
 
     With `itself=False` a token is its own key only where it has no other.
     """
-    mask = chosen.keys_of_rows(key_mask, causal)
+    mask = chosen.row_mask(key_mask, causal)
     if not itself:
         own = torch.arange(q.shape[2], device=q.device) == chosen.index[:, None, :, None]
         others = ~own if mask is None else mask & ~own
         mask = others | (own & ~others.any(-1, keepdim=True))
-    return chosen.placed(softmax_attention(chosen.gather(q), k, v, mask), out)
+    return chosen.scatter_rows(softmax_attention(chosen.gather(q), k, v, mask), out)

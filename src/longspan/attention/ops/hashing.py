@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.ops.precision import wide
+from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
 
 LARGEST = 128  # buckets of one hash; more are a product of several, or hashing would cost T x T
@@ -47,7 +47,7 @@ class RotationHash(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         """The bucket of every vector (B, H, T, D) in every round, (R, B, H, T); no gradient."""
         # In float32 at least: rounded to half precision, vectors would change their bucket.
-        u = wide(u.detach())
+        u = at_least_float32(u.detach())
         turned = u @ self.rotations.flatten(2).to(u.dtype)
         turned = turned.unflatten(-1, self.rotations.shape[2:])
         bucket = torch.zeros((), dtype=torch.long, device=u.device)
@@ -57,7 +57,7 @@ class RotationHash(nn.Module):
             bucket = bucket * size + side[..., 0]
         return bucket.movedim(-1, 0).contiguous()
 
-    def by_hand(self, u: Tensor) -> Tensor:
+    def reference(self, u: Tensor) -> Tensor:
         """The same as the formula has it."""
         bucket = torch.zeros((), dtype=torch.long, device=u.device)
         for size, x in self._each_hash(torch.einsum("bhtd,hdrn->rbhtn", u, self.rotations)):
@@ -137,7 +137,7 @@ class SortTable(NamedTuple):
         tail = (key[:, None] < 0) & tail[:, None, None, None] & (high > 0)
         return (found | tail) & (self.runs()[..., None, :] != self.chunks()[..., None])
 
-    def meetings(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def count_meetings(self, queries: Tensor, keys: Tensor) -> Tensor:
         """How often queries meet keys over all rounds.
 
         Args:
@@ -161,7 +161,7 @@ class SortTable(NamedTuple):
         """N_ij: how often query i meets key j, (B, H, N, N); dense, for tests and pictures."""
         N = self.slot.shape[-1]
         token = torch.arange(N, device=self.slot.device).expand(1, *self.slot.shape[1:3], 1, N)
-        met = self.meetings(token, token)[0, :, :, 0]
+        met = self.count_meetings(token, token)[0, :, :, 0]
         return met * ~torch.eye(N, dtype=torch.bool, device=met.device)
 
 
@@ -172,7 +172,7 @@ def _at(tokens: Tensor, x: Tensor) -> Tensor:
     return x.gather(-1, index).unflatten(-1, tokens.shape[3:])
 
 
-def sorted_chunks(
+def sort_into_chunks(
     bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
 ) -> SortTable:
     """Sort by (bucket, position) and cut into chunks.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from longspan.attention.base import Attention, Cache, joined
-from longspan.attention.ops.blocks import fitted, pattern_attention
+from longspan.attention.base import Attention, Cache, append_tokens
+from longspan.attention.ops.blocks import fit_layout, pattern_attention
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Causal, Pattern
 
@@ -52,7 +52,7 @@ class PatternAttention(Attention):
         """Begin as `attend` does; go on by pieces over the keys that can still be reached."""
         if cache is not None:
             return self.by_pieces(q, k, v, key_mask, cache)
-        state = joined(None, {"k": k, "v": v}, key_mask)
+        state = append_tokens(None, {"k": k, "v": v}, key_mask)
         held = self._reachable(state, range(q.shape[2]), q.shape[2])
         return self.attend(q, k, v, key_mask, None, *layer_input), held
 
@@ -77,7 +77,7 @@ class PatternAttention(Attention):
     def _held(self, k, v, key_mask, cache):
         """All keys held, which of them the new queries may attend, and those to hold further."""
         before, T = 0 if cache is None else cache.length, k.shape[2]
-        held = joined(cache, {"k": k, "v": v}, key_mask)
+        held = append_tokens(cache, {"k": k, "v": v}, key_mask)
         position = self._kept(before) + list(range(before, before + T))
         index = torch.tensor(position, device=k.device)
         head = torch.arange(self.pattern.heads, device=k.device)[:, None, None]
@@ -105,7 +105,7 @@ class PatternAttention(Attention):
         """Two products over the gathered runs of keys (masked pairs too), of the mean head."""
         found = []
         for pattern in self.pattern.each:
-            g, length, *sides = fitted(pattern.layout, T)
+            g, length, *sides = fit_layout(pattern.layout, T)
             found.append(4 * g * length * sum(sides) * head_dim)
         return sum(found) // len(found) + 8 * T * len(self.pattern.layout.globals) * head_dim
 

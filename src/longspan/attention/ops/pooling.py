@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def segments(real: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def segment_tokens(real: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Cut the real tokens of each row into at most `most` segments, in order.
 
     Sizes differ by one at most, the first ones are the shorter; a row of fewer tokens has as many
@@ -30,17 +30,17 @@ def segments(real: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return index.masked_fill(~real, most), used
 
 
-def membership(index: Tensor, most: int, dtype: torch.dtype) -> Tensor:
+def membership_matrix(index: Tensor, most: int, dtype: torch.dtype) -> Tensor:
     """One at the tokens of each segment, else zero: (B, 1, most, T)."""
     return F.one_hot(index, most + 1)[..., :-1].mT.to(dtype)[:, None]
 
 
-def averaging(member: Tensor) -> Tensor:
+def averaging_matrix(member: Tensor) -> Tensor:
     """The matrix that takes tokens to the means of their segments, to zero where there is none."""
     return member / member.sum(-1, keepdim=True).clamp(min=1)
 
 
-def maxima(x: Tensor, index: Tensor, most: int) -> Tensor:
+def segment_maxima(x: Tensor, index: Tensor, most: int) -> Tensor:
     """The largest value of each feature in each segment (B, H, most, D); 0 where there is none."""
     B, H, T, D = x.shape
     index = index[:, None, :, None].expand(B, H, T, D)
@@ -48,7 +48,7 @@ def maxima(x: Tensor, index: Tensor, most: int) -> Tensor:
     return out.scatter_reduce(2, index, x, "amax", include_self=False)[:, :, :most]
 
 
-def runs(x: Tensor, width: int) -> Tensor:
+def split_runs(x: Tensor, width: int) -> Tensor:
     """Cut the positions into runs of one width, (B, H, T, D) -> (B, H, runs, width, D).
 
     The last run is filled up with zeros.

@@ -10,8 +10,8 @@ segment.
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.masking import masked_softmax, zeroed
-from longspan.attention.ops.segments import SegmentAttention, allowed
+from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.segments import SegmentAttention, segment_mask
 from longspan.errors import OptionError
 
 
@@ -30,7 +30,7 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], -1)[..., :width]
 
 
-def shifted(scores: Tensor, S: int) -> Tensor:
+def shift_to_keys(scores: Tensor, S: int) -> Tensor:
     """Scores by distance as scores by key, without a copy.
 
     Args:
@@ -86,7 +86,7 @@ class RelativeAttention(SegmentAttention):
             distances = distances.clamp(-self.clamp, self.clamp)
         return sinusoids(distances, self.position.shape[-1])
 
-    def places(self, q, longest):
+    def position_terms(self, q, longest):
         """R of the distances from `longest` down to 0, or to those of later keys, and P.
 
         Few queries are projected to the width of R instead (q P) R, many meet P R as it is.
@@ -97,21 +97,21 @@ class RelativeAttention(SegmentAttention):
         few = q.shape[0] * q.shape[2] < q.shape[3]
         return (r, longest, project) if few else (r @ project.mT, longest, None)
 
-    def read(self, q, keys, places):
+    def attend_segment(self, q, keys, places):
         """Content and position scores, each one product, then softmax."""
         (r, longest, project), T, S = places, q.shape[2], keys.size
         q, scale = q * q.shape[-1] ** -0.5, q.shape[-1] ** -0.5
         u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
         r = r[..., longest - S : longest + (1 if self.causal else T), :]
         asking = q + w if project is None else (q + w) @ project
-        scores = (q + u) @ keys.k.mT + shifted(asking @ r.mT, S)
-        mask = allowed(T, keys, self.causal, self.reach)
+        scores = (q + u) @ keys.k.mT + shift_to_keys(asking @ r.mT, S)
+        mask = segment_mask(T, keys, self.causal, self.reach)
         if mask is None:
             return scores.softmax(-1) @ keys.v
         out = masked_softmax(scores, mask) @ keys.v
-        return out if keys.real is None else zeroed(out, mask.any(-1, keepdim=True))
+        return out if keys.real is None else apply_mask(out, mask.any(-1, keepdim=True))
 
-    def plain_weights(self, q: Tensor, k: Tensor, distance: Tensor, mask: Tensor) -> Tensor:
+    def reference_weights(self, q: Tensor, k: Tensor, distance: Tensor, mask: Tensor) -> Tensor:
         """The weights as the formula says, r of every pair written out.
 
         Args:
@@ -132,7 +132,7 @@ class RelativeAttention(SegmentAttention):
 
     def flops(self, T, head_dim):
         """Content scores, position scores, the mixing, and r once."""
-        widths = self.widths(T)
+        widths = self.segment_widths(T)
         total = sum(size * (size + past) for size, past in widths)
         behind = total if self.causal else total + sum(size * size for size, _ in widths)
         distances = max(size + past for size, past in widths) + (not self.causal) * self.segment

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from longspan.attention.base import Attention, Cache, joined
+from longspan.attention.base import Attention, Cache, append_tokens
 from longspan.errors import OptionError
 
 
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         return Rows(self.k.detach(), self.v.detach(), self.real)
 
 
-def beside(*parts: Rows) -> Rows:
+def concat_rows(*parts: Rows) -> Rows:
     """The rows of all parts, in order; either all parts have a mask or none has."""
     filled = [part for part in parts if part.size] or [parts[0]]
     if len(filled) == 1:
@@ -52,12 +52,12 @@ def beside(*parts: Rows) -> Rows:
     return Rows(k, v, torch.cat(reals, 1) if reals else None)
 
 
-def cut(T: int, segment: int) -> list[int]:
+def segment_lengths(T: int, segment: int) -> list[int]:
     """The lengths of the segments of T tokens."""
     return [min(segment, T - start) for start in range(0, T, segment)]
 
 
-def allowed(T: int, keys: Rows, causal: bool, reach: int | None = None) -> Tensor | None:
+def segment_mask(T: int, keys: Rows, causal: bool, reach: int | None = None) -> Tensor | None:
     """Which keys the T newest of them may attend, (1 or B, 1, 1 or T, S), or None: all.
 
     Args:
@@ -103,25 +103,25 @@ class SegmentAttention(Attention):
         """The most keys that a token can see."""
         return self.memory + self.segment
 
-    def places(self, q: Tensor, longest: int, *layer_input) -> Any:
+    def position_terms(self, q: Tensor, longest: int, *layer_input) -> Any:
         """What a call computes once for all its segments, which see at most `longest` keys."""
         raise TypeError(f"{type(self).__name__} does not define places")
 
-    def read(self, q: Tensor, keys: Rows, places: Any) -> Tensor:
+    def attend_segment(self, q: Tensor, keys: Rows, places: Any) -> Tensor:
         """Attend from tokens whose own keys are the newest of `keys`."""
         raise TypeError(f"{type(self).__name__} does not define read")
 
-    def recall(self, rows: Rows, start: int, cache: Cache | None) -> tuple[Rows, ...]:
+    def load_memory(self, rows: Rows, start: int, cache: Cache | None) -> tuple[Rows, ...]:
         """The memory of the segment at `start` from the rows that the cache holds before it."""
         return (rows,)
 
-    def remember(
+    def update_memory(
         self, memory: tuple[Rows, ...], own: Rows, q: Tensor, start: int
     ) -> tuple[Rows, ...]:
         """The memory after the segment at `start`, of which all rows and queries are given."""
-        return (beside(*memory, own).last(self.memory),)
+        return (concat_rows(*memory, own).last(self.memory),)
 
-    def kept(self, memory: tuple[Rows, ...], q: Tensor | None) -> dict[str, Tensor]:
+    def cache_memory(self, memory: tuple[Rows, ...], q: Tensor | None) -> dict[str, Tensor]:
         """What a cache holds beside tokens' keys and values.
 
         Args:
@@ -138,37 +138,37 @@ class SegmentAttention(Attention):
         """Go on with the unfinished segment, then from segment to segment."""
         seen = 0 if cache is None else cache.length
         begun, T = seen % self.segment, q.shape[2]
-        state = joined(cache, {"k": k, "v": v}, key_mask)
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         rows = Rows(state["k"], state["v"], state.get("real"))
-        sizes = cut(begun + T, self.segment)
+        sizes = segment_lengths(begun + T, self.segment)
         held, *owns = rows.split([rows.size - begun - T, *sizes])
-        start, memory = seen - begun, self.recall(held, seen - begun, cache)
+        start, memory = seen - begun, self.load_memory(held, seen - begun, cache)
         longest = sum(part.size for part in memory) + begun + T
-        places = self.places(q, min(longest, self.span), *layer_input)
+        places = self.position_terms(q, min(longest, self.span), *layer_input)
         asked = None if cache is None else cache.state.get("q")
         outs = []
         for new, own in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), owns, strict=True):
-            outs.append(self.read(new, beside(*memory, own), places))
+            outs.append(self.attend_segment(new, concat_rows(*memory, own), places))
             asked = new if asked is None else torch.cat([asked, new], 2)
             if own.size == self.segment:
-                memory = self.remember(memory, own, asked, start)
+                memory = self.update_memory(memory, own, asked, start)
                 if not self.backprop_through_memory:
                     memory = tuple(part.detach() for part in memory)
                 start, own, asked = start + self.segment, own.last(0), None
-        rows = beside(memory[-1], own)
+        rows = concat_rows(memory[-1], own)
         state = {"k": rows.k, "v": rows.v} | ({} if rows.real is None else {"real": rows.real})
-        return torch.cat(outs, 2), state | self.kept(memory, asked)
+        return torch.cat(outs, 2), state | self.cache_memory(memory, asked)
 
-    def past(self, start: int) -> int:
+    def memory_length(self, start: int) -> int:
         """How many keys of memory the segment at `start` sees."""
         return min(self.memory, start)
 
-    def widths(self, T: int) -> list[tuple[int, int]]:
+    def segment_widths(self, T: int) -> list[tuple[int, int]]:
         """Of each segment of T tokens: how many they are, and how many keys of memory they see."""
-        sizes = enumerate(cut(T, self.segment))
-        return [(size, self.past(n * self.segment)) for n, size in sizes]
+        sizes = enumerate(segment_lengths(T, self.segment))
+        return [(size, self.memory_length(n * self.segment)) for n, size in sizes]
 
     def pairs(self, T):
         """Each segment with its memory, and with itself (the lower triangle when causal)."""
         own = (lambda n: n * (n + 1) // 2) if self.causal else (lambda n: n * n)
-        return sum(size * past + own(size) for size, past in self.widths(T))
+        return sum(size * past + own(size) for size, past in self.segment_widths(T))

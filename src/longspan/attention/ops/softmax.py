@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longspan.attention.masking import masked_softmax, zeroed
+from longspan.attention.masking import apply_mask, masked_softmax
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -20,7 +20,7 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> T
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if mask is None:
         return scores.softmax(-1) @ v
-    return zeroed(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
+    return apply_mask(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
 
 
 class _Part(torch.autograd.Function):
@@ -61,7 +61,7 @@ class _Part(torch.autograd.Function):
 def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """`softmax_attention` over one part of the keys, with the log of its total weight (..., T, 1).
 
-    Parts over disjoint keys are put together by `merged`; a row without pairs has log weight -inf.
+    Parts over disjoint keys are put together by `merge_parts`; a row without pairs has log weight -inf.
     """
     if k.shape[-2] == 0:
         k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
@@ -69,11 +69,11 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
     out, log_weight = _Part.apply(q, k, v, mask)
     if mask is not None:
         some = mask.any(-1, keepdim=True)
-        out, log_weight = zeroed(out, some), log_weight.masked_fill(~some, -torch.inf)
+        out, log_weight = apply_mask(out, some), log_weight.masked_fill(~some, -torch.inf)
     return out, log_weight
 
 
-def merged(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
+def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Softmax attention over all keys from that over disjoint parts of them."""
     logs = torch.stack([log_weight for _, log_weight in parts])
     highest = logs.detach().amax(0)
