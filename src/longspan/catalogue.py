@@ -65,7 +65,7 @@ def describe(name: str) -> dict[str, Any]:
 def _mechanism(name: str) -> dict[str, Any]:
     cls = MECHANISMS[name]
     row = next(row for row in mechanisms() if row["name"] == name)
-    small = ", ".join(f"{k}={v}" for k, v in cls.small.items()) or "no options"
+    small = ", ".join(f"{k}={v}" for k, v in cls.small_options.items()) or "no options"
     module = sys.modules[cls.__module__]
     picture = draw(weights(name, SAMPLE)[0])
     return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": picture}
@@ -114,7 +114,7 @@ def weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
 
 def sample(name: str, T: int, *, causal: bool = False) -> Attention:
     """A small mechanism for T tokens, with heads of width 8 and reproducible parameters."""
-    small = MECHANISMS[name].small
+    small = MECHANISMS[name].small_options
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
         return build(name, causal=causal, heads=SAMPLE_HEADS, head_dim=8, max_length=T, **small)

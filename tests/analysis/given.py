@@ -32,7 +32,7 @@ def given(weights, B=1, key_mask=None):
 
 def built(name, causal=False, options=None):
     """A small mechanism in float64 whose parameters are nowhere zero or one."""
-    options = MECHANISMS[name].small if options is None else options
+    options = MECHANISMS[name].small_options if options is None else options
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 64}
     torch.manual_seed(5)
     attention = build(name, causal=causal, **sizes, **options).double().eval()

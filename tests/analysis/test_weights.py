@@ -8,8 +8,8 @@ import torch
 
 from longspan.analysis import weights as module
 from longspan.analysis.weights import Call, check, weights_of
-from longspan.attention import MECHANISMS, Attention, Source, Traits
-from longspan.attention.weighing import ValueNorm, weighing
+from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
+from longspan.attention.value_norms import ValueNorm, skip_value_norms
 from longspan.errors import InputError
 
 CASES = [
@@ -47,7 +47,7 @@ def test_the_weights_times_the_values_are_the_output(name, causal, monkeypatch):
     for mask, global_mask in masks(name):
         call = given.call_of(attention, mask=mask, global_mask=global_mask)
         weights = weights_of(
-            attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, source=None
+            attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, layer_input=None
         )
         out = attention(call.q, call.k, call.v, mask, global_mask=global_mask)
         if normed(attention):
@@ -90,7 +90,7 @@ def test_weights_that_are_formed_are_those_that_are_read_off(causal, mask, monke
     call = given.call_of(attention, mask=mask)
     formed = all_weights(call)
     monkeypatch.setattr(module, "FORMED", 0)
-    monkeypatch.setattr(type(attention), "formed", None)
+    monkeypatch.setattr(type(attention), "attention_weights", None)
     near(formed, all_weights(call))
 
 
@@ -122,16 +122,16 @@ def test_values_that_are_projected_anew_are_refused():
     attention = given.built("longformer", options=options)
     call = given.call_of(attention, global_mask=torch.arange(given.LENGTH).expand(2, -1) == 0)
     states = torch.randn(2, given.LENGTH, given.HEADS * given.HEAD_DIM, dtype=torch.float64)
-    source = Source(states=states, query=lambda x: x, key=lambda x: x)
+    layer_input = LayerInput(states=states, query=lambda x: x, key=lambda x: x)
     with pytest.raises(InputError, match="longformer has no weights to read"):
-        check(dataclasses.replace(call, source=source))
+        check(dataclasses.replace(call, layer_input=layer_input))
     # without global tokens there is nothing that it projects
-    local = dataclasses.replace(call, source=source, global_mask=None)
+    local = dataclasses.replace(call, layer_input=layer_input, global_mask=None)
     assert local.missed() < 1e-12
 
 
 def test_values_that_are_mixed_with_each_other_are_refused():
-    options = {**MECHANISMS["compressive"].small, "compression": "conv"}
+    options = {**MECHANISMS["compressive"].small_options, "compression": "conv"}
     call = given.call_of(given.built("compressive", options=options))
     with pytest.raises(InputError, match="compressive has no weights to read"):
         check(call)
@@ -143,7 +143,7 @@ def test_norms_are_back_afterwards_whatever_happens():
     before = attention(call.q, call.k, call.v)
 
     def stopped():
-        with weighing(attention):
+        with skip_value_norms(attention):
             assert not torch.allclose(attention(call.q, call.k, call.v), before)
             raise KeyboardInterrupt
 

@@ -284,4 +284,7 @@ def test_what_memory_chose_is_what_the_model_has(listops, paths):
 
 
 def test_every_mechanism_has_a_size_or_none_by_declaration():
-    assert {name for name, cls in MECHANISMS.items() if cls.knob is None} == {"full", "linear"}
+    assert {name for name, cls in MECHANISMS.items() if cls.size_option is None} == {
+        "full",
+        "linear",
+    }

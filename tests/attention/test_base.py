@@ -14,7 +14,7 @@ import longspan
 from longspan.attention import (
     MECHANISMS,
     Attention,
-    Source,
+    LayerInput,
     Traits,
     backends,
     build,
@@ -190,7 +190,7 @@ def test_a_kernel_asked_for_by_name_runs_or_raises(kernel):
     assert backends("full") == ["auto", "torch", "reference", "zeros"]
     attention = build("full", backend="zeros")
     assert not attention(*qkv(4)).any()
-    assert attention.ran == "zeros"
+    assert attention.backend_used == "zeros"
     with pytest.raises(InputError, match="full: kernel 'zeros' refuses: T=5 is beyond 4"):
         attention(*qkv(5))
 
@@ -200,18 +200,18 @@ def test_auto_takes_an_automatic_kernel_where_it_does_not_refuse(kernel):
     attention = build("full")
     for T, ran in ((4, "zeros"), (5, "torch")):
         attention(*qkv(T))
-        assert attention.ran == ran
+        assert attention.backend_used == ran
     for backend in ("torch", "reference"):
         attention = build("full", backend=backend)
         assert attention(*qkv(4)).any()
-        assert attention.ran == backend
+        assert attention.backend_used == backend
 
 
 def test_auto_leaves_other_kernels_alone(kernel):
     kernel(automatic=False)
     attention = build("full")
     attention(*qkv(4))
-    assert attention.ran == "torch"
+    assert attention.backend_used == "torch"
 
 
 def test_a_kernel_is_unknown_to_other_mechanisms(kernel):
@@ -266,11 +266,11 @@ class _Summed(Attention):
     """A causal sum over values and states, for what the base does with a source."""
 
     name = "summed"
-    traits = Traits(paper="-", cost="T", exact=False, causal=True, source=True)
+    traits = Traits(paper="-", cost="T", exact=False, causal=True, needs_layer_input=True)
     causal = True
 
-    def attend(self, q, k, v, key_mask, source):
-        states = 0 if source is None else source.states.sum(-1)[:, None, :, None]
+    def attend(self, q, k, v, key_mask, layer_input):
+        states = 0 if layer_input is None else layer_input.states.sum(-1)[:, None, :, None]
         return (v + states).cumsum(2)
 
 
@@ -279,15 +279,15 @@ def test_steps_keep_the_states_of_a_source():
     states, mask = inputs[0][:, 0], torch.arange(9) >= torch.tensor([0, 2, 7])[:, None]
     states = torch.where(mask[..., None], states, torch.nan)
     maps = (torch.nn.Identity(), torch.nn.Identity())
-    whole = attention(*inputs, mask, source=Source(states, *maps))
+    whole = attention(*inputs, mask, layer_input=LayerInput(states, *maps))
     assert whole.isfinite().all()
     assert not torch.equal(whole, attention(*inputs, mask))
     outs, cache = [], None
     for rows in torch.arange(9).split(4):
-        source = Source(states[:, rows], *maps)
+        layer_input = LayerInput(states[:, rows], *maps)
         new = (x[:, :, rows] for x in inputs)
-        out, cache = attention.step(*new, cache, mask[:, rows], source)
+        out, cache = attention.step(*new, cache, mask[:, rows], layer_input)
         outs.append(out)
     torch.testing.assert_close(torch.cat(outs, 2), whole)
-    with pytest.raises(InputError, match="this step: it does not read a source"):
-        build("local", causal=True).step(*inputs, source=Source(states, *maps))
+    with pytest.raises(InputError, match="this step: it does not use layer_input"):
+        build("local", causal=True).step(*inputs, layer_input=LayerInput(states, *maps))

@@ -55,7 +55,7 @@ def test_a_mask_may_begin_late_and_end_early(name, causal, backend):
 @every_mechanism
 def test_gradients_flow_through_the_cache(name, causal, backend):
     causal_only(causal, backend)
-    if built(name, causal, backend).forgets:
+    if built(name, causal, backend).detaches_memory:
         pytest.skip("no gradient passes into its memory")
     attention = built(name, causal, backend)
     inputs = [x.requires_grad_() for x in qkv(T)]

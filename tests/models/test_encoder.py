@@ -89,7 +89,7 @@ def test_the_summary_is_a_token_put_first(small):
 def recorded_masks(model: LongspanModel, monkeypatch) -> list:
     seen, forward = [], Attention.forward
 
-    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, source=None):
+    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, layer_input=None):
         seen.append(global_mask)
         return forward(self, q, k, v, key_mask, query_mask=query_mask, global_mask=global_mask)
 

@@ -11,7 +11,7 @@ from torch import nn
 import tiny
 from longspan.arena.model import make_model
 from longspan.attention import MECHANISMS
-from longspan.attention.full import FullAttention
+from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
 from longspan.training import Callback
 from longspan.training import footprint as module

@@ -126,7 +126,7 @@ def test_recomputed_activations_change_nothing_even_with_dropout(train):
 
 
 def test_bfloat16_runs_in_bfloat16_and_is_close(train, monkeypatch):
-    from longspan.attention.local import LocalAttention
+    from longspan.attention.mechanisms.local import LocalAttention
 
     seen, attend = set(), LocalAttention.attend
 

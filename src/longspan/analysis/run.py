@@ -77,7 +77,7 @@ def analyse(
     device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
     encoder = encoder_of(model)
-    rows = drawn(task.size(SPLIT), samples)
+    rows = draw_distinct(task.size(SPLIT), samples)
     try:
         seen = look(encoder, task, rows, progress)
         found = _rollout(encoder, task, row, token)
@@ -91,7 +91,7 @@ def encoder_of(model: LongspanPreTrainedModel) -> LongspanModel:
     return cast(LongspanModel, model.base_model)
 
 
-def drawn(size: int, count: int) -> np.ndarray:
+def draw_distinct(size: int, count: int) -> np.ndarray:
     """Rows of a split, all or `count` of them, ascending."""
     generator = np.random.Generator(np.random.PCG64(STREAM))
     return np.sort(generator.permutation(size)[:count])

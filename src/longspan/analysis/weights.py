@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.attention import Attention, Source
-from longspan.attention.masking import zeroed
-from longspan.attention.weighing import weighing
+from longspan.attention import Attention, LayerInput
+from longspan.attention.masking import apply_mask
+from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float
 
@@ -32,7 +32,7 @@ class Call:
     key_mask: Bool[Tensor, "B S"] | None = None
     query_mask: Bool[Tensor, "B T"] | None = None
     global_mask: Bool[Tensor, "B S"] | None = None
-    source: Source | None = None
+    layer_input: LayerInput | None = None
 
     @property
     def real(self) -> Bool[Tensor, "B T"]:
@@ -48,9 +48,9 @@ class Call:
         """The output for other values, norms of values left out."""
         masks: dict[str, Any] = {"query_mask": self.query_mask, "global_mask": self.global_mask}
         # not the module itself: it may have hooks that read weights
-        with torch.no_grad(), weighing(self.attention):
+        with torch.no_grad(), skip_value_norms(self.attention):
             return self.attention.forward(
-                self.q, self.k, v, self.key_mask, **masks, source=self.source
+                self.q, self.k, v, self.key_mask, **masks, layer_input=self.layer_input
             )
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
@@ -74,7 +74,7 @@ class Call:
         for some, weights in self.columns():
             v = self.v[:, :, some]
             if self.key_mask is not None:
-                v = zeroed(v, self.key_mask[:, None, some, None])
+                v = apply_mask(v, self.key_mask[:, None, some, None])
             out = out - weights @ v
         size = self.mixed(self.v).abs().max().clamp(min=torch.finfo(out.dtype).tiny)
         return float(out.abs().max() / size)
@@ -86,10 +86,10 @@ class Call:
             return None
         q, k = self.q, self.k
         if self.key_mask is not None:
-            k = zeroed(k, self.key_mask[:, None, :, None])
+            k = apply_mask(k, self.key_mask[:, None, :, None])
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-            formed = self.attention.formed(q, k, self.key_mask)
-        return None if formed is None else zeroed(formed, self.real[:, None, :, None])
+            formed = self.attention.attention_weights(q, k, self.key_mask)
+        return None if formed is None else apply_mask(formed, self.real[:, None, :, None])
 
     def _width(self) -> int:
         """How many values at once; mechanisms with parameters for values take their width alone."""
@@ -110,7 +110,7 @@ def weights_of(
     v: Float[Tensor, "B H S E"] | None = None,
     query_mask: Bool[Tensor, "B T"] | None = None,
     global_mask: Bool[Tensor, "B S"] | None = None,
-    source: Source | None = None,
+    layer_input: LayerInput | None = None,
 ) -> Float[Tensor, "B H T S"]:
     """The weights that a mechanism gives the values of each key, implicit or not.
 
@@ -125,12 +125,12 @@ def weights_of(
         v: values; if they are given, it is made sure that the weights explain the output.
         query_mask: True at real queries.
         global_mask: True at global tokens.
-        source: what q, k and v were projected from.
+        layer_input: what q, k and v were projected from.
 
     Raises:
         InputError: the output is not a weighted sum of the values, or what the mechanism refuses.
     """
-    call = Call(attention, q, k, v, key_mask, query_mask, global_mask, source)
+    call = Call(attention, q, k, v, key_mask, query_mask, global_mask, layer_input)
     if v is not None:
         check(call)
     return torch.cat([weights for _, weights in call.columns()], dim=3)

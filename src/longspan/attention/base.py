@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from longspan.attention._cache import Cache, joined, without
-from longspan.attention.masking import zeroed
-from longspan.attention.traits import Source, Traits
+from longspan.attention.cache import Cache, append_tokens, clear_rows
+from longspan.attention.masking import apply_mask
+from longspan.attention.traits import LayerInput, Traits
 from longspan.errors import InputError, OptionError, known
 from longspan.shapes import Bool, Float
 
@@ -29,15 +29,23 @@ class Attention(nn.Module):
 
     traits: Traits  # of the defaults; an instance replaces what its options or form change
     name: ClassVar[str]
-    knob: ClassVar[str | None] = None  # see `register`
-    small: ClassVar[dict[str, Any]] = {}  # options that show the mechanism on a few dozen tokens
+    size_option: ClassVar[str | None] = None  # see `register`
+    small_options: ClassVar[
+        dict[str, Any]
+    ] = {}  # options that show the mechanism on a few dozen tokens
     causal: bool = False
-    forgets: bool = False  # no gradient passes from a step, or segment, into those before it
-    blank: ClassVar[dict[str, float]] = {}  # what state holds before any real token, if not zeros
+    detaches_memory: bool = (
+        False  # no gradient passes from a step, or segment, into those before it
+    )
+    empty_state: ClassVar[
+        dict[str, float]
+    ] = {}  # what state holds before any real token, if not zeros
     redraw_every: int | None = None  # training steps between two calls of `redraw`
-    idle: bool = False  # some of its parameters may have no part in a training step
+    has_unused_parameters: bool = (
+        False  # some of its parameters may have no part in a training step
+    )
     backend: str = "auto"  # what was asked for
-    ran: str | None = None  # the body that the last call used
+    backend_used: str | None = None  # the body that the last call used
 
     def forward(
         self,
@@ -48,7 +56,7 @@ class Attention(nn.Module):
         *,
         query_mask: Bool[Tensor, "B T"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
-        source: Source | None = None,
+        layer_input: LayerInput | None = None,
     ) -> Float[Tensor, "B H T E"]:
         """Attend.
 
@@ -63,7 +71,7 @@ class Attention(nn.Module):
                 taken to be the same positions.
             global_mask: True at tokens that attend to all and are attended by all (within the
                 masks and the causal order); the number may differ from sample to sample.
-            source: what q, k and v were projected from, where `traits.source` says it is read.
+            layer_input: what q, k and v were projected from, where `traits.needs_layer_input` says it is read.
 
         Returns:
             Mixed values; rows of queries that have nothing to attend are zero. With a causal
@@ -73,20 +81,20 @@ class Attention(nn.Module):
             InputError: the inputs cannot be served; the message lists every reason.
         """
         reasons = self.refusals(q, k, v, key_mask, query_mask, global_mask)
-        reasons += self._source_refusals(k, source)
+        reasons += self._layer_input_refusals(k, layer_input)
         if reasons:
             raise InputError(f"{self.name} refuses these inputs: {'; '.join(reasons)}")
         if query_mask is None and q.shape[-2] == k.shape[-2]:
             query_mask = key_mask
-        source = _real_source(source, key_mask)
+        layer_input = _mask_layer_input(layer_input, key_mask)
         # Queries that are the keys as well are padding where the keys are.
-        own = query_mask if "k" in self.traits.reads else key_mask
-        q, k, v = _zeroed(q, own), _zeroed(k, key_mask), _zeroed(v, key_mask)
-        extra = self._extra(global_mask, source)
-        self.ran, body = self._body(q, k, v, key_mask, *extra)
+        own = query_mask if "k" in self.traits.inputs else key_mask
+        q, k, v = _zero_masked(q, own), _zero_masked(k, key_mask), _zero_masked(v, key_mask)
+        extra = self._optional_inputs(global_mask, layer_input)
+        self.backend_used, body = self._select_backend(q, k, v, key_mask, *extra)
         with torch.autocast(q.device.type, enabled=False):
             out = body(self, q, k, v, key_mask, *extra)
-        return _zeroed(out, query_mask)
+        return _zero_masked(out, query_mask)
 
     def step(
         self,
@@ -95,7 +103,7 @@ class Attention(nn.Module):
         v: Float[Tensor, "B H S E"],
         cache: Cache | None = None,
         key_mask: Bool[Tensor, "B S"] | None = None,
-        source: Source | None = None,
+        layer_input: LayerInput | None = None,
     ) -> tuple[Float[Tensor, "B H T E"], Cache]:
         """Go on with a causal sequence by T >= 1 tokens: decoding, or one segment after another.
 
@@ -105,7 +113,7 @@ class Attention(nn.Module):
             v: their values.
             cache: what the step before returned; None begins a sequence.
             key_mask: True at new tokens that are real.
-            source: what the new tokens' q, k and v were projected from, as in `forward`.
+            layer_input: what the new tokens' q, k and v were projected from, as in `forward`.
 
         Returns:
             The rows that `forward` would give the new tokens at the end of the whole sequence so
@@ -116,16 +124,16 @@ class Attention(nn.Module):
                 `forward` refuses.
         """
         reasons = self.refusals(q, k, v, key_mask) + self._step_refusals(q, k, v, cache)
-        reasons += [] if source is None else self._source_refusals(k, source)
+        reasons += [] if layer_input is None else self._layer_input_refusals(k, layer_input)
         if reasons:
             raise InputError(f"{self.name} refuses this step: {'; '.join(reasons)}")
         length = q.shape[2] + (0 if cache is None else cache.length)
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
-        q, k, v = (_zeroed(x, key_mask) for x in (q, k, v))
-        extra = () if source is None else (_real_source(source, key_mask),)
+        q, k, v = (_zero_masked(x, key_mask) for x in (q, k, v))
+        extra = () if layer_input is None else (_mask_layer_input(layer_input, key_mask),)
         with torch.autocast(q.device.type, enabled=False):
             out, state = self.advance(q, k, v, key_mask, cache, *extra)
-        return _zeroed(out, key_mask), Cache(length, shape, state)
+        return _zero_masked(out, key_mask), Cache(length, shape, state)
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
         """Forget what some rows of the batch have seen, as where one document ends.
@@ -144,7 +152,7 @@ class Attention(nn.Module):
         reasons = _mask_refusals("rows", rows, cache.shape[:1])
         if reasons:
             raise InputError(f"{self.name} refuses this reset: {'; '.join(reasons)}")
-        return without(cache, rows, self.blank)
+        return clear_rows(cache, rows, self.empty_state)
 
     def refusals(
         self,
@@ -195,23 +203,23 @@ class Attention(nn.Module):
         """Compute the same function as plainly as it can be read."""
         raise TypeError(f"{type(self).__name__} does not define reference")
 
-    def advance(self, q, k, v, key_mask, cache, *source):
+    def advance(self, q, k, v, key_mask, cache, *layer_input):
         """Compute a step, checked and zeroed like the inputs of `attend`; the new state with it.
 
         Here: keep all keys and values (queries too, where the fast body needs as many of them, and
-        the states of a source), and call `attend` on the whole. Mechanisms with a smaller state
-        write their own; they take a source if `traits.source` says that they read one.
+        the states of a layer_input), and call `attend` on the whole. Mechanisms with a smaller state
+        write their own; they take a source if `traits.needs_layer_input` says that they read one.
         """
         new = {"k": k, "v": v} if self.traits.cross else {"q": q, "k": k, "v": v}
-        for known_source in source:
-            new["states"] = known_source.states[:, None]
-        state = joined(cache, new, key_mask)
-        sources = [dataclasses.replace(x, states=state["states"][:, 0]) for x in source]
-        extra = self._extra(None, *sources)
+        for known_input in layer_input:
+            new["states"] = known_input.states[:, None]
+        state = append_tokens(cache, new, key_mask)
+        layer_inputs = [dataclasses.replace(x, states=state["states"][:, 0]) for x in layer_input]
+        extra = self._optional_inputs(None, *layer_inputs)
         out = self.attend(state.get("q", q), state["k"], state["v"], state.get("real"), *extra)
         return out[:, :, out.shape[2] - q.shape[2] :], state
 
-    def formed(self, q, k, key_mask) -> Tensor | None:
+    def attention_weights(self, q, k, key_mask) -> Tensor | None:
         """The weights (B, H, T, S), where computing them alone is cheaper than mixing values.
 
         Inputs are zero at padded positions. Here None: whoever wants weights mixes the identity.
@@ -232,19 +240,19 @@ class Attention(nn.Module):
         """
         return None
 
-    def _extra(self, global_mask=None, source=None) -> tuple:
+    def _optional_inputs(self, global_mask=None, layer_input=None) -> tuple:
         """What the bodies get beside q, k, v and the key mask: what the traits name."""
         traits = self.traits
-        return (global_mask,) * traits.global_tokens + (source,) * traits.source
+        return (global_mask,) * traits.global_tokens + (layer_input,) * traits.needs_layer_input
 
-    def _source_refusals(self, k: Tensor, source: Source | None) -> list[str]:
-        if source is None:
+    def _layer_input_refusals(self, k: Tensor, layer_input: LayerInput | None) -> list[str]:
+        if layer_input is None:
             return []
-        if not self.traits.source:
-            return ["it does not read a source (traits.source is False)"]
-        expected, got = (k.shape[0], k.shape[2]), tuple(source.states.shape[:2])
+        if not self.traits.needs_layer_input:
+            return ["it does not use layer_input (traits.needs_layer_input is False)"]
+        expected, got = (k.shape[0], k.shape[2]), tuple(layer_input.states.shape[:2])
         if got != expected:
-            return [f"source.states must be (B, S, W) with (B, S) = {expected}, got {got}"]
+            return [f"layer_input.states must be (B, S, W) with (B, S) = {expected}, got {got}"]
         return []
 
     def _step_refusals(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache | None) -> list[str]:
@@ -263,7 +271,7 @@ class Attention(nn.Module):
             reasons.append(f"the cache is of (B, H, D, E) = {cache.shape}, got {shape}")
         return reasons
 
-    def _body(self, *inputs) -> tuple[str, Callable]:
+    def _select_backend(self, *inputs) -> tuple[str, Callable]:
         """The body to run: the one asked for by name, or the first kernel that does not refuse."""
         cls = type(self)
         own = {"torch": cls.attend, "reference": cls.reference}
@@ -282,16 +290,16 @@ class Attention(nn.Module):
         return "torch", cls.attend
 
 
-def _zeroed(x: Tensor, mask: Tensor | None) -> Tensor:
+def _zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
     """`x` with zeros where the mask is False: a selection, so that no NaN survives it."""
-    return x if mask is None else zeroed(x, mask[:, None, :, None])
+    return x if mask is None else apply_mask(x, mask[:, None, :, None])
 
 
-def _real_source(source: Source | None, mask: Tensor | None) -> Source | None:
+def _mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
     """The source with zeros at padded positions."""
-    if source is None or mask is None:
-        return source
-    return dataclasses.replace(source, states=zeroed(source.states, mask[..., None]))
+    if layer_input is None or mask is None:
+        return layer_input
+    return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
 
 
 def _shape_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
@@ -336,12 +344,14 @@ MECHANISMS: dict[str, type[Attention]] = {}
 KERNELS: dict[type[Attention], dict[str, Kernel]] = {}
 
 
-def register(name: str, *, knob: str | None = None) -> Callable[[type[Attention]], type[Attention]]:
+def register(
+    name: str, *, size_option: str | None = None
+) -> Callable[[type[Attention]], type[Attention]]:
     """Class decorator: make a mechanism known by its name.
 
     Args:
         name: the key of `MECHANISMS`.
-        knob: the option that trades memory for reach, a whole number from 1 up: its window, block,
+        size_option: the option that trades memory for reach, a whole number from 1 up: its window, block,
             rank, ...; None: there is no such choice.
     """
 
@@ -349,7 +359,7 @@ def register(name: str, *, knob: str | None = None) -> Callable[[type[Attention]
         if name in MECHANISMS:
             raise OptionError(f"mechanism {name!r} is already {MECHANISMS[name].__qualname__}")
         MECHANISMS[name] = cls
-        cls.name, cls.knob = name, knob
+        cls.name, cls.size_option = name, size_option
         return cls
 
     return add

@@ -23,7 +23,7 @@ class _Keep(torch.autograd.Function):
         return _Keep.apply(grad, ctx.saved_tensors[0]), None
 
 
-def zeroed(x: Tensor, mask: Tensor) -> Tensor:
+def apply_mask(x: Tensor, mask: Tensor) -> Tensor:
     """X with exact zeros where the boolean mask (broadcastable to x) is False, gradients too."""
     return _Keep.apply(x, -mask.to(INTEGER[x.element_size()]))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from longspan.shapes import Float
 
 Size = Literal["heads", "head_dim", "max_length", "layer"]
-Reads = Literal["qkv", "qv", "v"]
+Inputs = Literal["qkv", "qv", "v"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,13 @@ class Traits:
     causal: bool = False  # has a causal form
     cross: bool = False  # accepts other keys than queries (S != T)
     global_tokens: bool = False  # honours `global_mask`
-    reads: Reads = "qkv"  # what it reads of q, k, v; a model projects no other
-    source: bool = False  # may read `source`, what q, k and v were projected from
+    inputs: Inputs = "qkv"  # what it reads of q, k, v; a model projects no other
+    needs_layer_input: bool = False  # may read `layer_input`, what q, k and v were projected from
     sizes: tuple[Size, ...] = ()  # what `build` must tell its constructor
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class LayerInput:
     """What q, k and v were projected from, for mechanisms with projections of their own.
 
     Attributes:

@@ -41,7 +41,7 @@ def flops(
     encoder = config.num_hidden_layers * feed_forward + linear(length, inputs, M)
     for layer in range(config.num_hidden_layers):
         attention = mechanism(config, layer)
-        encoder += (len(attention.traits.reads) + 1) * linear(T, M, config.heads_width)
+        encoder += (len(attention.traits.inputs) + 1) * linear(T, M, config.heads_width)
         encoder += config.num_attention_heads * attention.flops(T, config.head_dim)
     width = pair_width(config) if pair else M
     hidden = config.classifier_hidden_size

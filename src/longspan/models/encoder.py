@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from longspan.attention import MECHANISMS
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import apply_mask
 from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
@@ -173,7 +173,7 @@ class LongspanModel(LongspanPreTrainedModel):
             turns = rotations(states, self.config.head_dim, device=x.device, dtype=x.dtype)
         x = self.norm(self._mixed(x, key_mask, global_mask, turns))
         if key_mask is not None:
-            x = zeroed(x, key_mask[..., None])
+            x = apply_mask(x, key_mask[..., None])
         tokens = x[:, states - inputs.shape[1] :]
         return BaseModelOutputWithPooling(
             last_hidden_state=tokens, pooler_output=self._pooled(x, key_mask)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from longspan.attention import Attention, Source, build
+from longspan.attention import Attention, LayerInput, build
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
 from longspan.models.positions import rotate
@@ -53,7 +53,7 @@ class SelfAttention(nn.Module):
         self.config = config
         self.layer = layer
         self.mechanism = mechanism(config, layer)
-        reads = self.mechanism.traits.reads
+        reads = self.mechanism.traits.inputs
         self.query = nn.Linear(width, inner) if "q" in reads else None
         self.key = nn.Linear(width, inner) if "k" in reads else None
         self.value = nn.Linear(width, inner)
@@ -89,7 +89,7 @@ class SelfAttention(nn.Module):
             key_mask,
             query_mask=queries,
             global_mask=global_mask,
-            source=self._source(x),
+            layer_input=self._layer_input(x),
         )
         return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
 
@@ -97,12 +97,12 @@ class SelfAttention(nn.Module):
         x = self._heads(x)
         return x if turns is None else rotate(x, turns)
 
-    def _source(self, x: Tensor) -> Source | None:
+    def _layer_input(self, x: Tensor) -> LayerInput | None:
         """The layer's input and projections, for the mechanisms that read them."""
-        if not self.mechanism.traits.source or self.query is None or self.key is None:
+        if not self.mechanism.traits.needs_layer_input or self.query is None or self.key is None:
             return None
         query, key = self.query.weight, self.key.weight
-        return Source(
+        return LayerInput(
             states=x,
             query=lambda p: self._heads(functional.linear(p, query)),
             key=lambda p: self._heads(functional.linear(p, key)),

@@ -38,7 +38,17 @@ TRAINING_FIELDS = {
     "accumulate": "gradient_accumulation_steps",
     "evaluation_batch": "eval_batch_size",
 }
-MECHANISM_OPTIONS: dict[str, dict[str, str]] = {}
+MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
+    "bigbird": {"random": "num_random_blocks", "globals": "global_blocks"},
+    "compressive": {"compressed": "compressed_memory", "through": "backprop_through_memory"},
+    "long_short": {"convolution": "conv_kernel_size"},
+    "nystrom": {"convolution": "conv_kernel_size"},
+    "performer": {"map": "feature_map"},
+    "position_infused": {"through": "backprop_through_memory"},
+    "reformer": {"rounds": "hashes"},
+    "sparse_transformer": {"heads_use": "head_patterns"},
+    "transformer_xl": {"through": "backprop_through_memory"},
+}
 PARTS = {"train": "training", "options": "mechanism", "model": "model", "task": "task"}
 
 

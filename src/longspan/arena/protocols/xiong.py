@@ -69,9 +69,9 @@ SETTINGS: Settings = {
     "local": {"window": 8},
     "longformer": {"window": 8},
     "sinkhorn": {"block": 8},
-    "reformer": {"rounds": 2},
+    "reformer": {"hashes": 2},
     "performer": {"features": 256},
-    "nystrom": {"landmarks": 64, "convolution": 35},
+    "nystrom": {"landmarks": 64, "conv_kernel_size": 35},
     "long_short": {"window": 8, "rank": 32},
 }
 

@@ -11,7 +11,7 @@ from longspan.errors import OptionError
 BITS = 31  # a draw is a whole number below 2 ** BITS
 
 
-def drawn(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
+def draw_distinct(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
     """Distinct members of `choices`, one for each draw, all of them if there are no more.
 
     Floyd's algorithm: with n choices the k-th draw from the end picks among the first n + 1 - k,
@@ -50,7 +50,7 @@ class RandomBlocks(Pattern):
         """`count` of the `rows` blocks for each block of queries, the same for the same seed."""
         generator = torch.Generator().manual_seed(seed)
         draws = torch.randint(2**BITS, (rows, count), generator=generator).tolist()
-        return cls(block, tuple(drawn(row, range(rows)) for row in draws))
+        return cls(block, tuple(draw_distinct(row, range(rows)) for row in draws))
 
     @property
     def period(self):

@@ -1,4 +1,4 @@
-"""The two factorised patterns of Child et al. 2019 (https://arxiv.org/abs/1904.10509, section 4.3).
+"""The two factorized patterns of Child et al. 2019 (https://arxiv.org/abs/1904.10509, section 4.3).
 
 They have no block layout: no run of keys covers a row without most of the text, so the block
 kernel refuses them, and a kernel of their own cuts them into residue classes or columns.
