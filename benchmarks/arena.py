@@ -25,9 +25,9 @@ from pathlib import Path
 
 import synthetic_records
 import torch
+from timing import environment
 
 from longspan.attention import MECHANISMS
-from longspan.bench import environment
 
 # Runs of a fraction of a second: what is measured is all the rest.
 RECIPE = {

@@ -19,10 +19,10 @@ import tempfile
 from pathlib import Path
 
 import torch
+from timing import environment
 from training_loop import Clock
 
 from longspan.arena import get, make_model
-from longspan.bench import environment
 from longspan.data.cache import default_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import build, sequence

@@ -285,7 +285,7 @@ def main() -> None:
             for name in ("listops", "an image task")
             for mechanism in ("full", "linear", "local")
         ]
-    from longspan.bench import environment
+    from timing import environment
 
     record = {"environment": environment(torch.device("cpu")), "rows": rows, "waiting": waits}
     record["environment"]["load"] = round(os.getloadavg()[1], 1)

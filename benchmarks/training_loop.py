@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 import torch
+from timing import environment
 
 from longspan.arena import get, make_model
 from longspan.arena.experiment import Experiment
-from longspan.bench import environment
 from longspan.data.cache import default_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import TASKS, Task

@@ -52,7 +52,7 @@ FLAGS = {
                   "--cache", "--help"},
     "report": {"FOLDERS", "--page", "--format", "--section", "--figures",
                "--figure-format", "--snapshot", "--into", "--json", "--help"},
-    "analyse": {"RECORDS", "--samples", "--rollout", "--token", "--picture", "--device", "--json",
+    "analyze": {"RECORDS", "--samples", "--rollout", "--token", "--plot", "--device", "--json",
                 "--help", *PLACES},
     "results": {"--help"},
     "results list": {"FOLDERS", "--json", "--help"},
@@ -342,7 +342,11 @@ def test_tuning_from_the_command_line_is_a_search(cli, tiny_cache, tmp_path):
 def test_values_of_a_grid_are_json_or_words():
     from longspan.cli.common import grid_of
 
-    pairs = ["training.schedule=linear, cosine", "training.max_grad_norm=null,1", "training.adam_betas=[0.9,0.99],[0.8,1]"]
+    pairs = [
+        "training.schedule=linear, cosine",
+        "training.max_grad_norm=null,1",
+        "training.adam_betas=[0.9,0.99],[0.8,1]",
+    ]
     assert grid_of(pairs) == {
         "training.schedule": ["linear", "cosine"],
         "training.max_grad_norm": [None, 1],

@@ -10,14 +10,14 @@ import math
 import re
 
 import pytest
+from longspan.arena.budget import parse, scaled, training_flops
+from longspan.arena.meeting import found, meet, step_bytes
 from rich.console import Console
 
 import tiny
 from longspan.arena import Budget, arena, grid, meeting, run, under
-from longspan.arena.budget import parse, scaled, training_flops
 from longspan.arena.console import ConsoleCallback
 from longspan.arena.executors.events import Reporter, tell
-from longspan.arena.meeting import found, meet, step_bytes
 from longspan.arena.model import make_model
 from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.attention import MECHANISMS
@@ -104,7 +104,10 @@ def counted_step(experiment, task):
 
     from longspan.training.footprint import make_dummy_batch
 
-    model, batch = make_model(experiment, task), make_dummy_batch(task, experiment.training.batch_size)
+    model, batch = (
+        make_model(experiment, task),
+        make_dummy_batch(task, experiment.training.batch_size),
+    )
     with FlopCounterMode(display=False) as counter:
         logits = model(batch.inputs, batch.key_mask).logits
         task.losses(logits, batch.targets).sum().backward()

@@ -92,7 +92,11 @@ def test_processes_that_torchrun_started_start_no_others(tiny_cache, tmp_path, m
 
 def test_the_main_process_decides_for_all_what_there_is_to_do(tiny_cache, tmp_path):
     """What has ended, what fails, in what order: the others see, and write, no files."""
-    wild = {"training.learning_rate": 1e30, "training.max_grad_norm": None, "training.warmup_steps": 0}
+    wild = {
+        "training.learning_rate": 1e30,
+        "training.max_grad_norm": None,
+        "training.warmup_steps": 0,
+    }
     case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, wild]}
     both = many.launch(tiny.server(), 2, [case, case], tmp_path)
     assert "wrote" not in both[1]
@@ -158,7 +162,12 @@ def test_results_come_in_order_and_are_written_as_each_ends(tiny_cache, tmp_path
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_cache, tmp_path):
-    wild = {**tiny.CHANGES, "training.learning_rate": 1e30, "training.max_grad_norm": None, "training.warmup_steps": 0}
+    wild = {
+        **tiny.CHANGES,
+        "training.learning_rate": 1e30,
+        "training.max_grad_norm": None,
+        "training.warmup_steps": 0,
+    }
     broken = small(mechanisms=["full"], changes=wild)
     log = Log()
     results, failed = arena([*broken, *small(["local"])], tiny.paths(tmp_path, tiny_cache), log)

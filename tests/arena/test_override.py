@@ -10,7 +10,11 @@ from longspan.errors import OptionError, UnknownNameError
 from longspan.results import load
 
 REFUSED = {
-    "steps": (1, OptionError, "'steps' names no field; write PART.FIELD=VALUE, as training.steps=100"),
+    "steps": (
+        1,
+        OptionError,
+        "'steps' names no field; write PART.FIELD=VALUE, as training.steps=100",
+    ),
     "trian.steps": (
         1,
         UnknownNameError,
@@ -23,7 +27,11 @@ REFUSED = {
     "training.steps": ("many", OptionError, "steps must be a whole number, got 'many'"),
     "training.batch_size": (2.5, OptionError, "batch must be a whole number, got 2.5"),
     "training.max_grad_norm": ("x", OptionError, "clip must be a number or none, got 'x'"),
-    "training.learning_rate": (float("inf"), OptionError, "learning_rate must be a number, got inf"),
+    "training.learning_rate": (
+        float("inf"),
+        OptionError,
+        "learning_rate must be a number, got inf",
+    ),
     "model.width": ("x", OptionError, "width must be a whole number, got 'x'"),
     "model.norm": (3, OptionError, "norm must be text, got 3"),
     "model.dropout": (None, OptionError, "dropout must be a number, got None"),
@@ -43,7 +51,7 @@ UNFIT = [
     ("model.norm", "pr", "no norm called 'pr'; did you mean pre"),
     ("model.position", "x", "no position called 'x'; there are: learned"),
     ("model.heads", 3, "hidden_size=16 must be a multiple of num_attention_heads=3"),
-    ("model.layers", 0, "num_hidden_layers must be at least 1, got 0"),
+    ("model.layers", 0, "num_hidden_layers must be >= 1, got 0"),
     ("model.dropout", 1.5, r"hidden_dropout_prob must be in \[0, 1\), got 1.5"),
     ("options.window", -1, "a window needs sizes >= 0"),
     ("options.window", "wide", "window must be a whole number, got 'wide'"),
@@ -92,7 +100,10 @@ def test_a_whole_number_is_the_real_one():
         assert len({x.hash for x in made}) == 1
     # where the recipe has none
     bare = tiny.experiment(changes={"training.max_grad_norm": None})
-    assert override(bare, {"training.max_grad_norm": 1}).hash == override(bare, {"training.max_grad_norm": 1.0}).hash
+    assert (
+        override(bare, {"training.max_grad_norm": 1}).hash
+        == override(bare, {"training.max_grad_norm": 1.0}).hash
+    )
 
 
 def test_departures_are_in_the_record(listops, tiny_cache, tmp_path):

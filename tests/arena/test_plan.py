@@ -7,15 +7,14 @@ import random
 import sys
 
 import pytest
+from longspan.arena.budget import parse
 
 import tiny
 from longspan.arena import ordered, plan, run, under
-from longspan.arena.budget import parse
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.plan import Operations, Planned, totals
 from longspan.arena.record import device_name, failure_of
 from longspan.attention import MECHANISMS
-from longspan.models import parameters
 from longspan.results import load
 from longspan.training import Callback
 from longspan.training.footprint import measure_step_memory
@@ -92,8 +91,8 @@ def test_a_row_is_what_the_run_will_be(paths, listops):
     model = make_model(experiment, listops)
     full = make_model(tiny.experiment("full"), listops)
     assert (row.state, row.steps, row.done, row.left) == ("new", 12, 0, 1)
-    assert row.parameters == parameters(model)
-    assert row.full_parameters == parameters(full)
+    assert row.parameters == model.num_parameters(only_trainable=True)
+    assert row.full_parameters == full.num_parameters(only_trainable=True)
     assert row.flops == forward_flops(experiment, listops)
     assert row.training_flops == 3 * 4 * 12 * row.flops
     assert row.memory == measure_step_memory(model, listops, experiment.train).total

@@ -138,7 +138,13 @@ def test_sizes(case):
 @pytest.mark.parametrize("case", CASES)
 def test_training(case):
     _, _, train = parts(case)
-    found = (training.batch_size, training.steps, training.learning_rate, training.warmup_steps, training.weight_decay)
+    found = (
+        training.batch_size,
+        training.steps,
+        training.learning_rate,
+        training.warmup_steps,
+        training.weight_decay,
+    )
     assert (*found, training.schedule, training.selection) == TRAINING[case]
 
 

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from longspan.arena.tuning import Tried, choose, tuning
 
 import tiny
 from longspan.arena import (
@@ -20,7 +21,6 @@ from longspan.arena import (
 )
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.rescore import rescore
-from longspan.arena.tuning import Tried, choose, tuning
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.files import plain
@@ -95,7 +95,10 @@ def test_every_combination_is_tried_with_every_seed():
     whole = search("xiong", "listops", "local").experiments
     own = get("xiong").grids["listops"]
     assert len(whole) == 2 * 1 * 2 * 4
-    tried = [(x.training.learning_rate, x.training.warmup_steps, x.training.weight_decay, x.seed) for x in whole]
+    tried = [
+        (x.training.learning_rate, x.training.warmup_steps, x.training.weight_decay, x.seed)
+        for x in whole
+    ]
     assert len(set(tried)) == 16
     assert tried[:5] == [
         *((1e-4, 2_000, 0.02, seed) for seed in own["seed"]),
@@ -125,7 +128,8 @@ def test_values_from_outside_are_overrides_and_the_protocols_own_are_none():
 def test_seeds_given_take_the_place_of_the_grids():
     assert {x.seed for x in search("xiong", "text", "local", seeds=[7, 8, 7]).experiments} == {7, 8}
     assert {
-        x.seed for x in search("quick", "text", "local", grid={"training.batch_size": [4]}).experiments
+        x.seed
+        for x in search("quick", "text", "local", grid={"training.batch_size": [4]}).experiments
     } == {0}
     twice = r"seeds are given twice, \[1\] and in the grid \[0, 1\]"
     with pytest.raises(OptionError, match=twice):
@@ -139,13 +143,25 @@ def test_seeds_given_take_the_place_of_the_grids():
         ({"trian.steps": [1]}, UnknownNameError, "called 'trian'; did you mean train"),
         ({"options.windw": [1]}, UnknownNameError, "called 'windw'; did you mean window"),
         ({"sede": [1]}, OptionError, "'sede' names no field; write PART.FIELD=VALUE"),
-        ({"training.max_grad_norm": [1.0, "no"]}, OptionError, "clip must be a number or none, got 'no'"),
-        ({"training.max_grad_norm": []}, OptionError, r"the grid of training.max_grad_norm is a list of values, got"),
+        (
+            {"training.max_grad_norm": [1.0, "no"]},
+            OptionError,
+            "clip must be a number or none, got 'no'",
+        ),
+        (
+            {"training.max_grad_norm": []},
+            OptionError,
+            r"the grid of training.max_grad_norm is a list of values, got",
+        ),
         ({"training.schedule": "linear"}, OptionError, "is a list of values, got 'linear'"),
         ({"seed": [0, -1], "training.max_grad_norm": [4]}, OptionError, "a seed is a whole number"),
         ({"seed": [0, 1]}, OptionError, "'quick' has no grid for listops; give one, as --grid tr"),
         (None, OptionError, "protocol 'quick' has no grid for listops; give one"),
-        ({"training.steps": [5]}, OptionError, "is overridden and in the grid; give its one value as"),
+        (
+            {"training.steps": [5]},
+            OptionError,
+            "is overridden and in the grid; give its one value as",
+        ),
     ],
 )
 def test_a_grid_that_cannot_be_tried_is_refused(grid, error, message):
@@ -342,7 +358,9 @@ def test_the_record_holds_the_rule_and_the_whole_grid(tuned):
     assert all(load(path).tuning == note for path in results_of(paths))
     assert note["rule"] == f"mean: {RULES['mean']}"
     assert note["grid"] == {"training.learning_rate": list(RATES), "seed": [0, 1]}
-    assert note["chosen"] == {"training.learning_rate": settled.results[0].training["learning_rate"]}
+    assert note["chosen"] == {
+        "training.learning_rate": settled.results[0].training["learning_rate"]
+    }
     told = [(x["changes"]["training.learning_rate"], x["seed"]) for x in note["trials"]]
     assert told == [(rate, seed) for rate in RATES for seed in (0, 1)]
     for row, path in zip(note["trials"], trial_paths(paths), strict=True):

@@ -329,8 +329,9 @@ def test_a_budget_is_the_protocols_or_named(tmp_path, named, expected):
 
 def test_a_limit_of_many_digits_is_the_one_that_was_named(tmp_path):
     """Overrides have twelve digits of it."""
-    from longspan.arena import under
     from longspan.arena.budget import Budget
+
+    from longspan.arena import under
 
     made = get("quick").experiment("listops", "linear", 0)
     synthetic.record(under(made, Budget(kind="flops", limit=123456789012345.0))).save(tmp_path)
@@ -400,8 +401,9 @@ def test_mechanisms_that_do_the_same_are_told_apart_from_copies(folder, clean, c
 
 def test_one_recipe_under_two_budgets_is_no_copy(folder):
     """A mechanism without a size runs the same steps; so do two protocols that share a recipe."""
-    from longspan.arena import under
     from longspan.arena.budget import Budget
+
+    from longspan.arena import under
 
     made = get("quick").experiment("listops", "full", 0)
     there = synthetic.record(made)

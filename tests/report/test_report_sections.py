@@ -90,7 +90,10 @@ def test_a_failed_seed_leaves_the_cell_without_mean_and_says_why():
     entry = next(line for line in board.sheet(table).rows if line[0].mechanism == "bigbird")[1]
     assert (entry.shown, entry.detail) == ("memory", "1 of 3 seeds")
     note = table.notes[lost.notes[0]]
-    assert note == "Failed (memory at step 7) on listops, seed 2: set training.gradient_accumulation_steps=4."
+    assert (
+        note
+        == "Failed (memory at step 7) on listops, seed 2: set training.gradient_accumulation_steps=4."
+    )
 
 
 def test_a_mechanism_or_a_task_with_nothing_but_failures_is_shown():

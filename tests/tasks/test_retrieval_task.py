@@ -14,7 +14,7 @@ from longspan.arena import make_model, run
 from longspan.arena.experiment import TaskSpec
 from longspan.data.characters import END, UNKNOWN
 from longspan.errors import DataError, OptionError
-from longspan.models import flops
+from longspan.models import count_flops
 from longspan.tasks import SPLITS, build
 from longspan.training import fit
 
@@ -196,7 +196,7 @@ def test_a_run_from_end_to_end(data, tmp_path, one_thread, head):
         "test": 2,
     }
     config = make_model(made, task).config
-    assert record.flops == flops(config, 40, 2, pair=True) > 1.9 * flops(config, 40, 2)
+    assert record.flops == count_flops(config, 40, 2, pair=True) > 1.9 * count_flops(config, 40, 2)
     assert record.data_source == task.source
     tokens = sum(
         int(batch.key_mask.sum() + batch.key_mask_b.sum())

@@ -17,7 +17,8 @@ from longspan.data.cache import Built
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.base import IGNORE, TaskInfo, check_whole, published
+from longspan.tasks.base import TaskInfo, check_whole, published
+from longspan.tasks.scoring import IGNORE
 from longspan.tasks.sequence import SequenceTask, collate
 
 SMALL = {

@@ -34,11 +34,18 @@ from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import check_config
 
 # A step of AdamW with such an epsilon follows the size of the gradient, not its direction alone.
-PLAIN = {"training.adam_epsilon": 1.0, "training.learning_rate": 10.0, "training.schedule": "constant"}
+PLAIN = {
+    "training.adam_epsilon": 1.0,
+    "training.learning_rate": 10.0,
+    "training.schedule": "constant",
+}
 DEEP = {**PLAIN, "model.layers": 2, "training.max_grad_norm": 0.5}
 CASES = {
     # 5 rows for 2 processes: shards differ in size, and one has an empty last microbatch.
-    "ddp": {"mechanism": "full", "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3}},
+    "ddp": {
+        "mechanism": "full",
+        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
+    },
     "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "options.redraw_every": 2}},
     # Evaluation batches have fewer rows than there are processes.
     "tokens": {
@@ -62,7 +69,7 @@ REFUSED = {
         "mechanism": "full",
         "changes": {"training.batch_size": 1},
     },
-    "local cannot share positions out among processes: it needs all queries in one place": {
+    "local does not support context parallelism: it needs all queries in one place": {
         "mechanism": "local",
         "parallel": "context",
     },

@@ -68,7 +68,12 @@ def timeless(outcome):
 
 def test_the_loop_is_adamw_on_the_mean_loss_of_each_batch(train, listops):
     """Against a loop of ten lines, without accelerate, to the last bit that matters."""
-    changes = {**DRY, "training.selection": "last", "training.weight_decay": 0.1, "training.max_grad_norm": 0.5}
+    changes = {
+        **DRY,
+        "training.selection": "last",
+        "training.weight_decay": 0.1,
+        "training.max_grad_norm": 0.5,
+    }
     made = tiny.experiment(changes=changes)
     truth, recipe = make_model(made, listops), made.train
     optimizer = torch.optim.AdamW(truth.parameters(), eps=1e-6, weight_decay=0.1)
@@ -158,7 +163,11 @@ def test_float16_without_a_gpu_is_refused(train):
 
 
 def test_a_loss_that_is_no_number_ends_the_run_at_the_next_look(train, tmp_path):
-    wild = {"training.learning_rate": 1e30, "training.schedule": "constant", "training.max_grad_norm": None}
+    wild = {
+        "training.learning_rate": 1e30,
+        "training.schedule": "constant",
+        "training.max_grad_norm": None,
+    }
     message = r"the training loss is nan at step 2; lower the learning rate \(1e\+30\) or clip"
     with pytest.raises(RunError, match=message):
         train({**wild, "training.warmup_steps": 0}, folder=tmp_path / "a")
@@ -186,7 +195,11 @@ def test_a_final_score_that_is_no_number_ends_the_run_too(train, monkeypatch, lo
 
 def test_a_run_that_fails_leaves_no_thread(train):
     before = set(threading.enumerate())
-    wild = {"training.learning_rate": 1e30, "training.schedule": "constant", "training.warmup_steps": 0}
+    wild = {
+        "training.learning_rate": 1e30,
+        "training.schedule": "constant",
+        "training.warmup_steps": 0,
+    }
     with pytest.raises(DivergedError):
         train({**wild, "training.max_grad_norm": None})
     assert set(threading.enumerate()) <= before

@@ -27,7 +27,11 @@ from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.distributed import group as process_group
 
 # dropout, accumulated parts and points of the curve that fall between checkpoints
-CHANGES = {"training.checkpoint_every": 3, "training.gradient_accumulation_steps": 2, "model.dropout": 0.2}
+CHANGES = {
+    "training.checkpoint_every": 3,
+    "training.gradient_accumulation_steps": 2,
+    "model.dropout": 0.2,
+}
 LONGER = {**CHANGES, "training.steps": 60, "training.evaluate_every": 10}
 # what may differ between two runs of one experiment
 OTHERWISE = (
@@ -311,7 +315,12 @@ def test_a_checkpoint_is_on_the_disk_before_its_pointer_is(listops, tmp_path, mo
 
 
 def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
-    wide = {"model.width": 256, "model.layers": 4, "model.feed_forward": 1024, "training.batch_size": 2}
+    wide = {
+        "model.width": 256,
+        "model.layers": 4,
+        "model.feed_forward": 1024,
+        "training.batch_size": 2,
+    }
     short = {"training.steps": 4, "training.evaluate_every": 2}
     made = tiny.experiment(changes={**wide, **short})
 

@@ -5,9 +5,9 @@ Training code is imported only when something is trained.
 
 from typing import TYPE_CHECKING, Any
 
+from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import (
     Executor,
-    GridCallback,
     RayExecutor,
     SerialExecutor,
     Skipped,

@@ -87,7 +87,7 @@ def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> Re
 
 
 def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
-    from longspan.training.timing import seconds_per_step
+    from longspan.training.timing import measure_step_seconds
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RunError(
@@ -95,7 +95,7 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
             "launched; use flops=..., or set training.steps"
         )
     training, limit = experiment.config.training, _limit(experiment)
-    step = seconds_per_step(
+    step = measure_step_seconds(
         make_model(experiment, task),
         task,
         training,

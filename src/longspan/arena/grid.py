@@ -9,15 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longspan.arena import protocols
-from longspan.arena.executors import (
-    Executor,
-    GridCallback,
-    ParallelGridCallback,
-    RunOutcome,
-    SerialExecutor,
-    Skipped,
-    skip_experiment,
-)
+from longspan.arena.callbacks import GridCallback, ParallelGridCallback
+from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import CountFlops, order_runs
@@ -95,11 +88,11 @@ def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) ->
 def misfit(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
-    from longspan.models.layers import mechanism
+    from longspan.models.layers import build_mechanism
 
     task = build(experiment.task, experiment.config.task.options)
     try:
-        mechanism(model_config(experiment.config, task), layer=0)
+        build_mechanism(model_config(experiment.config, task), layer=0)
     except LongspanError as error:
         return str(error)
     return None
@@ -161,9 +154,7 @@ def arena(
     pending = list(range(len(experiments)))
     # Locked runs are tried once more: their process may have finished them, or died.
     for _ in range(2):
-        earlier = functools.partial(
-            _earlier_outcomes, experiments, pending, paths, retry_failed
-        )
+        earlier = functools.partial(_earlier_outcomes, experiments, pending, paths, retry_failed)
         outcomes |= run_on_main(paths, earlier)
         pending = [n for n in pending if n not in outcomes or _is_busy(outcomes[n])]
         if pending and len(pending) < len(experiments):
@@ -228,7 +219,7 @@ def _execute(
 
 
 def _is_busy(outcome: RunOutcome) -> bool:
-    return isinstance(outcome, Skipped) and outcome.busy
+    return isinstance(outcome, Skipped) and outcome.is_locked
 
 
 def _skipped(outcome: Failure | Skipped, experiment: Experiment) -> Skipped:

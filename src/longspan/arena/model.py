@@ -14,8 +14,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
-    flops,
-    parameters,
+    count_flops,
 )
 from longspan.results import BASELINE
 from longspan.tasks import Task
@@ -68,14 +67,14 @@ def model_class(task: Task) -> type[LongspanPreTrainedModel]:
     if layout not in MODELS:
         known = ", ".join(cls.__name__ for cls in MODELS)
         raise OptionError(
-            f"task {task.info.name!r} has the layout {layout.__name__}; there are models for {known}"
+            f"task {task.info.name!r} has the layout {layout.__name__}; models exist for {known}"
         )
     return MODELS[layout]
 
 
 def forward_flops(config: RunConfig, task: Task) -> int:
-    """Return the forward FLOPs of one example of the task's length; see `models.flops`."""
-    return flops(
+    """Return the forward FLOPs of one example of the task's length; see `models.count_flops`."""
+    return count_flops(
         model_config(config, task),
         task.length,
         task.class_count,
@@ -87,7 +86,7 @@ def forward_flops(config: RunConfig, task: Task) -> int:
 def num_parameters(config: RunConfig, task: Task) -> int:
     """Count the parameters of a run's model, without allocating them."""
     with torch.device("meta"):
-        return parameters(model_class(task)(model_config(config, task)))
+        return model_class(task)(model_config(config, task)).num_parameters(only_trainable=True)
 
 
 def full_num_parameters(config: RunConfig, task: Task) -> int:

@@ -4,9 +4,9 @@ import dataclasses
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
+from longspan.config.training import Parallelism
 from longspan.data.cache import default_folder
 from longspan.results import FAILED
-from longspan.config.training import Parallelism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class RunPaths:
 
     def record_file(self, experiment: Experiment) -> Path:
         """Return the result file of an experiment."""
-        folder = self.runs / experiment.protocol / experiment.task.name
+        folder = self.runs / experiment.protocol / experiment.task
         return (folder / "trials" if self.is_trial else folder) / f"{experiment.name}.json"
 
     def failure_file(self, experiment: Experiment) -> Path:

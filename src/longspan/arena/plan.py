@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -254,12 +253,11 @@ class _Planner:
 
     def _task(self, experiment: Experiment) -> Task:
         config = experiment.config.task
-        key = json.dumps([config.name, config.options], sort_keys=True)
-        if key not in self.tasks:
-            self.tasks[key] = build(config.name, config.options)
+        if config.key not in self.tasks:
+            self.tasks[config.key] = build(config.name, config.options)
             if self.measure:
-                self.tasks[key].open(self.paths.cache, self.paths.data)
-        return self.tasks[key]
+                self.tasks[config.key].open(self.paths.cache, self.paths.data)
+        return self.tasks[config.key]
 
     def _resolve(self, experiment: Experiment, task: Task) -> ResolvedBudget | None:
         """Return the budget's changes, stored or found now; seconds are not timed."""
@@ -300,9 +298,7 @@ class _Planner:
         model = make_model(effective, task)
         return measure_step_memory(model, task, effective.config.training).total
 
-    def _seconds_per_step(
-        self, effective: Experiment, task: Task, step: int
-    ) -> tuple[float, str]:
+    def _seconds_per_step(self, effective: Experiment, task: Task, step: int) -> tuple[float, str]:
         """Return seconds per step and their origin."""
         if effective.hash not in self.timed:
             self.timed[effective.hash] = self._time(effective, task, step)
@@ -316,9 +312,9 @@ class _Planner:
         if not self.measure:
             return step / self._rate, "FLOPs"
         from longspan.arena.model import make_model
-        from longspan.training.timing import seconds_per_step
+        from longspan.training.timing import measure_step_seconds
 
-        seconds = seconds_per_step(
+        seconds = measure_step_seconds(
             make_model(effective, task),
             task,
             effective.config.training,
@@ -332,13 +328,13 @@ class _Planner:
         """Return the records of the experiment's protocol and task."""
         folder = self.paths.record_file(experiment).parent
         if folder not in self.records:
-            paths = sorted(p for p in folder.glob("*.json") if not p.name.endswith(FAILED))
-            self.records[folder] = [load_result(path) for path in paths]
+            files = sorted(p for p in folder.glob("*.json") if not p.name.endswith(FAILED))
+            self.records[folder] = [load_result(path) for path in files]
         return self.records[folder]
 
     @functools.cached_property
     def _device(self) -> str:
-        from longspan.arena.record import device_name
+        from longspan.arena.provenance import device_name
 
         return device_name(self.paths.device_type)
 
@@ -346,9 +342,9 @@ class _Planner:
     def _rate(self) -> float:
         import torch
 
-        from longspan.training.timing import product_rate
+        from longspan.training.timing import measure_matmul_rate
 
-        return product_rate(torch.device(self.paths.device_type))
+        return measure_matmul_rate(torch.device(self.paths.device_type))
 
 
 def _finished(experiment: Experiment, result: Result) -> PlannedRun:

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,11 +50,10 @@ class FinishedRuns:
 
     def _checksum(self, experiment: Experiment) -> str | None:
         config = experiment.config.task
-        key = json.dumps([config.name, config.options], sort_keys=True)
-        if key not in self.checksums:
+        if config.key not in self.checksums:
             task = build(config.name, config.options)
-            self.checksums[key] = task.built_checksum(self.paths.cache, self.paths.data)
-        return self.checksums[key]
+            self.checksums[config.key] = task.built_checksum(self.paths.cache, self.paths.data)
+        return self.checksums[config.key]
 
 
 def load_checked(experiment: Experiment, checksum: str | None, path: Path) -> Result:

@@ -12,7 +12,7 @@ from longspan.results import ResolvedBudget
 from longspan.results.reading import validate
 from longspan.tasks import Task
 
-FILE = "run.json"
+FILE = "experiment.json"
 REMEDY = "move it away or choose another --runs"
 MAX_DIFFERENCES = 8  # differences that one message lists
 
@@ -25,7 +25,7 @@ class _Absent:
 
 @settings
 class RunState:
-    """Content of `run.json` in a run directory."""
+    """Content of `experiment.json` in a run directory."""
 
     config: RunConfig
     overrides: dict[str, Any]

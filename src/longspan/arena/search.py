@@ -1,8 +1,8 @@
 """Hyperparameter search: every combination of a grid is trained and scored on validation.
 
-A trial is an experiment whose test split is never read, and whose record lies apart from the
-results. Xiong et al. 2022 report the best run of a grid (rule "best-run" here); the default compares
-means over seeds, and does not select over seeds.
+A trial is an experiment whose test split is never read and whose record is kept apart from the
+results. Xiong et al. 2022 report the best run of a grid (rule "best-run" here); the default
+compares means over seeds, so it does not select over seeds.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
-from longspan.errors import OptionError, known
+from longspan.errors import OptionError
 from longspan.results import BASELINE
 from longspan.tasks import build
 
@@ -157,7 +157,7 @@ def searches(
 
 
 def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) -> list[str]:
-    """Return the tasks of a protocol to search on; add those that would select on test to skipped."""
+    """Return the tasks of a protocol to search on; skip those that would select on test."""
     chosen, found = protocols.get(protocol), []
     for task in chosen.tasks if space.grid else chosen.grids:
         # Options of a mechanism do not apply to the baseline.

@@ -1,4 +1,4 @@
-"""Selection: a search's rule selects trials on validation; their models are scored on test, once."""
+"""Selection of trials on validation, and the one scoring of their models on test."""
 
 import dataclasses
 import itertools
@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from longspan.arena.executors import Executor, GridCallback, Skipped
-from longspan.arena.grid import arena
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.executors import Executor, Skipped
 from longspan.arena.experiment import Experiment
+from longspan.arena.grid import arena
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.search import SEED, Search, SearchSpace, Trial, searches

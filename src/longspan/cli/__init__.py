@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli import analysing, reporting, running
+from longspan.cli import analyzing, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
@@ -30,7 +30,7 @@ app.command()(running.arena)
 app.command()(running.train)
 app.command(name="eval")(running.evaluate)
 app.command()(reporting.report)
-app.command()(analysing.analyse)
+app.command()(analyzing.analyse)
 
 
 @app.callback()

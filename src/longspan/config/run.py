@@ -31,6 +31,11 @@ class TaskConfig:
         """Store options as JSON reads them back."""
         object.__setattr__(self, "options", plain(self.options))
 
+    @property
+    def key(self) -> str:
+        """Text that is equal for equal tasks and options."""
+        return json.dumps([self.name, self.options], sort_keys=True)
+
 
 @settings
 class MechanismConfig:
@@ -38,7 +43,7 @@ class MechanismConfig:
 
     name: str = setting("registered name of the mechanism")
     options: dict[str, Any] = setting("options of the mechanism, defaults included")
-    backend: str = setting("implementation to run; auto: the fastest that serves the inputs", "auto")
+    backend: str = setting("implementation to run; auto: the fastest one", "auto")
 
     def __post_init__(self) -> None:
         """Store options as JSON reads them back."""

@@ -7,7 +7,6 @@ from pydantic import Strict
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
-
 Parallelism = Literal["ddp", "fsdp", "context"]  # of several processes that train one model
 
 

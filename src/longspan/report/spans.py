@@ -12,7 +12,7 @@ from longspan.results.analysis import Span
 ABOUT = (
     "Mean distance in tokens between a query and the keys it attends to, weighted by its "
     "attention, over validation samples (± the deviation between samples), then by layer; mean "
-    "over the seeds that were analysed. Uniform: of attending to every token alike on them."
+    "over the seeds that were analyzed. Uniform: of attending to every token alike on them."
 )
 
 

@@ -18,7 +18,8 @@ from longspan.data.cache import Built, BuiltSet, Recipe
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, known
 from longspan.shapes import Float, Int
-from longspan.tasks.base import IGNORE, SPLITS, Batch, Grouping, Report, Split, Task
+from longspan.tasks.base import SPLITS, Batch, Grouping, Report, Split, Task
+from longspan.tasks.scoring import IGNORE
 
 # Widths of batches are multiples of it: the libraries below prepare and keep code for each width
 # that they meet, gigabytes of it where every batch has its own (docs/decisions.md).
@@ -211,9 +212,7 @@ def _training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterat
         epoch, first = epoch + 1, 0
 
 
-def _evaluation_rows(
-    examples: Examples, batch_size: int, start: int
-) -> Iterator[np.ndarray]:
+def _evaluation_rows(examples: Examples, batch_size: int, start: int) -> Iterator[np.ndarray]:
     """Yield every row once, sorted by length."""
     order = np.argsort(examples.tokens.lengths, kind="stable")
     for first in range(start * batch_size, len(examples), batch_size):

@@ -25,9 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
-from longspan.tasks.base import Batch, Task
 from longspan.config import TrainingConfig
-from longspan.training.evaluate import to_device
+from longspan.tasks.base import Batch, Task
+from longspan.tasks.layout import PairLayout, TokenLayout
+from longspan.training.evaluate import model_inputs
 
 NEEDS_VALUES = (
     DataDependentOutputException,
@@ -141,7 +142,7 @@ def _run_step(
     model: PreTrainedModel, task: Task, config: TrainingConfig, optimizer: torch.optim.Optimizer
 ) -> None:
     batch = make_dummy_batch(task, config.batch_size)
-    inputs = to_device(batch, CPU)
+    inputs = model_inputs(batch, CPU)
     microbatches = torch.arange(config.batch_size).chunk(config.gradient_accumulation_steps)
     dtype = AUTOCAST.get(config.precision)
     # From the second microbatch on, the gradients of the first are alive too: two show the peak.
@@ -163,11 +164,13 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
     if task.features is not None:
         inputs = torch.zeros(*shape, task.features)
     mask = torch.ones(shape, dtype=torch.bool)
-    pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if task.info.pair else {}
+    is_pair = isinstance(task.layout, PairLayout)
+    pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if is_pair else {}
+    per_token = isinstance(task.layout, TokenLayout)
     return Batch(
         inputs=inputs,
         key_mask=mask,
-        targets=torch.zeros(shape if task.info.per_token else num_rows, dtype=torch.long),
+        targets=torch.zeros(shape if per_token else num_rows, dtype=torch.long),
         rows=torch.arange(num_rows),
         **pair,
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from longspan.config import TrainingConfig
 from longspan.tasks.base import Task
 from longspan.training.callbacks import Callback
-from longspan.config import TrainingConfig
 from longspan.training.loop import fit
 
 WARMUP_STEPS, TIMED_STEPS = 2, 8

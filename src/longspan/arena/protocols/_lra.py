@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Choice, Settings
+from longspan.arena.protocols.base import Choice, MechanismOptions
 from longspan.config import ModelConfig, TrainingConfig
 
 REPOSITORY = "google-research/long-range-arena, lra_benchmarks"
@@ -23,7 +23,7 @@ IMAGES = ("image", "pathfinder", "path_x")
 
 # As in the released modules, which have no more mechanisms than these; the others have the options
 # of the small-model recipe.
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     **lra_small.SETTINGS,
     "local": {"window": 25},
     "dilated": {"window": 25, "dilation": 2},
@@ -39,7 +39,7 @@ SETTINGS: Settings = {
     "performer": {"feature_map": "relu", "features": None},
     "linformer": {"rank": 16, "sharing": "key_value"},
 }
-_OF_IMAGES: Settings = {
+_OF_IMAGES: MechanismOptions = {
     "local": {"window": 32},
     "dilated": {"window": 32},
     "blockwise": {"block": 32},

@@ -9,8 +9,8 @@ import dataclasses
 from typing import Any
 
 from longspan.arena.protocols import lra_small
-from longspan.config import ModelConfig, TrainingConfig
-from longspan.arena.protocols.base import Protocol, Recipe, Settings, register
+from longspan.arena.protocols.base import MechanismOptions, Protocol, Recipe, register
+from longspan.config import TrainingConfig
 
 OPTIONS: dict[str, dict[str, Any]] = {
     # a quarter of the length; 343 tokens on average
@@ -49,7 +49,7 @@ TRAIN = {
 }
 
 
-def _sized(length: int) -> Settings:
+def _sized(length: int) -> MechanismOptions:
     """Options that grow with the length, in the proportion of the small recipe on ListOps."""
     rank, segment, block = length // 8, length // 8, length // 32
     return {

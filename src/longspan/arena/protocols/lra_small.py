@@ -6,12 +6,12 @@ mlpen/Nystromformer. One size for all tasks; about a tenth of the cost of LRA's 
 
 import dataclasses
 
-from longspan.arena.protocols.base import Choice, Protocol, Recipe, Settings, register
+from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Recipe, register
 from longspan.config import ModelConfig, TrainingConfig
 
 CONFIG = "mlpen/Nystromformer, LRA/code/lra_config.py"
 # Mechanisms that the source does not have take the options of Xiong et al. or of the LRA code.
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     "local": {"window": 8},
     "dilated": {"window": 8, "dilation": [1, 2]},
     "longformer": {"window": 8},

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import tiny
-from longspan.analysis import analyse, pictures
+from longspan.analysis import pictures
 from longspan.analysis import run as module
 from longspan.analysis.span import uniform_span
 from longspan.arena import run
@@ -21,7 +21,8 @@ from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.results import load_all, load_analyses, load_analysis, runs_below
 from longspan.tasks import build
-from longspan.tasks.base import IGNORE, Batch
+from longspan.tasks.base import Batch
+from longspan.tasks.scoring import IGNORE
 
 CHANGES = {"model.layers": 2, "model.pooling": "cls"}
 
@@ -260,7 +261,7 @@ def test_what_cannot_be_analysed_says_why(copied, monkeypatch):
     with pytest.raises(OptionError, match="row 40 of 'validation': expected 0 to 39"):
         analyse(record, paths, samples=1, row=40)
     monkeypatch.setattr("longspan.analysis.weights.TOLERANCE", -1)
-    with pytest.raises(RunError, match=f"{record.name} cannot be analysed: full has no weights"):
+    with pytest.raises(RunError, match=f"{record.name} cannot be analyzed: full has no weights"):
         analyse(record, paths, samples=1, row=0)
     shutil.rmtree(other.parent / "work" / other.stem)
     with pytest.raises(DataError, match="holds no saved model"):

@@ -1,4 +1,4 @@
-"""Analysing the model of a finished run: spans over samples, embeddings, one rollout."""
+"""Analyzing the model of a finished run: spans over samples, embeddings, one rollout."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,8 @@ from longspan.models.layers import SelfAttention
 from longspan.results import Analysis, Result, Rollout, Span
 from longspan.tasks import Task
 from longspan.tasks._pixels import PixelTask
-from longspan.tasks.base import IGNORE, Batch, Split
+from longspan.tasks.base import Batch, Split
+from longspan.tasks.scoring import IGNORE
 from longspan.tasks.sequence import SequenceTask
 
 SPLIT: Split = "validation"
@@ -82,7 +83,7 @@ def analyse(
         seen = look(encoder, task, rows, progress)
         found = _rollout(encoder, task, row, token)
     except InputError as error:
-        raise RunError(f"{record.name} cannot be analysed: {error}") from error
+        raise RunError(f"{record.name} cannot be analyzed: {error}") from error
     return _record(result, task, encoder, seen, found, device)
 
 
@@ -146,7 +147,7 @@ def start_of(
 def _special(encoder: LongspanModel) -> int:
     """States before those of the input."""
     config = encoder.config
-    return config.max_states - config.max_position_embeddings
+    return config.max_sequence_length - config.max_position_embeddings
 
 
 def _examples(task: Task, rows: np.ndarray) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""`longspan analyse`: what trained models attend to."""
+"""`longspan analyze`: what trained models attend to."""
 
 import dataclasses
 from functools import partial
@@ -86,13 +86,13 @@ def _analysed(
     files: list[Path], paths: "RunPaths", samples: int, row: int | None, token: int | None
 ) -> "tuple[list[Analysis], int]":
     """Analyse and save; of several runs those that cannot be are named and left out."""
-    from longspan.analysis import analyse as analysed
+    from longspan.analysis import analyze_run as analyzed
 
     found, failed = [], 0
     for path in files:
         with err.status(path.stem) as status:
             try:
-                one = analysed(
+                one = analyzed(
                     path,
                     paths,
                     samples=samples,

@@ -10,13 +10,12 @@ from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
-    flops,
-    parameters,
+    count_flops,
 )
 
 
-def counted(model, *inputs) -> int:
-    """What torch counts while the model runs; only plain products are known to its counter."""
+def torch_flops(model, *inputs) -> int:
+    """Count with torch while the model runs; its counter only knows plain matrix products."""
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
         model.eval()(*inputs)
@@ -25,26 +24,26 @@ def counted(model, *inputs) -> int:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("length", [1, 17, 40])
-def test_flops_are_those_torch_counts(small, pooling, length):
+def test_flops_equal_torch_counter(small, pooling, length):
     config = small(pooling=pooling, num_labels=3, num_hidden_layers=3, position="rotary")
     model = LongspanForSequenceClassification(config)
     ids = torch.ones(1, length, dtype=torch.long)
-    assert flops(config, length, classes=3) == counted(model, ids)
+    assert count_flops(config, length, num_labels=3) == torch_flops(model, ids)
 
 
 @pytest.mark.parametrize("head", ["interaction", "concatenate"])
-def test_flops_of_a_pair_are_those_torch_counts(small, head):
+def test_pair_flops_equal_torch_counter(small, head):
     config = small(pair_head=head, num_labels=2)
     ids = torch.ones(1, 23, dtype=torch.long)
-    expected = counted(LongspanForPairClassification(config), ids, ids)
-    assert flops(config, 23, classes=2, pair=True) == expected
+    expected = torch_flops(LongspanForPairClassification(config), ids, ids)
+    assert count_flops(config, 23, num_labels=2, pair=True) == expected
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("features", [1, 3])
-def test_flops_of_continuous_inputs_are_those_torch_counts(small, pooling, features):
+def test_flops_of_continuous_inputs_equal_torch_counter(small, pooling, features):
     config = small(pooling=pooling, num_labels=3, input_features=features)
-    expected = counted(
+    expected = torch_flops(
         LongspanForSequenceClassification(config),
         None,
         None,
@@ -52,36 +51,38 @@ def test_flops_of_continuous_inputs_are_those_torch_counts(small, pooling, featu
         None,
         torch.rand(1, 23, features),
     )
-    assert flops(config, 23, classes=3) == expected
+    assert count_flops(config, 23, num_labels=3) == expected
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_flops_of_scored_tokens_are_those_torch_counts(small, pooling):
+def test_token_classification_flops_equal_torch_counter(small, pooling):
     config = small(pooling=pooling, num_labels=9)
     ids = torch.ones(1, 23, dtype=torch.long)
-    expected = counted(LongspanForTokenClassification(config), ids)
-    assert flops(config, 23, classes=9, per_token=True) == expected
+    expected = torch_flops(LongspanForTokenClassification(config), ids)
+    assert count_flops(config, 23, num_labels=9, per_token=True) == expected
 
 
-def test_flops_of_heads_of_another_width_are_those_torch_counts(small):
+def test_flops_with_attention_head_size_equal_torch_counter(small):
     config = small(attention_head_size=12, num_labels=2)
     ids = torch.ones(1, 23, dtype=torch.long)
-    assert flops(config, 23, classes=2) == counted(LongspanForSequenceClassification(config), ids)
+    assert count_flops(config, 23, num_labels=2) == torch_flops(
+        LongspanForSequenceClassification(config), ids
+    )
 
 
-def test_flops_refuse_a_length_the_model_cannot_take(small):
-    with pytest.raises(InputError, match="41 tokens"):
-        flops(small(), 41, classes=2)
+def test_flops_reject_too_long_input(small):
+    with pytest.raises(InputError, match="tokens, got 41"):
+        count_flops(small(), 41, num_labels=2)
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
-def test_flops_add_only_the_mechanism(small, name):
+def test_flops_of_mechanisms_differ_in_attention_only(small, name):
     config, full = small(attention=name), small()
-    rest = flops(full, 40, classes=2) - 2 * 2 * (4 * 40 * 40 * full.head_dim)
-    assert flops(config, 40, classes=2) > rest
+    rest = count_flops(full, 40, num_labels=2) - 2 * 2 * (4 * 40 * 40 * full.head_dim)
+    assert count_flops(config, 40, num_labels=2) > rest
 
 
-def test_parameters_of_a_known_size():
+def test_number_of_parameters():
     M, F, C, V, N = 8, 12, 5, 20, 10
     config = LongspanConfig(
         vocab_size=V,
@@ -97,6 +98,6 @@ def test_parameters_of_a_known_size():
     embeddings = V * M + (N + 1) * M + M
     head = (M * C + C) + (C * 3 + 3)
     model = LongspanForSequenceClassification(config)
-    assert parameters(model) == embeddings + layer + 2 * M + head
+    assert model.num_parameters(only_trainable=True) == embeddings + layer + 2 * M + head
     model.encoder.embeddings.requires_grad_(False)
-    assert parameters(model) == layer + 2 * M + head
+    assert model.num_parameters(only_trainable=True) == layer + 2 * M + head

@@ -40,13 +40,15 @@ def squares(side: int) -> tuple[Int[Tensor, " N"], int]:
 def position_table(model: LongspanModel) -> Float[Tensor, "T M"] | None:
     """The embeddings of the input's positions; None where there is no table of them."""
     config, table = model.config, model.embeddings.positions
-    special = config.max_states - config.max_position_embeddings
+    special = config.max_sequence_length - config.max_position_embeddings
     if table is not None:
         return table.weight.detach()[special:]
     if config.position != "sinusoidal":
         return None
     device = next(model.parameters()).device
-    rows = sinusoids(config.max_states, config.hidden_size, device=device, dtype=torch.float32)
+    rows = sinusoids(
+        config.max_sequence_length, config.hidden_size, device=device, dtype=torch.float32
+    )
     return rows[special:]
 
 
