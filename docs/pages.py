@@ -19,7 +19,7 @@ import torch
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalogue import weights
+from longspan.catalog import weights
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"

@@ -22,10 +22,9 @@ LAYERS = (
     ("tasks",),
     ("training",),
     ("arena",),
-    ("bench",),
     ("analysis",),
     ("report",),
-    ("catalogue",),
+    ("catalog",),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from longspan.analysis.weights import weights_of
+from longspan.analysis.weights import compute_weights
 from longspan.arena.protocols import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.errors import known
@@ -109,7 +109,7 @@ def weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, T, 8, generator=generator) for _ in range(2))
     q, k = (x.expand(1, SAMPLE_HEADS, T, -1) for x in (q, k))
-    return weights_of(attention, q, k)[0]
+    return compute_weights(attention, q, k)[0]
 
 
 def sample(name: str, T: int, *, causal: bool = False) -> Attention:

@@ -1,4 +1,4 @@
-"""From a finished run to the record of its analysis, and to what the command line says."""
+"""Analysis of finished runs: measurements, records, and the command `longspan analyze`."""
 
 import dataclasses
 import json
@@ -9,27 +9,25 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import tiny
-from longspan.analysis import pictures
-from longspan.analysis import run as module
+from longspan.analysis import analyze_run
+from longspan.analysis import run_analysis as module
 from longspan.analysis.span import uniform_span
 from longspan.arena import run
-from longspan.errors import DataError, OptionError, RunError, UnknownNameError
+from longspan.errors import DataError, OptionError, RunError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.results import load_all, load_analyses, load_analysis, runs_below
 from longspan.tasks import build
-from longspan.tasks.base import Batch
-from longspan.tasks.scoring import IGNORE
+from longspan.tasks.base import IGNORE, Batch
 
 CHANGES = {"model.layers": 2, "model.pooling": "cls"}
 
 
 @pytest.fixture(scope="module")
-def ended(tiny_cache, tmp_path_factory):
-    """Two runs that have ended: paths and records."""
+def finished_runs(tiny_cache, tmp_path_factory):
+    """Two finished runs: their paths and records."""
     paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     made = [tiny.experiment(name, changes=CHANGES) for name in ("full", "local")]
     for one in made:
@@ -38,12 +36,12 @@ def ended(tiny_cache, tmp_path_factory):
 
 
 @pytest.fixture
-def copied(ended, tmp_path):
-    """The same in a folder of the test's own."""
-    paths, records = ended
+def copied(finished_runs, tmp_path):
+    """A copy of the finished runs that a test may change."""
+    paths, records = finished_runs
     shutil.copytree(paths.runs, tmp_path / "runs")
     paths = dataclasses.replace(paths, runs=tmp_path / "runs")
-    return paths, [paths.runs / record.relative_to(ended[0].runs) for record in records]
+    return paths, [paths.runs / record.relative_to(finished_runs[0].runs) for record in records]
 
 
 def encoder(seed=0, **fields):
@@ -52,8 +50,8 @@ def encoder(seed=0, **fields):
     return LongspanModel(LongspanConfig(**{**sizes, **fields})).eval()
 
 
-def blind(model):
-    """The same model, none of whose queries tells keys apart."""
+def attend_uniformly(model):
+    """Zero the query projections, so that every key has the same weight."""
     for part in model.modules():
         if isinstance(part, SelfAttention):
             torch.nn.init.zeros_(part.query.weight)
@@ -62,33 +60,32 @@ def blind(model):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_model_that_tells_no_keys_apart_spans_what_uniform_attention_does(listops, pooling):
+def test_model_with_uniform_weights_has_uniform_span(listops, pooling):
     rows = np.array([0, 3, 17, 39])
-    seen = module.look(blind(encoder(pooling=pooling)), listops, rows)
+    measured_spans = module.measure_spans(attend_uniformly(encoder(pooling=pooling)), listops, rows)
     lengths = listops.built.splits["validation"].tokens.lengths[rows]
-    assert sorted(seen.lengths.tolist()) == sorted(lengths.tolist())
-    expected = [uniform_span([n]) for n in seen.lengths.tolist()]
-    assert seen.spans.shape == (4, 2, 2)
-    for sample, span in zip(seen.spans, expected, strict=True):
+    assert sorted(measured_spans.lengths.tolist()) == sorted(lengths.tolist())
+    expected = [uniform_span([n]) for n in measured_spans.lengths.tolist()]
+    assert measured_spans.spans.shape == (4, 2, 2)
+    for sample, span in zip(measured_spans.spans, expected, strict=True):
         assert sample.ravel().tolist() == pytest.approx([span] * 4)
-    assert not seen.negative.any()
+    assert not measured_spans.negative.any()
 
 
 @pytest.mark.parametrize("name", ["full", "local", "linformer"])
-def test_how_samples_are_put_in_batches_is_no_matter(listops, monkeypatch, name):
+def test_spans_do_not_depend_on_batching(listops, monkeypatch, name):
     model, rows = encoder(attention=name, initializer_range=0.5), np.arange(12)
-    together = module.look(model, listops, rows)
-    monkeypatch.setattr(module, "TOKENS", 1)
-    alone = module.look(model, listops, rows)
+    together = module.measure_spans(model, listops, rows)
+    monkeypatch.setattr(module, "TOKENS_PER_BATCH", 1)
+    alone = module.measure_spans(model, listops, rows)
     np.testing.assert_allclose(alone.spans, together.spans, rtol=1e-3)
     assert together.spans.std(0).min() > 0.1
 
 
-def test_a_layer_is_looked_at_as_it_is(listops):
-    """The spans of the first layer, from its projections with plain matrices."""
+def test_spans_of_first_layer_follow_from_its_projections(listops):
     model, task = encoder(initializer_range=0.5, pooling="cls"), listops
     rows = np.array([5])
-    seen = module.look(model, task, rows)
+    measured_spans = module.measure_spans(model, task, rows)
     tokens = task.built.splits["validation"].tokens[5].astype(np.int64)
     layer = model.layers[0]
     with torch.no_grad():
@@ -100,18 +97,18 @@ def test_a_layer_is_looked_at_as_it_is(listops):
             weights = (q @ k.T / 8**0.5).softmax(-1)[1:, 1:].double()
             place = torch.arange(len(tokens))
             far = (weights * (place[:, None] - place).abs()).sum(1) / weights.sum(1)
-            assert seen.spans[0, 0, head] == pytest.approx(float(far.mean()), rel=1e-4)
+            assert measured_spans.spans[0, 0, head] == pytest.approx(float(far.mean()), rel=1e-4)
 
 
-def test_samples_are_drawn_alike_everywhere_and_none_twice():
-    rows = module.drawn(1000, 100)
+def test_sampled_rows_are_reproducible_and_distinct():
+    rows = module.sample_rows(1000, 100)
     assert len(set(rows.tolist())) == 100
     assert all(a < b for a, b in pairwise(rows.tolist()))
-    assert rows.tolist() == module.drawn(1000, 100).tolist() != list(range(100))
-    assert module.drawn(7, 100).tolist() == list(range(7))
+    assert rows.tolist() == module.sample_rows(1000, 100).tolist() != list(range(100))
+    assert module.sample_rows(7, 100).tolist() == list(range(7))
 
 
-def test_both_texts_of_a_pair_are_samples():
+def test_both_sequences_of_a_pair_are_samples():
     ids, mask = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.bool)
     shared = {"targets": torch.zeros(2, dtype=torch.long), "rows": torch.arange(2)}
     single = Batch(inputs=ids, key_mask=mask, **shared)
@@ -120,17 +117,17 @@ def test_both_texts_of_a_pair_are_samples():
     assert [int(x[0, 0]) for x, _ in module._sequences(pair)] == [1, 2]
 
 
-def test_the_record_says_what_was_looked_at(ended):
-    paths, (record, _) = ended
-    told = []
-    found = analyse(record, paths, samples=30, row=7, progress=lambda *x: told.append(x))
+def test_record_describes_analyzed_samples(finished_runs):
+    paths, (record, _) = finished_runs
+    reported = []
+    found = analyze_run(record, paths, samples=30, row=7, progress=lambda *x: reported.append(x))
     name = f"{found.mechanism}-{found.config_hash}-{found.seed}.json"
     assert (found.filename, name) == (record.name, record.name)
     assert (found.split, found.samples, found.available) == ("validation", 30, 40)
     lengths = build_listops(paths).built.splits["validation"].tokens.lengths
-    drawn = lengths[module.drawn(40, 30)]
-    assert found.mean_length == pytest.approx(drawn.mean())
-    assert found.uniform == pytest.approx(uniform_span(drawn.tolist()))
+    sampled = lengths[module.sample_rows(40, 30)]
+    assert found.mean_length == pytest.approx(sampled.mean())
+    assert found.uniform == pytest.approx(uniform_span(sampled.tolist()))
     means = [one.mean for layer in found.heads for one in layer]
     assert found.span.mean == pytest.approx(np.mean(means))
     assert [one.mean for one in found.layers] == pytest.approx(
@@ -138,7 +135,7 @@ def test_the_record_says_what_was_looked_at(ended):
     )
     assert found.span.deviation > 0
     assert (len(found.layers), len(found.heads), len(found.heads[0])) == (2, 2, 2)
-    assert told[-1] == (30, 30)
+    assert reported[-1] == (30, 30)
     assert (found.tokens.count, found.positions.count) == (16, 23)
 
 
@@ -146,87 +143,87 @@ def build_listops(paths):
     return tiny.listops(paths.cache)
 
 
-def test_the_rollout_is_of_the_row_that_was_asked_for(ended):
-    paths, (record, _) = ended
-    found = analyse(record, paths, samples=1, row=7).rollout
+def test_rollout_is_of_requested_row(finished_runs):
+    paths, (record, _) = finished_runs
+    found = analyze_run(record, paths, samples=1, row=7).rollout
     task = build_listops(paths)
     tokens = task.built.splits["validation"].tokens[7]
     assert (found.split, found.row, found.start) == ("validation", 7, "first state")
     assert found.tokens == task.words(tokens)
     assert " ".join(found.tokens).startswith("[")
     assert len(found.shares) == len(tokens)
-    # the summary keeps a quarter of itself over two layers, and what it attends to
+    # Over two layers the summary token keeps at least a quarter of itself.
     assert 0.25 < sum(found.shares) < 0.75
 
 
-def test_a_rollout_starts_at_a_token_that_is_asked_for(ended):
-    paths, (record, _) = ended
-    found = analyse(record, paths, samples=1, row=7, token=3).rollout
+def test_rollout_starts_at_requested_token(finished_runs):
+    paths, (record, _) = finished_runs
+    found = analyze_run(record, paths, samples=1, row=7, token=3).rollout
     assert found.start == "token 3"
-    # over two layers a state keeps a quarter of itself
+    # Over two layers a state keeps at least a quarter of itself.
     assert int(np.argmax(found.shares)) == 3
     assert found.shares[3] >= 0.25
     length = len(found.tokens)
     for token in (-1, length):
-        message = f"token {token} of validation example 7: expected 0 to {length - 1}"
+        message = rf"token of validation example 7 must be in 0\.\.{length - 1}, got {token}"
         with pytest.raises(OptionError, match=message):
-            analyse(record, paths, samples=1, row=7, token=token)
+            analyze_run(record, paths, samples=1, row=7, token=token)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_rollout_of_scored_tokens_is_the_mean_of_those_from_each(tmp_path, pooling):
+def test_rollout_of_scored_tokens_is_mean_over_tokens(tmp_path, pooling):
     task = build("copying", {"train": 2, "validation": 3, "test": 2, "length": 20, "count": 4})
     task.open(tmp_path)
     sizes = {"vocab_size": task.vocabulary, "max_position_embeddings": task.length}
     model = encoder(pooling=pooling, initializer_range=0.5, **sizes)
-    found = module._rollout(model, task, 1)
+    found = module._roll_out(model, task, 1)
     assert found.start == "scored tokens"
-    (batch,) = module._examples(task, np.array([1]))
-    asked = (batch.targets[0] != IGNORE).nonzero().flatten().tolist()
-    assert len(asked) == 4
-    each = [module._rollout(model, task, 1, token).shares for token in asked]
+    (batch,) = module._batches_of_rows(task, np.array([1]))
+    scored = (batch.targets[0] != IGNORE).nonzero().flatten().tolist()
+    assert len(scored) == 4
+    each = [module._roll_out(model, task, 1, token).shares for token in scored]
     assert found.shares == pytest.approx(np.mean(each, 0).tolist(), abs=1e-7)
 
 
-def test_a_head_without_a_span_leaves_the_others_their_sample(ended, monkeypatch):
-    paths, (record, _) = ended
-    whole, look = analyse(record, paths, samples=4, row=0), module.look
+def test_head_without_span_is_left_out_of_its_means_only(finished_runs, monkeypatch):
+    paths, (record, _) = finished_runs
+    complete, measure = analyze_run(record, paths, samples=4, row=0), module.measure_spans
     kept = []
 
-    def dead(few):
-        def looked(*arguments):
-            seen = look(*arguments)
-            seen.spans[few, 0, 1] = np.nan
-            kept[:] = seen.spans[:, 0, 1]
-            return seen
+    def without_span(samples):
+        def measured(*arguments):
+            measured_spans = measure(*arguments)
+            measured_spans.spans[samples, 0, 1] = np.nan
+            kept[:] = measured_spans.spans[:, 0, 1]
+            return measured_spans
 
-        return looked
+        return measured
 
-    monkeypatch.setattr(module, "look", dead([0, 2]))
-    found = analyse(record, paths, samples=4, row=0)
+    monkeypatch.setattr(module, "measure_spans", without_span([0, 2]))
+    found = analyze_run(record, paths, samples=4, row=0)
     assert found.samples == 4
-    assert found.heads[0][0] == whole.heads[0][0]
-    assert found.layers[1] == whole.layers[1]
+    assert found.heads[0][0] == complete.heads[0][0]
+    assert found.layers[1] == complete.layers[1]
     assert found.heads[0][1].mean == pytest.approx((kept[1] + kept[3]) / 2)
-    monkeypatch.setattr(module, "look", dead([0, 1, 2, 3]))
-    with pytest.raises(RunError, match="in no sample a head's token attends to anything"):
-        analyse(record, paths, samples=4, row=0)
+    monkeypatch.setattr(module, "measure_spans", without_span([0, 1, 2, 3]))
+    with pytest.raises(RunError, match="a head attends to nothing in every sample"):
+        analyze_run(record, paths, samples=4, row=0)
 
 
-def test_an_image_is_rolled_out_over_its_pixels(tmp_path):
+def test_rollout_of_image_covers_its_pixels(tmp_path):
     task = build("pathfinder", {"train": 2, "validation": 3, "test": 2})
     task.open(tmp_path)
     model = encoder(vocab_size=256, max_position_embeddings=1024, pooling="mean")
-    found = module._rollout(model, task, 2)
+    found = module._roll_out(model, task, 2)
     assert (found.side, found.start, found.tokens) == (32, "mean of states", None)
     assert found.levels == task.image("validation", 2).ravel().tolist()
     assert sum(found.shares) == pytest.approx(1, abs=1e-4)
 
 
-def test_a_record_is_read_as_it_was_written(copied):
+def test_saved_analysis_loads_equal(copied):
     paths, (record, _) = copied
     before = load_all([paths.runs])
-    found = analyse(record, paths, samples=3, row=0)
+    found = analyze_run(record, paths, samples=3, row=0)
     path = found.save(record.parent)
     assert path == record.parent / "analysis" / record.name
     assert load_analysis(path) == found
@@ -246,35 +243,37 @@ def test_a_record_is_read_as_it_was_written(copied):
         ({"extra": 1}, r"unknown fields \['extra'\]"),
     ],
 )
-def test_a_malformed_record_is_refused(copied, change, message):
+def test_malformed_analysis_is_rejected(copied, change, message):
     paths, (record, _) = copied
-    path = analyse(record, paths, samples=1, row=0).save(record.parent)
+    path = analyze_run(record, paths, samples=1, row=0).save(record.parent)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=message):
         load_analyses([paths.runs])
 
 
-def test_what_cannot_be_analysed_says_why(copied, monkeypatch):
+def test_refusals_give_reason(copied, monkeypatch):
     paths, (record, other) = copied
-    with pytest.raises(OptionError, match="samples=0; use 1 or more"):
-        analyse(record, paths, samples=0, row=0)
-    with pytest.raises(OptionError, match="row 40 of 'validation': expected 0 to 39"):
-        analyse(record, paths, samples=1, row=40)
+    with pytest.raises(OptionError, match="samples must be >= 1, got 0"):
+        analyze_run(record, paths, samples=0, row=0)
+    with pytest.raises(OptionError, match=r"row of 'validation' must be in 0\.\.39, got 40"):
+        analyze_run(record, paths, samples=1, row=40)
     monkeypatch.setattr("longspan.analysis.weights.TOLERANCE", -1)
-    with pytest.raises(RunError, match=f"{record.name} cannot be analyzed: full has no weights"):
-        analyse(record, paths, samples=1, row=0)
+    with pytest.raises(
+        RunError, match=f"{record.name} cannot be analyzed: full has no attention weights"
+    ):
+        analyze_run(record, paths, samples=1, row=0)
     shutil.rmtree(other.parent / "work" / other.stem)
     with pytest.raises(DataError, match="holds no saved model"):
-        analyse(other, paths, samples=1, row=0)
+        analyze_run(other, paths, samples=1, row=0)
 
 
 def flags(paths):
     return ["--cache", paths.cache, "--device", "cpu"]
 
 
-def test_the_command_prints_a_line_for_each_run(cli, copied):
+def test_command_prints_one_line_per_run(cli, copied):
     paths, _ = copied
-    code, printed, _ = cli("analyse", paths.runs, "--samples", 5, *flags(paths))
+    code, printed, _ = cli("analyze", paths.runs, "--samples", 5, *flags(paths))
     assert code == 0
     lines = printed.splitlines()
     found = load_analyses([paths.runs])
@@ -286,83 +285,48 @@ def test_the_command_prints_a_line_for_each_run(cli, copied):
         assert "5 of 40 samples" in line
 
 
-def test_the_command_prints_json_and_the_rollout(cli, copied):
+def test_command_prints_json_and_rollout(cli, copied):
     paths, records = copied
-    code, printed, _ = cli("analyse", *records, "--samples", 2, "--json", *flags(paths))
+    code, printed, _ = cli("analyze", *records, "--samples", 2, "--json", *flags(paths))
     assert code == 0
     assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([paths.runs])]
-    arguments = ["analyse", records[0], "--samples", 2, "--rollout", 7, *flags(paths)]
+    arguments = ["analyze", records[0], "--samples", 2, "--rollout", 7, *flags(paths)]
     code, printed, _ = cli(*arguments)
     rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollout
     assert rollout.row == 7
     assert " ".join(rollout.tokens) in printed
-    most = int(np.argmax(rollout.shares))
-    assert f"most: {rollout.tokens[most]!r} at {most} (" in printed
-    _, printed, _ = cli("analyse", records[0], "--samples", 2, "--token", 1, *flags(paths))
+    largest = int(np.argmax(rollout.shares))
+    assert f"largest: {rollout.tokens[largest]!r} at {largest} (" in printed
+    _, printed, _ = cli("analyze", records[0], "--samples", 2, "--token", 1, *flags(paths))
     assert "validation example 0, from token 1:" in printed
 
 
-def test_a_run_without_its_model_is_left_out_and_named(cli, copied):
+def test_run_without_model_is_reported_and_skipped(cli, copied):
     paths, (record, _) = copied
     shutil.rmtree(record.parent / "work" / record.stem)
-    code, printed, told = cli("analyse", paths.runs, "--samples", 2, *flags(paths))
+    code, printed, errors = cli("analyze", paths.runs, "--samples", 2, *flags(paths))
     assert code == 1
-    assert f"failed: {record.stem}: " in told
-    assert "holds no saved model" in told
+    assert f"failed: {record.stem}: " in errors
+    assert "holds no saved model" in errors
     assert len(printed.splitlines()) == 1
-    code, _, told = cli("analyse", record, *flags(paths))
+    code, _, errors = cli("analyze", record, *flags(paths))
     assert code == 2
-    assert "holds no saved model" in told
+    assert "holds no saved model" in errors
 
 
-def test_a_picture_is_of_one_run(cli, copied, tmp_path):
+def test_plot_takes_one_run(cli, copied, tmp_path):
     paths, records = copied
-    picture = tmp_path / "seen.svg"
-    arguments = ["analyse", "--samples", 1, *flags(paths), "--picture", picture]
-    code, _, told = cli(*arguments, *records)
+    plot = tmp_path / "analysis.svg"
+    arguments = ["analyze", "--samples", 1, *flags(paths), "--plot", plot]
+    code, _, errors = cli(*arguments, *records)
     assert code == 2
-    assert "--picture draws one run, there are 2" in told
+    assert "--plot takes one run, got 2" in errors
     code, _, _ = cli(*arguments, records[0])
     assert code == 0
-    root = ElementTree.parse(picture).getroot()
+    root = ElementTree.parse(plot).getroot()
     drawn = "".join(root.itertext())
     rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollout
     assert all(token in drawn for token in rollout.tokens)
     marks = [float(x.get("fill-opacity")) for x in root.iter() if x.get("fill-opacity")]
     largest = max(rollout.shares)
     assert marks == pytest.approx([x / largest for x in rollout.shares], abs=0.006)
-
-
-def test_a_picture_of_an_image_shows_it_beside_what_was_used(ended, tmp_path):
-    paths, (record, _) = ended
-    found = analyse(record, paths, samples=1, row=0)
-    levels, shares = list(range(0, 160, 10)), [0.0] * 15 + [0.5]
-    image = dataclasses.replace(found.rollout, side=4, levels=levels, tokens=None, shares=shares)
-    found = dataclasses.replace(found, rollout=image, positions=None, tokens=None)
-    pictures.write(found, tmp_path / "seen.png")
-    drawn = np.array(Image.open(tmp_path / "seen.png"))
-    size = pictures.SIDE
-    assert drawn.shape == (size, 2 * size + pictures.GAP)
-    step = size // 4
-    middles = slice(step // 2, size, step)
-    assert drawn[middles, :size][:, middles].ravel().tolist() == levels
-    used = drawn[middles, size + pictures.GAP :][:, middles].ravel().tolist()
-    assert used == [0] * 15 + [255]
-    with pytest.raises(UnknownNameError, match=r"no ending of a picture called '\.gif'"):
-        pictures.write(found, tmp_path / "seen.gif")
-    with pytest.raises(OptionError, match=r"use \.svg"):
-        pictures.write(dataclasses.replace(found, rollout=None), tmp_path / "seen.png")
-
-
-def test_positions_of_an_image_are_small_pictures_of_each_square(ended):
-    paths, (record, _) = ended
-    found = analyse(record, paths, samples=1, row=0).positions
-    cells = torch.rand(6, 6) * 2 - 1
-    square = dataclasses.replace(found, grid=[2, 3], matrix=cells.tolist())
-    drawn = pictures.cosines(square)
-    assert drawn.shape == (2 * 3 - 1, 3 * 4 - 1)
-    for row in range(2):
-        for column in range(3):
-            small = drawn[3 * row : 3 * row + 2, 4 * column : 4 * column + 3]
-            expected = (cells[3 * row + column] + 1) * 127.5
-            assert np.abs(small.ravel() - expected.numpy()).max() <= 0.51

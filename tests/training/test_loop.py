@@ -12,7 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import tiny
-from longspan import catalogue
+from longspan import catalog
 from longspan.arena import make_model
 from longspan.errors import DivergedError, OptionError, RunError
 from longspan.training import Callback, TrainingConfig, fit, loop
@@ -242,7 +242,7 @@ def test_models_are_made_without_a_look_at_other_devices(listops, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         measure_step_memory(make_model(made, listops), listops, made.train)
-        catalogue.sample("local", 8)
+        catalog.build_sample("local", 8)
 
 
 def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(train):

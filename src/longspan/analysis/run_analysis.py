@@ -1,4 +1,4 @@
-"""Analyzing the model of a finished run: spans over samples, embeddings, one rollout."""
+"""Analysis of a finished run's model: spans over samples, embeddings, rollout of one example."""
 
 import contextlib
 import dataclasses
@@ -11,148 +11,156 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longspan.analysis import embeddings
-from longspan.analysis.span import Spans, rollout, spans, uniform_span
-from longspan.analysis.weights import Call, check
-from longspan.arena.paths import RunPaths
+from longspan.analysis.embedding_similarity import position_similarity, token_similarity
+from longspan.analysis.rollout import attention_rollout
+from longspan.analysis.span import Spans, compute_spans, uniform_span
+from longspan.analysis.weights import Call, check_weighted_sum
+from longspan.arena.places import Places
 from longspan.arena.record import device_name, versions
 from longspan.arena.rescore import reopened
 from longspan.errors import InputError, OptionError, RunError
-from longspan.models import LongspanModel, LongspanPreTrainedModel
+from longspan.models import LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.results import Analysis, Result, Rollout, Span
 from longspan.tasks import Task
 from longspan.tasks._pixels import PixelTask
-from longspan.tasks.base import Batch, Split
-from longspan.tasks.scoring import IGNORE
+from longspan.tasks.base import IGNORE, Batch, Split
 from longspan.tasks.sequence import SequenceTask
 
 SPLIT: Split = "validation"
-STREAM = 2021  # of the draw of samples, the same for every mechanism
-TOKENS = 4_096  # looked at in one go
+SAMPLE_SEED = 2021  # equal for all mechanisms, so that all are analyzed on the same examples
+TOKENS_PER_BATCH = 4_096
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # (done, total) examples
+ProgressCallback = Callable[[int, int], None]  # called with (done, total) examples
 
 
-class Seen(NamedTuple):
-    """What the samples showed; S sequences, L layers, H heads."""
+class SpanSamples(NamedTuple):
+    """Spans of S sequences in L layers of H heads."""
 
     spans: np.ndarray  # (S, L, H)
     negative: np.ndarray  # (S, L, H)
     lengths: np.ndarray  # (S,)
 
 
-def analyse(
+def analyze_run(
     record: Path,
-    paths: RunPaths,
+    places: Places,
     *,
     samples: int,
     row: int,
     token: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Analysis:
-    """Analyse the selected model of a run on its validation split, in float32.
+    """Analyze the selected model of a run on its validation split, in float32.
 
     Args:
-        record: the file of the run's result.
-        paths: where its data is, and on which device to compute.
-        samples: examples that the span is a mean over, drawn the same for every mechanism.
-        row: the validation example whose rollout is kept.
-        token: of it, from which the rollout starts; None: from what its answer is made from.
-        progress: is told how many examples are done.
+        record: result file of the run.
+        places: folders of the data, and the device to compute on.
+        samples: number of examples that spans are averaged over; equal for every mechanism.
+        row: validation example whose rollout is recorded.
+        token: token of that example at which the rollout starts; None starts at the states that
+            the model's output is computed from.
+        progress: called with the number of analyzed examples.
 
     Raises:
-        DataError: the record or the model beside it is absent, or the data is another one.
-        OptionError: no samples are asked for, or there is no such row or token.
-        RunError: the mechanism, with these options, has no weights.
+        DataError: the record or its model is missing, or the data set differs from the run's.
+        OptionError: `samples` is less than 1, or the row or token does not exist.
+        RunError: the mechanism has no attention weights with these options.
     """
     if samples < 1:
-        raise OptionError(f"samples={samples}; use 1 or more")
-    result, task, model = reopened(record, paths)
-    if not 0 <= row < task.size(SPLIT):
-        raise OptionError(f"row {row} of {SPLIT!r}: expected 0 to {task.size(SPLIT) - 1}")
-    length = len(task.built.splits[SPLIT].tokens[row])
-    if token is not None and not 0 <= token < length:
-        raise OptionError(f"token {token} of {SPLIT} example {row}: expected 0 to {length - 1}")
-    device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
+        raise OptionError(f"samples must be >= 1, got {samples}")
+    result, task, model = reopened(record, places)
+    _check_position(task, row, token)
+    device = torch.device("cuda" if places.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
-    encoder = encoder_of(model)
-    rows = draw_distinct(task.size(SPLIT), samples)
+    encoder = cast(LongspanModel, model.base_model)
+    rows = sample_rows(task.size(SPLIT), samples)
     try:
-        seen = look(encoder, task, rows, progress)
-        found = _rollout(encoder, task, row, token)
+        measured = measure_spans(encoder, task, rows, progress)
+        rollout = _roll_out(encoder, task, row, token)
     except InputError as error:
         raise RunError(f"{record.name} cannot be analyzed: {error}") from error
-    return _record(result, task, encoder, seen, found, device)
+    return _make_record(result, task, encoder, measured, rollout, device)
 
 
-def encoder_of(model: LongspanPreTrainedModel) -> LongspanModel:
-    """The encoder inside a model with a head."""
-    return cast(LongspanModel, model.base_model)
+def _check_position(task: Task, row: int, token: int | None) -> None:
+    if not 0 <= row < task.size(SPLIT):
+        raise OptionError(f"row of {SPLIT!r} must be in 0..{task.size(SPLIT) - 1}, got {row}")
+    length = len(task.built.splits[SPLIT].tokens[row])
+    if token is not None and not 0 <= token < length:
+        raise OptionError(f"token of {SPLIT} example {row} must be in 0..{length - 1}, got {token}")
 
 
-def draw_distinct(size: int, count: int) -> np.ndarray:
-    """Rows of a split, all or `count` of them, ascending."""
-    generator = np.random.Generator(np.random.PCG64(STREAM))
+def sample_rows(size: int, count: int) -> np.ndarray:
+    """Return `count` random rows of a split, or all rows, in ascending order."""
+    generator = np.random.Generator(np.random.PCG64(SAMPLE_SEED))
     return np.sort(generator.permutation(size)[:count])
 
 
-def look(
-    encoder: LongspanModel, task: Task, rows: np.ndarray, progress: Progress | None = None
-) -> Seen:
-    """The spans of every layer and head on these rows of the validation split.
+def measure_spans(
+    encoder: LongspanModel, task: Task, rows: np.ndarray, progress: ProgressCallback | None = None
+) -> SpanSamples:
+    """Measure the spans of every layer and head on rows of the validation split.
 
     Raises:
-        InputError: the mechanism has no weights.
+        InputError: the mechanism has no attention weights.
     """
-    found: list[Seen] = []
-    done, special = 0, _special(encoder)
-    for batch in _examples(task, rows):
+    measured: list[SpanSamples] = []
+    done, num_summary = 0, _num_summary_tokens(encoder)
+    for batch in _batches_of_rows(task, rows):
         for inputs, mask in _sequences(batch):
-            own = _layers(encoder, inputs, mask, lambda call: spans(call, special), not found)
-            parts = [np.stack([getattr(x, n).cpu().numpy() for x in own], 1) for n in Spans._fields]
-            found.append(Seen(parts[0], parts[1], mask.sum(1).numpy()))
+            layers = _read_layers(
+                encoder,
+                inputs,
+                mask,
+                lambda call: compute_spans(call, num_summary),
+                check=not measured,
+            )
+            stacked = [
+                np.stack([getattr(layer, field).cpu().numpy() for layer in layers], 1)
+                for field in Spans._fields
+            ]
+            measured.append(SpanSamples(stacked[0], stacked[1], mask.sum(1).numpy()))
         done += len(batch.rows)
         if progress:
             progress(done, len(rows))
-    return Seen(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    return SpanSamples(*(np.concatenate(part) for part in zip(*measured, strict=True)))
 
 
-def start_of(
-    encoder: LongspanModel, real: Tensor, asked: Tensor | None = None, token: int | None = None
+def rollout_start(
+    encoder: LongspanModel, real: Tensor, scored: Tensor | None = None, token: int | None = None
 ) -> tuple[str, Tensor]:
-    """Where a rollout starts, in words and as shares of the states (B, T).
+    """Return a name for the start of a rollout, and its distribution over the states (B, T).
 
     Args:
-        encoder: tells how states are pooled.
-        real: states (B, T) that are not padding.
-        asked: tokens (B, N) of the input that are scored, in a task that scores tokens.
-        token: of the input. Without it the start is what the output is made from.
+        encoder: model whose pooling defines the default start.
+        real: mask (B, T) of the states that are not padding.
+        scored: mask (B, N) of the scored tokens, for tasks that score tokens.
+        token: token of the input to start at.
     """
-    special = _special(encoder)
-    chosen = torch.zeros_like(real, dtype=torch.float64)
+    num_summary = _num_summary_tokens(encoder)
+    start = torch.zeros_like(real, dtype=torch.float64)
     if token is not None:
-        chosen[:, special + token] = 1
-        return f"token {token}", chosen
-    if asked is not None:
-        chosen[:, special : special + asked.shape[1]] = asked.to(chosen)
-        return "scored tokens", chosen / chosen.sum(1, keepdim=True)
+        start[:, num_summary + token] = 1
+        return f"token {token}", start
+    if scored is not None:
+        start[:, num_summary : num_summary + scored.shape[1]] = scored.to(start)
+        return "scored tokens", start / start.sum(1, keepdim=True)
     if encoder.config.pooling == "mean":
         return "mean of states", real / real.sum(1, keepdim=True)
-    chosen[:, 0] = 1
-    return "first state", chosen
+    start[:, 0] = 1
+    return "first state", start
 
 
-def _special(encoder: LongspanModel) -> int:
-    """States before those of the input."""
+def _num_summary_tokens(encoder: LongspanModel) -> int:
     config = encoder.config
     return config.max_sequence_length - config.max_position_embeddings
 
 
-def _examples(task: Task, rows: np.ndarray) -> Iterator[Batch]:
-    """These examples of the validation split, in order of length."""
-    for batch in task.batches(SPLIT, batch=max(TOKENS // task.length, 1)):
+def _batches_of_rows(task: Task, rows: np.ndarray) -> Iterator[Batch]:
+    """Iterate over batches with these examples of the validation split, in order of length."""
+    for batch in task.batches(SPLIT, batch=max(TOKENS_PER_BATCH // task.length, 1)):
         chosen = torch.from_numpy(np.isin(batch.rows.numpy(), rows))
         if chosen.any():
             tensors = {k: x[chosen] for k, x in vars(batch).items() if x is not None}
@@ -160,28 +168,28 @@ def _examples(task: Task, rows: np.ndarray) -> Iterator[Batch]:
 
 
 def _sequences(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Inputs and mask; of a pair both, one after the other."""
+    """Iterate over inputs and mask of the batch: one of each, or two for pairs."""
     yield batch.inputs, batch.key_mask
     if batch.inputs_b is not None and batch.key_mask_b is not None:
         yield batch.inputs_b, batch.key_mask_b
 
 
-def _layers(
+def _read_layers(
     encoder: LongspanModel,
     inputs: Tensor,
     mask: Tensor,
-    reads: Callable[[Call], T],
-    checked: bool = False,
+    read: Callable[[Call], T],
+    check: bool = False,
 ) -> list[T]:
-    """What is read off the call of each layer's mechanism while the encoder reads the inputs."""
-    found: list[T] = []
+    """Run the encoder and return `read` of the call of each layer's mechanism."""
+    values: list[T] = []
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
         q, k, v, key_mask = args
         call = Call(cast(Any, module), q, k, v, key_mask, **kwargs)
-        if checked:
-            check(call)
-        found.append(reads(call))
+        if check:
+            check_weighted_sum(call)
+        values.append(read(call))
 
     device = next(encoder.parameters()).device
     kind = "input_values" if inputs.is_floating_point() else "input_ids"
@@ -191,43 +199,42 @@ def _layers(
                 handle = module.mechanism.register_forward_hook(hook, with_kwargs=True)
                 hooks.callback(handle.remove)
         encoder(**{kind: inputs.to(device)}, attention_mask=mask.to(device))
-    return found
+    return values
 
 
-def _rollout(encoder: LongspanModel, task: Task, row: int, token: int | None = None) -> Rollout:
-    (batch,) = _examples(task, np.array([row]))
+def _roll_out(encoder: LongspanModel, task: Task, row: int, token: int | None = None) -> Rollout:
+    (batch,) = _batches_of_rows(task, np.array([row]))
     inputs, mask = next(_sequences(batch))
-    calls = _layers(encoder, inputs, mask, lambda call: call)
-    asked = batch.targets != IGNORE if task.info.per_token else None
-    start, shares = start_of(encoder, calls[-1].real, asked, token)
-    found = rollout(calls, shares)[0, _special(encoder) :].tolist()
+    calls = _read_layers(encoder, inputs, mask, lambda call: call)
+    scored = batch.targets != IGNORE if task.info.per_token else None
+    start, distribution = rollout_start(encoder, calls[-1].real, scored, token)
+    shares = attention_rollout(calls, distribution)[0, _num_summary_tokens(encoder) :].tolist()
     tokens = task.built.splits[SPLIT].tokens[row]
     image = isinstance(task, PixelTask)
-    words = cast(SequenceTask, task).words(tokens)
     return Rollout(
         split=SPLIT,
         row=row,
         start=start,
-        shares=[round(share, 8) for share in found[: len(tokens)]],
+        shares=[round(share, 8) for share in shares[: len(tokens)]],
         side=task.side if isinstance(task, PixelTask) else None,
         levels=tokens.tolist() if image else None,
-        tokens=None if image else words,
+        tokens=None if image else cast(SequenceTask, task).words(tokens),
     )
 
 
-def _record(
+def _make_record(
     result: Result,
     task: Task,
     encoder: LongspanModel,
-    seen: Seen,
-    found: Rollout,
+    measured: SpanSamples,
+    rollout: Rollout,
     device: torch.device,
 ) -> Analysis:
-    kept = ~np.isnan(seen.spans).all((1, 2))
-    # a head that attends to nothing in a sample counts in others, and the sample for other heads
-    values = np.ma.masked_invalid(seen.spans[kept])
+    kept = ~np.isnan(measured.spans).all((1, 2))
+    # A head can attend to nothing in some samples; it is averaged over the other samples.
+    values = np.ma.masked_invalid(measured.spans[kept])
     if not values.count(0).all():
-        raise RunError(f"{result.filename}: in no sample a head's token attends to anything")
+        raise RunError(f"{result.filename}: a head attends to nothing in every sample")
     side = task.side if isinstance(task, PixelTask) else None
     heads = range(values.shape[2])
     layers = range(values.shape[1])
@@ -239,22 +246,22 @@ def _record(
         split=SPLIT,
         samples=len(values),
         available=task.size(SPLIT) * (2 if task.info.pair else 1),
-        mean_length=float(seen.lengths[kept].mean()),
-        uniform=uniform_span(seen.lengths[kept].tolist()),
-        negative=float(np.nanmean(seen.negative[kept])),
-        span=_span(values.mean((1, 2))),
-        layers=[_span(values[:, layer].mean(1)) for layer in layers],
-        heads=[[_span(values[:, layer, head]) for head in heads] for layer in layers],
-        positions=embeddings.positions(encoder, side),
-        tokens=embeddings.tokens(encoder),
-        rollout=found,
+        mean_length=float(measured.lengths[kept].mean()),
+        uniform=uniform_span(measured.lengths[kept].tolist()),
+        negative=float(np.nanmean(measured.negative[kept])),
+        span=_mean_span(values.mean((1, 2))),
+        layers=[_mean_span(values[:, layer].mean(1)) for layer in layers],
+        heads=[[_mean_span(values[:, layer, head]) for head in heads] for layer in layers],
+        positions=position_similarity(encoder, side),
+        tokens=token_similarity(encoder),
+        rollout=rollout,
         device=device_name(device.type),
         versions=versions(),
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
 
 
-def _span(found: np.ma.MaskedArray) -> Span:
-    values = found.compressed()
+def _mean_span(spans: np.ma.MaskedArray) -> Span:
+    values = spans.compressed()
     deviation = values.std(ddof=1) if len(values) > 1 else 0.0
     return Span(mean=float(values.mean()), deviation=float(deviation))

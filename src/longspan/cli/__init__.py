@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | eval | report | results | analyse | data | ...`.
+"""The command line: `longspan arena | train | eval | report | results | analyze | data | ...`.
 
 Everything heavy is imported inside the command that needs it, so that help is instant.
 """
@@ -30,7 +30,7 @@ app.command()(running.arena)
 app.command()(running.train)
 app.command(name="eval")(running.evaluate)
 app.command()(reporting.report)
-app.command()(analyzing.analyse)
+app.command()(analyzing.analyze)
 
 
 @app.callback()

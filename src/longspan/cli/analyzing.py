@@ -1,4 +1,4 @@
-"""`longspan analyze`: what trained models attend to."""
+"""`longspan analyze`: attention span, rollout and embedding similarity of trained models."""
 
 import dataclasses
 from functools import partial
@@ -9,59 +9,62 @@ import typer
 from rich.status import Status
 from rich.text import Text
 
-from longspan.cli.common import Cache, Data, Device, Json, err, out, print_json, run_paths, say
+from longspan.cli.common import Cache, Data, Device, Json, err, out, run_paths, print_json, say
 from longspan.errors import LongspanError, OptionError
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.results import Analysis, Rollout
 
-_SHOWN = 2_000  # tokens of a rollout that are printed
+_MAX_PRINTED_TOKENS = 2_000
 
 
-def analyse(
+def analyze(
     records: Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")],
-    samples: Annotated[int, typer.Option(help="Validation examples to look at.")] = 1_000,
+    samples: Annotated[int, typer.Option(help="Number of validation examples.")] = 1_000,
     rollout: Annotated[
-        int | None, typer.Option(help="Show what of this validation example is used.")
+        int | None, typer.Option(help="Print the attention rollout of this validation example.")
     ] = None,
     token: Annotated[
-        int | None, typer.Option(help="Start the rollout at this token, not at the answer.")
+        int | None,
+        typer.Option(
+            help="Token at which the rollout starts.", show_default="the states of the output"
+        ),
     ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw rollout and embeddings of one run, .svg or .png.")
+    plot: Annotated[
+        Path | None, typer.Option(help="Plot rollout and embeddings of one run, .svg or .png.")
     ] = None,
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how far the saved models of runs look; written beside their records.
+    """Analyze the attention of trained models: span, rollout, similarity of embeddings.
 
-    The required attention span, attention rollout of one example, and similarities of embeddings.
+    Each analysis is saved in the folder `analysis` next to the run's record.
     """
-    from longspan.analysis import pictures
+    from longspan.report.attention_maps import write_plot
 
-    files = _runs(records)
-    if picture is not None and len(files) > 1:
-        raise OptionError(f"--picture draws one run, there are {len(files)}; name its record")
+    paths = _find_records(records)
+    if plot is not None and len(paths) > 1:
+        raise OptionError(f"--plot takes one run, got {len(paths)}; name one result file")
     paths = run_paths(Path("runs"), cache, data, device)
-    found, failed = _analysed(files, paths, samples, rollout, token)
+    analyses, failed = _analyze_runs(paths, paths, samples, rollout, token)
     if as_json:
-        print_json([dataclasses.asdict(one) for one in found])
-    for one in [] if as_json else found:
-        out.print(summary(one), highlight=False, soft_wrap=True)
-        if (rollout is not None or token is not None) and one.rollout is not None:
-            _show(one.rollout)
-    if picture is not None and found:
-        pictures.write(found[0], picture)
-        say("picture:", picture)
+        print_json([dataclasses.asdict(analysis) for analysis in analyses])
+    for analysis in [] if as_json else analyses:
+        out.print(summary(analysis), highlight=False, soft_wrap=True)
+        if (rollout is not None or token is not None) and analysis.rollout is not None:
+            _print_rollout(analysis.rollout)
+    if plot is not None and analyses:
+        write_plot(analyses[0], plot)
+        say("plot:", plot)
     if failed:
         raise typer.Exit(1)
 
 
 def summary(analysis: "Analysis") -> str:
-    """One line about a run."""
+    """Return one line about an analysis."""
     span, layers = analysis.span, ", ".join(f"{one.mean:.1f}" for one in analysis.layers)
     negative = f", {100 * analysis.negative:.0f} % negative" if analysis.negative else ""
     return (
@@ -72,61 +75,61 @@ def summary(analysis: "Analysis") -> str:
     )
 
 
-def _runs(records: list[Path]) -> list[Path]:
-    """The records that were named, and those below the folders that were."""
+def _find_records(records: list[Path]) -> list[Path]:
+    """Return the named records and those in the named folders, without duplicates."""
     from longspan.results import runs_below
 
-    files: list[Path] = []
+    paths: list[Path] = []
     for record in records:
-        files += runs_below(record) if record.is_dir() else [record]
-    return list(dict.fromkeys(files))
+        paths += runs_below(record) if record.is_dir() else [record]
+    return list(dict.fromkeys(paths))
 
 
-def _analysed(
-    files: list[Path], paths: "RunPaths", samples: int, row: int | None, token: int | None
+def _analyze_runs(
+    paths: list[Path], paths: "RunPaths", samples: int, row: int | None, token: int | None
 ) -> "tuple[list[Analysis], int]":
-    """Analyse and save; of several runs those that cannot be are named and left out."""
-    from longspan.analysis import analyze_run as analyzed
+    """Analyze runs and save the analyses; of several runs, report failures and continue."""
+    from longspan.analysis import analyze_run
 
-    found, failed = [], 0
-    for path in files:
+    analyses, failed = [], 0
+    for path in paths:
         with err.status(path.stem) as status:
             try:
-                one = analyzed(
+                analysis = analyze_run(
                     path,
                     paths,
                     samples=samples,
                     row=row or 0,
                     token=token,
-                    progress=partial(_tell, status, path.stem),
+                    progress=partial(_show_progress, status, path.stem),
                 )
             except LongspanError as error:
-                if len(files) == 1:
+                if len(paths) == 1:
                     raise
                 say("failed:", f"{path.stem}: {error}")
                 failed += 1
                 continue
-        one.save(path.parent)
-        found.append(one)
-    return found, failed
+        analysis.save(path.parent)
+        analyses.append(analysis)
+    return analyses, failed
 
 
-def _tell(status: Status, name: str, done: int, total: int) -> None:
+def _show_progress(status: Status, name: str, done: int, total: int) -> None:
     status.update(f"{name}: {done:,} of {total:,} samples")
 
 
-def _show(rollout: "Rollout") -> None:
-    """The tokens, each on a ground as dark as its share is large; the largest shares in words."""
+def _print_rollout(rollout: "Rollout") -> None:
+    """Print the tokens on a background as bright as their share, then the largest shares."""
     names = rollout.tokens or [f"pixel {level}" for level in rollout.levels or ()]
     largest = max(*rollout.shares, 1e-30)
     out.print(f"{rollout.split} example {rollout.row}, from {rollout.start}:", highlight=False)
     if rollout.tokens is not None:
         text = Text()
-        gap = "" if all(len(name) <= 1 for name in names) else " "
-        for name, share in list(zip(names, rollout.shares, strict=True))[:_SHOWN]:
-            ground = round(160 * share / largest)
-            text.append(name + gap, style=f"on rgb({ground},{ground // 3},0)")
+        space = "" if all(len(name) <= 1 for name in names) else " "
+        for name, share in list(zip(names, rollout.shares, strict=True))[:_MAX_PRINTED_TOKENS]:
+            brightness = round(160 * share / largest)
+            text.append(name + space, style=f"on rgb({brightness},{brightness // 3},0)")
         out.print(text, soft_wrap=True)
-    order = sorted(range(len(names)), key=lambda place: -rollout.shares[place])[:5]
-    most = ", ".join(f"{names[i]!r} at {i} ({100 * rollout.shares[i]:.2f} %)" for i in order)
-    out.print(f"most: {most}", markup=False, highlight=False, soft_wrap=True)
+    order = sorted(range(len(names)), key=lambda i: -rollout.shares[i])[:5]
+    shares = ", ".join(f"{names[i]!r} at {i} ({100 * rollout.shares[i]:.2f} %)" for i in order)
+    out.print(f"largest: {shares}", markup=False, highlight=False, soft_wrap=True)

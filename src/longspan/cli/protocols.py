@@ -96,8 +96,8 @@ def _tasks(row: "Difference", a: "Protocol", b: "Protocol") -> str:
 
 
 def _value(value: Any) -> str:
-    from longspan import catalogue
+    from longspan import catalog
 
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return catalogue.text(value)
+    return catalog.format_value(value)

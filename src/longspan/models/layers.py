@@ -66,8 +66,8 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B T M"],
-        key_mask: Bool[Tensor, "B T"] | None = None,
-        global_mask: Bool[Tensor, "B T"] | None = None,
+        key_mask: Bool[Tensor, "B S"] | None = None,
+        global_mask: Bool[Tensor, "B S"] | None = None,
         rotary: Float[Tensor, "2 T half"] | None = None,
     ) -> Float[Tensor, "B T M"]:
         """Attend among the positions of `x`; see `Attention.forward` for the masks.
@@ -164,8 +164,8 @@ class Layer(GradientCheckpointingLayer):
     def forward(
         self,
         x: Float[Tensor, "B T M"],
-        key_mask: Bool[Tensor, "B T"] | None = None,
-        global_mask: Bool[Tensor, "B T"] | None = None,
+        key_mask: Bool[Tensor, "B S"] | None = None,
+        global_mask: Bool[Tensor, "B S"] | None = None,
         rotary: Float[Tensor, "2 T half"] | None = None,
     ) -> Float[Tensor, "B T M"]:
         """Update the state of every position."""

@@ -1,13 +1,14 @@
-"""Matrices and inputs as pictures of a few thousand cells: PNG, written with the standard library.
+"""Matrices and inputs as pictures of a few thousand cells, saved as PNG.
 
 A page of hundreds of matrices stays small that way, and a reader's browser enlarges them crisply.
 """
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from PIL import Image
 
 from longspan.report.numbers import Number
 
@@ -34,18 +35,16 @@ class Picture:
     what: str  # what a value is
     text: str  # describes the picture to those who cannot see it
 
+    def image(self, times: int = 1) -> Image.Image:
+        """Return the picture as an image; every cell is `times` pixels wide and high."""
+        image = Image.new("RGB", (len(self.cells[0]), len(self.cells)))
+        image.putdata([color for row in self.cells for color in row])
+        size = (times * image.width, times * image.height)
+        return image.resize(size, Image.Resampling.NEAREST)
+
     def png(self, times: int = 1) -> bytes:
-        """The picture, every cell so many pixels wide and high."""
-        lines = [
-            b"\0" + b"".join(bytes(colour) * times for colour in row)
-            for row in self.cells
-            for _ in range(times)
-        ]
-        size = struct.pack(
-            ">IIBBBBB", times * len(self.cells[0]), times * len(self.cells), 8, 2, 0, 0, 0
-        )
-        parts = [(b"IHDR", size), (b"IDAT", zlib.compress(b"".join(lines), 9)), (b"IEND", b"")]
-        return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
+        """Return the picture as a PNG file; every cell is `times` pixels wide and high."""
+        return encode_png(self.image(times))
 
     def link(self) -> str:
         """The picture as an address that holds it."""
@@ -99,6 +98,8 @@ def _mixed(one: Colour, other: Colour, share: float) -> Colour:
     return red, green, blue
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    check = zlib.crc32(kind + data)
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+def encode_png(image: Image.Image) -> bytes:
+    """Return the image as a PNG file."""
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return content.getvalue()

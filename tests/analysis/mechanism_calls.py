@@ -1,4 +1,4 @@
-"""Mechanisms whose weights are known, and calls to try weights on."""
+"""Mechanisms with known weights, and calls of them."""
 
 import torch
 
@@ -8,10 +8,10 @@ from longspan.attention import MECHANISMS, Attention, Traits, build
 HEADS, HEAD_DIM, LENGTH = 3, 8, 33
 
 
-class Given(Attention):
-    """The weights it was given, (H, T, S), whatever q and k are."""
+class FixedWeights(Attention):
+    """Mechanism with fixed weights (H, T, S), independent of q and k."""
 
-    name = "given"
+    name = "fixed_weights"
     traits = Traits(paper="none", cost="T^2", exact=False, cross=True)
 
     def __init__(self, weights):
@@ -22,16 +22,16 @@ class Given(Attention):
         return self.weights.to(v) @ v
 
 
-def given(weights, B=1, key_mask=None):
-    """A call of it."""
+def call_with(weights, B=1, key_mask=None):
+    """Return a call of a mechanism with these weights."""
     weights = torch.as_tensor(weights, dtype=torch.float64)
     H, T, S = weights.shape
     q, k = (torch.zeros(B, H, n, 4, dtype=torch.float64) for n in (T, S))
-    return Call(Given(weights), q, k, key_mask=key_mask)
+    return Call(FixedWeights(weights), q, k, key_mask=key_mask)
 
 
-def built(name, causal=False, options=None):
-    """A small mechanism in float64 whose parameters are nowhere zero or one."""
+def build_small(name, causal=False, options=None):
+    """Build a small mechanism in float64 with perturbed parameters."""
     options = MECHANISMS[name].small_options if options is None else options
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 64}
     torch.manual_seed(5)
@@ -42,14 +42,14 @@ def built(name, causal=False, options=None):
     return attention
 
 
-def call_of(attention, B=2, T=LENGTH, mask=None, global_mask=None, seed=0):
-    """Random inputs; what stands at padded positions is large."""
+def make_call(attention, B=2, T=LENGTH, mask=None, global_mask=None, seed=0):
+    """Return a call with random inputs."""
     generator = torch.Generator().manual_seed(seed)
     shape = (B, HEADS, T, HEAD_DIM)
     q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
     return Call(attention, q, k, v, mask, global_mask=global_mask)
 
 
-def ragged(T=LENGTH):
-    """Two rows, the second one six tokens shorter."""
+def ragged_mask(T=LENGTH):
+    """Return the mask of two rows; the second is six tokens shorter."""
     return torch.arange(T) < torch.tensor([T, T - 6])[:, None]
