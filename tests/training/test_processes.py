@@ -60,7 +60,7 @@ REFUSED = {
         "mechanism": "full",
         "changes": {"train.batch": 1},
     },
-    "local cannot share positions out among processes: it needs all queries in one place": {
+    "local cannot share positions out among processes: all queries must be in one process": {
         "mechanism": "local",
         "parallel": "context",
     },
