@@ -330,6 +330,6 @@ def test_what_it_refuses():
         compressive().autoencoding_loss(*qkv(5))
     for loss in ("reconstruction_loss", "autoencoding_loss"):
         with pytest.raises(
-            InputError, match=r"compressive refuses these inputs: .*got T=5 and S=9"
+            InputError, match=r"compressive does not support these inputs: .*got T=5 and S=9"
         ):
             getattr(compressive(autoencoder=True), loss)(*qkv(5, 9))

@@ -109,9 +109,9 @@ def test_a_cache_of_other_inputs_is_refused(name, causal, backend):
     causal_only(causal, backend)
     attention = built(name, causal, backend)
     _, cache = attention.step(*qkv(5), None)
-    with pytest.raises(InputError, match=r"the cache is of \(B, H, D, E\) = \(3, 3, 8, 8\)"):
+    with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
         attention.step(*qkv(1, B=2), cache)
-    with pytest.raises(InputError, match="must be the same tokens, got T=1 and S=4"):
+    with pytest.raises(InputError, match="as many queries as keys, got T=1 and S=4"):
         attention.step(*qkv(1, 4), cache)
 
 

@@ -131,11 +131,11 @@ def test_work_and_memory_grow_with_the_length_alone_where_heads_differ():
 
 
 def test_heads_that_share_a_dilation_run_together(monkeypatch):
-    from longspan.attention import _blocks
+    from longspan.attention.ops import blocks
 
-    calls, whole = [], _blocks._block_rows
+    calls, whole = [], blocks._block_rows
     monkeypatch.setattr(
-        _blocks, "_block_rows", lambda q, *rest: calls.append(q.shape[1]) or whole(q, *rest)
+        blocks, "_block_rows", lambda q, *rest: calls.append(q.shape[1]) or whole(q, *rest)
     )
     dilated(heads=6, window=3, dilation=[2, 1, 2, 1, 1, 7])(*qkv(40, H=6))
     assert sorted(calls) == [1, 2, 3]

@@ -143,7 +143,7 @@ def test_the_same_text_gives_the_same_output_in_every_segment():
 def test_a_cache_of_another_batch_is_refused_not_dropped():
     attention = infused(segment=4, memory=4)
     _, cache = attention.step(*qkv(6))
-    with pytest.raises(InputError, match=r"the cache is of \(B, H, D, E\) = \(3, 3, 8, 8\)"):
+    with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
         attention.step(*qkv(1, B=2), cache)
     with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 1\), got \(3, 2\)"):
         attention.step(*qkv(1), cache, layer_input=projected(states(2))[3])

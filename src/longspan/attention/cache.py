@@ -1,4 +1,4 @@
-"""What a causal mechanism keeps between steps: whole tokens, or sums of its own choice."""
+"""Cache of a causal mechanism between steps."""
 
 import dataclasses
 
@@ -8,13 +8,13 @@ from torch import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """What a causal mechanism keeps of the tokens it has seen, to go on from there.
+    """State of a causal mechanism after the tokens seen so far.
 
     Attributes:
-        length: tokens seen, padded ones too.
-        shape: (B, H, D, E) of the inputs; a cache serves no other.
-        state: tensors of the mechanism's own choice, the batch first. They are the caller's: a
-            step returns a new cache and leaves the old one as it was.
+        length: number of tokens seen, padding included.
+        shape: (B, H, D, E) of the inputs.
+        state: tensors that the mechanism chooses, batch first. A step returns a new cache and
+            does not modify the old one.
     """
 
     length: int
@@ -22,14 +22,14 @@ class Cache:
     state: dict[str, Tensor]
 
     def detach(self) -> "Cache":
-        """The same without its history, as between the segments of a training sequence."""
+        """Return the cache without autograd history, as between segments in training."""
         return dataclasses.replace(self, state={n: x.detach() for n, x in self.state.items()})
 
 
 def append_tokens(
     cache: Cache | None, new: dict[str, Tensor], key_mask: Tensor | None
 ) -> dict[str, Tensor]:
-    """The cached tensors (B, H, S, ...) followed by the new ones, and `real` if any was masked."""
+    """Append new tensors (B, H, S, ...) to the cached ones; add `real` if any token is masked."""
     old = {} if cache is None else cache.state
     state = {n: torch.cat([old[n], x], 2) if n in old else x for n, x in new.items()}
     if key_mask is None and "real" not in old:
@@ -42,12 +42,12 @@ def append_tokens(
 
 
 def clear_rows(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cache:
-    """The cache as if all tokens of the chosen rows had been padding.
+    """Return the cache with all tokens of the chosen rows turned into padding.
 
     Args:
-        cache: of any mechanism.
-        rows: True at the rows that forget, (B,).
-        empty_state: what a state tensor holds before any real token, by name; zeros where not named.
+        cache: cache of any mechanism.
+        rows: True at the rows to clear, (B,).
+        empty_state: value of a state tensor before any real token, by name; zero if absent.
     """
     state = dict(cache.state)
     if "k" in state:

@@ -1,7 +1,7 @@
-"""Where a mechanism does more to values than to weigh them: what to leave out to read weights off.
+"""Normalization of values that can be skipped while attention weights are extracted.
 
-The output of nearly every mechanism is linear in the values, out = W v, and W is read off by
-mixing the identity. A norm of the values is not linear; counted as the identity, the rest is.
+The output of nearly every mechanism is linear in the values, out = W v, and W is obtained by mixing
+the identity. A norm of the values is not linear; without it, the mechanism is.
 """
 
 import contextlib
@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 
 class ValueNorm(nn.Module):
-    """A norm that can be left out where it is applied to values."""
+    """Normalization that can be skipped where it is applied to values."""
 
     is_skipped: bool = False
 
     def normalize_values(self, v: Tensor) -> Tensor:
-        """The norm of the values, or within `skip_value_norms` they themselves."""
+        """Normalize the values, or return them unchanged within `skip_value_norms`."""
         return v if self.is_skipped else self(v)
 
 
 @contextlib.contextmanager
 def skip_value_norms(attention: nn.Module) -> Iterator[None]:
-    """Within it the mechanism weighs its values as they are."""
+    """Skip the norms of values within this context."""
     norms = [module for module in attention.modules() if isinstance(module, ValueNorm)]
     try:
         for norm in norms:

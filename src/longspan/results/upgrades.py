@@ -46,7 +46,7 @@ MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
     "performer": {"map": "feature_map"},
     "position_infused": {"through": "backprop_through_memory"},
     "reformer": {"rounds": "hashes"},
-    "sparse_transformer": {"head_patterns": "head_patterns"},
+    "sparse_transformer": {"heads_use": "head_patterns"},
     "transformer_xl": {"through": "backprop_through_memory"},
 }
 # British spellings in the values of synthesizer's option `scores`.

@@ -3,13 +3,11 @@
     out_t = sum_{s in A(t)} softmax_s(q_t . k_s / sqrt(D)) v_s
     A(t) = the tokens of blocks I-1, I, I+1 and R(I), and the global ones;  t in block I of 0..N-1
 
-form "itc": the tokens of the first and the last block are global (`global_blocks="first"`: of the first
-alone; an option cannot be called `global`, the word is Python's); R(I) are `num_random_blocks` (3) others.
-form "etc": tokens that the caller put before the text are global, the first `global_tokens` or
-those of `global_mask`; blocks are counted behind the former, none is global, `num_random_blocks` is 0.
-Global tokens attend to all. Causal (ITC alone): no key after t, the first block alone is global,
-and R(I) is drawn from the past. `sampling`: "uniform"; "original", the published plan (function
-`published_parts`); "given", the buffer `draws` (heads, blocks, random) holds blocks, -1 for none.
+form "itc": the tokens of the first and the last block are global; R(I) are `num_random_blocks`
+others. form "etc": tokens that the caller put before the text are global, the first `global_tokens`
+or those of `global_mask`; blocks are counted after the former, and none is global. Global tokens
+attend to all. Causal (ITC only): no key after t, only the first block is global, and R(I) is drawn
+from the past.
 
 What differs from the public code: A(t) is a set, no block counts twice (there R(I) may repeat the
 window or a global block, and in evaluation is block 0, r times); R is drawn once, from seed and
@@ -38,7 +36,7 @@ EARLY, EARLY_LENGTHS = 1024, (1024, 2048, 3072, 4096)
 
 @register("bigbird", size_option="block")
 class BigBirdAttention(Attention):
-    """A window of three blocks, global tokens, and random blocks."""
+    """Attention to a window of three blocks, global tokens, and random blocks."""
 
     traits = Traits(
         paper="Zaheer et al. 2020, https://arxiv.org/abs/2007.14062",
@@ -66,18 +64,33 @@ class BigBirdAttention(Attention):
         seed: int = 0,
         causal: bool = False,
     ):
-        """Draw from (seed, layer), once; `num_random_blocks=None` is 3 in ITC and 0 in ETC."""
+        """Draw the random blocks from (seed, layer).
+
+        Args:
+            heads: number of heads.
+            max_length: longest input.
+            layer: index of the layer.
+            form: "itc" (internal tokens are global) or "etc" (extra tokens are global).
+            block: tokens per block.
+            num_random_blocks: random blocks per block of queries; None: 3 in ITC, 0 in ETC.
+            global_blocks: "ends": first and last block; "first": only the first (ITC only).
+            global_tokens: global tokens before the text (ETC only).
+            sampling: "uniform"; "original": as the published code, see `published_parts`; "given":
+                the buffer `draws` (heads, blocks, random blocks) holds block numbers, -1 for none.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__()
         itc, ends = form == "itc", global_blocks == "ends"
         known = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
         reasons = {
-            f"it knows no {form=}, {global_blocks=} or {sampling=}": not all(known),
-            f"it needs num_random_blocks >= 0, got {num_random_blocks}": num_random_blocks
-            is not None
-            and num_random_blocks < 0,
-            "ETC has no causal form: its global tokens see all; use form='itc'": causal and not itc,
-            "ETC has no global blocks for global_blocks='first'; use form='itc'": not (itc or ends),
-            f"global_tokens={global_tokens} needs form='etc'": itc and global_tokens > 0,
+            f"invalid {form=}, {global_blocks=} or {sampling=}": not all(known),
+            f"num_random_blocks must be >= 0, got {num_random_blocks}": (
+                num_random_blocks is not None and num_random_blocks < 0
+            ),
+            "causal=True requires form='itc': global tokens of ETC see all": causal and not itc,
+            "global_blocks='first' requires form='itc'": not (itc or ends),
+            f"global_tokens={global_tokens} requires form='etc'": itc and global_tokens > 0,
         }
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
             raise OptionError(f"bigbird cannot be built: {wrong}")
@@ -91,10 +104,10 @@ class BigBirdAttention(Attention):
         self.register_buffer("draws", draws.transpose(0, 1).int().contiguous())
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: blocks are drawn for these heads, up to this length."""
+        """Add: blocks are drawn for a fixed number of heads and a maximum length."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         if q.shape[1] != len(self.draws):
-            reasons.append(f"it was built for {len(self.draws)} heads, got {q.shape[1]}")
+            reasons.append(f"heads must be {len(self.draws)}, as built; got {q.shape[1]}")
         return reasons + self._too_long(k.shape[2])
 
     def _step_refusals(self, q, k, v, cache):
@@ -102,25 +115,25 @@ class BigBirdAttention(Attention):
         return super()._step_refusals(q, k, v, cache) + self._too_long(before + k.shape[2])
 
     def _too_long(self, length):
-        limit = f"S={length} is beyond max_length={self.max_length}; build it longer"
+        limit = f"S={length} exceeds max_length={self.max_length}; build with a larger max_length"
         return [limit] if length > self.max_length else []
 
     def attend(self, q, k, v, key_mask, global_mask):
-        """Gather the blocks of each block of queries; the rows of global tokens apart."""
+        """Gather the blocks of each block of queries; compute rows of global tokens separately."""
         out, shared = self._rows(q, k, v, key_mask, global_mask)
         if shared is None or (self.causal and global_mask is None):
             return out
         return replace_global_rows(out, q, k, v, shared, key_mask, self.causal)
 
     def _rows(self, q, k, v, key_mask, global_mask):
-        """The last T queries over blocks and global tokens, (B, H, T, E), and these tokens."""
+        """Return the last T rows over blocks and global tokens, (B, H, T, E), and these tokens."""
         rule, length, g = self.rule, k.shape[2], self.rule.prefix
         blocks = rule.num_blocks(length, key_mask, q.device)
         is_global = rule.global_mask(length, blocks).expand(len(q), -1)
         is_global = is_global if global_mask is None else is_global | global_mask
         is_global = is_global if key_mask is None else is_global & key_mask
         local = ~is_global if key_mask is None else key_mask & ~is_global
-        # Without ragged tokens the count is known, and the device need not be asked for it.
+        # Without global_mask the count is known without a device synchronization.
         count = rule.max_globals(length) if global_mask is None else int(is_global.sum(1).max())
         shared = GlobalTokens(is_global, count, k, v) if count else None
         if length <= g:
@@ -132,7 +145,7 @@ class BigBirdAttention(Attention):
         return F.pad(out, (0, 0, g, 0)), shared
 
     def reference(self, q, k, v, key_mask, global_mask):
-        """Full softmax under the mask of each row, set by set."""
+        """Compute full softmax under the mask of each row, built from sets."""
         none = torch.zeros(len(q), q.shape[2], dtype=torch.bool)
         real = ~none if key_mask is None else key_mask.cpu()
         is_global = none if global_mask is None else global_mask.cpu()
@@ -141,41 +154,38 @@ class BigBirdAttention(Attention):
         return softmax_reference(q, k, v, torch.stack(mask).to(q.device))
 
     def advance(self, q, k, v, key_mask, cache):
-        """Keep all keys: a later block may have drawn any of them."""
+        """Keep all keys: later blocks may draw any of them."""
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         return self._rows(q, state["k"], state["v"], state.get("real"), None)[0], state
 
     def flops(self, T, head_dim):
-        """Two products over listed and global keys, and over all keys for the global tokens."""
-        block, is_global = self.rule.block, self.rule.max_globals(T)
+        """Count products over listed and global keys, and over all keys for global tokens."""
+        block, count = self.rule.block, self.rule.max_globals(T)
         length = max(0, -(-(T - self.rule.prefix) // block)) * block
         listed = min(length, block * (3 - self.causal + self.draws.shape[2]))
-        rows = 0 if self.causal else is_global * T
-        return 4 * head_dim * (length * (listed + is_global) + rows)
+        rows = 0 if self.causal else count * T
+        return 4 * head_dim * (length * (listed + count) + rows)
 
     def pairs(self, T):
-        """Counted from the lists."""
+        """Count from the lists."""
         return self.rule.pairs(self.draws, T)
-
-
-# Who attends to whom: windows of three blocks, global tokens, and random blocks.
-#
-# A rule is read twice: `BlockRule.mask` says it in sets of Python numbers, one block of queries
-# after another, and `BlockRule.lists` computes it for all rows of a batch at once. The draws are
-# fixed; what they pick depends on the number of blocks that a row really has.
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockRule:
-    """Which tokens are global, and which blocks of keys a block of queries attends to.
+    """Rule for global tokens, and for the blocks of keys of each block of queries.
+
+    The rule is implemented twice: `mask` builds sets of Python numbers, one block of queries after
+    another, and `lists` computes all rows of a batch at once. The draws are fixed; the blocks that
+    they select depend on the number of real blocks of a row.
 
     Attributes:
         block: length of a block.
         prefix: global tokens before the first block.
-        first: global blocks at the beginning, 0 or 1.
-        last: global blocks at the end of the real tokens, 0 or 1.
-        causal: random blocks lie before the window, and no key after its query.
-        sampling: "uniform"; "original": as `published_parts`; "given": draws are blocks.
+        first: number of global blocks at the beginning, 0 or 1.
+        last: number of global blocks at the end of the real tokens, 0 or 1.
+        causal: whether random blocks are before the window, and keys after a query are excluded.
+        sampling: "uniform"; "original": see `published_parts`; "given": draws are blocks.
     """
 
     block: int
@@ -186,24 +196,24 @@ class BlockRule:
     sampling: Literal["uniform", "original", "given"]
 
     def __post_init__(self) -> None:
-        """Refuse an empty block, a negative prefix, and the published plan where it has no say."""
+        """Raise OptionError for invalid values and combinations."""
         reasons = {
-            f"block >= 1, got {self.block}": self.block < 1,
-            f"global_tokens >= 0, got {self.prefix}": self.prefix < 0,
-            "both end blocks global and no causal order for sampling='original'": (
+            f"block must be >= 1, got {self.block}": self.block < 1,
+            f"global_tokens must be >= 0, got {self.prefix}": self.prefix < 0,
+            "sampling='original' requires global_blocks='ends' and causal=False": (
                 self.sampling == "original" and not (self.first and self.last)
             ),
         }
         if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
-            raise OptionError(f"bigbird needs {wrong}")
+            raise OptionError(f"bigbird cannot be built: {wrong}")
 
     def mask(self, draws: list[list[list[int]]], real: Tensor, is_global: Tensor) -> Tensor:
-        """Which pairs of one row of the batch count, (H, T, T).
+        """Return the allowed pairs of one row of the batch, (H, T, T).
 
         Args:
-            draws: of each head and block of queries.
-            real: real tokens (T,).
-            is_global: tokens that the caller made global (T,).
+            draws: draws of each head and block of queries.
+            real: True at real tokens (T,).
+            is_global: True at tokens that the caller made global (T,).
         """
         T, g = len(real), min(self.prefix, len(real))
         place = [(t - g) // self.block for t in range(T)]
@@ -219,12 +229,12 @@ class BlockRule:
         return mask.tril() if self.causal else mask
 
     def pattern(self, draws: list[list[int]], blocks: int) -> Pattern:
-        """Window and random blocks of one head, in a text of `blocks` blocks, from its draws."""
+        """Return window and random blocks of one head, for a text of `blocks` blocks."""
         chosen = tuple(self._chosen(own, row, blocks) for row, own in enumerate(draws))
         return BlockWindow(self.block, self.block) | RandomBlocks(self.block, chosen)
 
     def _chosen(self, draws: list[int], row: int, blocks: int) -> tuple[int, ...]:
-        """The random blocks of one block of queries, R(I)."""
+        """Return the random blocks of one block of queries, R(I)."""
         end = row - 1 if self.causal else blocks - self.last
         choices = [J for J in range(self.first, end) if J not in (row - 1, row, row + 1)]
         if self.sampling == "given":
@@ -237,7 +247,7 @@ class BlockRule:
         return chosen
 
     def num_blocks(self, T: int, real: Tensor | None, device: torch.device) -> Tensor:
-        """Blocks up to the last real one of T tokens, in each row, (B or 1, 1, 1, 1)."""
+        """Return the number of blocks up to the last real one per row, (B or 1, 1, 1, 1)."""
         if real is None:
             blocks = max(0, -(-(T - self.prefix) // self.block))
             return torch.full((1, 1, 1, 1), blocks, device=device)
@@ -245,17 +255,17 @@ class BlockRule:
         return ((length + self.block - 1) // self.block).clamp(min=0)[:, None, None, None]
 
     def global_mask(self, T: int, blocks: Tensor) -> Tensor:
-        """Which of T positions are global, (B or 1, T)."""
+        """Return which of T positions are global, (B or 1, T)."""
         place = torch.arange(T, device=blocks.device) - self.prefix
         place = place.div(self.block, rounding_mode="floor")
         return (place < self.first) | ((place == blocks.flatten(1) - 1) & bool(self.last))
 
     def max_globals(self, T: int) -> int:
-        """The largest number of global ones among T positions."""
+        """Return the maximum number of global tokens among T positions."""
         return min(T, self.prefix + self.block * (self.first + self.last))
 
     def pairs(self, draws: Tensor, T: int) -> tuple[int, ...]:
-        """The number of pairs of each head, without padding."""
+        """Return the number of pairs of each head, without padding."""
         blocks = self.num_blocks(T, None, draws.device)
         inside = ~self.global_mask(T, blocks)[0, self.prefix :]
         size = F.pad(inside, (0, -len(inside) % self.block)).view(-1, self.block).sum(1)
@@ -264,7 +274,7 @@ class BlockRule:
         keys = size[lists.clamp(min=0)] * (lists >= 0)
         total = (size * (keys.sum(-1) + is_global)).sum(-1)
         if self.causal:
-            # Of the pairs within a block those with the key first, or equal.
+            # Within a block, only pairs with an earlier or equal key count.
             total -= (size * (size - 1) // 2).sum()
             total += is_global * (is_global + 1) // 2
         else:
@@ -272,15 +282,15 @@ class BlockRule:
         return tuple(total.tolist())
 
     def lists(self, draws: Tensor, blocks: Tensor, start: int = 0) -> Tensor:
-        """The blocks of window and draws, each once; the global ones are not looked for.
+        """Return the blocks of window and draws, each once; global blocks are not included.
 
         Args:
-            draws: of each head and block of queries (H, rows, r).
+            draws: draws of each head and block of queries (H, rows, r).
             blocks: real blocks of each row of the batch (B or 1, 1, 1, 1).
-            start: the first block of queries.
+            start: first block of queries.
 
         Returns:
-            Numbers of blocks (B or 1, H, rows, slots), first the queries' own; -1 for none.
+            Block numbers (B or 1, H, rows, slots), starting with the queries' own; -1 for none.
         """
         rows, draws = draws.shape[1], draws.long()
         row = torch.arange(start, start + rows, device=draws.device).view(1, 1, -1, 1)
@@ -296,14 +306,14 @@ class BlockRule:
         near = [row, row - 1] + [torch.where(row + 1 < blocks, row + 1, -1)] * (not self.causal)
         lists = torch.cat([x.expand(*random.shape[:3], -1) for x in (*near, random)], 3)
         if start + rows < lists.shape[3]:
-            # There are fewer blocks than slots: the empty ones go.
+            # There are fewer blocks than slots: drop empty slots.
             others = lists[..., 1:].sort(descending=True).values[..., : start + rows - 1]
             lists = torch.cat([lists[..., :1], others], 3)
         return lists
 
 
 def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple[int, list[int]]]:
-    """Where BigBird's published code draws the random blocks of one block of queries from.
+    """Return the ranges from which BigBird's published code draws the random blocks of a row.
 
     Args:
         row: number of the block of queries.
@@ -312,11 +322,11 @@ def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple
         count: random blocks, r.
 
     Returns:
-        Draws and choices: all of the first 1024 tokens, where the text has 1024, 2048, 3072 or
-        4096; else all of the first 2r + 5 blocks, if N > 2r + 5; else half of the draws from the
-        first r + 5 blocks and half from the rest, if N > r + 5; else all from everywhere. The
-        last block of a part stays out, and so do its last but one for row 1 and block 1 for the
-        row that is its last but one.
+        Draws and choices: all of the first 1024 tokens, if the text has 1024, 2048, 3072 or 4096;
+        else all of the first 2r + 5 blocks, if N > 2r + 5; else half of the draws from the first
+        r + 5 blocks and half from the rest, if N > r + 5; else all from everywhere. The last block
+        of a part is excluded, and so are its second to last for row 1, and block 1 for the row that
+        is its second to last.
     """
     near = (0, row - 1, row, row + 1)
     if blocks * block in EARLY_LENGTHS and 2 * block < EARLY:
@@ -336,16 +346,16 @@ def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple
 
 
 def _pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
-    """Distinct blocks of low..high-1 that are not beside their row, -1 where none is left.
+    """Return distinct blocks of low..high-1 that are not adjacent to their row, -1 if none is left.
 
-    Floyd's algorithm, as in `draw_distinct`, on the ranks of the admissible blocks.
+    Floyd's algorithm, as in `draw_distinct`, on the ranks of the allowed blocks.
 
     Args:
-        draws: whole numbers below 2 ** BITS (H, rows, r).
+        draws: integers below 2 ** BITS (H, rows, r).
         row: number of each block of queries (1, 1, rows, 1).
-        low: the first block to draw from; it and the next two broadcast to (B, 1, rows, r).
-        high: the block after the last.
-        left: draws from this one on that share low and high.
+        low: first block to draw from; it and the next two broadcast to (B, 1, rows, r).
+        high: end of the blocks to draw from.
+        left: number of draws from this one on that share low and high.
     """
     first = torch.maximum(row - 1, low)
     beside = (torch.minimum(row + 2, high) - first).clamp(min=0)
@@ -367,7 +377,7 @@ def _pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Te
 
 
 def _keep_valid(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Given blocks as a set: -1 for one beside its row, outside low..high-1, or listed before."""
+    """Return given blocks as a set: -1 if adjacent to the row, out of range, or repeated."""
     count = given.shape[2]
     earlier = torch.ones(count, count, dtype=torch.bool, device=given.device).tril(-1)
     again = ((given[..., None] == given[..., None, :]) & earlier).any(-1)
@@ -376,11 +386,11 @@ def _keep_valid(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor
 
 
 def _published(row: Tensor, blocks: Tensor, block: int, left: Tensor) -> tuple[Tensor, ...]:
-    """`published_parts` as low, high and left of `_pick_blocks`."""
+    """Return `published_parts` as low, high and left of `_pick_blocks`."""
     r = len(left)
     many, some = blocks > 2 * r + 5, blocks > r + 5
     end = torch.where(many, 2 * r + 5, torch.where(some, r + 5, blocks))
-    rest = torch.where(some & ~many, r - r // 2, 0)  # draws from the second part
+    rest = torch.where(some & ~many, r - r // 2, 0)  # number of draws from the second part
     second = left <= rest
     start, end = torch.where(second, end, 0), torch.where(second, blocks, end)
     low = start.clamp(min=1) + ((row == end - 2) & (start < 2))

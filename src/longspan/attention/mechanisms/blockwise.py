@@ -4,8 +4,8 @@
 
 with block c = floor(t / b) of the query and e = floor(b / 2): every query of a block sees the
 same 2b keys, its own block and half a block on either side (fewer at the ends). Causal adds
-s <= t. The grid is anchored at position 0: padding on the right never changes it, padding on
-the left does.
+s <= t. The grid starts at position 0: padding on the right never changes it, padding on the
+left does.
 """
 
 from longspan.attention.base import Traits, register
@@ -15,7 +15,7 @@ from longspan.attention.patterns import BlockWindow
 
 @register("blockwise", size_option="block")
 class BlockwiseAttention(PatternAttention):
-    """Each query attends to its block and half a block on either side."""
+    """Attention to the own block and half a block on either side."""
 
     traits = Traits(
         paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
@@ -27,5 +27,10 @@ class BlockwiseAttention(PatternAttention):
     small_options = {"block": 8}
 
     def __init__(self, *, block: int = 128, causal: bool = False):
-        """Take the number of queries in a block; they see twice as many keys."""
+        """Build the block window pattern.
+
+        Args:
+            block: queries per block, b; they see twice as many keys.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__(BlockWindow(block, max(1, block // 2)), causal)

@@ -2,18 +2,22 @@
 
     out_i = sum_j softmax_j(((q_i + u) . k_j + (q_i + w) . r_(i-j)) / sqrt(D)) v_j
 
-over [C; M; h]: h the segment of i (up to i when causal), M the `memory` tokens before it, C at
-most `compressed_memory` slots of `ratio` c tokens each, from before those; u, w, r as in Transformer-XL,
-distances along [C; M; h] (at most `clamp`), a slot being one position. After each segment the rows
-that leave M fill groups of c, counted from the first token; f_c (`compression`) makes a slot of
-each. Rows that do not fill a group yet stay in M: any segment, memory and ratio go together.
+over [C; M; h]: h the segment of i (up to i when causal), M the `memory` tokens before it, C at most
+`compressed_memory` slots of `ratio` c tokens each, from before those; u, w, r as in Transformer-XL,
+distances along [C; M; h], with one position per slot. After each segment the rows that leave M
+form groups of c, counted from the first token; f_c (`compression`) turns each group into a slot.
+Rows of an incomplete group stay in M: any segment, memory and ratio can be combined.
 
-Nothing flows back into M and C (unless `backprop_through_memory`), so f_c learns from `reconstruction_loss` or
-`autoencoding_loss` (`autoencoder`) alone, and nothing else learns from them.
+No gradient flows back into M and C (unless `backprop_through_memory`), so f_c learns only from
+`reconstruction_loss` or `autoencoding_loss`, and nothing else learns from these losses. Both take
+the arguments of `forward`, change no state, and are zero while no row has left the memory.
 
-What differs from the paper: memories hold keys and values of each head, and f_c works on those; the
-paper compresses the states they are projected from (for the mean it is the same). Most used means:
-most looked at, in content attention, by the last segment that had the row in M.
+Padded rows take no part: they are excluded from a maximum, a mean and a choice, and are zeros in a
+product. A slot is real if one of its rows is.
+
+What differs from the paper: memories hold keys and values of each head, and f_c applies to those;
+the paper compresses the states they are projected from (for the mean it is the same). Most used
+means: largest weight, in content attention, from the last segment that had the row in M.
 """
 
 from collections.abc import Iterator
@@ -36,7 +40,7 @@ Kind = Literal["max", "mean", "conv", "dilated", "most_used"]
 
 @register("compressive", size_option="memory")
 class CompressiveAttention(RelativeAttention):
-    """A segment, the tokens before it, and slots of the tokens before those."""
+    """Attention to a segment, the tokens before it, and slots of older tokens."""
 
     traits = Traits(
         paper="Rae et al. 2020, https://arxiv.org/abs/1911.05507",
@@ -62,34 +66,50 @@ class CompressiveAttention(RelativeAttention):
         backprop_through_memory: bool = False,
         causal: bool = False,
     ):
-        """Take the sizes, what f_c is, and whether g (its inverse) is learned too."""
+        """Create the relative positions and the compression.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            segment: tokens per segment.
+            memory: tokens in the memory before a segment.
+            compressed_memory: maximum number of slots.
+            ratio: tokens per slot, c.
+            compression: f_c, see `Compression`.
+            autoencoder: whether an inverse g of f_c is learned.
+            clamp: longest distance; longer ones count as this one; None: no limit.
+            backprop_through_memory: whether gradients flow through the memory.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__(heads, head_dim, segment, memory, clamp, backprop_through_memory, causal)
         if compressed_memory < 0 or ratio < 1:
-            got = f"got compressed_memory={compressed_memory}, ratio={ratio}"
-            raise OptionError(f"compressive needs compressed_memory >= 0 and ratio >= 1, {got}")
+            raise OptionError(
+                "compressive: options must be compressed_memory >= 0 and ratio >= 1; "
+                f"got compressed_memory={compressed_memory}, ratio={ratio}"
+            )
         self.compressed_memory, self.ratio = compressed_memory, ratio
         self.compression = Compression(compression, ratio, heads, head_dim, autoencoder)
         self.has_unused_parameters = self.compression.learned or autoencoder
 
     @property
     def span(self):
-        """Slots, memory with what waits to be compressed, segment."""
+        """Maximum number of keys: slots, memory with its incomplete group, segment."""
         return self.compressed_memory + self.memory + self.ratio - 1 + self.segment
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: a learned f_c belongs to values of this width."""
+        """Add: a learned f_c has a fixed width of values."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         width = self.content_bias.shape[1]
         if self.compression.learned and v.shape[3] != width:
-            reasons.append(f"its compression was built for values of {width}, got {v.shape[3]}")
+            reasons.append(f"the width of values must be {width}, as built; got {v.shape[3]}")
         return reasons
 
     def groups(self, start: int) -> int:
-        """How many groups the memory of the segment at `start` has compressed."""
+        """Return how many groups are compressed before the segment at `start`."""
         return max(0, start - self.memory) // self.ratio if self.compressed_memory else 0
 
     def _first(self, start: int) -> int:
-        """The oldest token in the memory of the segment at `start`."""
+        """Return the oldest token in the memory of the segment at `start`."""
         return (
             self.groups(start) * self.ratio
             if self.compressed_memory
@@ -97,14 +117,14 @@ class CompressiveAttention(RelativeAttention):
         )
 
     def load_memory(self, rows, start, cache):
-        """Slots from the cache, then the rows."""
+        """Return slots from the cache, then the rows."""
         if cache is None:
             return rows, rows
         k, v, real = (cache.state[f"slot_{x}"] for x in ("k", "v", "real"))
         return Rows(k, v, None if rows.real is None else real), rows
 
     def update_memory(self, memory, own, q, start):
-        """Compress the groups that are full and older than the memory, keep the newest slots."""
+        """Compress complete groups older than the memory; keep the newest slots."""
         slots, rows = memory[0], concat_rows(memory[1], own)
         if not self.compressed_memory:
             return slots, rows.last(self.memory)
@@ -116,7 +136,7 @@ class CompressiveAttention(RelativeAttention):
         return slots, rows
 
     def cache_memory(self, memory, q):
-        """Slots; the queries of the segment if f_c looks at them."""
+        """Return the slots, and the queries of the segment if f_c uses them."""
         k, v, real = memory[0]
         real = k.new_ones(k.shape[0], k.shape[2]).bool() if real is None else real
         state = {"slot_k": k, "slot_v": v, "slot_real": real}
@@ -129,13 +149,13 @@ class CompressiveAttention(RelativeAttention):
         v: Float[Tensor, "B H S E"],
         key_mask: Bool[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Attention reconstruction: how much content attention changes by seeing slots.
+        """Compute the attention reconstruction loss: the change of content attention.
 
         The queries of each segment attend to the rows that leave the memory after it, and to their
-        slots; the mean square of the difference over real queries, heads and features.
+        slots; the loss is the mean squared difference over real queries, heads and features.
 
         Raises:
-            InputError: what `forward` refuses.
+            InputError: `forward` would refuse the inputs.
         """
         total, count = q.new_zeros(()), q.new_zeros(())
         for old, asking, asked in self._evicted(q, k, v, key_mask):
@@ -153,14 +173,14 @@ class CompressiveAttention(RelativeAttention):
         v: Float[Tensor, "B H S E"],
         key_mask: Bool[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Auto-encoding: the mean square of real keys and values less g of their slots.
+        """Compute the mean squared error of g(slots) against real keys and values.
 
         Raises:
-            OptionError: there is no g; build it with `autoencoder=True`.
-            InputError: what `forward` refuses.
+            OptionError: there is no g; build with `autoencoder=True`.
+            InputError: `forward` would refuse the inputs.
         """
         if self.compression.back_keys is None:
-            raise OptionError(f"{self.name} has no g; build it with autoencoder=True")
+            raise OptionError("autoencoding_loss() requires autoencoder=True")
         total, count = q.new_zeros(()), q.new_zeros(())
         for old, asking, asked in self._evicted(q, k, v, key_mask):
             back = self.compression.restored(self.compression(old, asking, asked))
@@ -169,9 +189,9 @@ class CompressiveAttention(RelativeAttention):
         return total / count.clamp(min=1)
 
     def _evicted(self, q, k, v, key_mask) -> Iterator[tuple[Rows, Tensor, Tensor | None]]:
-        """Rows that leave the memory after each segment, its queries, and which are real."""
+        """Yield rows that leave the memory per segment, its queries and their mask."""
         if reasons := self.refusals(q, k, v, key_mask):
-            raise InputError(f"{self.name} refuses these inputs: {'; '.join(reasons)}")
+            raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         q, k, v = (x.detach() for x in (q, k, v))
         if key_mask is not None:
             q, k, v = (apply_mask(x, key_mask[:, None, :, None]) for x in (q, k, v))
@@ -183,13 +203,13 @@ class CompressiveAttention(RelativeAttention):
                 yield Rows(k[:, :, old], v[:, :, old], real), q[:, :, own], asked
 
     def reference(self, q, k, v, key_mask):
-        """One row of the batch after another, segment by segment."""
+        """Process one row of the batch after another, segment by segment."""
         real = q.new_ones(q.shape[0], q.shape[2]).bool() if key_mask is None else key_mask
         rows = zip(q, k, v, real, strict=True)
         return torch.stack([torch.cat(list(self._plain(*row)), 1) for row in rows])
 
     def _plain(self, q, k, v, real):
-        """What each segment reads (H, n, E), from a list of slots and tokens."""
+        """Yield the output of each segment (H, n, E), from a list of slots and tokens."""
         stop = (lambda x: x) if self.backprop_through_memory else torch.Tensor.detach
         slots: list[tuple] = []
         for start in range(0, q.shape[1], self.segment):
@@ -209,43 +229,38 @@ class CompressiveAttention(RelativeAttention):
                 slots += [(stop(x), stop(y), z) for x, y, z in made]
 
     def memory_length(self, start):
-        """Slots and rows."""
+        """Return the number of slots and rows."""
         return min(self.compressed_memory, self.groups(start)) + start - self._first(start)
 
     def flops(self, T, head_dim):
-        """As with memory alone, and f_c of the keys and values."""
+        """Count attention to all keys, and f_c of keys and values."""
         rows = self.groups(T - T % self.segment) * self.ratio
         own = {"conv": 4 * head_dim**2, "dilated": 8 * head_dim**2}
         own["most_used"] = 2 * self.segment * head_dim
         return super().flops(T, head_dim) + rows * own.get(self.compression.kind, 0)
 
     def pairs(self, T):
-        """None: a slot is no key of its own."""
+        """Return None: a slot is not a key."""
         return None
 
 
-# How a Compressive Transformer makes one slot of each `ratio` rows of keys and values.
-#
-# Padded rows take no part: they are left out of a maximum, a mean and a choice, and are zeros in a
-# product. A slot is real if one of its rows is.
-
-
 class Compression(nn.Module):
-    """f_c, for each head's keys and for its values, and g that undoes it as well as it can.
+    """f_c, for the keys and values of each head, and its approximate inverse g.
 
     max, mean: over the rows, feature by feature.
-    conv: a convolution whose kernel and stride are the ratio.
+    conv: a convolution with kernel and stride `ratio`.
     dilated: ceil(log2 ratio) convolutions of two rows at distances 1, 2, 4, ...; no activation.
-    most_used: the row of each head that had the largest mean weight among all rows given, in
-        content attention from the queries given; of equals the oldest.
+    most_used: the row of each head with the largest mean weight among all rows given, in content
+        attention from the queries given; the oldest of equals.
 
-    Learned ones begin as the mean, g as a copy of the slot to each of its rows.
+    Learned kinds start as the mean, g as a copy of the slot to each of its rows.
     """
 
     def __init__(self, kind: str, ratio: int, heads: int, head_dim: int, autoencoder: bool):
         super().__init__()
         if kind not in get_args(Kind):
-            raise OptionError(f"compression is one of {', '.join(get_args(Kind))}, got {kind!r}")
+            kinds = ", ".join(get_args(Kind))
+            raise OptionError(f"compression must be one of {kinds}; got {kind!r}")
         self.kind, self.ratio = kind, ratio
         layers = (ratio - 1).bit_length()
         identity = torch.eye(head_dim).expand(heads, -1, -1)
@@ -261,16 +276,16 @@ class Compression(nn.Module):
 
     @property
     def learned(self) -> bool:
-        """Whether f_c or g has weights, and so a width of values that it was made for."""
+        """Whether f_c or g has weights, and so a fixed width of values."""
         return self.keys is not None or self.back_keys is not None
 
     def forward(self, rows: Rows, q: Tensor, asked: Tensor | None) -> Rows:
         """Compress.
 
         Args:
-            rows: whole groups, the number of rows a multiple of the ratio.
-            q: queries (B, H, T, D) that look at them, for `most_used`.
-            asked: which of the queries are real (B, T), or None.
+            rows: complete groups, a multiple of `ratio` rows.
+            q: queries (B, H, T, D), for `most_used`.
+            asked: True at real queries (B, T), or None.
         """
         real = None if rows.real is None else rows.real.unflatten(1, (-1, self.ratio))
         best = self._most_used(rows, q, asked) if self.kind == "most_used" else None
@@ -279,7 +294,7 @@ class Compression(nn.Module):
         return Rows(k, v, None if real is None else real.any(-1))
 
     def _slots(self, x, real: Tensor | None, weight, best) -> Tensor:
-        """One slot (B, H, G, D) of each group of x (B, H, G * ratio, D)."""
+        """Return one slot (B, H, G, D) for each group of x (B, H, G * ratio, D)."""
         x = x.unflatten(2, (-1, self.ratio))
         if best is not None:
             return x.gather(3, best[..., None, None].expand(*best.shape, 1, x.shape[-1]))[..., 0, :]
@@ -299,7 +314,7 @@ class Compression(nn.Module):
         return apply_mask((x + lowest).amax(3), real.any(3))
 
     def _most_used(self, rows: Rows, q: Tensor, asked: Tensor | None) -> Tensor:
-        """The place of the most used row within each group (B, H, G)."""
+        """Return the index of the most used row within each group (B, H, G)."""
         scores = (q * q.shape[-1] ** -0.5) @ rows.k.mT
         if rows.real is not None:
             weights = masked_softmax(scores, rows.real[:, None, None, :])
@@ -313,18 +328,18 @@ class Compression(nn.Module):
         return usage.unflatten(2, (-1, self.ratio)).argmax(-1)
 
     def restored(self, slots):
-        """Apply g: as many keys, and values, as were compressed."""
+        """Apply g: return as many keys and values as were compressed."""
         pairs = ((slots.k, self.back_keys), (slots.v, self.back_values))
         rows = (x @ weight.to(x.dtype) for x, weight in pairs if weight is not None)
         return tuple(x.unflatten(3, (self.ratio, -1)).flatten(2, 3) for x in rows)
 
     def plain(self, rows, q, asked):
-        """Key, value and whether it is real of each slot, as said above, for one row of the batch.
+        """Return key, value and real flag of each slot for one row of the batch.
 
         Args:
             rows: keys (H, S, D), values (H, S, E), and which of them are real (S,).
-            q: queries that look at them (H, T, D).
-            asked: which of those are real (T,).
+            q: queries (H, T, D).
+            asked: True at real queries (T,).
         """
         k, v, real = rows
         scores = torch.einsum("htd,hsd->hts", q, k).detach()[:, asked] / q.shape[-1] ** 0.5
@@ -338,7 +353,7 @@ class Compression(nn.Module):
         return slots
 
     def _plain_slot(self, x, weight, real, usage):
-        """The slot of x (H, ratio, D), by the learned weight or by usage (H, ratio)."""
+        """Return the slot of x (H, ratio, D), by learned weight or usage (H, ratio)."""
         if not real.any():
             return torch.zeros_like(x[:, 0])
         if self.kind in ("max", "mean"):
@@ -359,7 +374,7 @@ class Compression(nn.Module):
 
 
 def _accumulate(total: Tensor, count: Tensor, squares: Tensor, real: Tensor | None):
-    """The sum and the number of real squares (B, H, T, D), with what was counted before."""
+    """Add the sum and the number of real squares (B, H, T, D) to running totals."""
     if real is None:
         return total + squares.sum(), count + squares.numel()
     squares = apply_mask(squares, real[:, None, :, None])

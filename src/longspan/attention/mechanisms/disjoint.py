@@ -2,9 +2,8 @@
 
     out_t = sum_s softmax_s(q_t . k_s / sqrt(D)) v_s,   floor(s / B) = floor(t / B)
 
-A query sees the keys of its own block only. To keep the number of keys of `blockwise` with
-block b take B = 2b, as the paper does. Causal adds s <= t, so the first token of a block sees
-itself alone.
+A query sees the keys of its own block only. For as many keys as `blockwise` with block b, use
+B = 2b, as in the paper. Causal adds s <= t, so the first token of a block sees only itself.
 """
 
 from longspan.attention.base import Traits, register
@@ -14,7 +13,7 @@ from longspan.attention.patterns import BlockWindow
 
 @register("disjoint", size_option="block")
 class DisjointAttention(PatternAttention):
-    """Each query attends to its own block."""
+    """Attention to the own block."""
 
     traits = Traits(
         paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
@@ -26,5 +25,10 @@ class DisjointAttention(PatternAttention):
     small_options = {"block": 8}
 
     def __init__(self, *, block: int = 256, causal: bool = False):
-        """Take the length of a block."""
+        """Build the block pattern.
+
+        Args:
+            block: length of a block, B.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__(BlockWindow(block), causal)

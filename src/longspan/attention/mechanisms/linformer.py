@@ -4,15 +4,15 @@
 
 Keys and values are projected along the sequence to `rank` slots. A shorter input uses the leading
 columns of E and F, and padded keys are zero before they are projected, so padding changes nothing.
-Entries start at N(0, 1 / columns): a projected key then has the scale of a key. There is no
-causal form, every slot mixes the future. `rank` may be a list, one number per layer.
+Entries start at N(0, 1 / columns): a projected key then has the scale of a key. There is no causal
+form, because every slot mixes the future.
 
 `sharing` (section 4): "none" (E and F for each head), "headwise" (E and F for all heads),
-"key_value" (one E = F for all heads), "layerwise" (that one for all layers of a model).
-`projection`: "learned", or what section 4 names in its place. "mean" and "max" pool segments of
-each row's real tokens (`rank` of them, as even as can be; fewer tokens are slots themselves) and
-learn nothing. "convolution" is an E whose rows are one row of W = ceil(max_length / rank) weights,
-each W columns further. Only slots with a real token exist.
+"key_value" (one E = F for all heads), "layerwise" (the same for all layers of a model).
+`projection`: "learned", or one of the alternatives of section 4. "mean" and "max" pool `rank`
+segments of each row's real tokens (of nearly equal size; fewer tokens are slots themselves) and
+have no parameters. "convolution" is an E whose rows repeat one row of W = ceil(max_length / rank)
+weights, each W columns further. Only slots with a real token exist.
 """
 
 from typing import Literal
@@ -36,7 +36,7 @@ PROJECTION = ("learned", "mean", "max", "convolution")
 
 
 def _project(matrix, x):
-    """E x for each head (B, H, rank, D), as one product over samples (and heads, if shared)."""
+    """Compute E x for each head (B, H, rank, D), as one product over samples and shared heads."""
     matrix = matrix[..., : x.shape[-2]].to(x.dtype)
     if matrix.shape[0] == 1:
         return torch.einsum("rs,bhsd->bhrd", matrix[0], x)
@@ -55,7 +55,7 @@ class LinformerAttention(Attention):
         sizes=("heads", "max_length", "layer"),
     )
     small_options = {"rank": 8}
-    owner: tuple[Attention] | None = None  # the first layer's mechanism, where its E is used
+    owner: tuple[Attention] | None = None  # mechanism of the first layer, if its E is shared
 
     def __init__(
         self,
@@ -67,16 +67,27 @@ class LinformerAttention(Attention):
         sharing: Literal["none", "headwise", "key_value", "layerwise"] = "headwise",
         projection: Literal["learned", "mean", "max", "convolution"] = "learned",
     ):
-        """Make the projections along the sequence."""
+        """Create the projections along the sequence.
+
+        Args:
+            heads: number of heads.
+            max_length: longest input.
+            layer: index of the layer.
+            rank: number of slots; a list gives one number per layer.
+            sharing: which heads, layers, keys and values share a projection.
+            projection: kind of projection.
+        """
         super().__init__()
         ranks = rank if isinstance(rank, list) else [rank] * (layer + 1)
         if min(ranks, default=0) < 1 or len(ranks) <= layer:
-            raise OptionError(f"linformer needs rank >= 1, for layer {layer} too, got {rank}")
+            wanted = f"must be >= 1 and have an entry for layer {layer}"
+            raise OptionError(f"linformer: option rank {wanted}; got {rank}")
         for given, names in ((sharing, SHARING), (projection, PROJECTION)):
             if given not in names:
-                raise OptionError(f"linformer knows {', '.join(names)}, not {given!r}")
+                raise OptionError(f"linformer: expected one of {', '.join(names)}; got {given!r}")
         if sharing == "layerwise" and len(set(ranks)) > 1:
-            raise OptionError(f"linformer layers of different rank share no E, got {rank}")
+            wanted = "requires one rank for all layers"
+            raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
         self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
         self.kind, self.projection = projection, None
         width = -(-max_length // self.rank)
@@ -88,7 +99,7 @@ class LinformerAttention(Attention):
             nn.init.normal_(self.projection, std=shape[1] ** -0.5)
 
     def share(self, first):
-        """Use the first layer's E from now on; the tuple hides it: it is saved there alone."""
+        """Use the first layer's E; the tuple hides it from the state dict, which saves it once."""
         if self.sharing == "layerwise" and self.projection is not None:
             self.projection, self.owner = None, (first,)
 
@@ -96,13 +107,13 @@ class LinformerAttention(Attention):
         return self.projection if self.owner is None else self.owner[0].projection
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: no more keys than columns of E, and its heads."""
+        """Add: at most as many keys as columns of E, and its number of heads."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         S, longest = k.shape[-2], self.max_length
         if longest < S:
-            reasons.append(f"S={S} is beyond max_length={longest}; build it longer")
+            reasons.append(f"S={S} exceeds max_length={longest}; build with a larger max_length")
         if self.rows not in (1, q.shape[1]):
-            reasons.append(f"it was built for {self.rows} heads, got {q.shape[1]}")
+            reasons.append(f"heads must be {self.rows}, as built; got {q.shape[1]}")
         return reasons
 
     def attend(self, q, k, v, key_mask):
@@ -127,7 +138,7 @@ class LinformerAttention(Attention):
         return softmax_attention(q, slots, mixed, live[:, None, None])
 
     def reference(self, q, k, v, key_mask):
-        """Row by row and slot by slot: pool, softmax, mix."""
+        """Pool, apply softmax and mix, row by row and slot by slot."""
         real = k.new_ones(k.shape[0], k.shape[2]) if key_mask is None else key_mask
         every, rows = torch.ones((), dtype=torch.bool, device=q.device), []
         for b in range(len(q)):
@@ -136,7 +147,7 @@ class LinformerAttention(Attention):
         return torch.stack(rows)
 
     def _slots(self, which, x, real):
-        """The slots (H, slots, D) of one row (H, S, D); one of zeros where there is none."""
+        """Return the slots (H, slots, D) of one row (H, S, D); one zero slot if there are none."""
         places, weights = real.nonzero()[:, 0], self._weights()
         if self.kind == "learned":
             return weights[which][..., places].expand(len(x), -1, -1) @ x[:, places]
@@ -152,7 +163,7 @@ class LinformerAttention(Attention):
         return torch.stack(slots or [0 * x[:, 0]], 1)
 
     def flops(self, T, head_dim):
-        """Two products with the slots, and two projections along the sequence."""
+        """Count two products with the slots, and two projections along the sequence."""
         products = 4 * T * self.rank * head_dim
         projections = {"max": 0, "convolution": 4 * T * head_dim}.get(self.kind, products)
         return products + projections

@@ -4,19 +4,18 @@
     K = LN_near(k),  V = LN_near(v);  Kc = LN_far(P K),  Vc = LN_far(P V)
     P = softmax over the real positions of W_p k       (`rank` landmarks for each head)
 
-LN normalises the heads of a position together; keys and values share it ("DualLN"). near(t) is the
+LN normalizes the heads of a position together; keys and values share it ("DualLN"). near(t) is the
 block of `window` positions and half a block on either side; window=0: t alone; rank=0: no landmark.
-`variant="xiong"` (Xiong et al. 2022, https://arxiv.org/abs/2112.07210) compresses k and v as they
-are: Kc = LN_far(P k). `first_global` makes the first token global; `conv_kernel_size` is the size of a
-depthwise convolution of V that is added to the output, zero at first.
+`variant="xiong"` (Xiong et al. 2022, https://arxiv.org/abs/2112.07210) compresses the unnormalized
+k and v: Kc = LN_far(P k).
 
-Causal: near(t) is t - window + 1 .. t, and each `segment` of positions is compressed alone to
+Causal: near(t) is t - window + 1 .. t, and each `segment` of positions is compressed separately to
 `segment_rank` landmarks, for queries of later segments; the cost is T^2 segment_rank / segment.
 
-What differs: W_p reads k of all heads, a linear map of the layer's input as in the paper, but
+What differs: W_p uses k of all heads, a linear map of the layer's input as in the paper, but
 through W_k. Values of another width than `head_dim` have no scale and shift in the shared LN. A
-global token attends to all real keys, to no padding and no landmark (in public code to padding, or
-to outputs). The public causal code adds relative positions and compresses as "xiong" does.
+global token attends to all real keys, not to padding or landmarks (in public code to padding, or to
+outputs). The public causal code adds relative positions and compresses like "xiong".
 """
 
 import dataclasses
@@ -39,7 +38,7 @@ from longspan.errors import OptionError
 
 @register("long_short", size_option="window")
 class LongShortAttention(PatternAttention):
-    """One softmax over the keys nearby and a few learned summaries of all keys."""
+    """One softmax over nearby keys and a few learned summaries of all keys."""
 
     traits = Traits(
         paper="Zhu et al. 2021, https://arxiv.org/abs/2107.02192",
@@ -49,7 +48,7 @@ class LongShortAttention(PatternAttention):
         global_tokens=True,
         sizes=("heads", "head_dim"),
     )
-    advance = PatternAttention.by_pieces  # from the first token on
+    advance = PatternAttention.by_pieces  # even the first step
     small_options = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}
 
     def __init__(
@@ -66,20 +65,35 @@ class LongShortAttention(PatternAttention):
         segment_rank: int = 1,
         causal: bool = False,
     ):
-        """Take the sizes of the window and the landmarks, of all tokens or of each segment."""
+        """Create the pattern, the landmarks and the convolution.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            window: nearby positions, see the module; causal: at least `segment`.
+            rank: landmarks per head of the bidirectional form.
+            variant: "ls" compresses normalized keys and values, "xiong" unnormalized ones.
+            first_global: whether the first token is global.
+            conv_kernel_size: size of a depthwise convolution of V, added to the output and zero at
+                first; odd, 0: none (causal: 0).
+            segment: positions per segment of the causal form.
+            segment_rank: landmarks per segment and head of the causal form.
+            causal: whether keys after the query are excluded.
+        """
         if min(window, rank, segment_rank, segment - 1) < 0:
             got = f"{window}, {rank}, {segment_rank}, {segment}"
-            need = "window, rank, segment_rank >= 0 and segment >= 1"
-            raise OptionError(f"long_short needs {need}, got {got}")
+            need = "window, rank, segment_rank must be >= 0 and segment >= 1"
+            raise OptionError(f"long_short: options {need}, got {got}")
         if variant not in ("ls", "xiong"):
-            raise OptionError(f"long_short has the variants ls and xiong, got {variant!r}")
+            raise OptionError(f"long_short: option variant must be ls or xiong, got {variant!r}")
         if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0 or causal):
             raise OptionError(
-                f"long_short needs an odd convolution or 0 (causal: 0), got {conv_kernel_size}"
+                "long_short: option conv_kernel_size must be odd, or 0 (causal: 0); "
+                f"got {conv_kernel_size}"
             )
         if causal and window < segment:
-            lost = f"window >= segment when causal, or tokens are lost, got {window} and {segment}"
-            raise OptionError(f"long_short needs {lost}")
+            got = f"got {window} and {segment}"
+            raise OptionError(f"long_short: causal=True requires window >= segment, {got}")
         near: Pattern = BlockWindow(window, max(window // 2, 1)) if window else Window(0)
         near = Window(window - 1, 0) if causal else near
         super().__init__(near | Global((0,)) if first_global else near, causal)
@@ -93,27 +107,27 @@ class LongShortAttention(PatternAttention):
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the norms and the projection belong to these heads and this width."""
+        """Add: norms and projection have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
         if got != expected:
-            reasons.append(f"it was built for (heads, head_dim) = {expected}, got {got}")
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
         return reasons
 
     def attend(self, q, k, v, key_mask, global_mask):
-        """The gathered-block kernel, with the landmarks beside the keys of each block."""
-        keys, values, beside = self.keys(k, v, key_mask)
-        out = pattern_attention(q, keys, values, self.pattern, key_mask, global_mask, beside)
+        """Run gathered-block attention, with the landmarks as shared keys of all blocks."""
+        keys, values, shared = self.keys(k, v, key_mask)
+        out = pattern_attention(q, keys, values, self.pattern, key_mask, global_mask, shared)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
     def _piece(self, q, k, v, key_mask, cache):
-        """Keep what the window reaches, and the landmarks of the segments that are complete."""
+        """Keep the keys within the window, and the landmarks of complete segments."""
         held, mask, kept = self._held(k, v, key_mask, cache)
         keys, values, mask, far = self.keys.grown(held, mask, cache, q.shape[2])
         return softmax_attention(q, keys, values, mask), kept | far
 
     def reference(self, q, k, v, key_mask, global_mask):
-        """A dense mask over all tokens, and the landmarks of one run of tokens after another."""
+        """Apply a dense mask over all tokens, and the landmarks of one run after another."""
         (B, _, T, _), far = q.shape, cast("Any", self.keys.far)
         mask = self._dense(q, key_mask, global_mask).expand(B, 1, T, T)
         real = torch.ones_like(mask[:, 0, 0]) if key_mask is None else key_mask
@@ -135,18 +149,18 @@ class LongShortAttention(PatternAttention):
         return out if self.conv is None else out + convolve_values(self.conv, near[1], real)
 
     def pairs(self, T):
-        """None: landmarks are no keys."""
+        """Return None: landmarks are not keys."""
         return
 
     def flops(self, T, head_dim):
-        """The window, the landmarks, the convolution."""
+        """Count the window, the landmarks, the convolution."""
         near = 4 * T * min(self.pattern.layout.span, T) * head_dim
         kernel = 0 if self.conv is None else self.conv.kernel_size[0]
         return near + self.keys.flops(T, head_dim) + 2 * T * kernel * head_dim
 
 
 def _normal(norm, x):
-    """(x - mean) / deviation over heads and width, then scale and shift where they fit."""
+    """Compute (x - mean) / deviation over heads and width, then scale and shift where they fit."""
     x = x - x.mean((1, 3), keepdim=True)
     x = x / (x.square().mean((1, 3), keepdim=True) + norm.eps).sqrt()
     if norm.weight.numel() != x.shape[1] * x.shape[3]:
@@ -155,11 +169,8 @@ def _normal(norm, x):
     return x * scale + shift
 
 
-# Landmarks by dynamic projection: weighted means of a sequence, with weights of its own choice.
-
-
 class _InOrder(torch.autograd.Function):
-    """The same; its gradient is laid out in order, as a compiled layer norm takes for granted."""
+    """Identity whose gradient is contiguous, as the compiled layer norm requires."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
@@ -171,14 +182,14 @@ class _InOrder(torch.autograd.Function):
 
 
 class MergedNorm(nn.LayerNorm, ValueNorm):
-    """LayerNorm over all heads of a position; heads of another width have no scale and shift."""
+    """LayerNorm over all heads of a position; other head dimensions have no scale and shift."""
 
     def __init__(self, heads: int, head_dim: int):
-        """Take the width of the heads together."""
+        """Create a norm of the width of all heads."""
         super().__init__(heads * head_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise (B, H, S, D) over H and D together."""
+        """Normalize (B, H, S, D) over H and D together."""
         merged = x.transpose(1, 2).flatten(2)
         own = merged.shape[2:] == self.weight.shape
         scale, shift = (y.to(x.dtype) if own else None for y in (self.weight, self.bias))
@@ -187,10 +198,10 @@ class MergedNorm(nn.LayerNorm, ValueNorm):
 
 
 class Landmarks(nn.Module):
-    """`rank` means for each head: of all positions, or of each complete segment of positions."""
+    """`rank` weighted means per head: of all positions, or of each complete segment."""
 
     def __init__(self, heads: int, head_dim: int, rank: int, segment: int | None):
-        """Make one logit per head and landmark from the heads together; a bias would cancel."""
+        """Create one logit per head and landmark from all heads; a bias would cancel."""
         super().__init__()
         self.heads, self.rank, self.segment = heads, rank, segment
         self.logits = nn.Linear(heads * head_dim, heads * rank, bias=False)
@@ -202,20 +213,20 @@ class Landmarks(nn.Module):
         """Compress keys and values.
 
         Args:
-            k: what the weights are made from (B, H, S, D).
-            pair: the keys and values to be compressed.
+            k: input of the weights (B, H, S, D).
+            pair: keys and values to compress.
             key_mask: True at real positions (B, S), or None; others weigh exactly zero.
 
         Returns:
-            Keys and values of the R landmarks (B, H, R, D), normalised, and which of them have a
-            real position (1 or B, R).
+            Normalized keys and values of the R landmarks (B, H, R, D), and whether each has a real
+            position (1 or B, R).
         """
         weights, live = self.weights(k, key_mask)
         keys, values = (_means(weights, x) for x in pair)
         return self.norm(keys), self.norm.normalize_values(values), live
 
     def weights(self, k: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Softmax over the positions of each run, (B, H, runs, rank, run), and live landmarks."""
+        """Compute softmax over each run, (B, H, runs, rank, run), and the live landmarks."""
         run = self.segment or k.shape[2]
         count = k.shape[2] // run
         merged = k[:, :, : count * run].transpose(1, 2).flatten(2)
@@ -230,9 +241,9 @@ class Landmarks(nn.Module):
         return weights, real.any(-1).repeat_interleave(self.rank, 1)
 
     def seen(self, live: Tensor, position: Tensor) -> Tensor:
-        """Which landmarks queries at the positions may attend, (1 or B, 1, 1 or T, R).
+        """Return which landmarks queries at the positions may attend, (1 or B, 1, 1 or T, R).
 
-        Those of segments lie before the query's own.
+        Landmarks of segments are visible to later segments only.
         """
         live = live[:, None, None, :]
         if self.segment is None:
@@ -242,10 +253,10 @@ class Landmarks(nn.Module):
 
 
 class DualKeys(nn.Module):
-    """The keys and values near a query and the landmarks far from it, each with its own norm."""
+    """Keys and values near a query, and landmarks far from it, each with its own norm."""
 
     def __init__(self, heads: int, head_dim: int, rank: int, segment: int | None, plain: bool):
-        """Take the landmarks (0: none) and whether they are means of keys as they are."""
+        """Create norm and landmarks (0: none); `plain` landmarks are means of unnormalized keys."""
         super().__init__()
         self.near, self.plain = MergedNorm(heads, head_dim), plain
         self.far = Landmarks(heads, head_dim, rank, segment) if rank else None
@@ -253,7 +264,7 @@ class DualKeys(nn.Module):
     def forward(
         self, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> tuple[Tensor, Tensor, SharedKeys | None]:
-        """The keys and values near, and the landmarks of all positions for all queries."""
+        """Return nearby keys and values, and the landmarks of all positions for all queries."""
         near = self.near(k), self.near.normalize_values(v)
         if self.far is None:
             return *near, None
@@ -264,13 +275,13 @@ class DualKeys(nn.Module):
     def grown(
         self, held: dict[str, Tensor], mask: Tensor, cache: Cache | None, T: int
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """For T new queries: keys and values, which of them they may attend, landmarks to keep.
+        """Return keys and values, their mask, and the landmarks to cache, for T new queries.
 
         Args:
-            held: the last keys `k` and values `v`, and `real` if any was masked, at least from
-                the start of the segment that was not complete.
-            mask: which of them the queries may attend.
-            cache: what the step before returned.
+            held: last keys `k` and values `v`, and `real` if any was masked, from the start of the
+                unfinished segment or earlier.
+            mask: mask of the held keys for the queries.
+            cache: cache of the previous step.
             T: new tokens, the last of those held.
         """
         keys, values = self.near(held["k"]), self.near(held["v"])
@@ -293,7 +304,7 @@ class DualKeys(nn.Module):
         return torch.cat([new["far_k"], keys], 2), torch.cat([new["far_v"], values], 2), mask, new
 
     def flops(self, T: int, D: int) -> int:
-        """Of one head: the weights, the means, and the scores and values of the landmarks."""
+        """Count, for one head, the weights, the means, and attention to the landmarks."""
         if self.far is None:
             return 0
         rank, width = self.far.rank, self.near.weight.numel()
@@ -302,6 +313,6 @@ class DualKeys(nn.Module):
 
 
 def _means(weights: Tensor, x: Tensor) -> Tensor:
-    """The means (B, H, runs * rank, E) of x (B, H, S, E) under weights (B, H, runs, rank, run)."""
+    """Compute means (B, H, runs * rank, E) of x (B, H, S, E), weights (B, H, runs, rank, run)."""
     runs = x[:, :, : weights.shape[2] * weights.shape[4]].unflatten(2, (-1, weights.shape[4]))
     return (weights @ runs).flatten(2, 3)

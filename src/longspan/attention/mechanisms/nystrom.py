@@ -3,12 +3,12 @@
     out = F A^+ (B v) + conv(v)
     F = softmax(q K_L^T / sqrt D),  A = softmax(Q_L K_L^T / sqrt D),  B = softmax(Q_L k^T / sqrt D)
 
-with L landmarks Q_L, K_L: means over L segments of the real tokens. Segments are cut from the
-real length of each row (the first ones one token shorter), so padding changes nothing and any
+with L landmarks Q_L, K_L: means over L segments of the real tokens. Segments depend on the real
+length of each row (shorter segments, by one token, come first), so padding changes nothing and any
 length works; a row of at most L tokens gets exact softmax attention, where A = F = B. A^+ is the
 iteration of eq. 14, scaled per matrix (the public code's maximum over the batch couples its rows),
-or exact with `iterations=None`; all in float32 at least. `conv_kernel_size` is the size of a depthwise
-convolution of the values along the sequence. No causal form: landmarks average the future.
+or the exact inverse; both in float32 or wider. There is no causal form, because landmarks average
+the future.
 """
 
 import torch
@@ -24,7 +24,7 @@ from longspan.errors import OptionError
 
 
 def pseudo_inverse(A: Tensor, iterations: int | None) -> Tensor:
-    """Moore-Penrose inverse of each matrix: exact, or eq. 14 from A^T / (|A|_1 |A|_inf)."""
+    """Compute the Moore-Penrose inverse: exactly, or by eq. 14 from A^T / (|A|_1 |A|_inf)."""
     if iterations is None:
         return torch.linalg.pinv(A)
     identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -38,7 +38,7 @@ def pseudo_inverse(A: Tensor, iterations: int | None) -> Tensor:
 
 @register("nystrom", size_option="landmarks")
 class NystromAttention(Attention):
-    """Softmax attention rebuilt from its rows and columns at landmarks."""
+    """Softmax attention reconstructed from its rows and columns at landmarks."""
 
     traits = Traits(
         paper="Xiong et al. 2021, https://arxiv.org/abs/2102.03902",
@@ -56,14 +56,23 @@ class NystromAttention(Attention):
         iterations: int | None = 6,
         conv_kernel_size: int = 0,
     ):
-        """Take the number of landmarks, how A is inverted, and the size of the convolution."""
+        """Create the convolution, if there is one.
+
+        Args:
+            heads: number of heads.
+            landmarks: number of landmarks, L.
+            iterations: iterations of the inverse; None: exact inverse.
+            conv_kernel_size: size of a depthwise convolution of the values along the sequence, odd;
+                0: none.
+        """
         super().__init__()
         if landmarks < 1:
-            raise OptionError(f"nystrom needs landmarks >= 1, got {landmarks}")
+            raise OptionError(f"nystrom: option landmarks must be >= 1, got {landmarks}")
         if iterations is not None and iterations < 1:
-            raise OptionError(f"nystrom needs iterations >= 1 or None (exact), got {iterations}")
+            raise OptionError(f"nystrom: option iterations must be >= 1 or None, got {iterations}")
         if conv_kernel_size and (conv_kernel_size < 0 or conv_kernel_size % 2 == 0):
-            raise OptionError(f"nystrom needs an odd convolution or 0, got {conv_kernel_size}")
+            wanted = f"must be odd, or 0 (none); got {conv_kernel_size}"
+            raise OptionError(f"nystrom: option conv_kernel_size {wanted}")
         self.heads, self.landmarks, self.iterations = heads, landmarks, iterations
         self.conv = make_depthwise_conv(heads, conv_kernel_size) if conv_kernel_size else None
 
@@ -71,11 +80,11 @@ class NystromAttention(Attention):
         """Add: the convolution has one kernel per head."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         if self.conv is not None and q.shape[1] != self.heads:
-            reasons.append(f"it was built for {self.heads} heads, got {q.shape[1]}")
+            reasons.append(f"heads must be {self.heads}, as built; got {q.shape[1]}")
         return reasons
 
     def attend(self, q, k, v, key_mask):
-        """Landmark means as one product, then F (A^+ (B v)) from right to left."""
+        """Compute landmark means as one product, then F (A^+ (B v)) from right to left."""
         dtype, (q, k, v) = v.dtype, (at_least_float32(x) for x in (q, k, v))
         real = q.new_ones(1, q.shape[2], dtype=torch.bool) if key_mask is None else key_mask
         index, used = segment_tokens(real, min(self.landmarks, q.shape[2]))
@@ -87,8 +96,8 @@ class NystromAttention(Attention):
         Bv = softmax_attention(QL, k, v, real[:, None, None, :])
         out = softmax_attention(q, KL, pseudo_inverse(A, self.iterations) @ Bv, None)
         short = (real.sum(1) <= used.shape[1])[:, None, None, None]
-        # One token per segment: the means are the tokens, and A v is exact attention. Only such
-        # rows have landmarks without a token, so `out` need not mask them.
+        # With one token per segment the means are the tokens, and A v is exact attention. Only
+        # such rows have empty landmarks, so `out` needs no mask for them.
         exact = member.mT @ (A @ (member @ v))
         return self._with_convolution(torch.where(short, exact, out), v).to(dtype)
 
@@ -97,7 +106,7 @@ class NystromAttention(Attention):
         return out if self.conv is None else out + convolve_values(self.conv, v)
 
     def reference(self, q, k, v, key_mask):
-        """Each row alone, cut to its real tokens: the formula as printed."""
+        """Apply the formula to the real tokens of each row."""
         rows = []
         for b in range(q.shape[0]):
             keep = slice(None) if key_mask is None else key_mask[b]
@@ -108,7 +117,7 @@ class NystromAttention(Attention):
         return self._with_convolution(torch.stack(rows), v)
 
     def _one_row(self, q, k, v):
-        """The formula for one unpadded sequence (H, T, D)."""
+        """Apply the formula to one unpadded sequence (H, T, D)."""
         T, D = q.shape[1:]
         L = min(self.landmarks, T)
         if L == T:
@@ -122,7 +131,7 @@ class NystromAttention(Attention):
         return left @ pseudo_inverse(A, self.iterations) @ right @ v
 
     def flops(self, T, head_dim):
-        """Segment means, three softmax products, the inverse, the convolution."""
+        """Count segment means, three softmax products, the inverse, the convolution."""
         L, kernel = min(self.landmarks, T), 0 if self.conv is None else self.conv.kernel_size[0]
         products = 12 * T * L * head_dim + 4 * L * L * head_dim
         return products + 8 * (self.iterations or 6) * L**3 + 2 * T * kernel * head_dim

@@ -3,17 +3,24 @@
     out_t = phi(q_t)^T sum_s phi(k_s) v_s^T / (phi(q_t)^T sum_s phi(k_s))
 
 phi has `features` entries made of rows w_r ~ N(0, I) such that E[phi(q) . phi(k)] is
-exp(q . k / sqrt D), by `feature_map` (formulas in _features.py): "softmax" (positive, eq. 7),
-"hyperbolic" (w_r and -w_r, less variance), "trigonometric" (weights may be negative; where those
-of a row sum to less than 1/1000 of the most that one key can weigh, the row is zero), or "relu"
-(another kernel, section 4; `features=None`: of the coordinates alone, as in Long Range Arena).
-`orthogonal`: in blocks of D rows, which lowers the error. `norms`: of the rows, chi or sqrt(D).
+exp(q . k / sqrt D). With x~ = x / D^(1/4), `feature_map` is
 
-Training redraws the rows every `redraw_every` steps, between steps: inside one a checkpointed
-forward pass would be repeated with other rows. They are saved. What differs from the public code:
-no epsilon is added to features; the stabiliser never looks at padding or, when causal, at the
-future (keys keep their own scale c_s as a weight exp(c_s)); directions are Haar; each head and
-layer draws its own.
+    softmax         exp(w_r . x~ - |x~|^2 / 2)                        positive, eq. 7
+    hyperbolic      the same of w_r, and of -w_r                      positive, less variance
+    trigonometric   exp(|x~|^2 / 2) (cos(w_r . x~), sin(w_r . x~))    of either sign
+    relu            max(w_r . x~, 0) + 1e-3                           positive, another kernel
+
+The sum of phi(q)_i phi(k)_i over all entries, divided by R rows (2 R if hyperbolic), has the
+expectation exp(q . k / sqrt D) with the first three. The code omits constants and factors of each
+query, which cancel in attention. Trigonometric weights may be negative; a row is zero if its
+weights sum to less than 1/1000 of the most that one key can weigh. For relu see section 4.
+
+Training redraws the rows every `redraw_every` steps, between steps: within one, a checkpointed
+forward pass would be repeated with other rows. The rows are saved.
+
+What differs from the public code: no epsilon is added to features; the stabilizer ignores padding
+and, when causal, the future (keys keep their own scale c_s as a weight exp(c_s)); directions are
+Haar distributed; each head and layer draws its own rows.
 """
 
 from typing import Literal
@@ -31,13 +38,13 @@ NORMS = ("chi", "sqrt_d")
 LEAST = 1e-3
 Map = Literal["softmax", "hyperbolic", "trigonometric", "relu"]
 MAPS = ("softmax", "hyperbolic", "trigonometric", "relu")
-PAIRED = ("hyperbolic", "trigonometric")  # two entries of each row
+PAIRED = ("hyperbolic", "trigonometric")  # two features per row
 RELU_FLOOR = 1e-3
 
 
 @register("performer", size_option="features")
 class PerformerAttention(Attention):
-    """Random features whose products estimate the softmax kernel."""
+    """Attention with random features whose products estimate the softmax kernel."""
 
     traits = Traits(
         paper="Choromanski et al. 2021, https://arxiv.org/abs/2009.14794",
@@ -66,11 +73,25 @@ class PerformerAttention(Attention):
         seed: int = 0,
         causal: bool = False,
     ):
-        """Draw the projection (heads, rows, head_dim) from (seed, layer)."""
+        """Draw the projection (heads, rows, head_dim) from (seed, layer).
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            layer: index of the layer.
+            features: number of features; None: the coordinates themselves, with relu only, as in
+                Long Range Arena.
+            feature_map: phi, see the module.
+            orthogonal: whether rows are orthogonal in blocks of D, which lowers the error.
+            norms: norms of the rows: chi distributed, or all sqrt(D).
+            redraw_every: training steps between redraws of the rows, or None.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__()
         for given, names in ((feature_map, MAPS), (norms, NORMS)):
             if given not in names:
-                raise OptionError(f"performer knows {', '.join(names)}, not {given!r}")
+                raise OptionError(f"performer: expected one of {', '.join(names)}; got {given!r}")
         self.causal, self.feature_map, self.layer = causal, feature_map, layer
         self.orthogonal, self.norms = orthogonal, norms
         self.random, self.features = features is not None, features or head_dim
@@ -81,14 +102,15 @@ class PerformerAttention(Attention):
                 f"performer, feature_map {feature_map!r}: features must be {least}, got {features}"
             )
         if redraw_every is not None and (redraw_every < 1 or not self.random):
-            raise OptionError(f"performer redraws rows every n >= 1 steps, got {redraw_every}")
+            wanted = "redraw_every must be >= 1, and requires features"
+            raise OptionError(f"performer: {wanted}; got {redraw_every}")
         self.redraw_every = redraw_every
         self.register_buffer("projection", torch.empty(heads, rows, head_dim))
         self.redraw(seed)
 
     @torch.no_grad()
     def redraw(self, seed: int) -> None:
-        """Draw new rows from (seed, layer), the same in every process."""
+        """Draw new rows from (seed, layer), equal in every process."""
         heads, rows, columns = self.projection.shape
         generator = torch.Generator().manual_seed(seed * 1_000_003 + self.layer)
         how = (generator, self.orthogonal, self.norms)
@@ -96,15 +118,15 @@ class PerformerAttention(Attention):
         self.projection.copy_(torch.stack(drawn) if drawn else torch.eye(columns) * columns**0.25)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the projection belongs to these heads and this width."""
+        """Add: the projection has a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected = (self.projection.shape[0], self.projection.shape[2])
         if (got := (q.shape[1], q.shape[3])) != expected:
-            reasons.append(f"it was built for (heads, head_dim) = {expected}, got {got}")
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
         return reasons
 
     def attend(self, q, k, v, key_mask):
-        """Features in range, then one summary of the keys (running in chunks when causal)."""
+        """Compute stable features, then one summary of the keys (in chunks when causal)."""
         if self.causal:
             return self.advance(q, k, v, key_mask, None)[0]
         q, k, wide_v = (at_least_float32(x) for x in (q, k, v))
@@ -112,7 +134,7 @@ class PerformerAttention(Attention):
         return mix(fq, fk, wide_v, self._least()).to(v.dtype)
 
     def advance(self, q, k, v, key_mask, cache):
-        """The summary of the keys is all there is to keep: its size does not grow."""
+        """Update the summary of the keys, whose size is constant."""
         state = None if cache is None else State(**cache.state)
         fq, fk, weight = key_features(
             self.feature_map, at_least_float32(q), at_least_float32(k), self.projection, key_mask
@@ -124,7 +146,7 @@ class PerformerAttention(Attention):
         return LEAST * self.projection.shape[1] if self.feature_map == "trigonometric" else None
 
     def _phi(self, x):
-        """The features (B, H, T, M), written out."""
+        """Compute the features (B, H, T, M) as in the formula."""
         p = torch.einsum("bhtd,hmd->bhtm", x, self.projection.to(x.dtype)) / x.shape[-1] ** 0.25
         half = x.square().sum(-1, keepdim=True) / (2 * x.shape[-1] ** 0.5)
         if self.feature_map == "relu":
@@ -134,7 +156,7 @@ class PerformerAttention(Attention):
         return torch.cat([p, -p] if self.feature_map == "hyperbolic" else [p], -1).sub(half).exp()
 
     def reference(self, q, k, v, key_mask):
-        """The matrix of estimated weights, masked and normalised."""
+        """Compute the matrix of estimated weights, masked and normalized."""
         fq, fk = self._phi(q), self._phi(k)
         allowed = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
         weights = fq @ fk.mT * allowed
@@ -144,28 +166,16 @@ class PerformerAttention(Attention):
         return (weights / total.where(some, 1.0) * some) @ v
 
     def flops(self, T, head_dim):
-        """Features of q and k, the summary, its reading, and the chunk when causal."""
+        """Count features of q and k, the summary, its reading, and the chunk when causal."""
         M, rows = self.features, self.projection.shape[1]
         inside = 2 * T * min(CHUNK, T) * (M + head_dim) if self.causal else 0
         return 4 * T * (rows + M) * head_dim + 4 * T * M + inside
 
 
-# Feature maps over rows w_r of a projection W (H, R, D), kept in range whatever the inputs.
-#
-#     softmax         exp(w_r . x~ - |x~|^2 / 2)                        positive, x~ = x / D^(1/4)
-#     hyperbolic      the same of w_r, and of -w_r                      positive
-#     trigonometric   exp(|x~|^2 / 2) (cos(w_r . x~), sin(w_r . x~))    of either sign
-#     relu            max(w_r . x~, 0) + 1e-3                           positive, another kernel
-#
-# For rows N(0, I) the sum of phi(q)_i phi(k)_i over all entries, divided by R (2 R if hyperbolic),
-# has the expectation exp(q . k / sqrt D) with the first three. Left out here is what cancels in
-# attention: constants, and a factor of each query.
-
-
 def key_features(
     feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Features of which every key has its own level, for sums along the sequence.
+    """Compute features in which every key has its own level, for sums along the sequence.
 
     Args:
         feature_map: one of `MAPS`.
@@ -175,8 +185,8 @@ def key_features(
         key_mask: True at real keys (B, S), or None.
 
     Returns:
-        Features of queries (B, H, T, M), of keys (B, H, S, M), and the logarithm of what those of
-        a key are still to be multiplied by (B, H, S), -inf if it is masked; None: nothing.
+        Features of queries (B, H, T, M), of keys (B, H, S, M), and the logarithm of the factor
+        left out of each key's features (B, H, S), -inf if the key is masked; None: factor one.
     """
     real = None if key_mask is None else key_mask[:, None, :, None]
     if feature_map == "relu":
@@ -195,7 +205,7 @@ def key_features(
 def features(
     feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Features for one sum over all keys; the arguments are those of `key_features`.
+    """Compute features for one sum over all keys; the arguments are those of `key_features`.
 
     Returns:
         Features of queries (B, H, T, M) and of keys (B, H, S, M), zero if masked.
@@ -209,8 +219,8 @@ def features(
     eq, ek = (_exponents(feature_map, x, W) for x in (q, k))
     if key_mask is not None:
         ek = ek.masked_fill(~key_mask[:, None, :, None], -torch.inf)
-    # The level of a feature moves from the keys to the queries: no sum can underflow, and levels
-    # cancel in the ratio, so no gradient need flow through them.
+    # Moving the level of a feature from keys to queries prevents underflow of the sums. Levels
+    # cancel in the ratio, so they need no gradient.
     level = _finite(ek.detach().amax(-2, keepdim=True))
     return _below_one(eq + level), (ek - level).exp()
 
@@ -224,14 +234,14 @@ def _half_square(x: Tensor) -> Tensor:
 
 
 def _exponents(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:
-    """Logarithms of the positive features."""
+    """Return the logarithms of the positive features."""
     x = _scaled(x)
     p = x @ W.to(x.dtype).mT
     return (p if feature_map == "softmax" else torch.cat([p, -p], -1)) - _half_square(x)
 
 
 def _waves(x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
-    """Trigonometric features without their first factor, and its logarithm (B, H, T)."""
+    """Return trigonometric features without their first factor, and its logarithm (B, H, T)."""
     x = _scaled(x)
     p = x @ W.to(x.dtype).mT
     return torch.cat([p.cos(), p.sin()], -1), _half_square(x)[..., 0]
@@ -242,16 +252,13 @@ def _rectified(x: Tensor, W: Tensor) -> Tensor:
 
 
 def _below_one(exponents: Tensor) -> Tensor:
-    """The features of each query up to a factor of its own, the largest of them one."""
+    """Return the features of each query, scaled so that the largest is one."""
     return (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
 
 
 def _finite(highest: Tensor) -> Tensor:
-    """What to take off logarithms of which this is the highest: 0 where it is -inf."""
+    """Return the offset of logarithms with this maximum: 0 where it is -inf."""
     return torch.where(highest.isfinite(), highest, 0.0)
-
-
-# Random projections for feature maps: orthogonal in blocks, free of the sign bias of QR.
 
 
 def random_rows(
@@ -260,14 +267,14 @@ def random_rows(
     """Draw `rows` vectors of uniform direction.
 
     Args:
-        rows: how many.
-        columns: D, their width.
-        generator: what they are drawn from.
-        orthogonal: orthogonal to each other within every block of D rows, or all independent.
-            Blocks are Haar distributed: the signs of QR's diagonal are undone, otherwise the
-            first coordinates lean to one side and exp(w.x) is biased.
-        norms: "chi" (of D degrees, drawn apart: every row alone is exactly N(0, I)) or "sqrt_d"
-            (all the same: the "regularised" kernel). Choromanski et al. 2021, section 3.
+        rows: number of vectors.
+        columns: width of a vector, D.
+        generator: source of randomness.
+        orthogonal: whether rows are orthogonal within every block of D rows, or independent. Blocks
+            are Haar distributed: the signs of QR's diagonal are undone, otherwise the first
+            coordinates are biased to one side and so is exp(w.x).
+        norms: "chi" (of D degrees, drawn separately: every row alone is exactly N(0, I)) or
+            "sqrt_d" (equal norms: the "regularized" kernel). Choromanski et al. 2021, section 3.
 
     Returns:
         float64 matrix (rows, columns).
@@ -287,7 +294,7 @@ def random_rows(
 
 
 def _haar(gaussian: Tensor) -> Tensor:
-    """The orthogonal factor of a square Gaussian matrix, uniform among orthogonal matrices."""
+    """Return the orthogonal factor of a square Gaussian matrix, uniform among orthogonal ones."""
     q, r = torch.linalg.qr(gaussian)
-    # Rows of a Haar matrix are Haar as well; the signs correct the columns of q.
+    # The signs make the columns of q uniform.
     return q * torch.where(r.diagonal() < 0, -1.0, 1.0)

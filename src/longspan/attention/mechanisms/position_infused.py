@@ -3,16 +3,16 @@
     out_i = sum_j softmax_j((q_i + p_i W_q) . (k_j + p_j W_k) / sqrt(D)) v_j
 
 over the keys j of i's segment (those up to i when causal) and a cache of the `memory` tokens
-before it. p is a sinusoid; W_q and W_k are the model's own projections where it tells them
-(`layer_input`), so that q + p W_q is the projection of x + p; otherwise p is as wide as a head and is
-added as it is. Values carry no position: what was cached can be read under new ones. Positions
-count from the first token of the cache, anew in each segment; the first segment has no cache, and
-none gets a gradient (unless `backprop_through_memory`).
+before it. p is a sinusoid. With `layer_input`, W_q and W_k are the model's own projections, so that
+q + p W_q is the projection of x + p; otherwise p has the head dimension and is added unprojected.
+Values carry no position, so cached tokens can be used at new positions. Positions count from the
+first token of the cache, anew in each segment; the first segment has no cache. Caches receive no
+gradient unless `backprop_through_memory`.
 
 What differs from the paper: the cache holds keys and values, not the inputs of the layer. Within a
-call that is the same, but W_k and W_v learn nothing from the cache; one that is carried over an
-optimiser step keeps the projections of the older weights. With a bias b_q, b_k in the model's
-projections the sums are q + p W_q and k + p W_k still: the bias is counted once.
+call that is equivalent, but W_k and W_v learn nothing from the cache; a cache carried over an
+optimizer step keeps the projections of the older weights. If the model's projections have biases
+b_q, b_k, the sums remain q + p W_q and k + p W_k: the bias counts once.
 """
 
 import torch
@@ -27,7 +27,7 @@ from longspan.attention.ops.softmax import softmax_reference
 
 @register("position_infused", size_option="memory")
 class PositionInfusedAttention(SegmentAttention):
-    """A segment and a cache of the one before, with positions in queries and keys alone."""
+    """Attention to a segment and a cache, with positions in queries and keys only."""
 
     traits = Traits(
         paper="Press et al. 2021, https://arxiv.org/abs/2012.15832",
@@ -46,11 +46,18 @@ class PositionInfusedAttention(SegmentAttention):
         backprop_through_memory: bool = False,
         causal: bool = False,
     ):
-        """Take the sizes of segment and cache, and whether gradients flow through the cache."""
+        """Build the mechanism.
+
+        Args:
+            segment: tokens per segment.
+            memory: tokens in the cache before a segment.
+            backprop_through_memory: whether gradients flow through the memory.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__(segment, memory, backprop_through_memory, causal)
 
     def position_terms(self, q, longest, layer_input=None):
-        """Give p W_q and p W_k of the positions 0 .. longest - 1, (H or 1, longest, D)."""
+        """Return p W_q and p W_k of positions 0 .. longest - 1, (H or 1, longest, D)."""
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
         p = sinusoids(torch.arange(longest, device=q.device), width).to(q.dtype)
         if layer_input is None:
@@ -58,19 +65,19 @@ class PositionInfusedAttention(SegmentAttention):
         return layer_input.query(p), layer_input.key(p)
 
     def attend_segment(self, q, keys, places):
-        """Positions added, then torch's own attention."""
+        """Add the positions, then call torch."""
         T, S = q.shape[2], keys.size
         q, k = q + places[0][:, S - T : S], keys.k + places[1][:, :S]
         mask = segment_mask(T, keys, self.causal)
         if mask is None or (keys.real is None and T == S):
             return F.scaled_dot_product_attention(q, k, keys.v, is_causal=self.causal)
         some = mask.any(-1, keepdim=True)
-        # A token without keys gets all of them, then zeros: no backend sees an empty row.
+        # No backend may see an empty row: it attends to all keys, then becomes zero.
         out = F.scaled_dot_product_attention(q, k, keys.v, attn_mask=mask | ~some)
         return out if keys.real is None else apply_mask(out, some)
 
     def reference(self, q, k, v, key_mask, layer_input):
-        """Token by token: the cache and the segment of each, numbered, under one softmax."""
+        """Apply one softmax per token over its cache and segment, numbered."""
         T, outs = q.shape[2], []
         real = q.new_ones(q.shape[0], T, dtype=torch.bool) if key_mask is None else key_mask
         pq, pk = self.position_terms(q, min(self.span, T), layer_input)
@@ -89,5 +96,5 @@ class PositionInfusedAttention(SegmentAttention):
         return torch.cat(outs, 2)
 
     def flops(self, T, head_dim):
-        """Two products of each segment with its cache and itself."""
+        """Count two products of each segment with its cache and itself."""
         return sum(4 * size * (size + past) * head_dim for size, past in self.segment_widths(T))

@@ -3,19 +3,17 @@
     out_i = sum_r exp(L_ir - logsumexp_r L_ir) o_ir
     o_ir, L_ir = softmax attention of u_i over its keys k_j = u_j / |u_j| of round r, its log total
 
-Queries and keys are one projection u = q; `k` is not read. In each of `hashes` rounds tokens are
-hashed, sorted by (bucket, position) and cut into chunks of `chunk` slots; a query attends to its
-chunk and the one before. Together that is one softmax of S_ij + log N_ij, where N_ij counts the
-rounds in which i meets j (`dedupe`: each pair once, the paper's - log N; `same_bucket`: only
-within a bucket, its equation 2). A token is its own key only where it has no other. `scale`
-"root" is S = u.k / sqrt D (reformer-pytorch), "none" is u.k (Trax, transformers).
+Queries and keys are one projection u = q; `k` is not used. In each hash round tokens are hashed,
+sorted by (bucket, position) and divided into chunks of `chunk` slots; a query attends to its chunk
+and the one before. The rounds together are one softmax of S_ij + log N_ij, where N_ij counts the
+rounds in which i attends to j. A token attends to itself only if it has no other key.
 
-What differs from the public code: padding is sorted behind all tokens and never attended; buckets
-are counted from `max_length`, not from the first input; self is left out exactly, not by a
-penalty; only with `wrap` does the first chunk look back, at the last one of the round before.
-Causal: there, future tokens move the borders of chunks. Here chunks are cut within each bucket,
-from its first token on, so that the past alone decides who is attended. Global tokens are in no
-bucket: each is one more key of every query, and attends to all other tokens.
+What differs from the public code: padding is sorted after all tokens and never attended; the
+number of buckets depends on `max_length`, not on the first input; self is excluded exactly, not by
+a penalty; the first chunk looks back, at the last one of the previous round, only with `wrap`.
+Causal: in public code, future tokens move chunk boundaries. Here chunks start at the first token of
+each bucket, so that only the past decides who is attended. Global tokens are in no bucket: each is
+one more key of every query, and attends to all other tokens.
 """
 
 import itertools
@@ -43,7 +41,7 @@ EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
 
 @register("reformer", size_option="chunk")
 class ReformerAttention(Attention):
-    """Each token attends to tokens whose hash is near its own."""
+    """Attention between tokens whose hashes are close."""
 
     traits = Traits(
         paper="Kitaev et al. 2020, https://arxiv.org/abs/2001.04451",
@@ -73,14 +71,30 @@ class ReformerAttention(Attention):
         seed: int = 0,
         causal: bool = False,
     ):
-        """Draw the hashes from (seed, layer); `buckets=None` is about 2 max_length / chunk."""
+        """Draw the hashes from (seed, layer).
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            max_length: longest input.
+            layer: index of the layer.
+            chunk: slots per chunk.
+            hashes: number of hash rounds.
+            buckets: number of buckets; None: about 2 max_length / chunk.
+            scale: "root": S = u.k / sqrt D (reformer-pytorch); "none": u.k (Trax, transformers).
+            dedupe: whether each pair counts once, whatever N_ij (the paper's - log N).
+            same_bucket: whether queries attend only within their bucket (equation 2).
+            wrap: whether the first chunk looks back at the last one of the previous round.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__()
         if chunk < 1 or hashes < 1:
-            raise OptionError(f"reformer needs chunk, hashes >= 1, got {chunk}, {hashes}")
+            raise OptionError(f"reformer: chunk and hashes must be >= 1, got {chunk}, {hashes}")
         if scale not in ("root", "none"):
-            raise OptionError(f"reformer has the scales root and none, got {scale!r}")
+            raise OptionError(f"reformer: option scale must be root or none, got {scale!r}")
         if wrap and (causal or same_bucket):
-            raise OptionError("reformer: a bucket does not wrap; leave wrap or the other option")
+            raise OptionError("reformer: wrap=True excludes causal=True and same_bucket=True")
         if buckets is None:
             buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
         self.hash = RotationHash(heads, head_dim, hashes, buckets, seed * 1_000_003 + layer)
@@ -88,27 +102,27 @@ class ReformerAttention(Attention):
         self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap}
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the rotations belong to these heads and this width."""
+        """Add: the rotations have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = tuple(self.hash.rotations.shape[:2]), (q.shape[1], q.shape[3])
         if got != expected:
-            reasons.append(f"it was built for (heads, head_dim) = {expected}, got {got}")
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
         return reasons
 
     def table(self, u, local):
-        """Who meets whom among the local tokens (B, T): those that are real and not global."""
+        """Return the pairs that attend among the local tokens (B, T): real and not global."""
         chunk = min(self.chunk, u.shape[2])
         pad = (0, -u.shape[2] % chunk)
         return sort_into_chunks(F.pad(self.hash(u), pad), F.pad(local, pad), chunk, **self.kinds)
 
     def _queries_and_keys(self, u):
-        """Queries with S = q.k / sqrt D whatever the scale, and the keys u / |u|."""
+        """Return queries with S = q.k / sqrt D for either scale, and the keys u / |u|."""
         D, x = u.shape[-1], at_least_float32(u)
         k = x * (x.square().sum(-1, keepdim=True) + D * EPSILON).rsqrt()
         return (u * D**0.5 if self.scale == "none" else u), k.to(u.dtype)
 
     def attend(self, q, k, v, key_mask, global_mask):
-        """Attend in the chunks of each round; merge the rounds, and the global keys."""
+        """Attend in the chunks of each round; merge the rounds and the global keys."""
         u, (q, k) = q, self._queries_and_keys(q)
         chosen = gather_global_tokens((), k, v, key_mask, global_mask)
         local = key_mask if chosen is None else chosen.local_keys(key_mask)
@@ -120,7 +134,7 @@ class ReformerAttention(Attention):
         return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
 
     def advance(self, q, k, v, key_mask, cache):
-        """Keep what is read, and its buckets; a few new tokens look up whom they meet."""
+        """Cache tokens and buckets; a few new tokens compute their pairs directly."""
         new = {"k": q, "v": v, "bucket": self.hash(q).movedim(0, -1)}
         state, T = append_tokens(cache, new, key_mask), q.shape[2]
         u, v, real = state["k"], state["v"], state.get("real")
@@ -132,7 +146,7 @@ class ReformerAttention(Attention):
         return softmax_with_counts(scores, v, N.clamp(max=1) if self.dedupe else N), state
 
     def reference(self, q, k, v, key_mask, global_mask):
-        """softmax(S + log N) over all pairs, N counted by hand."""
+        """Compute softmax(S + log N) over all pairs, with N counted in Python."""
         real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
         is_global = torch.zeros_like(real) if global_mask is None else global_mask & real
         N = count_pairs_reference(
@@ -146,22 +160,16 @@ class ReformerAttention(Attention):
         return softmax_with_counts(scores, v, torch.where(pairs, 1, N))
 
     def flops(self, T, head_dim):
-        """Hashing, and two products over the runs of each round."""
+        """Count hashing, and two products over the runs of each round."""
         _, _, hashes, directions = self.hash.rotations.shape
         chunk = min(self.chunk, T)
         return 2 * hashes * T * head_dim * (directions + 2 * chunk * (2 + self.causal))
 
 
-# Softmax attention inside chunks of tokens that a `SortTable` has put together.
-#
-# Tokens are gathered into the order of each round and brought back; both ways, and both gradients,
-# are gathers of whole rows, and no T x T matrix is formed.
-
-
 class _GatherRows(torch.autograd.Function):
-    """_GatherRows of x (..., D) by flat index (...); the gradient is gathered too, not scattered.
+    """Gather rows of x (..., D) by flat index (...); the gradient is a gather too, not a scatter.
 
-    `places` (M, ...) says where each row of x went, as flat indices into the result: M of them.
+    `places` (M, ...) holds the M positions of each row of x in the result, as flat indices.
     """
 
     @staticmethod
@@ -186,8 +194,8 @@ def _gather(rows: Tensor, index: Tensor) -> Tensor:
 class _ChunkSoftmax(torch.autograd.Function):
     """softmax(q k^T + bias) v, and the logarithm of the total weight of each query.
 
-    The largest score is top - log total in the logarithm of the softmax, so the total costs two
-    maxima; logsumexp would walk the scores three times more, forward and backward.
+    The largest score equals its log weight plus the log total, so the total costs two maxima;
+    logsumexp would read the scores three more times, forward and backward.
     """
 
     @staticmethod
@@ -212,14 +220,14 @@ class _ChunkSoftmax(torch.autograd.Function):
 def chunk_attention(
     q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool
 ) -> list[tuple[Tensor, Tensor]]:
-    """Softmax attention of each round over the pairs of its table, as parts for `merge_parts`.
+    """Compute softmax attention of each round over its pairs, as parts for `merge_parts`.
 
     Args:
         q: queries (B, H, T, D).
         k: keys (B, H, T, D).
         v: values (B, H, T, E).
-        table: who meets whom, of T tokens padded to N.
-        dedupe: divide the weight of a pair by the number of its meetings.
+        table: pairs that attend, for T tokens padded to N.
+        dedupe: whether the weight of a pair is divided by the number of its rounds.
     """
     T, D, (R, B, H, N) = q.shape[2], q.shape[3], table.slot.shape
     q, k, v = (F.pad(x, (0, 0, 0, N - T)) if N > T else x for x in (q, k, v))
@@ -240,23 +248,18 @@ def chunk_attention(
 
 
 def merge_rounds(parts: list[tuple[Tensor, Tensor]], v: Tensor) -> Tensor:
-    """`merge_parts` for tokens that are no keys of their own: one that meets no other keeps its v."""
+    """Merge parts without self-attention; a token without any other key keeps its own v."""
     alone = torch.stack([total for _, total in parts]).isneginf().all(0)
     return merge_parts(parts) + apply_mask(v, alone)
 
 
-# Softmax attention told by N_ij, how often query i meets key j: weights N_ij exp(S_ij).
-#
-# Dense in the rows it is asked for: for references, and for the few rows of a step in decoding.
-
-
 def softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
-    """Mix v by softmax(scores + log counts), a token itself being a key only where it is alone.
+    """Mix v by softmax(scores + log counts); a token attends to itself only if it has no other key.
 
     Args:
-        scores: the last T of S tokens against all of them (B, H, T, S).
+        scores: last T of S tokens against all of them (B, H, T, S).
         v: values (B, H, S, E).
-        counts: how often they meet (B, H, T, S).
+        counts: number of rounds in which they attend (B, H, T, S).
     """
     T, S = counts.shape[-2:]
     itself = torch.arange(S - T, S)[:, None] == torch.arange(S)
@@ -269,13 +272,13 @@ def softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
 
 
 def count_past_pairs(bucket: Tensor, real: Tensor | None, chunk: int, T: int) -> Tensor:
-    """Rows of `sort_into_chunks(..., causal=True).counts()` for the last T of S tokens, (B, H, T, S).
+    """Return the last T of S rows of `sort_into_chunks(..., causal=True).counts()`, (B, H, T, S).
 
     Args:
-        bucket: of each token in each round (R, B, H, S).
-        real: tokens that take part (B, S), or None for all.
-        chunk: tokens of a chunk.
-        T: how many rows.
+        bucket: bucket of each token in each round (R, B, H, S).
+        real: True at tokens that take part (B, S), or None for all.
+        chunk: tokens per chunk.
+        T: number of rows.
     """
     S = bucket.shape[-1]
     met = bucket[..., -T:, None] == bucket[..., None, :]
@@ -289,7 +292,7 @@ def count_past_pairs(bucket: Tensor, real: Tensor | None, chunk: int, T: int) ->
 def count_pairs_reference(
     bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
 ) -> Tensor:
-    """`sort_into_chunks(...).counts()` by hand, for the reference: list after list of tokens."""
+    """Compute `sort_into_chunks(...).counts()` in Python, list by list, for the reference."""
     R, B, H, T = bucket.shape
     counts = torch.zeros(B, H, T, T, dtype=torch.long)
     for b, h in itertools.product(range(B), range(H)):
@@ -305,7 +308,7 @@ def count_pairs_reference(
 
 
 def _grouped(tokens: list[int], bucket: list[int], chunk: int, apart: bool) -> list[list]:
-    """Tokens sorted by bucket, each bucket for itself or all in one group, in chunks."""
+    """Sort tokens by bucket and divide them into chunks, per bucket or all together."""
     order = sorted(tokens, key=lambda i: bucket[i])
     groups = [order]
     if apart:
@@ -314,7 +317,7 @@ def _grouped(tokens: list[int], bucket: list[int], chunk: int, apart: bool) -> l
 
 
 def _met(chunks: list[list[int]], before: list[int], T: int) -> Tensor:
-    """How often i meets j in these chunks, each of them after the one before it, (T, T)."""
+    """Count how often i attends to j in these chunks, each with the chunk before it, (T, T)."""
     met = torch.zeros(T, T, dtype=torch.long)
     for own in chunks:
         rows = torch.tensor(own)[:, None]

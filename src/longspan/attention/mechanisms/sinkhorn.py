@@ -8,16 +8,17 @@ A query attends to its own block and to one block of the sorted sequence in one 
 real tokens; an offset of a sorted block is a key where sum_J S_IJ m_Ju > 0. Blocks without a real
 token take no part, so padding changes nothing; the grid begins at position 0. Scores (`sorting`)
 from the means y, z of the real queries and keys of a block: "attention", R_IJ = relu(y_I . z_J /
-sqrt D); "linear" and "mlp", R_I = P(z_I), learned for each head. `sortcut` m: all queries see the
-first m sorted blocks and their own (3.4). `gumbel`: noise on R in training, the same for all rows,
-redrawn after each step. `block` None is about sqrt(max_length), where the cost T b + T^2 / b is
-T^1.5; a fixed block makes it T^2 in the end. 0 iterations are a softmax over rows.
+sqrt D); "linear" and "mlp", R_I = P(z_I), learned for each head.
+
+The cost is T b + T^2 / b: T^1.5 with the default block of about sqrt(max_length), T^2 in the limit
+with a fixed block. Zero iterations are a softmax over rows.
 
 Causal: only J < I; y_I (z_I of P) is the mean up to the first token of block I; a column is divided
-by its sum up to row I. (Causal and doubly stochastic is only "the block before".)
+by its sum up to row I. (A causal doubly stochastic matrix can only select "the block before".)
 
 What differs from public code: sorted values are values, every J is mixed (no arg max), padding is
-in no mean, mixture or count, no noise at evaluation, and R is not a logarithm: as in the paper.
+in no mean, mixture or count, there is no noise at evaluation, and R is not a logarithm: as in the
+paper.
 """
 
 from typing import Literal
@@ -48,7 +49,7 @@ SORTING = ("attention", "linear", "mlp")
 
 @register("sinkhorn", size_option="block")
 class SinkhornAttention(Attention):
-    """Each query attends to its block and to one of softly sorted blocks."""
+    """Attention to the own block and to one softly sorted block."""
 
     traits = Traits(
         paper="Tay et al. 2020, https://arxiv.org/abs/2002.11296",
@@ -76,10 +77,25 @@ class SinkhornAttention(Attention):
         seed: int = 0,
         causal: bool = False,
     ):
-        """Make the sort net (none for "attention") and draw the noise from (seed, layer)."""
+        """Create the sort net (none for "attention") and draw the noise from (seed, layer).
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            max_length: longest input.
+            layer: index of the layer.
+            block: tokens per block, b; None: about sqrt(max_length).
+            sorting: scores between blocks.
+            iterations: Sinkhorn normalizations before the last division of the rows.
+            temperature: divisor of the scores.
+            sortcut: with m, all queries see the first m sorted blocks and their own (section 3.4).
+            gumbel: whether noise is added to R in training, equal for all rows, redrawn every step.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__()
         if reasons := _option_reasons(block, sorting, iterations, temperature, sortcut, causal):
-            raise OptionError(f"sinkhorn needs {'; '.join(reasons)}")
+            raise OptionError(f"sinkhorn cannot be built: {'; '.join(reasons)}")
         self.block = block or max(4, 4 * round(max_length**0.5 / 4))
         self.causal, self.sortcut, self.layer = causal, sortcut, layer
         self.redraw_every = 1 if gumbel else None
@@ -92,7 +108,7 @@ class SinkhornAttention(Attention):
         self.sort.redraw(seed * 1_000_003 + self.layer)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the sort net and the noise belong to given heads and lengths."""
+        """Add: sort net and noise have fixed heads and a maximum length."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         return reasons + self.sort.shape_reasons(q) + self.sort.length_reasons(q.shape[2])
 
@@ -101,7 +117,7 @@ class SinkhornAttention(Attention):
         return super()._step_refusals(q, k, v, cache) + late
 
     def attend(self, q, k, v, key_mask, global_mask):
-        """Local keys block by block; the rows of the global tokens apart."""
+        """Attend to local keys block by block; compute the rows of global tokens separately."""
         chosen = gather_global_tokens((), k, v, key_mask, global_mask)
         if chosen is None:
             return self._rows(q, k, v, key_mask)
@@ -111,7 +127,7 @@ class SinkhornAttention(Attention):
         return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal)
 
     def _rows(self, q, k, v, local, *parts):
-        """Softmax over the sorted block, the own one, and parts over other keys."""
+        """Compute softmax over sorted block, own block, and parts over other keys."""
         T, block = q.shape[2], min(self.block, q.shape[2])
         real = q.new_ones(1, T, dtype=torch.bool) if local is None else local
         qs, ks, vs = (split_blocks(x, block, 2) for x in (q, k, v))
@@ -133,7 +149,7 @@ class SinkhornAttention(Attention):
         return merge_parts([(out, weight), *parts])
 
     def reference(self, q, k, v, key_mask, global_mask):
-        """One sequence after another; its sorted keys are one dense product."""
+        """Process one sequence after another; its sorted keys are one dense product."""
         every = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool)
         real = every if key_mask is None else key_mask
         is_global = ~every if global_mask is None else global_mask & real
@@ -152,7 +168,7 @@ class SinkhornAttention(Attention):
         return softmax_reference(q, k, v, mask)
 
     def flops(self, T, head_dim):
-        """Scores between blocks, mixing keys and values, attention to the mixed and the own."""
+        """Count scores between blocks, mixing, and attention to mixed and own keys."""
         block = min(self.block, T)
         N = -(-T // block)
         M, beside = (N, 1) if self.sortcut is None else 2 * (min(self.sortcut, N),)
@@ -160,14 +176,8 @@ class SinkhornAttention(Attention):
         return (2 * N * N + 4 * M * N * block + attention) * head_dim
 
 
-# Sorting blocks softly: what is known of a block, scores between blocks, and their balance.
-#
-# Blocks come as x (B, H, N, b, D) with `real` (B or 1, N, b), which of their tokens count; x is
-# zero at the others. Means, scores and sums are in float32 at least.
-
-
 def split_blocks(x: Tensor, block: int, dim: int) -> Tensor:
-    """Cut a dimension into blocks, the last one filled up with zeros."""
+    """Split a dimension into blocks, the last one padded with zeros."""
     missing = -x.shape[dim] % block
     if missing:
         x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
@@ -183,39 +193,39 @@ def mix_blocks(
         S: weights; rows sum to one, or to zero.
         k: keys (B, H, N, b, D).
         v: values (B, H, N, b, E).
-        real: which tokens count (B or 1, N, b).
-        masked: whether any may not, or a row of S may be zero.
+        real: True at tokens that count (B or 1, N, b).
+        masked: whether a token may be masked or a row of S may be zero.
 
     Returns:
         sum_J S_IJ k_Ju / w_Iu, with w_Iu = sum_J S_IJ real_Ju, (B, H, M, b, D).
-        the same of the values.
-        w_Iu > 0: where there is a mixed key (B or 1, H or 1, M, b).
+        the same for the values.
+        w_Iu > 0, True at mixed keys that exist (B or 1, H or 1, M, b).
     """
     if not masked:
         return _product(S, k, None), _product(S, v, None), real[:, None, : S.shape[2]]
     weight = S @ real[:, None].to(S.dtype)
-    some = weight > torch.finfo(S.dtype).tiny ** 0.5  # its square can still be divided by
+    some = weight > torch.finfo(S.dtype).tiny ** 0.5  # its square is still a safe divisor
     scale = weight.where(some, 1.0).reciprocal()
     return _product(S, k, scale), _product(S, v, scale), some
 
 
 def _product(S: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
-    y = at_least_float32(x) if x.dtype == torch.float16 else x  # small weights leave its range
+    y = at_least_float32(x) if x.dtype == torch.float16 else x  # small weights underflow in float16
     y = (S.to(y.dtype) @ y.flatten(3)).unflatten(3, x.shape[3:])
     return (y if scale is None else y * scale.to(y.dtype)[..., None]).to(x.dtype)
 
 
 def block_means(x: Tensor, real: Tensor) -> Tensor:
-    """Mean of the real tokens of each block (B, H, N, D); zero where there are none."""
+    """Return the mean of the real tokens of each block (B, H, N, D); zero if there are none."""
     total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
     return total / real.sum(-1).clamp(min=1)[:, None, :, None]
 
 
 def prefix_means(x: Tensor, real: Tensor) -> Tensor:
-    """Mean of the real tokens up to the first one of each block, that one included."""
+    """Return the mean of the real tokens up to and including the first one of each block."""
 
     def up_to_first(sums: Tensor, first: Tensor) -> Tensor:
-        # Never "the sum so far less this block": the future would leave its rounding there.
+        # Subtracting this block from a longer sum would leave rounding errors of the future.
         return F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
 
     total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
@@ -225,14 +235,14 @@ def prefix_means(x: Tensor, real: Tensor) -> Tensor:
 
 
 def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -> Tensor:
-    """Sinkhorn's S: rows, then columns of exp(Z) are divided by their sums, and rows at the end.
+    """Normalize exp(Z): divide rows, then columns, by their sums repeatedly; then rows once more.
 
     Args:
-        Z: logarithms of the matrix to begin with (B, H, N, N).
-        live: blocks that take part (B or 1, N); rows and columns of the others are zero.
+        Z: logarithms of the initial matrix (B, H, N, N).
+        live: True at blocks that take part (B or 1, N); other rows and columns are zero.
         iterations: rounds before the last division of the rows.
-        causal: only columns J < I; the sum of a column runs over the rows up to I, so that no
-            row depends on a later one.
+        causal: only columns J < I; the sum of a column covers the rows up to I, so that no row
+            depends on a later one.
     """
     allowed = live[:, None, :, None] & live[:, None, None, :]
     allowed = allowed.tril(-1) if causal else allowed
@@ -240,7 +250,7 @@ def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -
     never = (keep - 1) * (torch.finfo(Z.dtype).max / 4)
     Z = Z * keep + never
     for _ in range(iterations):
-        # Where no pair is allowed a sum is rubbish; `never` is set anew each time.
+        # Sums without any allowed pair are meaningless, so `never` is restored each time.
         Z = (Z - Z.logsumexp(-1, keepdim=True)) * keep + never
         column = Z.logcumsumexp(-2) if causal else Z.logsumexp(-2, keepdim=True)
         Z = (Z - column) * keep + never
@@ -248,7 +258,7 @@ def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -
 
 
 def sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
-    """The same for the live blocks of one sequence (H, N, N), by division."""
+    """Compute the same for the live blocks of one sequence (H, N, N), by division."""
     S = (Z - Z.detach().amax(-1, keepdim=True)).exp()
     if causal:
         S = S.tril(-1)
@@ -266,7 +276,7 @@ class SortNet(nn.Module):
     """Scores of all positions for the mean y of a block: W y + c, or relu(W relu(V y + a) + c)."""
 
     def __init__(self, heads: int, width: int, blocks: int, hidden: bool):
-        """Make the weights of every head."""
+        """Create the weights of every head."""
         super().__init__()
         self.hidden = hidden
         sizes = [(width, width)] * hidden + [(width, blocks)]
@@ -276,7 +286,7 @@ class SortNet(nn.Module):
             nn.init.normal_(weight, std=width**-0.5)
 
     def forward(self, y: Tensor) -> Tensor:
-        """(..., H, N, D) to (..., H, N, blocks)."""
+        """Map (..., H, N, D) to (..., H, N, blocks)."""
         for weight, bias in zip(self.weights, self.biases, strict=True):
             y = y @ weight.to(y.dtype) + bias.to(y.dtype)
             y = y.relu() if self.hidden else y
@@ -284,40 +294,42 @@ class SortNet(nn.Module):
 
 
 def _option_reasons(block, sorting, iterations, temperature, sortcut, causal) -> list[str]:
-    """What is needed in place of options that mean nothing."""
+    """Return the reasons why the options are invalid."""
     reasons = []
     if block is not None and block < 1:
-        reasons.append(f"block >= 1, or None (from max_length), got {block}")
+        reasons.append(f"block must be >= 1 or None (from max_length), got {block}")
     if sorting not in SORTING:
-        reasons.append(f"sorting as {', '.join(SORTING)}, got {sorting!r}")
+        reasons.append(f"sorting must be one of {', '.join(SORTING)}; got {sorting!r}")
     if iterations < 0:
-        reasons.append(f"iterations >= 0, got {iterations}")
+        reasons.append(f"iterations must be >= 0, got {iterations}")
     if temperature <= 0:
-        reasons.append(f"temperature > 0, got {temperature}")
+        reasons.append(f"temperature must be > 0, got {temperature}")
     if sortcut is not None and sortcut < 1:
-        reasons.append(f"sortcut >= 1, or None (each block its own), got {sortcut}")
+        reasons.append(f"sortcut must be >= 1 or None (each block its own), got {sortcut}")
     if sortcut is not None and causal:
-        reasons.append("sortcut=None when causal: the first blocks hold next to nothing")
+        reasons.append("causal=True requires sortcut=None")
     return reasons
 
 
 class Sorter(nn.Module):
-    """From blocks of queries and keys to S: which block is mixed into which place.
+    """Matrix S from blocks of queries and keys: the weight of each block at each sorted position.
 
-    Without `net` the scores are products of means; without `noise` there is none.
+    Blocks are x (B, H, N, b, D) with `real` (B or 1, N, b), the tokens that count; x is zero at the
+    others. Means, scores and sums are in float32 or wider. Without `net` the scores are products of
+    means.
     """
 
     noise: Tensor | None
     net: SortNet | None
 
     def __init__(self, sorting: str, iterations: int, temperature: float, causal: bool):
-        """Take how blocks are scored and balanced."""
+        """Store the options."""
         super().__init__()
         self.sorting = sorting
         self.iterations, self.temperature, self.causal = iterations, temperature, causal
 
     def make(self, heads: int, width: int, max_length: int, block: int, gumbel: bool) -> None:
-        """Make what is learned, and room for what is drawn."""
+        """Create learned weights, and a buffer for the noise."""
         blocks, learned = -(-max_length // block), self.sorting != "attention"
         self.fixed = (heads, width, max_length) if learned or gumbel else None
         hidden = self.sorting == "mlp"
@@ -325,17 +337,17 @@ class Sorter(nn.Module):
         self.register_buffer("noise", torch.zeros(heads, blocks, blocks) if gumbel else None)
 
     def shape_reasons(self, q: Tensor) -> list[str]:
-        """Why the net and the noise are not for these heads."""
+        """Return why net and noise do not fit these heads."""
         sizes = (q.shape[1], q.shape[3])
         if self.fixed is None or sizes == self.fixed[:2]:
             return []
-        return [f"it was built for (heads, head_dim) = {self.fixed[:2]}, got {sizes}"]
+        return [f"(heads, head_dim) must be {self.fixed[:2]}, as built; got {sizes}"]
 
     def length_reasons(self, T: int) -> list[str]:
-        """Why they are not for this length."""
+        """Return why net and noise do not fit this length."""
         if self.fixed is None or self.fixed[2] >= T:
             return []
-        return [f"T={T} is beyond max_length={self.fixed[2]}; build it longer"]
+        return [f"T={T} exceeds max_length={self.fixed[2]}; build with a larger max_length"]
 
     @torch.no_grad()
     def redraw(self, seed: int) -> None:
@@ -351,7 +363,7 @@ class Sorter(nn.Module):
         k: Float[Tensor, "B H N b D"],
         real: Bool[Tensor, "#B N b"],
     ) -> Float[Tensor, "B H N N"]:
-        """S of each sequence; rows sum to one, or to zero where no block can be mixed."""
+        """Return S of each sequence; rows sum to one, or to zero if no block can be mixed."""
         rows = prefix_means if self.causal else block_means
         if self.net is None:
             R = (rows(q, real) @ block_means(k, real).mT * q.shape[-1] ** -0.5).relu()
@@ -362,12 +374,12 @@ class Sorter(nn.Module):
         return sinkhorn_normalize(R / self.temperature, real.any(-1), self.iterations, self.causal)
 
     def mixture(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> tuple[Tensor, Tensor]:
-        """For a reference: the sorted sequence as a dense product, for one sequence (H, T, D).
+        """Return the sorted sequence of one sequence (H, T, D) as a dense product.
 
         Returns:
-            weights of the tokens in each place of the sorted sequence (H, P, T); rows without
-                any token to mix are zero.
-            the block of each place (P,).
+            weights of the tokens at each position of the sorted sequence (H, P, T); rows with no
+                token to mix are zero.
+            block of each position (P,).
         """
         S = self.reference(q, k, real, block)
         position = torch.arange(len(real), device=q.device)
@@ -377,7 +389,7 @@ class Sorter(nn.Module):
         return _divided(weights, weights.sum(-1, keepdim=True)), place // block
 
     def reference(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> Tensor:
-        """S of one sequence (H, T, D), one block after another; `real` is (T,)."""
+        """Return S of one sequence (H, T, D), one block after another; `real` is (T,)."""
         position = torch.arange(len(real), device=q.device)
         index = position // block
         S = q.new_zeros(q.shape[0], *2 * [-(-len(real) // block)])

@@ -7,17 +7,18 @@ with l the `stride`, c the `summary` columns of a block, and A_t of a near and a
     strided   near: |t - s| < l                          far: (t - s) mod l = 0
     fixed     near: floor(s / l) = floor(t / l)          far: s mod l >= l - c
 
-Causal adds s <= t; without it (an encoder; the paper has none) the far sets reach both ways.
-`head_patterns`: `merge_parts` (one softmax over the union, a key in both counts once), `separate` (head h
-has the near set if h is even, else the far one) or `alternating` (layer by layer, near first).
-With `groups` G > 1 the far set of a head is one of G groups of c columns, the last of a block, the
-ones before them, and so on, head by head (the "different groups of columns" of the paper). About
-l + T/l keys a query, T^1.5 in all where l = sqrt(max_length), which is the default.
+Causal adds s <= t; without it (an encoder; the paper has none) the far sets reach both ways. A
+query attends to about l + T/l keys: T^1.5 in all for l = sqrt(max_length), the default.
 
-The causal near set of `strided` has l keys, the query itself included, as in the paper's code; its
-text writes t - l .. t (merged that is the same set). Blocks begin at position 0. Long Range Arena
-(fixed, merged, l = 50, c = 10) also admits s mod l = 0 in the far set, and is causal in its
-encoder; neither is done here.
+The causal near set of `strided` has l keys, the query itself included, as in the paper's code; the
+text writes t - l .. t (equivalent if near and far sets are merged). Blocks begin at position 0.
+Long Range Arena (fixed, merged, l = 50, c = 10) also includes s mod l = 0 in the far set, and is
+causal in its encoder; neither is reproduced.
+
+No T x T product is computed. The keys of a row are split into two disjoint parts: near keys (a
+window, or the query's own block), and grid keys: the same residue class (a transposed view), or
+summary columns (a slice of every block). A key in both counts in one of them; `merge_parts`
+combines the parts.
 """
 
 from typing import Literal
@@ -54,12 +55,12 @@ from longspan.attention.patterns import (
 )
 from longspan.errors import OptionError
 
-Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and the log of their weight (B, H, T, 1)
+Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
 
 
 @register("sparse_transformer", size_option="stride")
 class SparseTransformerAttention(PatternAttention):
-    """Near keys, and keys on a grid, about sqrt(T) of each."""
+    """Attention to near keys and keys on a grid, about sqrt(T) of each."""
 
     traits = Traits(
         paper="Child et al. 2019, https://arxiv.org/abs/1904.10509",
@@ -84,7 +85,21 @@ class SparseTransformerAttention(PatternAttention):
         groups: int = 1,
         causal: bool = False,
     ):
-        """Give every head its pattern; stride None: sqrt(max_length), with room for the columns."""
+        """Create the pattern of every head.
+
+        Args:
+            heads: number of heads.
+            max_length: longest input.
+            layer: index of the layer.
+            kind: "strided" or "fixed" sets, see the module.
+            head_patterns: "merged" (one softmax over near and far set), "separate" (even heads have
+                the near set, odd heads the far set) or "alternating" (by layer, near first).
+            stride: l; None: sqrt(max_length), at least the number of columns.
+            summary: summary columns of a block, c.
+            groups: with G > 1, the far set of a head is one of G groups of c columns, the last of a
+                block, the ones before them, and so on (the paper's "different groups of columns").
+            causal: whether keys after the query are excluded.
+        """
         if stride is None:
             room = summary * groups if kind == "fixed" else 1
             stride = max(round(max_length**0.5), room)
@@ -100,17 +115,17 @@ class SparseTransformerAttention(PatternAttention):
         super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
 
     def attend(self, q, k, v, key_mask, global_mask):
-        """Two parts of one softmax for each pattern, in the heads that have it."""
+        """Compute two parts of one softmax for each pattern, in the heads that have it."""
         return attention_by_head(q, k, v, self.pattern, key_mask, global_mask)
 
     def _kept(self, length):
-        """What is near the next query, and what the far sets come back to."""
+        """Return the positions near the next query, and those of the far sets."""
         grids = [x.columns for x in self.pattern.each if isinstance(x, Strided | Fixed)]
         places, first = {place for grid in grids for place in grid}, self.near.earliest(length)
         return [p for p in range(length) if p >= first or p % self.stride in places]
 
     def flops(self, T, head_dim):
-        """Two products over the keys that are gathered (masked ones too), of the mean head."""
+        """Count two products over the gathered keys (masked ones too), mean over heads."""
         keys = [
             keys_per_row(x, T) if isinstance(x, Strided | Fixed) else min(x.layout.span, T)
             for x in self.pattern.each
@@ -119,14 +134,14 @@ class SparseTransformerAttention(PatternAttention):
 
 
 def _sets(kind: str, stride: int, summary: int, groups: int, local: bool) -> list[Pattern]:
-    """The far set, or the union with the near one, of each group of columns."""
+    """Return the far set, or its union with the near one, of each group of columns."""
     if kind == "strided":
         return [Strided(stride, local)]
     return [Fixed(stride, summary, local, group) for group in range(groups)]
 
 
 def _check(heads, kind, head_patterns, stride, summary, groups) -> None:
-    """Refuse what makes no pattern, with every reason."""
+    """Raise OptionError with every reason why the options are invalid."""
     reasons = [
         f"{name} must be >= 1, got {value}"
         for name, value in (("stride", stride), ("summary", summary), ("groups", groups))
@@ -139,23 +154,13 @@ def _check(heads, kind, head_patterns, stride, summary, groups) -> None:
             f"head_patterns must be merged, separate or alternating, got {head_patterns!r}"
         )
     if head_patterns == "separate" and heads < 2:
-        reasons.append("separate heads need heads >= 2 (or head_patterns='merged'), got 1")
+        reasons.append("head_patterns='separate' requires heads >= 2, got 1")
     if kind == "fixed" and summary * groups > stride:
-        reasons.append(
-            f"summary * groups = {summary * groups} columns do not fit into stride = {stride}"
-        )
+        reasons.append(f"summary * groups must be <= stride, got {summary * groups} and {stride}")
     if kind == "strided" and groups > 1:
-        reasons.append(f"groups of columns belong to kind='fixed', got groups={groups}")
+        reasons.append(f"groups > 1 requires kind='fixed', got groups={groups}")
     if reasons:
         raise OptionError(f"sparse_transformer cannot be built: {'; '.join(reasons)}")
-
-
-# The factorized patterns `Strided` and `Fixed` at their cost: two parts of one softmax.
-#
-# Neither part is a T x T product. The keys of a row are cut in two disjoint parts: what lies near
-# (a window, or the query's own block), and what lies on the grid: the same residue class (a
-# transposed view), or summary columns (a slice of every block). A key that is in both is counted in
-# one of them; `merge_parts` puts the parts together.
 
 
 def attention_by_head(
@@ -166,15 +171,15 @@ def attention_by_head(
     key_mask: Tensor | None,
     global_mask: Tensor | None,
 ) -> Tensor:
-    """Softmax attention over the pairs of each head's pattern, plus the ragged global tokens.
+    """Compute softmax attention over the pairs of each head's pattern, plus global tokens per row.
 
     Args:
         q: queries (B, H, T, D).
         k: keys (B, H, T, D), zero where masked.
         v: values (B, H, T, E), zero where masked.
-        pattern: one for all heads, or one for each (`PerHead`).
+        pattern: one pattern for all heads, or one for each (`PerHead`).
         key_mask: True at real tokens (B, T), or None.
-        global_mask: True at global tokens (B, T), or None; a token that is not real is not global.
+        global_mask: True at global tokens (B, T), or None; padded tokens are not global.
     """
 
     def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -184,7 +189,7 @@ def attention_by_head(
 
 
 def _attention(q, k, v, pattern: Pattern, key_mask, global_mask) -> Tensor:
-    """All heads over the same pattern; the near set alone is for the block kernel."""
+    """Compute heads that share a pattern; the block kernel handles near sets alone."""
     if not isinstance(pattern, Strided | Fixed):
         return pattern_attention(q, k, v, pattern, key_mask, global_mask)
     chosen = gather_global_tokens((), k, v, key_mask, global_mask)
@@ -202,14 +207,14 @@ def _parts(q, k, v, pattern: Strided | Fixed, key_mask: Tensor | None) -> list[P
 
 
 def _one(parts: list[Part], v: Tensor) -> Tensor:
-    """Rows over all parts; zeros where a text shorter than its first column has none."""
+    """Merge the parts; zeros where a text shorter than its first column has none."""
     if not parts:
         return apply_mask(v, v.new_zeros(1, dtype=torch.bool))
     return merge_parts(parts) if len(parts) > 1 else parts[0][0]
 
 
 def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
-    """A window, and the residue classes without the query itself (it is in the window)."""
+    """Return the window, and residue classes without the query itself (the window has it)."""
     (B, _, T, _), g = q.shape, min(pattern.stride, q.shape[2])
     units, real = -(-T // g), None
     if key_mask is not None or T % g:
@@ -222,7 +227,7 @@ def _strided(q, k, v, pattern: Strided, key_mask: Tensor | None) -> list[Part]:
 
 
 def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
-    """The keys less than a stride away."""
+    """Attend to the keys less than a stride away."""
     T, window = q.shape[2], near(pattern)
     _, length, *sides = fit_layout(window.layout, T)
     real = q.new_ones(1, T, dtype=torch.bool) if key_mask is None else key_mask
@@ -234,10 +239,10 @@ def _window(q, k, v, pattern: Strided, key_mask: Tensor | None) -> Part:
 
 
 def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
-    """The query's own block, and the summary columns.
+    """Return the query's own block, and the summary columns.
 
-    The columns of the own block are counted with the block in the causal form, where the other
-    blocks are then whole; else with the columns, which then need no mask.
+    If causal, the columns of the own block belong to the block part, so that other blocks are
+    complete; otherwise they belong to the column part, which then needs no mask.
     """
     T, block, real = q.shape[2], min(pattern.stride, q.shape[2]), None
     length = -(-T // block) * block
@@ -263,7 +268,7 @@ def _fixed(q, k, v, pattern: Fixed, key_mask: Tensor | None) -> list[Part]:
 
 
 def _own_block(q, k, v, real, block: int, inside: list[slice], causal: bool) -> Part:
-    """Some places of the query's own block."""
+    """Attend to some positions of the query's own block."""
     k, v = (_cut(x, block, inside) for x in (k, v))
     mask = None if real is None else _cut(real, block, inside).mT
     if causal:
@@ -275,23 +280,23 @@ def _own_block(q, k, v, real, block: int, inside: list[slice], causal: bool) -> 
 
 
 def _cut(x: Tensor, block: int, places: list[slice]) -> Tensor:
-    """Some places of every block, (B, H, T, D) -> (B, H, T / block, places, D)."""
+    """Select some positions of every block, (B, H, T, D) -> (B, H, T / block, positions, D)."""
     x = x.unflatten(2, (-1, block))
     cuts = [x[:, :, :, some] for some in places]
     return cuts[0] if len(cuts) == 1 else torch.cat(cuts, 3)
 
 
 def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool) -> Part:
-    """Queries and keys in `units` equal units: each attends to the earlier ones, or to all others.
+    """Attend between equal units of queries and keys: to earlier units, or to all others.
 
     Args:
         q: queries (..., units * r, D).
         k: keys (..., units * c, D).
         v: values (..., units * c, E).
         real: True at keys that may be attended (..., 1, units * c), or None for all.
-        units: into how many units both are cut.
-        causal: earlier units only.
-        own: its own unit too.
+        units: number of units of both.
+        causal: whether only earlier units are attended.
+        own: whether the own unit is attended.
     """
     r, c = q.shape[-2] // units, k.shape[-2] // units
     unit = torch.arange(units, device=q.device)
@@ -313,12 +318,12 @@ def grid_part(q, k, v, real: Tensor | None, units: int, causal: bool, own: bool)
 
 
 def _step(units: int, causal: bool) -> int:
-    """Units of queries taken together; causal ones in pieces, which skip most of the future."""
+    """Return the units of queries processed together; causal pieces skip most of the future."""
     return -(-units // min(8, max(1, units // 8))) if causal else units
 
 
 def near(pattern: Strided | Fixed) -> Pattern:
-    """The pairs of the pattern that lie near, as a pattern of its own."""
+    """Return the near pairs of the pattern, as a pattern."""
     if isinstance(pattern, Fixed):
         window: Pattern = BlockWindow(pattern.stride)
     else:
@@ -327,7 +332,7 @@ def near(pattern: Strided | Fixed) -> Pattern:
 
 
 def keys_per_row(pattern: Strided | Fixed, T: int) -> int:
-    """How many keys the two parts gather for a query, masked ones too, on average."""
+    """Return the mean number of keys gathered for a query, masked ones included."""
     stride = min(pattern.stride, T)
     units = -(-T // stride)
     step = _step(units, pattern.causal)

@@ -1,18 +1,15 @@
-"""What Long Range Arena's released code computes as "local attention": strided groups.
+"""Strided groups: what Long Range Arena's released code computes as "local attention".
 
 Tay et al. 2021 (https://arxiv.org/abs/2011.04006), file local_attention.py of their repository.
 
     out_t = sum_{s: s = t (mod m)} softmax_s(q_t . k_s / sqrt(D)) v_s,   m = floor(n / b) + 1
 
-The release pads n tokens to m blocks of b (always by one token at least, so that a multiple of b
-gets a whole block more), reshapes to (b, m) and attends along the first axis, where the second
-would be local: with b = 50 and n = 2000 token 0 sees 41, 82, ... 1968. A group has at most b
-tokens. Here t and s number the real tokens of a row, so padding has no influence, and n is
-`max_length` (`length="max"`: the release pads every text to it) or the row's own count of tokens
-(`length="real"`: short rows, too, have groups of b). `extra_block=False` drops the extra block,
-m = ceil(n / b). The release masks padding with blocks of neighbours, which are not its groups:
-it hides real tokens and shows padding. That is not done here. No causal form: m is no local
-affair, and the release has an encoder only.
+The release pads n tokens to m blocks of b (always by at least one token, so that a multiple of b
+gets an extra block), reshapes to (b, m) and attends along the first axis, where the second would be
+local: with b = 50 and n = 2000 token 0 sees 41, 82, ... 1968. A group has at most b tokens. Here t
+and s number the real tokens of a row, so padding has no influence. The release masks padding with
+blocks of neighbors, which are not its groups: it hides real tokens and shows padding; this is not
+reproduced. There is no causal form: m is a global quantity, and the release has an encoder only.
 """
 
 from typing import Literal
@@ -27,10 +24,10 @@ from longspan.errors import OptionError
 
 
 class _Moved(torch.autograd.Function):
-    """Rows of x (B, H, T, D) at index (B, S), zero where `some` (B, S) is False; and back.
+    """Gather rows of x (B, H, T, D) at index (B, S), zero where `some` (B, S) is False; invertible.
 
-    `index` and `back` undo each other where both are True, so the gradient is a gather as well;
-    torch's own adds up element by element.
+    `index` and `back` are inverse where both are True, so the gradient is a gather as well; torch's
+    own adds element by element.
     """
 
     @staticmethod
@@ -38,7 +35,7 @@ class _Moved(torch.autograd.Function):
         ctx.save_for_backward(index, some, back, known)
         B, H, T, D = x.shape
         flat = (index + torch.arange(B, device=x.device)[:, None] * T).flatten()
-        # Heads side by side, as a model makes them: one row of H x D numbers for each token.
+        # One contiguous row of H x D numbers per token, the layout in which a model creates them.
         rows = x.transpose(1, 2).reshape(B * T, H * D).index_select(0, flat)
         rows = rows.view(B, -1, H, D).transpose(1, 2)
         return apply_mask(rows, some[:, None, :, None])
@@ -51,7 +48,7 @@ class _Moved(torch.autograd.Function):
 
 @register("strided_local", size_option="block")
 class StridedLocalAttention(Attention):
-    """Each query attends to the tokens that lie multiples of m away."""
+    """Attention to tokens at multiples of m positions away."""
 
     traits = Traits(
         paper="Tay et al. 2021, https://arxiv.org/abs/2011.04006",
@@ -69,28 +66,36 @@ class StridedLocalAttention(Attention):
         length: Literal["max", "real"] = "max",
         extra_block: bool = True,
     ):
-        """Take the size of a group, what n is, and whether a multiple of it gets a block more."""
+        """Build the mechanism.
+
+        Args:
+            max_length: longest input.
+            block: maximum size of a group, b.
+            length: "max": n is max_length (the release pads every text to it); "real": n is the
+                number of tokens of the row, so that short rows also have groups of b.
+            extra_block: whether a multiple of b gets an extra block; if not, m = ceil(n / b).
+        """
         super().__init__()
         if block < 1:
-            raise OptionError(f"strided_local needs block >= 1, got {block}")
+            raise OptionError(f"strided_local: option block must be >= 1, got {block}")
         if length not in ("max", "real"):
-            raise OptionError(f"strided_local has the lengths max and real, got {length!r}")
+            raise OptionError(f"strided_local: option length must be max or real, got {length!r}")
         self.max_length, self.block = max_length, block
         self.length, self.extra_block = length, extra_block
 
     def stride(self, n):
-        """How far apart the tokens of a group are, m; of one length or of a tensor of them."""
+        """Return m, the distance between tokens of a group, of a length or a tensor of lengths."""
         n = n if self.length == "real" else 0 * n + self.max_length
         return n // self.block + 1 if self.extra_block else (n - 1) // self.block + 1
 
     def _slots(self, real: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Where the groups find their tokens, and the tokens their group.
+        """Return the mappings between groups and tokens.
 
         Returns:
-            index: the token of each slot (B, groups * size).
-            taken: which slots have a token.
-            slot: the slot of each token (B, T).
-            size: slots of a group.
+            index: token of each slot (B, groups * size).
+            taken: True at slots that have a token.
+            slot: slot of each token (B, T).
+            size: slots per group.
         """
         T, count = real.shape[1], real.sum(1, keepdim=True)
         m = self.stride(count).clamp(min=1)
@@ -106,7 +111,7 @@ class StridedLocalAttention(Attention):
         return index, taken, slot, size
 
     def attend(self, q, k, v, key_mask):
-        """Gather the groups, attend inside, put the rows back."""
+        """Gather the groups, attend inside, scatter the rows."""
         real = key_mask
         if real is None:
             real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool)
@@ -117,7 +122,7 @@ class StridedLocalAttention(Attention):
         return _Moved.apply(out.flatten(2, 3), slot, real, index, taken)
 
     def reference(self, q, k, v, key_mask):
-        """Each row alone, cut to its real tokens, group by group."""
+        """Process each row, reduced to its real tokens, group by group."""
         out = torch.zeros_like(v)
         for b in range(q.shape[0]):
             tokens = torch.arange(q.shape[2], device=q.device)
@@ -130,12 +135,12 @@ class StridedLocalAttention(Attention):
         return out
 
     def flops(self, T, head_dim):
-        """Two products in each group."""
+        """Count two products in each group."""
         m = self.stride(T)
         return 4 * T * -(-T // m) * head_dim
 
     def pairs(self, T):
-        """The squares of the sizes of the groups."""
+        """Sum the squares of the group sizes."""
         m = self.stride(T)
         size, longer = divmod(T, m)
         return longer * (size + 1) ** 2 + (m - longer) * size**2

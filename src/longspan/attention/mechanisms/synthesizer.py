@@ -8,16 +8,14 @@
     factorized_random  S_ts = sum_j U_tj V_sj,  j = 1 .. factors
     dot                S_ts = q_t . k_s / sqrt(D)
 
-`scores` names the parts i, joined by "+"; one part has weight one, and with `mixture="sum"` all
-have. The matrices are a head's own and made for `max_length` positions, n = ceil(sqrt(max_length));
-a shorter input uses the leading entries, a longer one is refused. Only `dot` is scaled. With
-`trainable=False` the random parts stay as drawn from (seed, layer). Whatever the parts, T x T
-scores are made: it is a baseline, not a way to save.
+The matrices are per head and sized for `max_length` positions, n = ceil(sqrt(max_length)); a
+shorter input uses the leading entries, a longer one is refused. Only `dot` is scaled. All parts
+compute T x T scores: the mechanism is a baseline and saves nothing.
 
 What differs: the first linear map (W1, b1) of the dense parts is the model's query projection, so
-`dot` and both factors share it; q and k are not projected where no part reads them. Padded keys
-are masked in every case (the public code forgets them without `dot`), a dense score stays with its
-head and position (there a reshape scatters them), W2 is not shared among heads, as it is there.
+`dot` and both factors share it; q and k are not projected if no part uses them. Padded keys are
+always masked (the public code masks them only with `dot`), a dense score stays with its head and
+position (there a reshape scatters them), and heads do not share W2, as they do there.
 """
 
 import dataclasses
@@ -36,7 +34,7 @@ from longspan.errors import OptionError
 
 @register("synthesizer", size_option="factors")
 class SynthesizerAttention(Attention):
-    """Softmax attention whose scores come from queries alone, or from nothing."""
+    """Softmax attention with scores from queries only, or from no input."""
 
     traits = Traits(
         paper="Tay et al. 2021, https://arxiv.org/abs/2005.00743",
@@ -66,16 +64,29 @@ class SynthesizerAttention(Attention):
         seed: int = 0,
         causal: bool = False,
     ):
-        """Take the parts, the factors of a random one, whether it is trained, how parts mix."""
+        """Create the parts.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            max_length: longest input.
+            layer: index of the layer.
+            scores: names of the parts i, joined by "+".
+            factors: number of factors of `factorized_random`.
+            trainable: whether random parts are trained; if not, they are drawn from (seed, layer).
+            mixture: "convex": weights w as above; "sum": all parts have weight one.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__()
         names = scores.split("+")
         if not set(names) <= set(PARTS) or len(set(names)) < len(names):
-            choice = f"different ones of {', '.join(PARTS)}, joined by +"
-            raise OptionError(f"synthesizer scores are {choice}, got {scores!r}")
+            choice = f"different names of {', '.join(PARTS)}, joined by +"
+            raise OptionError(f"synthesizer: option scores must be {choice}; got {scores!r}")
         if factors < 1:
-            raise OptionError(f"synthesizer needs factors >= 1, got {factors}")
+            raise OptionError(f"synthesizer: option factors must be >= 1, got {factors}")
         if mixture not in ("convex", "sum"):
-            raise OptionError(f"synthesizer mixture is convex or sum, got {mixture!r}")
+            raise OptionError(f"synthesizer: option mixture must be convex or sum, got {mixture!r}")
         self.heads, self.head_dim, self.max_length = heads, head_dim, max_length
         self.causal = causal
         generator = None if trainable else torch.Generator().manual_seed(seed * 1_000_003 + layer)
@@ -84,18 +95,18 @@ class SynthesizerAttention(Attention):
         mixed = mixture == "convex" and len(names) > 1
         self.alpha = nn.Parameter(torch.zeros(len(names))) if mixed else None
         read = "".join(PARTS[name].inputs for name in names)
-        reads: Inputs = "qkv" if "k" in read else "qv" if "q" in read else "v"
-        self.traits = dataclasses.replace(type(self).traits, inputs=reads)
+        inputs: Inputs = "qkv" if "k" in read else "qv" if "q" in read else "v"
+        self.traits = dataclasses.replace(type(self).traits, inputs=inputs)
 
     def _parts(self) -> "list[Part]":
         return cast("list[Part]", list(self.parts.values()))
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the matrices belong to these heads, this width and this many positions."""
+        """Add: the matrices have fixed heads, head dimension and number of positions."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
         if got != expected:
-            reasons.append(f"it was built for (heads, head_dim) = {expected}, got {got}")
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
         return reasons + self._beyond(k.shape[2])
 
     def _step_refusals(self, q, k, v, cache):
@@ -105,20 +116,20 @@ class SynthesizerAttention(Attention):
     def _beyond(self, length):
         if length <= self.max_length:
             return []
-        return [f"T={length} is beyond max_length={self.max_length}; build it longer"]
+        return [f"T={length} exceeds max_length={self.max_length}; build with a larger max_length"]
 
     def attend(self, q, k, v, key_mask):
-        """All rows."""
+        """Compute all rows."""
         return self._rows(q, k, v, key_mask, 0)
 
     def advance(self, q, k, v, key_mask, cache):
-        """The new rows only, over all keys so far."""
+        """Compute the new rows, over all keys so far."""
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
         first = 0 if cache is None else cache.length
         return self._rows(q, state["k"], state["v"], state.get("real"), first), state
 
     def _rows(self, q, k, v, key_mask, first):
-        """Rows first .. first + T - 1; scores that no input enters are made once for the batch."""
+        """Compute rows first .. first + T - 1; input-independent scores once per batch."""
         parts = [part(q, k, first).to(q.dtype) for part in self._parts()]
         if self.alpha is not None:
             weights = self.alpha.softmax(0).to(q.dtype)
@@ -132,7 +143,7 @@ class SynthesizerAttention(Attention):
         return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
     def reference(self, q, k, v, key_mask):
-        """Mix the scores, exp, sum over the admissible keys, divide."""
+        """Mix the scores; exp, sum over the allowed keys, divide."""
         parts = [part.reference(q, k).expand(*q.shape[:3], -1) for part in self._parts()]
         w = q.new_ones(len(parts))
         if self.alpha is not None:
@@ -145,45 +156,44 @@ class SynthesizerAttention(Attention):
         return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
 
     def flops(self, T, head_dim):
-        """The products of the parts, and that with the values."""
+        """Count the products of the parts, and the one with the values."""
         return sum(part.flops(T, head_dim) for part in self._parts()) + 2 * T * T * head_dim
 
 
-# Ways to make attention scores: from queries and keys, from queries alone, or from nothing.
-#
-# A part is built for heads, their width, `max_length` positions, a number of factors and, where it
-# draws numbers, a generator (its matrices are then fixed) or None (they are parameters). Its
-# `forward(q, k, first)` gives the scores of queries first .. first + T - 1 for all S keys,
-# (B, H, T, S), with B = 1 where they are the same for all samples; `reference(q, k)` the same
-# the first query on, as plainly as it can be read. Sizes below `max_length` use the leading entries.
-
-
 class Part(nn.Module):
-    """What the parts have in common."""
+    """Base class of attention scores: from queries and keys, from queries alone, or from no input.
 
-    inputs: ClassVar[str]  # of q and k
+    Matrices are sized for N positions; inputs that are shorter use the leading entries. With a
+    generator the random matrices are fixed buffers; without one they are parameters. Scores are
+    (B, H, T, S), with B = 1 if they are equal for all samples.
+
+    Attributes:
+        inputs: which of q and k it uses.
+    """
+
+    inputs: ClassVar[str]
 
     def __init__(self, heads: int, D: int, N: int, factors: int, generator: Generator | None):
         super().__init__()
         self.make(heads, D, N, factors, generator)
 
     def make(self, heads: int, D: int, N: int, factors: int, generator: Generator | None) -> None:
-        """Make the matrices; here none."""
+        """Create the matrices; the default creates none."""
 
     def forward(self, q: Tensor, k: Tensor, first: int) -> Tensor:
-        """Scores of the queries, the first of which has position `first`."""
+        """Return the scores of queries `first` .. `first` + T - 1 for all S keys."""
         raise TypeError(f"{type(self).__name__} does not define forward")
 
     def reference(self, q: Tensor, k: Tensor) -> Tensor:
-        """The same for first = 0."""
+        """Return the scores for first = 0, written plainly."""
         raise TypeError(f"{type(self).__name__} does not define reference")
 
     def flops(self, T: int, D: int) -> int:
-        """Operations of one head."""
+        """Return the FLOPs of one head."""
         raise TypeError(f"{type(self).__name__} does not define flops")
 
     def drawn(self, name: str, scale: float, shape: tuple, generator: Generator | None) -> None:
-        """Keep Gaussian numbers: a buffer from the generator, or a parameter without one."""
+        """Store Gaussian numbers: a buffer if there is a generator, else a parameter."""
         numbers = scale * torch.randn(shape, generator=generator)
         if generator is None:
             self.register_parameter(name, nn.Parameter(numbers))
@@ -197,15 +207,15 @@ class Dot(Part):
     inputs = "qk"
 
     def forward(self, q, k, first):
-        """One product."""
+        """Compute one product."""
         return (q * q.shape[-1] ** -0.5) @ k.mT
 
     def reference(self, q, k):
-        """The formula."""
+        """Apply the formula."""
         return torch.einsum("bhtd,bhsd->bhts", q, k) / q.shape[-1] ** 0.5
 
     def flops(self, T, D):
-        """One product."""
+        """Count one product."""
         return 2 * T * T * D
 
 
@@ -215,20 +225,20 @@ class Dense(Part):
     inputs = "q"
 
     def make(self, heads, D, N, factors, generator):
-        """W2 and b2, with the initial values of a linear map."""
+        """Create W2 and b2, initialized like a linear map."""
         self.map = _Maps(heads, N, D)
 
     def forward(self, q, k, first):
-        """The first S rows of W2."""
+        """Use the first S rows of W2."""
         return self.map(q.relu(), k.shape[2])
 
     def reference(self, q, k):
-        """All rows, then those of the positions."""
+        """Compute all rows, then select those of the positions."""
         scores = torch.einsum("bhtd,hsd->bhts", q.clamp(min=0), self.map.weight)
         return (scores + self.map.bias[:, None])[..., : k.shape[2]]
 
     def flops(self, T, D):
-        """One product."""
+        """Count one product."""
         return 2 * T * T * D
 
 
@@ -238,18 +248,18 @@ class FactorizedDense(Part):
     inputs = "q"
 
     def make(self, heads, D, N, factors, generator):
-        """Two maps to about sqrt(max_length) numbers."""
+        """Create two maps to about sqrt(max_length) numbers."""
         self.n = math.isqrt(N - 1) + 1
         self.outer, self.inner = _Maps(heads, -(-N // self.n), D), _Maps(heads, self.n, D)
 
     def forward(self, q, k, first):
-        """Each number of the first map is repeated, the second map is tiled."""
+        """Repeat each number of the first map, tile the second map."""
         hidden, S = q.relu(), k.shape[2]
         outer, inner = self.outer(hidden, -(-S // self.n)), self.inner(hidden, self.n)
         return (outer[..., None] * inner[..., None, :]).flatten(-2)[..., :S]
 
     def reference(self, q, k):
-        """Position by position."""
+        """Compute position by position."""
         hidden, n = q.clamp(min=0), self.n
         A, B = (
             torch.einsum("bhtd,hnd->bhtn", hidden, x.weight) + x.bias[:, None]
@@ -258,60 +268,60 @@ class FactorizedDense(Part):
         return torch.stack([A[..., s // n] * B[..., s % n] for s in range(k.shape[2])], -1)
 
     def flops(self, T, D):
-        """Two thin products."""
+        """Count two thin products."""
         return 2 * T * D * (self.n + -(-T // self.n))
 
 
 class Random(Part):
-    """S_ts = R_ts, standard normal at first."""
+    """S_ts = R_ts, initialized with standard normal numbers."""
 
     inputs = ""
     matrix: Tensor
 
     def make(self, heads, D, N, factors, generator):
-        """R of each head."""
+        """Create R of each head."""
         self.drawn("matrix", 1.0, (heads, N, N), generator)
 
     def forward(self, q, k, first):
-        """The rows of the queries, the columns of the keys."""
+        """Select the rows of the queries and the columns of the keys."""
         return self.matrix[None, :, first : first + q.shape[2], : k.shape[2]]
 
     def reference(self, q, k):
-        """The leading corner."""
+        """Return the leading corner."""
         return self.matrix[None, :, : q.shape[2], : k.shape[2]]
 
     def flops(self, T, D):
-        """None: it is looked up."""
+        """Return zero: scores are looked up."""
         return 0
 
 
 class FactorizedRandom(Part):
-    """S_ts = U_t . V_s, with `factors` entries each; of deviation one at first."""
+    """S_ts = U_t . V_s, with `factors` entries each; standard deviation one at first."""
 
     inputs = ""
     factors: Tensor
 
     def make(self, heads, D, N, factors, generator):
-        """U and V of each head."""
+        """Create U and V of each head."""
         self.drawn("factors", factors**-0.25, (2, heads, N, factors), generator)
 
     def forward(self, q, k, first):
-        """The product of the rows and columns that are there."""
+        """Multiply the rows of the queries and the columns of the keys."""
         U, V = self.factors
         return (U[:, first : first + q.shape[2]] @ V[:, : k.shape[2]].mT)[None]
 
     def reference(self, q, k):
-        """The whole product, then its leading corner."""
+        """Compute the whole product, then its leading corner."""
         product = torch.einsum("htk,hsk->hts", self.factors[0], self.factors[1])
         return product[None, :, : q.shape[2], : k.shape[2]]
 
     def flops(self, T, D):
-        """One thin product."""
+        """Count one thin product."""
         return 2 * T * T * self.factors.shape[-1]
 
 
 class _Maps(nn.Module):
-    """A linear map of each head, with the initial values of torch's."""
+    """Linear map per head, initialized like torch's."""
 
     def __init__(self, heads: int, rows: int, D: int):
         super().__init__()
@@ -320,7 +330,7 @@ class _Maps(nn.Module):
         self.bias = nn.Parameter(torch.empty(heads, rows).uniform_(-bound, bound))
 
     def forward(self, x: Tensor, rows: int) -> Tensor:
-        """The first outputs of the map, (B, H, T, D) to (B, H, T, rows)."""
+        """Return the first outputs of the map, (B, H, T, D) to (B, H, T, rows)."""
         weight, bias = self.weight[:, :rows].to(x.dtype), self.bias[:, None, :rows].to(x.dtype)
         return x @ weight.mT + bias
 

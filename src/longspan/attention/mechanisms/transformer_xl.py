@@ -4,14 +4,13 @@
 
 over the keys j of i's segment (those up to i when causal) and the `memory` tokens before the
 segment. r_d = P R_d is the projected sinusoid of the distance d; u and w are a vector per head
-(the paper's u and v). No gradient flows into the memory (unless `backprop_through_memory`). `clamp` takes longer
-distances as that one; `same_length` lets every query see `memory` keys back, no more.
+(the paper's u and v). No gradient flows into the memory, unless `backprop_through_memory`.
 
 What differs from the paper: the memory holds keys and values, not the states they were projected
-from. Within a call both are the same, all segments being projected by the same weights, but the
-key and value projections learn from the segment alone; the paper's learn from the memory too. A
-cache that is carried over an optimiser step keeps the projections of the older weights. Each layer
-has its own u, w and P. Bidirectional: the whole segment is seen, so distances are negative too.
+from. Within a call both are equivalent, since all segments are projected by the same weights, but
+the key and value projections learn from the segment only; the paper's learn from the memory too. A
+cache carried over an optimizer step keeps the projections of the older weights. Each layer has its
+own u, w and P. Bidirectional: the whole segment is visible, so distances can be negative.
 """
 
 import torch
@@ -22,7 +21,7 @@ from longspan.attention.ops.relative_positions import RelativeAttention
 
 @register("transformer_xl", size_option="memory")
 class TransformerXLAttention(RelativeAttention):
-    """A segment, the tokens before it, and relative positions."""
+    """Attention to a segment and the tokens before it, with relative positions."""
 
     traits = Traits(
         paper="Dai et al. 2019, https://arxiv.org/abs/1901.02860",
@@ -45,12 +44,23 @@ class TransformerXLAttention(RelativeAttention):
         backprop_through_memory: bool = False,
         causal: bool = False,
     ):
-        """Take the sizes of segment and memory, and how far positions and sight reach."""
+        """Create the parameters of the relative positions.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            segment: tokens per segment.
+            memory: tokens in the memory before a segment.
+            clamp: longest distance; longer ones count as this one; None: no limit.
+            same_length: whether every query sees at most `memory` keys back.
+            backprop_through_memory: whether gradients flow through the memory.
+            causal: whether keys after the query are excluded.
+        """
         super().__init__(heads, head_dim, segment, memory, clamp, backprop_through_memory, causal)
         self.reach = memory if same_length else None
 
     def reference(self, q, k, v, key_mask):
-        """All pairs at once under a dense mask; where the key is memory, its gradient stops."""
+        """Compute all pairs under a dense mask; gradients stop at memory keys."""
         i = torch.arange(q.shape[2], device=q.device)
         first = (i - i % self.segment)[:, None]  # of the segment of query i
         own = (i >= first) & (i < first + self.segment)
@@ -63,7 +73,7 @@ class TransformerXLAttention(RelativeAttention):
         return torch.einsum("bhts,bhtse->bhte", weights, v)
 
     def _per_query(self, x, own):
-        """The keys or values that each query sees (B, H, T, T, D)."""
+        """Return the keys or values that each query sees (B, H, T, T, D)."""
         x = x[:, :, None]
         return (
             x.expand(-1, -1, len(own), -1, -1)
@@ -72,7 +82,7 @@ class TransformerXLAttention(RelativeAttention):
         )
 
     def pairs(self, T):
-        """As without `same_length`, less the keys that lie farther back."""
+        """Count the pairs without `same_length`, minus keys beyond its reach."""
         if self.reach is None:
             return super().pairs(T)
         count = 0

@@ -1,7 +1,7 @@
-"""A kernel for lists of blocks: each block of queries attends to its own few blocks of keys.
+"""Attention over lists of blocks: each block of queries attends to its own few blocks of keys.
 
-Listed blocks are gathered whole, keys that all queries share are gathered behind them, and one
-softmax runs over both, so work and memory are T x (listed + shared), never T x T.
+Listed blocks are gathered whole, keys that all queries share are appended, and one softmax runs
+over both, so time and memory grow as T x (listed + shared), not T x T.
 """
 
 import torch
@@ -14,13 +14,13 @@ from longspan.attention.ops.global_tokens import GlobalTokens
 
 
 class _ListedSoftmax(torch.autograd.Function):
-    """softmax(q k^T + bias) v for blocks of queries (R, block, D), each with own keys.
+    """softmax(q k^T + bias) v for blocks of queries (R, block, D), each with its own keys.
 
     Row r attends to the blocks k[index[r]] (W = block * D numbers each). Gathered keys are not
-    kept for the backward pass but gathered again, and their gradients are laid out as the keys
-    are: torch's own would be transposed, and copied. The last `shared` blocks of an index are the
-    same for `group` rows on end. Their gradient is one sum: atomic additions in half precision, as
-    CUDA has them, round each step.
+    saved for the backward pass but gathered again, and their gradients have the layout of the
+    keys: torch's own would be transposed, and copied. The last `shared` blocks of an index are
+    equal for `group` consecutive rows. Their gradient is one sum: atomic additions in half
+    precision, as on CUDA, would round at each step.
     """
 
     @staticmethod
@@ -51,12 +51,12 @@ class _ListedSoftmax(torch.autograd.Function):
 
 
 def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
-    """Blocks of x (N, W) by number (R, S), as rows of D numbers, (R, S * block, D)."""
+    """Gather blocks of x (N, W) by number (R, S), as rows of D numbers, (R, S * block, D)."""
     return x.index_select(0, index.flatten()).view(len(index), -1, x.shape[1] // block)
 
 
 def _scatter_add(grad: Tensor, index: Tensor, count: int, shared: int, group: int) -> Tensor:
-    """What `_blocks` scattered, back in its place, (N, W)."""
+    """Add what `_blocks` gathered back to its positions, (N, W)."""
     grad = grad.view(index.numel(), -1)
     out = grad.new_zeros(count, grad.shape[1]).index_add_(0, index.flatten(), grad)
     if shared:
@@ -75,18 +75,18 @@ def block_list_attention(
     shared: GlobalTokens | None,
     causal: bool,
 ) -> Tensor:
-    """Softmax attention of each block of queries to its listed blocks and to the shared keys.
+    """Compute softmax attention of each block of queries to its listed blocks and the shared keys.
 
     Args:
-        q: queries (B, H, T, D); the last one stands at the position of the last key.
+        q: queries (B, H, T, D); the last one is at the position of the last key.
         k: keys (B, H, S, D), zero where masked.
         v: values (B, H, S, E), zero where masked.
         lists: distinct blocks of keys (B or 1, H, rows, slots) for each block of queries, from the
-            first query's to the last, -1 for none; the first of a list is the block itself.
+            first query's to the last, -1 for none; each list starts with the block itself.
         block: length of a block.
-        local: keys that count in the blocks (B, S).
-        shared: keys beside them for all queries; they are not `local`, or would count twice.
-        causal: whether no key counts that lies after the query.
+        local: True at keys that count in the blocks (B, S).
+        shared: additional keys of all queries; they must not be `local`, or they would count twice.
+        causal: whether keys after the query are excluded.
     """
     (B, H, T, _), S = q.shape, k.shape[2]
     rows, before, blocks = lists.shape[2], (S - T) % block, -(-S // block)
@@ -94,7 +94,7 @@ def block_list_attention(
     q = F.pad(q * q.shape[3] ** -0.5, (0, 0, before, -S % block)).reshape(-1, block, q.shape[3])
     k, v = (_pad_to_blocks(x, block, 2) for x in (k, v))
     if shared is not None:
-        # Behind the blocks of a head stand those of the shared keys, in every list.
+        # The shared keys form extra blocks after those of a head, and end every list.
         count = -(-shared.k.shape[2] // block)
         behind = torch.arange(blocks, blocks + count, device=q.device)
         places = torch.cat([places, behind.expand(*places.shape[:3], -1)], 3)
@@ -108,7 +108,7 @@ def block_list_attention(
     some, later = mask.any(-1, keepdim=True), None
     if causal:
         order = _order(S, rows, block, mask.shape[-1], shared, q.device)
-        # A product counts the keys that both masks leave to a query.
+        # A matrix product counts the keys that both masks allow.
         some = (mask.float() @ order.float().mT).mT > 0
         later = _bias(order, q.dtype).expand(B, H, rows, -1, -1)
     bias = _bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
@@ -119,25 +119,25 @@ def block_list_attention(
 
 
 def _pad_to_blocks(x: Tensor, block: int, dim: int) -> Tensor:
-    """`x` with zeros at the end of a dimension, up to whole blocks."""
+    """Pad a dimension of `x` with zeros to whole blocks."""
     missing = -x.shape[dim] % block
     return F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
 
 
 def _joined(mask: Tensor, other: Tensor) -> Tensor:
-    """Two masks beside each other along the last dimension."""
+    """Concatenate two masks along the last dimension."""
     shape = torch.broadcast_shapes(mask.shape[:-1], other.shape[:-1])
     return torch.cat([x.expand(*shape, -1) for x in (mask, other)], -1)
 
 
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where the mask is True, else so low that no score counts, and two of them are finite."""
+    """Return 0 where the mask is True, else a finite bias so low that no score counts."""
     dtype = torch.float32 if dtype == torch.float16 else dtype
     return (mask.to(dtype) - 1) * (torch.finfo(dtype).max / 2)
 
 
 def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:
-    """Which keys of the listed blocks count, (B, H, rows, 1, slots * block)."""
+    """Return which keys of the listed blocks count, (B, H, rows, 1, slots * block)."""
     local = _pad_to_blocks(local, block, 1).unflatten(1, (-1, block))
     batch = torch.arange(len(local), device=lists.device)[:, None, None, None]
     real = local[batch, lists.clamp(min=0)] & (lists >= 0)[..., None]
@@ -147,7 +147,7 @@ def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:
 def _order(
     S: int, rows: int, block: int, keys: int, shared: GlobalTokens | None, device: torch.device
 ) -> Tensor:
-    """Which keys do not lie after a query, (B or 1, 1, rows or 1, block, keys).
+    """Return which keys do not come after a query, (B or 1, 1, rows or 1, block, keys).
 
     Among the listed blocks only the first, the queries' own, holds keys of both kinds.
     """

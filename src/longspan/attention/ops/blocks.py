@@ -1,8 +1,8 @@
-"""One gathered-block kernel for every pattern, in plain PyTorch, trainable on CPU and CUDA.
+"""Gathered-block attention for every pattern, in plain PyTorch, differentiable on CPU and CUDA.
 
-Queries are cut into blocks; each block gathers the one run of keys that its pattern can reach
-(`BlockLayout`), so work and memory are T x span, never T x T. Global tokens are gathered beside
-the run, their own rows are computed apart, and no key is counted twice.
+Queries are divided into blocks. Each block gathers the one run of keys that its pattern can reach
+(`BlockLayout`), so time and memory grow as T x span, not T x T. Global tokens are added to the run,
+their own rows are computed separately, and no key counts twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ from longspan.attention.patterns import BlockLayout, Pattern
 
 
 class _GatherRuns(torch.autograd.Function):
-    """Overlapping runs of positions, (..., T, D) -> (..., T/block, span, D); T % block == 0.
+    """Gather overlapping runs of positions, (..., T, D) -> (..., T/block, span, D); T % block == 0.
 
-    Run c holds positions c*block - left .. (c+1)*block + right - 1, zeros where there are none.
-    torch's own gradient of `unfold` walks element by element; here it is a few shifted sums.
+    Run c holds positions c*block - left .. (c+1)*block + right - 1, zeros beyond the ends. The
+    gradient of torch's `unfold` works element by element; here it is a few shifted sums.
     """
 
     @staticmethod
@@ -42,7 +42,7 @@ class _GatherRuns(torch.autograd.Function):
 
 
 def _overlap_add(runs: Tensor, block: int) -> Tensor:
-    """Sum overlapping runs back onto their positions: the adjoint of `_GatherRuns`."""
+    """Add overlapping runs back to their positions: the adjoint of `_GatherRuns`."""
     *lead, count, span, D = runs.shape
     pieces = -(-span // block)
     out = runs.new_zeros(*lead, count + pieces - 1, block, D)
@@ -53,14 +53,14 @@ def _overlap_add(runs: Tensor, block: int) -> Tensor:
 
 
 class SharedKeys(NamedTuple):
-    """Keys without a place in the pattern, such as summaries, that all blocks of queries share."""
+    """Keys outside the pattern, such as summaries, that all blocks of queries share."""
 
     k: Tensor  # B H R D
     v: Tensor  # B H R E
     mask: Tensor  # True where a query may attend, (1 or B, 1, 1 or T, R)
 
     def to_residue_classes(self, g: int, length: int) -> "SharedKeys":
-        """The same for the rows and queries of `split_residue_classes`."""
+        """Return the same keys for the rows and queries of `split_residue_classes`."""
         k, v, mask = self
         if mask.shape[2] > 1:
             mask = split_residue_classes(mask, g, length)
@@ -78,21 +78,21 @@ def pattern_attention(
     pattern: Pattern,
     key_mask: Tensor | None,
     global_mask: Tensor | None,
-    beside: SharedKeys | None = None,
+    shared: SharedKeys | None = None,
 ) -> Tensor:
-    """Softmax attention over the pairs of `pattern`, plus the ragged global tokens of each row.
+    """Compute softmax attention over the pairs of `pattern`, plus the global tokens of each row.
 
     Args:
         q: queries (B, H, T, D).
         k: keys (B, H, T, D), zero where masked.
         v: values (B, H, T, E), zero where masked.
-        pattern: which pairs; its fixed global positions are joined with `global_mask`.
+        pattern: allowed pairs; its fixed global positions are added to `global_mask`.
         key_mask: True at real tokens (B, T), or None.
-        global_mask: True at global tokens (B, T), or None; a token that is not real is not global.
-        beside: more keys, in the same softmax; the rows of global tokens do not attend to them.
+        global_mask: True at global tokens (B, T), or None; padded tokens are not global.
+        shared: additional keys in the same softmax; rows of global tokens do not attend to them.
     """
     chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask)
-    out = pattern_rows(q, k, v, pattern, key_mask, chosen, beside)
+    out = pattern_rows(q, k, v, pattern, key_mask, chosen, shared)
     if chosen is None:
         return out
     return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
@@ -105,29 +105,32 @@ def pattern_rows(
     pattern: Pattern,
     key_mask: Tensor | None,
     chosen: GlobalTokens | None,
-    beside: SharedKeys | None = None,
+    shared: SharedKeys | None = None,
 ) -> Tensor:
-    """Rows of all queries over their pattern's keys, the global ones and those beside, once each.
+    """Compute the rows of all queries over pattern, global and shared keys, each key once.
 
-    The rows of the global tokens themselves are for the caller to replace.
+    The caller replaces the rows of the global tokens themselves.
     """
     local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
 
     def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor, *pairs: Tensor) -> Tensor:
         globals_ = None if chosen is None else (chosen, pattern.causal, *pairs[:2])
-        more = None if beside is None else beside._replace(k=pairs[-2], v=pairs[-1])
+        more = None if shared is None else shared._replace(k=pairs[-2], v=pairs[-1])
         return _block_rows(q, k, v, own, local_keys, globals_, more)
 
     tensors = [q, k, v]
     tensors += [] if chosen is None else [chosen.k, chosen.v]
-    tensors += [] if beside is None else [beside.k, beside.v]
+    tensors += [] if shared is None else [shared.k, shared.v]
     return apply_by_pattern(pattern, tensors, rows)
 
 
 def apply_by_pattern(
     pattern: Pattern, tensors: list[Tensor], rows: Callable[..., Tensor]
 ) -> Tensor:
-    """`rows(own, *tensors)` for the heads that share a pattern `own`; all heads in their order."""
+    """Apply `rows(own, *tensors)` to each group of heads with the same pattern `own`.
+
+    Returns all heads in their order.
+    """
     if pattern.heads == 1:
         return rows(pattern.each[0], *tensors)
     heads = pattern.groups
@@ -139,7 +142,7 @@ def apply_by_pattern(
 
 
 def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
-    """The heads of x (B, H, T, D) in another order; x itself if it is theirs already."""
+    """Return the heads of x (B, H, T, D) in another order; x itself if the order is sorted."""
     if order == sorted(order):
         return x
     heads = x.unbind(1)
@@ -147,10 +150,9 @@ def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
 
 
 def fit_layout(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
-    """What the kernel makes of a layout at T tokens: dilation, padded length, block, left, right.
+    """Fit a layout to T tokens: dilation, padded length, block, left, right.
 
-    No residue class is padded beyond its last block, and no key lies farther from a block than
-    the other blocks do.
+    No residue class is padded beyond its last block, and no run reaches beyond the other blocks.
     """
     g = min(layout.dilation, T)
     block = min(layout.block, -(-T // g))
@@ -158,8 +160,8 @@ def fit_layout(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
     return g, length, block, min(layout.left, length - block), min(layout.right, length - block)
 
 
-def _block_rows(q, k, v, pattern, key_mask, globals_, beside) -> Tensor:
-    """Rows of all queries over their run, any global keys and those beside; heads alike."""
+def _block_rows(q, k, v, pattern, key_mask, globals_, shared) -> Tensor:
+    """Compute the rows of all queries over their run, global and shared keys, for equal heads."""
     B, T, layout = q.shape[0], q.shape[2], pattern.layout
     g, length, *sides = fit_layout(layout, T)
     q, k, v = (split_residue_classes(x, g, length) for x in (q, k, v))
@@ -172,31 +174,31 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, beside) -> Tensor:
     mask = real.mT & run_mask(pattern, layout, sides, q.device)
     if globals_ is not None:
         k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))
-    if beside is None:
+    if shared is None:
         return merge_residue_classes(softmax_attention(q, k, v, mask).flatten(2, 3), g, B, T)
-    out = _softmax_beside(q, k, v, mask, beside.to_residue_classes(g, length))
+    out = _softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
     return merge_residue_classes(out, g, B, T)
 
 
-def _softmax_beside(q, k, v, mask, beside: SharedKeys) -> Tensor:
-    """`softmax_attention` with the keys beside, which are not copied to each block."""
+def _softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
+    """Compute `softmax_attention` with shared keys, which are not copied to each block."""
     blocks, q = q.shape[2:4], q * q.shape[-1] ** -0.5
-    scores = (q.flatten(2, 3) @ beside.k.mT).unflatten(2, blocks)
-    every = beside.mask.expand(-1, -1, blocks.numel(), -1).unflatten(2, blocks)
+    scores = (q.flatten(2, 3) @ shared.k.mT).unflatten(2, blocks)
+    every = shared.mask.expand(-1, -1, blocks.numel(), -1).unflatten(2, blocks)
     rows = max(len(mask), len(every))
     mask = torch.cat([x.expand(rows, 1, *blocks, -1) for x in (mask, every)], -1)
     weights = masked_softmax(torch.cat([q @ k.mT, scores], -1), mask)
     near, other = weights.split([k.shape[-2], scores.shape[-1]], -1)
-    out = (near @ v).flatten(2, 3) + other.flatten(2, 3) @ beside.v
+    out = (near @ v).flatten(2, 3) + other.flatten(2, 3) @ shared.v
     return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))
 
 
 def run_mask(
     pattern: Pattern, layout: BlockLayout, sides: Sequence[int], device: torch.device
 ) -> Tensor:
-    """Which keys of its run a query of a block may attend, (block, span): the same everywhere.
+    """Return the keys of its run that a query of a block may attend, (block, span), for all blocks.
 
-    The pattern is read past its fixed global positions, which are covered apart.
+    The pattern is evaluated beyond its fixed global positions, which are covered separately.
     """
     block, left, right = sides
     past = max(layout.globals, default=-1) + 1 + left * layout.dilation
@@ -207,7 +209,7 @@ def run_mask(
 
 
 def split_residue_classes(x: Tensor, g: int, length: int) -> Tensor:
-    """Residue classes of positions modulo g as batch rows: (B, H, T, D) -> (B*g, H, length, D)."""
+    """Move residue classes mod g into the batch: (B, H, T, D) to (B*g, H, length, D)."""
     x = F.pad(x, (0, 0, 0, g * length - x.shape[2]))
     if g == 1:
         return x
@@ -226,7 +228,7 @@ def _with_global_keys(k, v, mask, globals_, sizes):
     (chosen, causal, global_k, global_v), (g, block, length) = globals_, sizes
     count = k.shape[2]
 
-    def beside(run: Tensor, x: Tensor) -> Tensor:
+    def append(run: Tensor, x: Tensor) -> Tensor:
         x = x.repeat_interleave(g, 0)[:, :, None].expand(-1, -1, count, -1, -1)
         return torch.cat([run, x], dim=3)
 
@@ -239,4 +241,4 @@ def _with_global_keys(k, v, mask, globals_, sizes):
         allowed = allowed & (index <= position)
     shape = (k.shape[0], 1, count, block)
     mask = torch.cat([mask.expand(*shape, -1), allowed.expand(*shape, -1)], dim=-1)
-    return beside(k, global_k), beside(v, global_v), mask
+    return append(k, global_k), append(v, global_v), mask

@@ -1,4 +1,4 @@
-"""Depthwise convolution of the values along the sequence, one kernel per head."""
+"""Depthwise convolution of the values along the sequence, with one kernel per head."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from longspan.attention.masking import apply_mask
 
 
 def make_depthwise_conv(heads: int, size: int, *, zero: bool = False) -> nn.Conv1d:
-    """A kernel of odd `size` for each head, centred on the position, random or zero at first."""
+    """Create a centered kernel of odd `size` per head, random or zero at first."""
     conv = nn.Conv1d(heads, heads, size, padding=size // 2, groups=heads, bias=False)
     if zero:
         nn.init.zeros_(conv.weight)
@@ -15,9 +15,9 @@ def make_depthwise_conv(heads: int, size: int, *, zero: bool = False) -> nn.Conv
 
 
 def convolve_values(conv: nn.Conv1d, v: Tensor, key_mask: Tensor | None = None) -> Tensor:
-    """The values (B, H, T, E) times the kernel of their head, summed over its offsets.
+    """Convolve the values (B, H, T, E) with the kernel of their head.
 
-    Nothing comes from positions that are not real, or past the ends.
+    Padded positions and positions beyond the ends contribute nothing.
     """
     if key_mask is not None:
         v = apply_mask(v, key_mask[:, None, :, None])

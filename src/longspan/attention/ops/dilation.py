@@ -1,4 +1,4 @@
-"""Windows of each layer and dilations of each head, as options: read, checked, made a pattern."""
+"""Windows per layer and dilations per head, as options of a mechanism."""
 
 from longspan.attention.patterns import Pattern, PerHead, Window
 from longspan.errors import OptionError
@@ -10,24 +10,24 @@ Dilations = int | list[int] | list[list[int]]
 def make_dilated_window(
     name: str, window: Windows, dilation: Dilations, heads: int, layer: int, causal: bool
 ) -> Pattern:
-    """The window of one layer, with a dilation for each head.
+    """Return the window pattern of one layer, with a dilation for each head.
 
     Args:
-        name: the mechanism, for the message.
-        window: keys on either side of a query (before it, when causal), in all layers or in each.
-        dilation: step between the keys of a window, in all heads, in each, or in each of each
-            layer. 1 means every key.
+        name: mechanism, for the error message.
+        window: keys on either side of a query (before it, if causal), for all layers or per layer.
+        dilation: step between the keys of a window, for all heads, per head, or per layer and head.
+            1 means every key.
         heads: number of heads.
-        layer: which layer, from 0.
-        causal: whether keys after the query are left out.
+        layer: index of the layer, from 0.
+        causal: whether keys after the query are excluded.
 
     Raises:
-        OptionError: the message lists every reason.
+        OptionError: an option is invalid; the message lists every reason.
     """
     widths, steps = [window] if isinstance(window, int) else window, _rows(dilation, heads)
     layered = {"window": isinstance(window, list), "dilation": steps == dilation}
     reasons = [
-        f"{what} lists {len(rows)} layers, and this is layer {layer} (from 0)"
+        f"{what} lists {len(rows)} layers, but this is layer {layer} (counted from 0)"
         for what, rows in (("window", widths), ("dilation", steps))
         if layered[what] and layer >= len(rows)
     ]
@@ -46,7 +46,7 @@ def make_dilated_window(
 
 
 def _rows(dilation: Dilations, heads: int) -> list[list[int]]:
-    """A row of the dilations of all heads for each listed layer, or one for all layers."""
+    """Return the dilations of all heads per listed layer, or one row for all layers."""
     if isinstance(dilation, int):
         return [[dilation] * heads]
     flat = [step for step in dilation if isinstance(step, int)]

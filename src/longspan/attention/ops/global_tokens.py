@@ -1,8 +1,8 @@
-"""Global tokens, a different number in each row: they attend to all and are attended by all.
+"""Global tokens, possibly a different number per row: they attend to all and are attended by all.
 
-A mechanism leaves them out of its own keys (`local keys = real & ~is_global`), adds `GlobalTokens`
-k and v to the keys of every query, and replaces the rows of the tokens themselves, so that no key
-is counted twice. Xiong et al. 2022, section 3.
+A mechanism removes them from its own keys (`local keys = real & ~is_global`), adds the k and v of
+`GlobalTokens` to the keys of every query, and replaces the rows of the tokens themselves, so that
+no key counts twice. Xiong et al. 2022, section 3.
 """
 
 import torch
@@ -14,7 +14,7 @@ from longspan.attention.ops.softmax import softmax_attention, softmax_part
 def combine_global_masks(
     fixed: tuple[int, ...], key_mask: Tensor | None, global_mask: Tensor | None, q: Tensor
 ) -> Tensor | None:
-    """The global tokens of each row, at fixed positions and from the caller, real ones only."""
+    """Return the mask of global tokens, from fixed positions and the caller; real tokens only."""
     B, _, T, _ = q.shape
     inside = [p for p in fixed if p < T]
     if global_mask is None and not inside:
@@ -27,7 +27,7 @@ def combine_global_masks(
 
 
 class GlobalTokens:
-    """The global tokens of a batch, packed to `count`, at least the largest among its rows."""
+    """Global tokens of a batch, packed to `count`, at least the maximum number per row."""
 
     def __init__(self, is_global: Tensor, count: int, k: Tensor, v: Tensor):
         self.is_global = is_global
@@ -37,19 +37,19 @@ class GlobalTokens:
         self.k, self.v = self.gather(k), self.gather(v)
 
     def gather(self, x: Tensor) -> Tensor:
-        """Rows of x (B, H, T, D) at the global tokens, (B, H, G, D)."""
+        """Gather the rows of x (B, H, T, D) at the global tokens, (B, H, G, D)."""
         B, H, T, D = x.shape
-        # By whole rows: `gather`, and its gradient, walk number by number.
+        # index_select copies whole rows; `gather` and its gradient copy single numbers.
         start = torch.arange(B * H, device=x.device).view(B, H, 1) * T
         rows = (start + self.index[:, None]).flatten()
         return x.reshape(-1, D).index_select(0, rows).view(B, H, -1, D)
 
     def local_keys(self, key_mask: Tensor | None) -> Tensor:
-        """Which keys are left to the own part, (B, T): real ones that are not global."""
+        """Return the mask (B, T) of keys left to the mechanism: real and not global."""
         return ~self.is_global if key_mask is None else key_mask & ~self.is_global
 
     def row_mask(self, key_mask: Tensor | None, causal: bool) -> Tensor | None:
-        """Which keys the rows of the tokens attend to, (B or 1, 1, G or 1, T); None: all."""
+        """Return the keys that the tokens attend to, (B or 1, 1, G or 1, T); None: all."""
         mask = None if key_mask is None else key_mask[:, None, None, :]
         if not causal:
             return mask
@@ -58,8 +58,8 @@ class GlobalTokens:
         return past if mask is None else mask & past
 
     def scatter_rows(self, rows: Tensor, out: Tensor) -> Tensor:
-        """Put `rows` (B, H, G, E) of the tokens in their places in `out` (B, H, T, E)."""
-        # Slots without a token keep the row they point to; indices of a row are distinct.
+        """Put `rows` (B, H, G, E) of the tokens into their positions in `out` (B, H, T, E)."""
+        # Unused slots keep the row they point to; the indices of a row are distinct.
         rows = torch.where(self.real[:, None, :, None], rows, self.gather(out))
         return out.scatter(2, self.index[:, None, :, None].expand_as(rows), rows)
 
@@ -71,17 +71,17 @@ def gather_global_tokens(
     key_mask: Tensor | None,
     global_mask: Tensor | None,
 ) -> GlobalTokens | None:
-    """The global tokens at fixed positions and from the caller; None where no row has any."""
+    """Gather the global tokens at fixed positions and from the caller; None if there are none."""
     is_global = combine_global_masks(fixed, key_mask, global_mask, k)
     if is_global is None:
         return None
-    # Without ragged tokens the count is known, and the device need not be asked for it.
+    # With fixed positions only, the count is known without a device synchronization.
     count = len(fixed) if global_mask is None else int(is_global.sum(1).max())
     return GlobalTokens(is_global, min(count, k.shape[2]), k, v) if count else None
 
 
 def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, Tensor]:
-    """Every query over the global keys (causal: those before it), a part for `merge_parts`."""
+    """Attend from every query to the global keys (causal: earlier ones), for `merge_parts`."""
     mask = chosen.real[:, None, None]
     if causal:
         position = torch.arange(q.shape[2], device=q.device)
@@ -92,7 +92,7 @@ def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, 
 def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True) -> Tensor:
     """Replace the rows of global tokens: they attend to every real key.
 
-    With `itself=False` a token is its own key only where it has no other.
+    With `itself=False` a token attends to itself only if there is no other key.
     """
     mask = chosen.row_mask(key_mask, causal)
     if not itself:

@@ -1,9 +1,9 @@
-"""Locality-sensitive hashing: buckets of vectors, and the sorted order that they give a sequence.
+"""Locality-sensitive hashing: buckets of vectors, and the resulting sorted order of a sequence.
 
     bucket(u) = argmax [u G ; -u G],   G Gaussian     (Andoni et al. 2015, arxiv.org/abs/1509.02897)
 
-Letters: R rounds of hashing, N tokens padded to whole chunks of c, C = N / c chunks, W keys in a
-run (a chunk and the `back` chunks before it). A slot is a place in the sorted order of a round.
+Letters: R hash rounds, N tokens padded to whole chunks of c, C = N / c chunks, W keys in a run (a
+chunk and the `back` chunks before it). A slot is a position in the sorted order of a round.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longspan.attention.ops.precision import at_least_float32
 from longspan.errors import OptionError
 
-LARGEST = 128  # buckets of one hash; more are a product of several, or hashing would cost T x T
+LARGEST = 128  # buckets of one hash; more need a product of hashes, or hashing would cost T x T
 
 
 def _factors(buckets: int) -> list[int]:
@@ -25,7 +25,7 @@ def _factors(buckets: int) -> list[int]:
 
 
 class RotationHash(nn.Module):
-    """Buckets from random directions, its own ones for every head and round."""
+    """Buckets from random directions, separate for every head and round."""
 
     rotations: Tensor
 
@@ -33,20 +33,20 @@ class RotationHash(nn.Module):
         """Draw the directions (heads, head_dim, hashes, sum of the hashes' sizes / 2).
 
         Raises:
-            OptionError: the buckets cannot be had.
+            OptionError: the number of buckets is not supported.
         """
         super().__init__()
         if buckets < 2 or buckets % 2 or (buckets > LARGEST and buckets.bit_count() > 1):
-            wanted = f"an even number of buckets, above {LARGEST} a power of two"
-            raise OptionError(f"hashing needs {wanted}, got {buckets}")
+            wanted = f"an even number, above {LARGEST} a power of two"
+            raise OptionError(f"option buckets must be {wanted}; got {buckets}")
         self.sizes = _factors(buckets)
         shape = (heads, head_dim, hashes, sum(self.sizes) // 2)
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("rotations", torch.randn(shape, generator=generator))
 
     def forward(self, u: Tensor) -> Tensor:
-        """The bucket of every vector (B, H, T, D) in every round, (R, B, H, T); no gradient."""
-        # In float32 at least: rounded to half precision, vectors would change their bucket.
+        """Return the bucket of each vector (B, H, T, D) per round, (R, B, H, T); no gradient."""
+        # Rounding to half precision would change the bucket of some vectors.
         u = at_least_float32(u.detach())
         turned = u @ self.rotations.flatten(2).to(u.dtype)
         turned = turned.unflatten(-1, self.rotations.shape[2:])
@@ -58,47 +58,57 @@ class RotationHash(nn.Module):
         return bucket.movedim(-1, 0).contiguous()
 
     def reference(self, u: Tensor) -> Tensor:
-        """The same as the formula has it."""
+        """Compute the same as in the formula."""
         bucket = torch.zeros((), dtype=torch.long, device=u.device)
         for size, x in self._each_hash(torch.einsum("bhtd,hdrn->rbhtn", u, self.rotations)):
             bucket = bucket * size + torch.cat([x, -x], -1).argmax(-1)
         return bucket
 
     def _each_hash(self, turned: Tensor):
-        """Size and projections of each hash; the first one counts fastest."""
+        """Return size and projections of each hash, least significant first."""
         parts = turned.split([size // 2 for size in self.sizes], -1)
         return reversed(list(zip(self.sizes, parts, strict=True)))
 
 
 class SortTable(NamedTuple):
-    """Who meets whom: the tokens of each row sorted by bucket, once per round.
+    """Pairs that attend to each other: the tokens of each row sorted by bucket, once per round.
 
-    The query in a slot attends to the tokens in slots low..high-1 of its round, itself left out.
-    With `wrap` the queries of the first chunk also attend to the last chunk of the round before.
+    The query in a slot attends to the tokens in slots low..high-1 of its round, except itself. With
+    `wrap` the queries of the first chunk also attend to the last chunk of the previous round.
+
+    Attributes:
+        chunk: slots per chunk.
+        back: chunks before its own that a query can reach.
+        wrap: whether the first chunk looks back to the previous round.
+        present: number of tokens that take part (B, 1); they occupy the first slots.
+        order: token in each slot (R, B, H, N).
+        slot: slot of each token (R, B, H, N).
+        low: first slot that each slot attends to (R or 1, B or 1, H or 1, N).
+        high: end of those slots (R or 1, B, H or 1, N); zero where there is no query.
     """
 
     chunk: int
-    back: int  # chunks before its own that a query can reach
+    back: int
     wrap: bool
-    present: Tensor  # B 1: number of tokens that take part; they have the first slots
-    order: Tensor  # R B H N: the token in each slot
-    slot: Tensor  # R B H N: the slot of each token
-    low: Tensor  # R|1 B|1 H|1 N: per slot
-    high: Tensor  # R|1 B H|1 N: per slot; zero where there is no query
+    present: Tensor
+    order: Tensor
+    slot: Tensor
+    low: Tensor
+    high: Tensor
 
     @property
     def last(self) -> Tensor:
-        """The chunk of the last token that takes part, (B, 1)."""
+        """Chunk of the last token that takes part, (B, 1)."""
         return (self.present - 1).clamp(min=0) // self.chunk
 
     def chunks(self) -> Tensor:
-        """The queries: tokens of each chunk, (R, B, H, C, c)."""
+        """Return the queries: tokens of each chunk, (R, B, H, C, c)."""
         return self.order.unflatten(-1, (-1, self.chunk))
 
     def runs(self) -> Tensor:
-        """The keys: tokens of each chunk after those of the chunks before it, (R, B, H, C, W).
+        """Return the keys: tokens of each chunk after those of earlier chunks, (R, B, H, C, W).
 
-        Before the first chunk stands the last one of the round before.
+        The last chunk of the previous round precedes the first chunk.
         """
         chunks = self.chunks()
         front = chunks.roll(1, 0).take_along_dim(self.last[None, :, :, None, None], 3)
@@ -106,9 +116,9 @@ class SortTable(NamedTuple):
         return chunks.unfold(3, self.back + 1, 1).mT.flatten(-2)
 
     def places(self) -> Tensor:
-        """Where `runs` holds each token, as flat indices into it, (R, back + 1, B, H, N).
+        """Return the positions of each token in `runs`, as flat indices, (R, back + 1, B, H, N).
 
-        A token that is in fewer places is given some that no query attends to.
+        A token with fewer positions gets extra ones that no query attends to.
         """
         R, B, H, N = self.slot.shape
         W = (self.back + 1) * self.chunk
@@ -124,7 +134,7 @@ class SortTable(NamedTuple):
         return torch.stack(found, 1)
 
     def allowed(self) -> Tensor:
-        """Which keys of its run each query attends to, (R|1, B, H|1, C, c, W)."""
+        """Return which keys of its run each query attends to, (R|1, B, H|1, C, c, W)."""
         c, device = self.chunk, self.order.device
         slot = torch.arange(self.order.shape[-1], device=device).view(-1, c)
         column = torch.arange((self.back + 1) * c, device=device)
@@ -138,14 +148,14 @@ class SortTable(NamedTuple):
         return (found | tail) & (self.runs()[..., None, :] != self.chunks()[..., None])
 
     def count_meetings(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """How often queries meet keys over all rounds.
+        """Count how often queries attend to keys over all rounds.
 
         Args:
             queries: tokens (R', B, H, C', Q).
             keys: tokens that take part, (R', B, H, C', K).
 
         Returns:
-            Counts (R', B, H, C', Q, K); a token meets itself as it meets others.
+            Counts (R', B, H, C', Q, K); a token counts with itself as with others.
         """
         low, high = (x.expand_as(self.slot).gather(-1, self.slot) for x in (self.low, self.high))
         low, high, slot = (_at(queries, x)[..., None] for x in (low, high, self.slot))
@@ -158,7 +168,7 @@ class SortTable(NamedTuple):
         return met + (tail & (slot < self.chunk) & (high > 0)).sum(0)
 
     def counts(self) -> Tensor:
-        """N_ij: how often query i meets key j, (B, H, N, N); dense, for tests and pictures."""
+        """Return N_ij, how often query i attends to key j, (B, H, N, N); dense, for tests."""
         N = self.slot.shape[-1]
         token = torch.arange(N, device=self.slot.device).expand(1, *self.slot.shape[1:3], 1, N)
         met = self.count_meetings(token, token)[0, :, :, 0]
@@ -166,7 +176,7 @@ class SortTable(NamedTuple):
 
 
 def _at(tokens: Tensor, x: Tensor) -> Tensor:
-    """Values x (R, B, H, N) of the tokens (R', B, H, C', K): (R, R', B, H, C', K)."""
+    """Look up values x (R, B, H, N) at tokens (R', B, H, C', K): (R, R', B, H, C', K)."""
     index = tokens.flatten(3).expand(len(x), *tokens.flatten(3).shape)
     x = x[:, None].expand(-1, len(tokens), -1, -1, -1)
     return x.gather(-1, index).unflatten(-1, tokens.shape[3:])
@@ -175,15 +185,15 @@ def _at(tokens: Tensor, x: Tensor) -> Tensor:
 def sort_into_chunks(
     bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
 ) -> SortTable:
-    """Sort by (bucket, position) and cut into chunks.
+    """Sort by (bucket, position) and divide into chunks.
 
     Args:
-        bucket: of each token in each round (R, B, H, N).
-        real: tokens that take part (B, N); the others are sorted behind them.
+        bucket: bucket of each token in each round (R, B, H, N).
+        real: True at tokens that take part (B, N); the others are sorted last.
         chunk: slots of a chunk, a divisor of N.
-        causal: cut each bucket by itself, counting from its first token: a query attends to
-            earlier tokens of its bucket, in its chunk of the bucket and the one before. Where a
-            chunk begins is then no matter of later tokens.
+        causal: divide each bucket separately, from its first token: a query attends to earlier
+            tokens of its bucket, in its chunk of the bucket and the one before. Chunk boundaries
+            are then independent of later tokens.
         same_bucket: attend within buckets only.
         wrap: see `SortTable`.
     """

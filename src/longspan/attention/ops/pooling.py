@@ -1,4 +1,4 @@
-"""Segments of a sequence, for mechanisms that pool along it."""
+"""Segments of a sequence, and pooling over them."""
 
 import torch
 import torch.nn.functional as F
@@ -6,18 +6,18 @@ from torch import Tensor
 
 
 def segment_tokens(real: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Cut the real tokens of each row into at most `most` segments, in order.
+    """Divide the real tokens of each row into at most `most` segments, in order.
 
-    Sizes differ by one at most, the first ones are the shorter; a row of fewer tokens has as many
-    segments as tokens. Nothing depends on padding.
+    Sizes differ by at most one, shorter segments first. A row with fewer tokens has one segment per
+    token. Padding has no influence.
 
     Args:
         real: True at real tokens (B, T).
-        most: segments of a row that has enough tokens.
+        most: number of segments of a row with enough tokens.
 
     Returns:
-        index: the segment of each token (B, T); padding has one of its own, number `most`.
-        used: which segments exist (B, most).
+        index: segment of each token (B, T); padding has the extra segment `most`.
+        used: True at segments that exist (B, most).
     """
     count = real.sum(1, keepdim=True)
     L = count.clamp(1, most)
@@ -31,17 +31,17 @@ def segment_tokens(real: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 
 def membership_matrix(index: Tensor, most: int, dtype: torch.dtype) -> Tensor:
-    """One at the tokens of each segment, else zero: (B, 1, most, T)."""
+    """Return the matrix (B, 1, most, T) with one at the tokens of each segment, else zero."""
     return F.one_hot(index, most + 1)[..., :-1].mT.to(dtype)[:, None]
 
 
 def averaging_matrix(member: Tensor) -> Tensor:
-    """The matrix that takes tokens to the means of their segments, to zero where there is none."""
+    """Return the matrix that maps tokens to segment means; empty segments map to zero."""
     return member / member.sum(-1, keepdim=True).clamp(min=1)
 
 
 def segment_maxima(x: Tensor, index: Tensor, most: int) -> Tensor:
-    """The largest value of each feature in each segment (B, H, most, D); 0 where there is none."""
+    """Return the maximum of each feature in each segment (B, H, most, D), 0 if it is empty."""
     B, H, T, D = x.shape
     index = index[:, None, :, None].expand(B, H, T, D)
     out = x.new_zeros(B, H, most + 1, D)
@@ -49,8 +49,8 @@ def segment_maxima(x: Tensor, index: Tensor, most: int) -> Tensor:
 
 
 def split_runs(x: Tensor, width: int) -> Tensor:
-    """Cut the positions into runs of one width, (B, H, T, D) -> (B, H, runs, width, D).
+    """Split the positions into runs of equal width, (B, H, T, D) -> (B, H, runs, width, D).
 
-    The last run is filled up with zeros.
+    The last run is padded with zeros.
     """
     return F.pad(x, (0, 0, 0, -x.shape[2] % width)).unflatten(2, (-1, width))

@@ -1,10 +1,9 @@
-"""Relative positions of Transformer-XL, shared by the mechanisms that read a memory with them.
+"""Relative positions of Transformer-XL, for mechanisms with a memory.
 
     score_ij = ((q_i + u) . k_j + (q_i + w) . r_(i-j)) / sqrt(D),   r_d = P R_d
 
 R_d is the sinusoid of the distance d, as wide as all heads together, P its projection to a head,
-u and w a vector per head. Distances count along the keys as they stand: memory first, then the
-segment.
+u and w a vector per head. Distances count along the keys in their order: memory, then segment.
 """
 
 import torch
@@ -16,14 +15,14 @@ from longspan.errors import OptionError
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """Sines, then cosines, of positions over wavelengths from 2 pi to 10000 times that.
+    """Compute sines, then cosines, of positions over wavelengths from 2 pi to 10000 times that.
 
     Args:
-        positions: numbers (...), negative ones too.
-        width: how many columns.
+        positions: numbers (...), possibly negative.
+        width: number of columns.
 
     Returns:
-        (..., width) in float64: a large angle has no digits left in less.
+        (..., width) in float64: large angles lose all digits in narrower types.
     """
     rate = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width
     angles = positions[..., None].double() * 10_000.0**-rate
@@ -31,15 +30,15 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 
 
 def shift_to_keys(scores: Tensor, S: int) -> Tensor:
-    """Scores by distance as scores by key, without a copy.
+    """Convert scores by distance to scores by key, without a copy.
 
     Args:
         scores: (..., T, L + 1); column c of every row belongs to the distance S - c.
-        S: keys; the last of the T queries stands at the last key.
+        S: number of keys; the last of the T queries is at the last key.
 
     Returns:
-        A view (..., T, S) whose entry (i, j) is the score of the distance i - j. Distances that
-        lie beyond the columns read from the next row instead, and must be masked.
+        A view (..., T, S) whose entry (i, j) is the score of the distance i - j. Distances beyond
+        the columns read from the next row instead, and must be masked.
     """
     T, L = scores.shape[-2], scores.shape[-1] - 1
     # Row i begins T - 1 - i columns later than the last; rows one shorter move it by one each.
@@ -47,9 +46,13 @@ def shift_to_keys(scores: Tensor, S: int) -> Tensor:
 
 
 class RelativeAttention(SegmentAttention):
-    """Segments read with relative positions."""
+    """Segment attention with relative positions.
 
-    reach: int | None = None  # how far back a token sees, if not all keys
+    Attributes:
+        reach: number of keys that a token sees back, or None for all.
+    """
+
+    reach: int | None = None
 
     def __init__(
         self,
@@ -61,10 +64,10 @@ class RelativeAttention(SegmentAttention):
         backprop_through_memory: bool,
         causal: bool,
     ):
-        """Make P, u and w (normal with deviation 0.02, as in the authors' code)."""
+        """Create P, u and w (normal with standard deviation 0.02, as in the authors' code)."""
         super().__init__(segment, memory, backprop_through_memory, causal)
         if clamp is not None and clamp < 0:
-            raise OptionError(f"{self.name} needs clamp >= 0 or None (no limit), got {clamp}")
+            raise OptionError(f"{self.name}: option clamp must be >= 0 or None, got {clamp}")
         self.clamp = clamp
         self.position = nn.Parameter(torch.empty(heads, head_dim, heads * head_dim))
         self.content_bias = nn.Parameter(torch.empty(heads, head_dim))
@@ -73,23 +76,24 @@ class RelativeAttention(SegmentAttention):
             nn.init.normal_(parameter, std=0.02)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the parameters belong to these heads and this width."""
+        """Add: the parameters have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = tuple(self.content_bias.shape), (q.shape[1], q.shape[3])
         if got != expected:
-            reasons.append(f"it was built for (heads, head_dim) = {expected}, got {got}")
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
         return reasons
 
     def _sinusoids(self, distances: Tensor) -> Tensor:
-        """R of distances, those beyond `clamp` as at `clamp`."""
+        """Return R of distances, clamped to `clamp`."""
         if self.clamp is not None:
             distances = distances.clamp(-self.clamp, self.clamp)
         return sinusoids(distances, self.position.shape[-1])
 
     def position_terms(self, q, longest):
-        """R of the distances from `longest` down to 0, or to those of later keys, and P.
+        """Return R of the distances from `longest` down to 0, or to those of later keys, and P.
 
-        Few queries are projected to the width of R instead (q P) R, many meet P R as it is.
+        With few queries, they are projected to the width of R instead: (q P) R. With many, P R is
+        computed once.
         """
         nearest = 0 if self.causal else 1 - min(q.shape[2], self.segment)
         distances = torch.arange(longest, nearest - 1, -1, device=q.device)
@@ -98,7 +102,7 @@ class RelativeAttention(SegmentAttention):
         return (r, longest, project) if few else (r @ project.mT, longest, None)
 
     def attend_segment(self, q, keys, places):
-        """Content and position scores, each one product, then softmax."""
+        """Compute content and position scores as one product each, then softmax."""
         (r, longest, project), T, S = places, q.shape[2], keys.size
         q, scale = q * q.shape[-1] ** -0.5, q.shape[-1] ** -0.5
         u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
@@ -112,13 +116,13 @@ class RelativeAttention(SegmentAttention):
         return out if keys.real is None else apply_mask(out, mask.any(-1, keepdim=True))
 
     def reference_weights(self, q: Tensor, k: Tensor, distance: Tensor, mask: Tensor) -> Tensor:
-        """The weights as the formula says, r of every pair written out.
+        """Compute the weights as in the formula, with r of every pair.
 
         Args:
             q: queries (B, H, T, D).
-            k: keys (B, H, S, D), or (B, H, T, S, D) where they differ from query to query.
-            distance: from each query to each key (T, S).
-            mask: which pairs count, broadcastable to (B, H, T, S); a row may have none.
+            k: keys (B, H, S, D), or (B, H, T, S, D) if they differ between queries.
+            distance: distance from each query to each key (T, S).
+            mask: allowed pairs, broadcastable to (B, H, T, S); a row may be empty.
         """
         r = torch.einsum("tsw,hdw->htsd", self._sinusoids(distance).to(q.dtype), self.position)
         k = k[:, :, None].expand(-1, -1, q.shape[2], -1, -1) if k.dim() == 4 else k
@@ -131,7 +135,7 @@ class RelativeAttention(SegmentAttention):
         return weights / torch.where(total > 0, total, 1.0)
 
     def flops(self, T, head_dim):
-        """Content scores, position scores, the mixing, and r once."""
+        """Count content scores, position scores, mixing, and one projection of r."""
         widths = self.segment_widths(T)
         total = sum(size * (size + past) for size, past in widths)
         behind = total if self.causal else total + sum(size * size for size, _ in widths)

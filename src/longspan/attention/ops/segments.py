@@ -1,8 +1,8 @@
-"""A sequence read in segments, each of which sees itself and a memory of what came before it.
+"""Attention over segments, each of which sees itself and a memory of earlier tokens.
 
-Segments are cut at multiples of `segment`, counted from the first token of the sequence. They are
-read one after another by the same code in one call or in many steps: a step takes up the
-unfinished segment where the last one left it. A cache holds the memory and that segment.
+Segment boundaries are at multiples of `segment`, counted from the first token of the sequence. The
+same code processes segments in one call or over many steps: a step continues the unfinished
+segment of the previous one. A cache holds the memory and that segment.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from longspan.errors import OptionError
 
 
 class Rows(NamedTuple):
-    """Keys, values and which of them are real (None: all), of tokens or slots in their order."""
+    """Keys, values and real mask (None: all real) of tokens or slots, in order."""
 
     k: Tensor  # B H S D
     v: Tensor  # B H S E
@@ -23,27 +23,27 @@ class Rows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return self.k.shape[2]
 
     def split(self, sizes: list[int]) -> list["Rows"]:
-        """Consecutive parts; their gradients are put together once, not padded one by one."""
+        """Split into consecutive parts; their gradients are concatenated once."""
         reals = [None] * len(sizes) if self.real is None else self.real.split(sizes, 1)
         parts = zip(self.k.split(sizes, 2), self.v.split(sizes, 2), reals, strict=True)
         return [Rows(*part) for part in parts]
 
     def last(self, count: int) -> "Rows":
-        """The newest rows, at most `count`."""
+        """Return the newest rows, at most `count`."""
         older = max(0, self.size - count)
         return self.split([older, self.size - older])[1]
 
     def detach(self) -> "Rows":
-        """The same without their history."""
+        """Return the rows without autograd history."""
         return Rows(self.k.detach(), self.v.detach(), self.real)
 
 
 def concat_rows(*parts: Rows) -> Rows:
-    """The rows of all parts, in order; either all parts have a mask or none has."""
+    """Concatenate parts in order. Either all parts have a mask or none has."""
     filled = [part for part in parts if part.size] or [parts[0]]
     if len(filled) == 1:
         return filled[0]
@@ -53,18 +53,18 @@ def concat_rows(*parts: Rows) -> Rows:
 
 
 def segment_lengths(T: int, segment: int) -> list[int]:
-    """The lengths of the segments of T tokens."""
+    """Return the lengths of the segments of T tokens."""
     return [min(segment, T - start) for start in range(0, T, segment)]
 
 
 def segment_mask(T: int, keys: Rows, causal: bool, reach: int | None = None) -> Tensor | None:
-    """Which keys the T newest of them may attend, (1 or B, 1, 1 or T, S), or None: all.
+    """Return which keys the T newest of them may attend, (1 or B, 1, 1 or T, S), or None for all.
 
     Args:
-        T: tokens that ask; their own keys are the newest.
-        keys: the memory and the segment.
-        causal: whether the keys after a token are hidden from it.
-        reach: how far back a token sees, or None.
+        T: number of queries; their own keys are the newest.
+        keys: memory and segment.
+        causal: whether later keys are hidden.
+        reach: number of keys that a token sees back, or None.
     """
     mask = None if keys.real is None else keys.real[:, None, None, :]
     if not causal and reach is None:
@@ -78,33 +78,29 @@ def segment_mask(T: int, keys: Rows, causal: bool, reach: int | None = None) -> 
 
 
 class SegmentAttention(Attention):
-    """Read segment by segment; a subclass says how one is read and what is remembered of it.
+    """Attention segment by segment. A subclass defines how to attend and what to remember.
 
-    A memory is a tuple of rows, the oldest part first; its last part are tokens as they came.
+    A memory is a tuple of rows, oldest part first; its last part holds uncompressed tokens.
     """
 
     def __init__(self, segment: int, memory: int, backprop_through_memory: bool, causal: bool):
-        """Take the sizes, and whether gradients flow through the memory."""
+        """Store the sizes, and whether gradients flow through the memory."""
         super().__init__()
-        reasons = [f"segment >= 1, got {segment}"] if segment < 1 else []
-        reasons += [f"memory >= 0, got {memory}"] if memory < 0 else []
+        reasons = [f"segment must be >= 1, got {segment}"] if segment < 1 else []
+        reasons += [f"memory must be >= 0, got {memory}"] if memory < 0 else []
         if reasons:
-            raise OptionError(f"{self.name} needs {' and '.join(reasons)}")
-        self.segment, self.memory, self.backprop_through_memory, self.causal = (
-            segment,
-            memory,
-            backprop_through_memory,
-            causal,
-        )
+            raise OptionError(f"{self.name} cannot be built: {'; '.join(reasons)}")
+        self.segment, self.memory, self.causal = segment, memory, causal
+        self.backprop_through_memory = backprop_through_memory
         self.detaches_memory = not backprop_through_memory
 
     @property
     def span(self) -> int:
-        """The most keys that a token can see."""
+        """Maximum number of keys that a token can see."""
         return self.memory + self.segment
 
     def position_terms(self, q: Tensor, longest: int, *layer_input) -> Any:
-        """What a call computes once for all its segments, which see at most `longest` keys."""
+        """Compute what all segments of a call share; they see at most `longest` keys."""
         raise TypeError(f"{type(self).__name__} does not define places")
 
     def attend_segment(self, q: Tensor, keys: Rows, places: Any) -> Tensor:
@@ -112,30 +108,30 @@ class SegmentAttention(Attention):
         raise TypeError(f"{type(self).__name__} does not define read")
 
     def load_memory(self, rows: Rows, start: int, cache: Cache | None) -> tuple[Rows, ...]:
-        """The memory of the segment at `start` from the rows that the cache holds before it."""
+        """Return the memory of the segment at `start` from the cached rows before it."""
         return (rows,)
 
     def update_memory(
         self, memory: tuple[Rows, ...], own: Rows, q: Tensor, start: int
     ) -> tuple[Rows, ...]:
-        """The memory after the segment at `start`, of which all rows and queries are given."""
+        """Return the memory after the segment at `start`, given all its rows and queries."""
         return (concat_rows(*memory, own).last(self.memory),)
 
     def cache_memory(self, memory: tuple[Rows, ...], q: Tensor | None) -> dict[str, Tensor]:
-        """What a cache holds beside tokens' keys and values.
+        """Return cached tensors other than the keys and values of tokens.
 
         Args:
-            memory: of the unfinished segment.
-            q: its queries so far, if the cache before had them too; None if it has not begun.
+            memory: memory of the unfinished segment.
+            q: its queries so far, if the previous cache held them too; None at its start.
         """
         return {}
 
     def attend(self, q, k, v, key_mask, *layer_input):
-        """One segment after another, each against its memory and itself."""
+        """Attend segment by segment, each to its memory and itself."""
         return self.advance(q, k, v, key_mask, None, *layer_input)[0]
 
     def advance(self, q, k, v, key_mask, cache, *layer_input):
-        """Go on with the unfinished segment, then from segment to segment."""
+        """Continue the unfinished segment, then process segment after segment."""
         seen = 0 if cache is None else cache.length
         begun, T = seen % self.segment, q.shape[2]
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
@@ -160,15 +156,15 @@ class SegmentAttention(Attention):
         return torch.cat(outs, 2), state | self.cache_memory(memory, asked)
 
     def memory_length(self, start: int) -> int:
-        """How many keys of memory the segment at `start` sees."""
+        """Return the number of memory keys that the segment at `start` sees."""
         return min(self.memory, start)
 
     def segment_widths(self, T: int) -> list[tuple[int, int]]:
-        """Of each segment of T tokens: how many they are, and how many keys of memory they see."""
+        """Return (tokens, memory keys) of each segment of T tokens."""
         sizes = enumerate(segment_lengths(T, self.segment))
         return [(size, self.memory_length(n * self.segment)) for n, size in sizes]
 
     def pairs(self, T):
-        """Each segment with its memory, and with itself (the lower triangle when causal)."""
+        """Count each segment with its memory, and with itself (lower triangle if causal)."""
         own = (lambda n: n * (n + 1) // 2) if self.causal else (lambda n: n * n)
         return sum(size * past + own(size) for size, past in self.segment_widths(T))

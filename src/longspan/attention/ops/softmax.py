@@ -1,4 +1,4 @@
-"""Softmax attention under a boolean mask, shared by the mechanisms that need one."""
+"""Softmax attention under a boolean mask."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from longspan.attention.masking import apply_mask, masked_softmax
 
 
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
+    """Compute softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
 
     Args:
         q: queries (..., T, D).
@@ -24,10 +24,10 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> T
 
 
 class _Part(torch.autograd.Function):
-    """Softmax rows and the logarithm of their total weight, with as few passes as can be.
+    """Softmax rows and the logarithm of their total weight, in few passes over the scores.
 
-    Autograd alone would walk the scores a dozen times: here the logarithm comes from the largest
-    score and the largest weight, and the gradient of both outputs is one product,
+    Autograd would read the scores a dozen times. Here the logarithm comes from the largest score
+    and the largest weight, and the gradient of both outputs is one product,
     p (dp - sum(p dp) + dlog), where sum(p dp) is the sum of out dout.
     """
 
@@ -59,9 +59,9 @@ class _Part(torch.autograd.Function):
 
 
 def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`softmax_attention` over one part of the keys, with the log of its total weight (..., T, 1).
+    """Compute `softmax_attention` over one part of the keys, with its log total weight (..., T, 1).
 
-    Parts over disjoint keys are put together by `merge_parts`; a row without pairs has log weight -inf.
+    `merge_parts` combines parts over disjoint keys. A row without pairs has log weight -inf.
     """
     if k.shape[-2] == 0:
         k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
@@ -74,7 +74,7 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
 
 
 def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Softmax attention over all keys from that over disjoint parts of them."""
+    """Combine softmax attention over disjoint parts of the keys into attention over all keys."""
     logs = torch.stack([log_weight for _, log_weight in parts])
     highest = logs.detach().amax(0)
     weights = (logs - highest.where(highest.isfinite(), 0.0)).exp()
@@ -83,7 +83,7 @@ def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def softmax_reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """The same, written as the formula: exp, sum over the admissible keys, divide."""
+    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide."""
     scores = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
     scores = scores.masked_fill(~mask, -torch.inf)
     highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
@@ -96,7 +96,7 @@ def softmax_reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 def pair_mask(
     T: int, S: int, causal: bool, key_mask: Tensor | None, device: torch.device
 ) -> Tensor:
-    """Which of all pairs may be attended, (1 or B, 1, T, S); the last query sees the last key."""
+    """Return the mask of all pairs (1 or B, 1, T, S); the last query is aligned to the last key."""
     mask = torch.ones(1, 1, T, S, dtype=torch.bool, device=device)
     if causal:
         mask = mask.tril(S - T)
