@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from longspan.errors import OptionError, known
-from longspan.files import replacing
+from longspan.errors import OptionError, check_name
+from longspan.files import atomic_write
 from longspan.results import Analysis, Rollout, Similarity
 
 SIDE = 384  # pixels of the side of a panel, about
@@ -39,14 +39,14 @@ def write(analysis: Analysis, path: Path) -> None:
         OptionError: the file is neither .svg nor .png, or a PNG would be empty.
         RunError: it cannot be written.
     """
-    kind = known(path.suffix, (".svg", ".png"), "ending of a picture")
+    kind = check_name(path.suffix, (".svg", ".png"), "ending of a picture")
     panels = panels_of(analysis)
     if kind == ".png" and not panels:
         raise OptionError(
             f"{path}: the rollout of a text needs letters and there are no embeddings; use .svg"
         )
     content = svg(analysis, panels).encode() if kind == ".svg" else png(panels)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 
 

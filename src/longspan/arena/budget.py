@@ -8,7 +8,7 @@ import dataclasses
 import re
 from typing import Any, Literal, no_type_check
 
-from longspan.errors import OptionError, known, mistyped_fields
+from longspan.errors import OptionError, check_name, mistyped_fields
 from longspan.fields import setting
 from longspan.training.config import TrainConfig
 
@@ -76,7 +76,7 @@ def parse(text: str) -> Budget:
         UnknownNameError: no such kind (with near names).
     """
     kind, equals, limit = (part.strip() for part in text.partition("="))
-    known(kind, ("steps", *UNITS), "budget")
+    check_name(kind, ("steps", *UNITS), "budget")
     if kind == "steps" or not equals:
         if kind != "steps" or equals:
             raise OptionError(f"--budget is one of {EXAMPLES}, got {text!r}")

@@ -6,7 +6,7 @@ from typing import Any, get_args, no_type_check
 
 from longspan.arena.budget import Budget
 from longspan.attention import MECHANISMS, options_of
-from longspan.errors import OptionError, known, mistyped_fields
+from longspan.errors import OptionError, check_name, mistyped_fields
 from longspan.fields import setting
 from longspan.results import config_hash
 from longspan.tasks import TASKS
@@ -75,13 +75,13 @@ class Experiment:
         """Refuse unknown names, with near ones, and what is no seed."""
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise OptionError(f"a seed is a whole number, 0 or more, got {self.seed!r}")
-        known(self.task.name, TASKS, "task")
-        known(self.mechanism, MECHANISMS, "mechanism")
+        check_name(self.task.name, TASKS, "task")
+        check_name(self.mechanism, MECHANISMS, "mechanism")
         for option in self.options:
-            known(option, options_of(self.mechanism), f"option of {self.mechanism!r}")
+            check_name(option, options_of(self.mechanism), f"option of {self.mechanism!r}")
         fields = [field.name for field in dataclasses.fields(TASKS[self.task.name].Options)]
         for option in self.task.options:
-            known(option, fields, f"option of task {self.task.name!r}")
+            check_name(option, fields, f"option of task {self.task.name!r}")
 
     def config(self) -> dict[str, Any]:
         """What tells one experiment from another: all but the seed, defaults included."""
@@ -131,7 +131,9 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
             raise OptionError(
                 f"{name!r} names no field; write PART.FIELD=VALUE, as train.steps=100"
             )
-        experiment = _changed(experiment, known(part, PARTS, "part of an experiment"), field, value)
+        experiment = _changed(
+            experiment, check_name(part, PARTS, "part of an experiment"), field, value
+        )
         if (after := experiment.config()) != before:
             overrides[name] = value
         before = after
@@ -158,7 +160,7 @@ def _changed(experiment: Experiment, part: str, field: str, value: Any) -> Exper
         return dataclasses.replace(experiment, options=options)
     record = getattr(experiment, part)
     names = {f.name: f for f in dataclasses.fields(record)}
-    known(field, names, f"field of {part}")
+    check_name(field, names, f"field of {part}")
     value = _number(value, names[field].type)
     return dataclasses.replace(experiment, **{part: dataclasses.replace(record, **{field: value})})
 

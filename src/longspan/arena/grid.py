@@ -25,7 +25,7 @@ from longspan.arena.plan import Operations, ordered
 from longspan.arena.resume import Ended, refuse_changed
 from longspan.arena.run import finish, on_main, several
 from longspan.attention import MECHANISMS
-from longspan.errors import LongspanError, OptionError, known
+from longspan.errors import LongspanError, OptionError, check_name
 from longspan.results import Failure, Result, write_record
 from longspan.tasks import build
 
@@ -61,9 +61,9 @@ def grid(
     tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
     named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
     for task in tasks:
-        known(task, chosen.tasks, f"task of protocol {protocol!r}")
+        check_name(task, chosen.tasks, f"task of protocol {protocol!r}")
     for mechanism in named:
-        known(mechanism, MECHANISMS, "mechanism")
+        check_name(mechanism, MECHANISMS, "mechanism")
     seeds, experiments = dict.fromkeys(seeds), []
     for task, mechanism in itertools.product(tasks, named):
         recipe = override(chosen.experiment(task, mechanism, 0), changes or {})

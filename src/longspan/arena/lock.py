@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from longspan.errors import BusyError, DataError, RunError
-from longspan.files import REMEDY, read_json, sweep, write_json
+from longspan.files import WRITE_REMEDY, read_json, remove_temporaries, write_json
 
 
 @contextlib.contextmanager
@@ -35,9 +35,11 @@ def held(folder: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
     except Timeout as error:
         raise BusyError(f"{folder.name} is being run by {_holder(note)}") from error
     except OSError as error:
-        raise RunError(f"cannot write {folder}: {error.strerror or error}; {REMEDY}") from error
+        raise RunError(
+            f"cannot write {folder}: {error.strerror or error}; {WRITE_REMEDY}"
+        ) from error
     try:
-        sweep(note)
+        remove_temporaries(note)
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         write_json(note, {"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         yield

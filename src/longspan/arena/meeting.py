@@ -16,7 +16,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, make_model, model_config
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError, LongspanError, NoMemoryError, OptionError, RunError
-from longspan.files import plain, read_json, sweep, write_json
+from longspan.files import read_json, remove_temporaries, to_json_types, write_json
 from longspan.models.layers import mechanism
 from longspan.tasks import Task
 
@@ -57,7 +57,7 @@ def meet(experiment: Experiment, task: Task, work: Path, device: str | None = No
         return met
     met = found(experiment, task, device)
     ran = {"options": dict(met.experiment.options), **_paced(met.experiment)}
-    sweep(work / FILE)
+    remove_temporaries(work / FILE)
     write_json(work / FILE, {"runs": ran, "record": met.record})
     return met
 
@@ -75,7 +75,7 @@ def found(experiment: Experiment, task: Task, device: str | None = None) -> Met:
     changed, facts = WAYS[experiment.budget.kind](experiment, task, device)
     held = experiment.budget.record(experiment.train.steps)
     # As JSON reads it back, so that a record equals what is kept of it.
-    record = plain({**held, **facts, "asked": _asked(experiment, changed)})
+    record = to_json_types({**held, **facts, "asked": _asked(experiment, changed)})
     return Met(experiment=changed, record=record)
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.results import FAILED
 from longspan.training.config import Parallel
 
@@ -14,7 +14,7 @@ class Places:
     """Where a run reads and writes."""
 
     runs: Path = Path("runs")
-    cache: Path = dataclasses.field(default_factory=default_folder)
+    cache: Path = dataclasses.field(default_factory=cache_folder)
     data: Path | None = None  # folder of source files, as IMDB's
     device: str | None = None  # "cpu", or None for the accelerator that is there
     parallel: Parallel | None = None  # how the processes of one run work together, if several

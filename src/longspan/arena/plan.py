@@ -12,7 +12,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.places import Places
 from longspan.arena.resume import behind
 from longspan.errors import LongspanError, NoMemoryError, RunError
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import BASELINE, FAILED, Result, load, load_failure
 from longspan.tasks import Task, build
 
@@ -364,7 +364,7 @@ def _shape_of(result: Result) -> dict[str, Any]:
 
 def _shape(experiment: Experiment) -> dict[str, Any]:
     """The same of an experiment."""
-    config = plain(experiment.config())
+    config = to_json_types(experiment.config())
     return {
         "task": config["task"]["options"],
         **{name: config[name] for name in ("mechanism", "options", "model")},

@@ -12,11 +12,11 @@ from longspan.arena.launch import GridWatcher, Launcher, Skipped
 from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.tuning import RULES, Grid, Search, choose, searches, tried, tuning
-from longspan.errors import LongspanError, RunError, known
-from longspan.files import plain
+from longspan.errors import LongspanError, RunError, check_name
+from longspan.files import to_json_types
 from longspan.results import FAILED, Result, as_asked, load, pack, write_record
 from longspan.tasks import Task, build
-from longspan.tasks.base import Report
+from longspan.tasks.base import ProgressCallback
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ def tune(
         UnknownNameError: no such name or field (with near names).
         OptionError: the grid cannot be tried, or not fairly.
     """
-    known(rule, RULES, "rule")
+    check_name(rule, RULES, "rule")
     found, skipped = searches(
         protocol,
         tasks=tasks,
@@ -97,7 +97,7 @@ def settle(
         try:
             ended = tried(search, places)
             chosen = choose(ended, rule)
-            note = plain(tuning(search, ended, chosen, rule))
+            note = to_json_types(tuning(search, ended, chosen, rule))
             for one in chosen:
                 watcher.starts(number, len(found), one.trial.experiment)
                 result, moved = promote(one.trial.experiment, note, places, watcher.building)
@@ -114,7 +114,7 @@ def promote(
     experiment: Experiment,
     note: dict[str, Any],
     places: Places,
-    report: Report | None = None,
+    report: ProgressCallback | None = None,
 ) -> tuple[Result, list[Skipped]]:
     """Score a trial's saved model on test, and write its record and model among the results.
 

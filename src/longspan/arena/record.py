@@ -16,7 +16,7 @@ from longspan import __version__
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, full_parameters
 from longspan.attention import Attention, options_of
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.models import LongspanPreTrainedModel, parameters
 from longspan.results import Failure, Result, Slice, pack
 from longspan.tasks import TASKS, Task
@@ -104,7 +104,7 @@ def _what(experiment: Experiment) -> dict[str, Any]:
         "mechanism": experiment.mechanism,
         "options": {**options_of(experiment.mechanism), **experiment.options},
         "model": dataclasses.asdict(experiment.model),
-        "training": plain(dataclasses.asdict(experiment.train)),
+        "training": to_json_types(dataclasses.asdict(experiment.train)),
         "budget": experiment.budget.record(experiment.train.steps),
         "seed": experiment.seed,
         "config_hash": experiment.hash,

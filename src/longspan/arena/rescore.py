@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from longspan.arena.model import model_class
 from longspan.arena.places import Places
 from longspan.arena.resume import other_data
-from longspan.errors import DataError, known
+from longspan.errors import DataError, check_name
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import Result, Score, load
 from longspan.tasks import Task, build
@@ -48,7 +48,7 @@ def rescore(record: Path, split: str, places: Places) -> Score:
         UnknownNameError: no such split.
         DataError: the record or the model beside it is absent, or the data is another one.
     """
-    known(split, SCORED, "split to score")
+    check_name(split, SCORED, "split to score")
     result = load(record)
     task = build(result.task, result.task_options)
     task.open(places.cache, places.data)

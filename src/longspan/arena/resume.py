@@ -9,7 +9,7 @@ from typing import Any
 from longspan.arena.experiment import Experiment
 from longspan.arena.places import Places
 from longspan.errors import DataError, RunError
-from longspan.files import plain, read_json, sweep, write_json
+from longspan.files import read_json, remove_temporaries, to_json_types, write_json
 from longspan.results import FAILED, Failure, Result, as_asked, load, load_failure
 from longspan.tasks import Task, build
 from longspan.training.config import POINTER
@@ -95,11 +95,11 @@ def claim(experiment: Experiment, task: Task, work: Path) -> None:
         RunError: the folder was started with another configuration, or on other data.
     """
     path, config = work / CLAIM, {**experiment.config(), "data": task.checksum}
-    sweep(path)
+    remove_temporaries(path)
     if not path.exists():
         # Overrides are no part of what a run is: they say what of it the protocol does not.
         write_json(path, {**config, "overrides": dict(experiment.overrides)})
-    elif differing := differences(_bare(read_json(path)), plain(config)):
+    elif differing := differences(_bare(read_json(path)), to_json_types(config)):
         raise RunError(
             f"{work} was started with another configuration{_in_brackets(differing)}; {ELSEWHERE}"
         )
@@ -123,7 +123,7 @@ def refuse_changed(experiment: Experiment, places: Places) -> None:
     # The combinations of a grid are meant to differ.
     if places.trials or (places.work(experiment) / CLAIM).exists():
         return
-    here, overrides = _recipe(experiment.config()), plain(experiment.overrides)
+    here, overrides = _recipe(experiment.config()), to_json_types(experiment.overrides)
     found = itertools.chain(_ended(experiment, places), _begun(experiment, places))
     for path, there, asked in found:
         differing = differences(there, here) if asked == overrides else []
@@ -171,7 +171,7 @@ def _recorded(result: Result) -> dict[str, Any]:
     """What of a record follows from the recipe, under the names that `--set` takes."""
     result = as_asked(result)
     kind, limit = result.budget["kind"], result.budget["limit"]
-    return plain(
+    return to_json_types(
         {
             **({"budget": {"kind": kind, "limit": limit}} if kind != "steps" else {}),
             "task": {"version": result.task_version, **result.task_options},
@@ -187,7 +187,7 @@ def _recipe(config: dict[str, Any]) -> dict[str, Any]:
     task = {"version": config["task"]["version"], **config["task"]["options"]}
     held = {"budget": config["budget"]} if "budget" in config else {}
     parts = {name: config[name] for name in ("options", "model", "train")}
-    return plain({**held, "task": task, **parts})
+    return to_json_types({**held, "task": task, **parts})
 
 
 def differences(there: Any, here: Any, name: str = "") -> list[str]:

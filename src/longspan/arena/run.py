@@ -17,7 +17,7 @@ from longspan.arena.lock import held
 from longspan.arena.places import Places
 from longspan.arena.resume import checked, claim
 from longspan.errors import BusyError, LongspanError, NoMemoryError, RunError
-from longspan.files import REMEDY, sweep
+from longspan.files import WRITE_REMEDY, remove_temporaries
 from longspan.results import Result, write_record
 from longspan.tasks import Task
 from longspan.training import Watcher
@@ -142,7 +142,7 @@ def _claimed(experiment: Experiment, task: Task, work: Path, locks: contextlib.E
 def save(experiment: Experiment, result: Result, places: Places) -> None:
     """Write the record of a run; what it no longer needs, and a failure noted earlier, goes."""
     path, work = places.record(experiment), places.work(experiment)
-    sweep(path)
+    remove_temporaries(path)
     write_record(result, path)
     places.failure(experiment).unlink(missing_ok=True)
     # On another machine it has its checkpoints there.
@@ -184,7 +184,7 @@ def _told(experiment: Experiment, work: Path) -> Iterator[None]:
             ) from error
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
             reason = error.strerror or error
-            raise RunError(f"cannot write below {work}: {reason}; {REMEDY}") from error
+            raise RunError(f"cannot write below {work}: {reason}; {WRITE_REMEDY}") from error
         raise
 
 

@@ -19,7 +19,7 @@ from longspan.arena.launch import Skipped
 from longspan.arena.places import Places
 from longspan.arena.run import several
 from longspan.attention import MECHANISMS
-from longspan.errors import OptionError, RunError, known
+from longspan.errors import OptionError, RunError, check_name
 from longspan.results import BASELINE, Result, load, load_failure
 from longspan.tasks import TASKS
 
@@ -317,7 +317,7 @@ def choose(ended: Sequence[Tried], rule: str) -> list[Tried]:
         UnknownNameError: no such rule.
         RunError: every candidate has failed.
     """
-    if known(rule, RULES, "rule") == "mean":
+    if check_name(rule, RULES, "rule") == "mean":
         found = itertools.groupby(ended, key=lambda one: one.trial.changes)
         groups = [list(group) for _, group in found]
     else:

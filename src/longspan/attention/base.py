@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longspan.attention._cache import Cache, joined, without
 from longspan.attention.masking import zeroed
 from longspan.attention.traits import Source, Traits
-from longspan.errors import InputError, OptionError, known
+from longspan.errors import InputError, OptionError, check_name
 from longspan.shapes import Bool, Float
 
 
@@ -373,5 +373,5 @@ def register_kernel(
 
 def backends(name: str) -> list[str]:
     """The backends of a mechanism: "auto", its own two bodies, and its kernels."""
-    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     return ["auto", "torch", "reference", *KERNELS.get(cls, {})]

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from longspan.data import archives, lra_release
 from longspan.data.lra_release import Pair, Split
-from longspan.data.places import searched
+from longspan.data.source_files import searched
 from longspan.data.store import Ragged, Spool
 from longspan.errors import DataError
 
@@ -61,7 +61,7 @@ class PairsById:
         return [self.folder / name for name in (*_FILES.values(), _PAPERS)]
 
 
-Source = lra_release.Source | PairsById
+Source = lra_release.LraFiles | PairsById
 
 
 def find(data: Path | None) -> Source:
@@ -83,7 +83,7 @@ def find(data: Path | None) -> Source:
     if by_id is None or release.path.is_file():
         return release
     rows = sum(_lines(by_id.folder / name) for name in _FILES.values())
-    found = sum(1 for _ in itertools.islice(lra_release.aan(release), rows))
+    found = sum(1 for _ in itertools.islice(lra_release.read_pairs(release), rows))
     return release if found == rows else by_id
 
 
@@ -98,7 +98,7 @@ def read(source: Source) -> Iterator[Pair]:
         for split, name in _FILES.items():
             yield from _pairs(source.folder / name, split, texts)
         return
-    for pair in lra_release.aan(source):
+    for pair in lra_release.read_pairs(source):
         if not all(pair.texts):
             raise DataError(f"{source.path}: pair {', '.join(pair.ids)} has an empty text")
         first, second = (text.decode()[:LONGEST].encode() for text in pair.texts)

@@ -158,7 +158,7 @@ def sha256(path: Path) -> str:
         DataError: it cannot be read.
     """
     with _refusing(str(path), "file"):
-        return files.sha256(path)
+        return files.file_sha256(path)
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from longspan.data import store
 from longspan.data.store import Examples
 from longspan.errors import DataError, RunError
-from longspan.files import cache_folder, read_json, sha256, write_json
+from longspan.files import cache_folder, file_sha256, read_json, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Built:
 
     splits: dict[str, Examples]
     source: str  # where the examples came from, in words
-    licence: str
+    license: str
     facts: dict[str, Any]  # counts and checksums that the manifest keeps
 
 
@@ -79,7 +79,7 @@ class Manifest:
     options: dict[str, Any]
     origin: dict[str, Any]
     source: str
-    licence: str
+    license: str
     facts: dict[str, Any]
     checksum: str  # sha256 over the content of the splits, whatever wrote the files
     files: dict[str, FileRecord]
@@ -235,11 +235,11 @@ def _checked(file: Path, record: FileRecord, thorough: bool) -> Examples:
         size = file.stat().st_size
         if size != record.bytes:
             raise DataError(f"{file} has {size} bytes, its record says {record.bytes}; {remedy}")
-        if (thorough or size <= _READ_THROUGH) and sha256(file) != record.sha256:
+        if (thorough or size <= _READ_THROUGH) and file_sha256(file) != record.sha256:
             raise DataError(f"{file} does not match its recorded sha256; {remedy}")
     except OSError as error:
         raise DataError(f"{file} cannot be read ({error.strerror or error}); {remedy}") from error
-    examples = store.read(file)
+    examples = store.read_examples(file)
     if size > _READ_THROUGH and examples.index_checksum() != record.index:
         raise DataError(f"{file}: its labels or offsets do not match their record; {remedy}")
     return examples
@@ -276,19 +276,19 @@ def _write_manifest(folder: Path, recipe: Recipe, built: Built) -> None:
     files, splits = {}, {}
     for split, examples in built.splits.items():
         path = folder / f"{split}.arrow"
-        store.write(path, examples)
-        written = store.read(path)
+        store.write_examples(path, examples)
+        written = store.read_examples(path)
         files[split] = FileRecord(
             rows=len(written),
             bytes=path.stat().st_size,
-            sha256=sha256(path),
+            file_sha256=file_sha256(path),
             index=written.index_checksum(),
         )
         splits[split] = written
     manifest = Manifest(
         **dataclasses.asdict(recipe),
         source=built.source,
-        licence=built.licence,
+        license=built.license,
         facts=built.facts,
         checksum=_content(splits),
         files=files,

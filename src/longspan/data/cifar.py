@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longspan.data import archives, encoded, pickled
+from longspan.data import archives, image_parquet, restricted_pickle
 from longspan.data.parquet import shards
-from longspan.data.places import listed, searched
+from longspan.data.source_files import listed, searched
 from longspan.errors import DataError
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -192,12 +192,12 @@ def _members(source: Source) -> Iterator[archives.Member]:
     path = source.files["train"][0]
     if source.form == "archive":
         expected = SHA256 if path.name == _ARCHIVE else None
-        yield from archives.members(
+        yield from archives.read_members(
             path, lambda name: PurePath(name).name in _MD5, _LIMITS, expect_sha256=expected
         )
     else:
         for name in _MD5:
-            with archives.opened(path.parent, name, _LIMITS) as member:
+            with archives.open_member(path.parent, name, _LIMITS) as member:
                 yield member
 
 
@@ -226,7 +226,7 @@ def _batches(source: Source) -> Iterator[Images]:
 
 def _batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Pixels (N, 3, 1024) and labels of one batch, checked."""
-    found = pickled.load(raw, where)
+    found = restricted_pickle.load_batch(raw, where)
     pixels, labels = found.get("data"), found.get("labels")
     if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
         keys = ", ".join(map(str, found))
@@ -256,12 +256,12 @@ def _parquet_source(folder: Path) -> Iterator[Source]:
     if not all(files.values()):
         return
     paths = [path for part in PARTS for path in files[part]]
-    labels = {path: _classes(encoded.labels(path), str(path)) for path in paths}
+    labels = {path: _classes(image_parquet.labels(path), str(path)) for path in paths}
     yield Source(
         form="parquet",
         files=files,
         rows=sum(map(len, labels.values())),
-        exact=not any(encoded.is_jpeg(path) for path in paths),
+        exact=not any(image_parquet.is_jpeg(path) for path in paths),
         order=_order(np.concatenate([labels[path] for path in files["train"]])),
     )
 
@@ -279,8 +279,8 @@ def _parquet(source: Source, part: Part) -> Iterator[Images]:
     reordered = part == "train" and source.order == "hub"
     first = 0  # row of the part
     for path in source.files[part]:
-        labels, start = encoded.labels(path), first
-        for pixels in encoded.images(path, SIDE, _CHUNK):
+        labels, start = image_parquet.labels(path), first
+        for pixels in image_parquet.images(path, SIDE, _CHUNK):
             rows = np.arange(first, first + len(pixels))
             yield Images(
                 part=part,

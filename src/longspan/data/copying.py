@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from longspan.data.draws import CHUNK, check_vocabulary, chunks, distinct
+from longspan.data.sampling import CHUNK, check_vocabulary, chunks, distinct
 from longspan.errors import OptionError
 
 MARKER = 1

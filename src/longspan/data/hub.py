@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import DataError
-from longspan.files import replacing
+from longspan.files import atomic_write
 
 PARTS = ("train", "test")
 
@@ -35,7 +35,7 @@ def fetch(name: str, folder: Path) -> Path:
             f"{name} has no part {' and no part '.join(missing)}; it has {', '.join(found)}"
         )
     for part, path in paths.items():
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             found[part].to_parquet(str(temporary))
     return folder
 

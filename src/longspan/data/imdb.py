@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from longspan.data import archives
 from longspan.data.parquet import guarded, shards
-from longspan.data.places import listed, searched
+from longspan.data.source_files import listed, searched
 from longspan.errors import DataError
 
 URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -159,7 +159,7 @@ def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
     def match(name: str) -> re.Match[str] | None:
         return _MEMBER.fullmatch(prefix + name)
 
-    for member in archives.members(path, match, _LIMITS):
+    for member in archives.read_members(path, match, _LIMITS):
         if found := match(member.name):
             yield found[1], LABELS.index(found[2]), _text(member.read(), member.where)
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data._symbols import CLOSE, MIN, SM, VOCABULARY, ZERO
-from longspan.data.store import Examples, Ragged, read_only
+from longspan.data._listops_vocabulary import CLOSE, MIN, SM, VOCABULARY, ZERO
+from longspan.data.store import Examples, Ragged, as_read_only
 from longspan.errors import DataError, OptionError
 
 _CHUNK = 1 << 14  # candidates drawn from one seed
@@ -178,10 +178,10 @@ def deciding_depths(expressions: Ragged) -> np.ndarray:
     What lies deeper may be any digit; a sum of which a part is unknown is unknown, as bounds of
     the other operators are exact. Symbols beyond the vocabulary count for nothing.
     """
-    from longspan.data._trees import decide
+    from longspan.data._listops_compiled import decide
 
     found = np.empty(len(expressions), np.int64)
-    decide(read_only(expressions.values), read_only(expressions.offsets), found)
+    decide(as_read_only(expressions.values), as_read_only(expressions.offsets), found)
     return found
 
 
@@ -220,7 +220,7 @@ def _chunk_state(seed: int, number: int) -> np.uint64:
 
 def _chunk(grammar: Grammar, state: np.uint64) -> Examples:
     # the compiler takes a while to import: only for who draws
-    from longspan.data._trees import draw_chunk
+    from longspan.data._listops_compiled import draw_chunk
 
     tokens, offsets, labels = draw_chunk(
         state,

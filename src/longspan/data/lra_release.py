@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from longspan.data import archives, lra_images
-from longspan.data.listops import VOCABULARY, evaluate, symbols
-from longspan.data.lra_images import TWICE, Images
-from longspan.data.places import listed, searched
+from longspan.data import archives, lra_pathfinder
+from longspan.data.listops import VOCABULARY, evaluate, ids_to_symbols
+from longspan.data.lra_pathfinder import TWICE, PathfinderImages
+from longspan.data.source_files import listed, searched
 from longspan.errors import DataError, OptionError
 
 Split = Literal["train", "validation", "test"]
@@ -86,7 +86,7 @@ class Source:
             return [self.path.name]
         if self.what in _TABLES:
             return [_variants(self.path, name)[0] for name in _TABLES[self.what]]
-        return [f"metadata/{name}" for name in archives.names(self.path / "metadata", bool)]
+        return [f"metadata/{name}" for name in archives.list_names(self.path / "metadata", bool)]
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def find(data: Path | None, what: str, *, outer_copy: bool = False) -> Source:
     for path in (path for place in places for path in _copies(place, what)):
         outer = twice and path.is_dir() and (path.absolute().parents[1] / _INNER).is_dir()
         if path.is_dir() and outer != outer_copy:
-            refused = lra_images.refusal(str(path), outer_copy)
+            refused = lra_pathfinder.refusal(str(path), outer_copy)
             continue
         _check_complete(path, what)
         return Source(what=what, path=path, outer_copy=outer_copy)
@@ -205,7 +205,7 @@ def aan(source: Source) -> Iterator[Pair]:
         yield Pair(split, label, (first, second), (fields[3], fields[4]))
 
 
-def pathfinder(source: Source, scratch: Path) -> Images:
+def pathfinder(source: Source, scratch: Path) -> PathfinderImages:
     """The images of a Pathfinder set; those of an archive are first decoded into `scratch`.
 
     Raises:
@@ -216,8 +216,8 @@ def pathfinder(source: Source, scratch: Path) -> Images:
     top, _, _ = source.what.partition("/")
     resolution = int(top.removeprefix("pathfinder"))
     if source.path.is_dir():
-        return lra_images.from_folder(source.path, resolution)
-    return lra_images.from_archive(
+        return lra_pathfinder.from_folder(source.path, resolution)
+    return lra_pathfinder.from_archive(
         source.path, source.what, resolution, scratch, outer=source.outer_copy
     )
 
@@ -267,11 +267,11 @@ def _tables(source: Source) -> Iterator[tuple[Split, archives.Member]]:
         return Path(name).name.removesuffix(".gz")
 
     if not source.path.is_dir():
-        for member in archives.members(source.path, lambda n: table(n) in splits, _LIMITS):
+        for member in archives.read_members(source.path, lambda n: table(n) in splits, _LIMITS):
             yield splits[table(member.name)], member
         return
     for name in source.files:
-        with archives.opened(source.path, name, _LIMITS) as member:
+        with archives.open_member(source.path, name, _LIMITS) as member:
             yield splits[table(name)], member
 
 
@@ -309,7 +309,7 @@ def _tokens(expression: bytes, where: str) -> np.ndarray:
 
 def _check_value(tokens: np.ndarray, value: int, where: str) -> None:
     try:
-        true = evaluate(symbols(tokens.tolist()))
+        true = evaluate(ids_to_symbols(tokens.tolist()))
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     if value != true:

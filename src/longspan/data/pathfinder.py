@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data._paddles import INK, OTHER, Paddles, Scene, lanczos, paddles, ring
+from longspan.data._pathfinder_tables import INK, OTHER, Paddles, Scene, lanczos, paddles, ring
 from longspan.data.lra_release import Difficulty
 from longspan.errors import OptionError
 
@@ -257,7 +257,7 @@ class _Drawn(NamedTuple):
 
 def _draw(settings: Settings, seed: int, numbers: range) -> _Drawn:
     # the compiler takes a while to import: only for who draws
-    from longspan.data._contours import draw
+    from longspan.data._pathfinder_compiled import draw
 
     drawn = _Drawn.empty(settings, len(numbers))
     digests = [_digest(seed, number) for number in numbers]

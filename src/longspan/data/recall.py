@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from longspan.data.draws import CHUNK, check_vocabulary, chunks, distinct
+from longspan.data.sampling import CHUNK, check_vocabulary, chunks, distinct
 from longspan.errors import OptionError
 
 BLANK = 1

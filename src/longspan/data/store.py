@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from longspan.errors import DataError, RunError
-from longspan.files import REMEDY, replacing
+from longspan.files import WRITE_REMEDY, atomic_write
 
 _LISTS = ("tokens", "second", "targets")
 # Values and rows looked at in one go, so that a set need not fit into memory.
@@ -131,7 +131,7 @@ class Spool:
                 file.write(self._unwritten)
         except OSError as error:
             reason = error.strerror or error
-            raise RunError(f"cannot write {self.path}: {reason}; {REMEDY}") from error
+            raise RunError(f"cannot write {self.path}: {reason}; {WRITE_REMEDY}") from error
         self._unwritten = bytearray()
 
 
@@ -254,7 +254,7 @@ def write(path: Path, examples: Examples) -> None:
         columns[name] = pa.LargeListArray.from_arrays(part.offsets, pa.array(part.values))
     batch = pa.record_batch(columns)
     with (
-        replacing(path) as temporary,
+        atomic_write(path) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
         pa.ipc.new_file(file, batch.schema, options=_OPTIONS) as writer,
     ):

@@ -14,13 +14,13 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.data.cache import BuiltSet
-from longspan.errors import OptionError, known
+from longspan.data.cache import BuiltDataset
+from longspan.errors import OptionError, check_name
 from longspan.shapes import Bool, Float, Int
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-Report = Callable[[str, int, int], None]  # (what, done, total): progress of a build
+ProgressCallback = Callable[[str, int, int], None]  # (what, done, total): progress of a build
 IGNORE = -100  # target of a token that is not scored; what torch's cross entropy leaves out
 
 
@@ -52,7 +52,7 @@ class TaskInfo:
     summary: str  # one sentence: what is asked of the model
     source: str  # where the data comes from
     checksum: str | None  # sha256 of the published source files, where there is one
-    licence: str
+    license: str
     sizes: dict[str, int]  # examples per split at the default options
     vocabulary: int  # token ids, padding (id 0) included
     classes: int
@@ -62,7 +62,7 @@ class TaskInfo:
     pair: bool  # two sequences per example (two-tower tasks)
     published: tuple[Published, ...]
     per_token: bool = False  # tokens are scored, not examples
-    hub: str | None = None  # name of the set on the Hugging Face hub, for `data.hub.fetch`
+    hub: str | None = None  # name of the set on the Hugging Face hub, for `data.hub.fetch_parquet`
     notes: str = ""
 
 
@@ -153,7 +153,9 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def open(self, cache: Path, data: Path | None = None, report: Report | None = None) -> None:
+    def open(
+        self, cache: Path, data: Path | None = None, report: ProgressCallback | None = None
+    ) -> None:
         """Build the splits into `cache`, or verify and map those already there.
 
         Raises:
@@ -177,7 +179,7 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def built(self) -> BuiltSet:
+    def built(self) -> BuiltDataset:
         """The set on the disk; known once the task is open."""
 
     @abstractmethod
@@ -259,8 +261,8 @@ def build(name: str, options: dict[str, object] | None = None) -> Task:
     Raises:
         UnknownNameError: no such task or option (the message suggests near names).
     """
-    cls = TASKS[known(name, TASKS, "task")]
+    cls = TASKS[check_name(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(cls.Options)]
     for option in options or {}:
-        known(option, fields, f"option of task {name!r}")
+        check_name(option, fields, f"option of task {name!r}")
     return cls(cls.Options(**(options or {})))

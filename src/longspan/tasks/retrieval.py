@@ -12,13 +12,21 @@ from typing import Any, no_type_check
 import numpy as np
 
 from longspan.data import aan
-from longspan.data.cache import Built
-from longspan.data.characters import Bytes
+from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import OptionError
 from longspan.fields import setting
 from longspan.tasks._reading import ReadingOptions, ReadingTask, pick
-from longspan.tasks.base import SPLITS, Report, Split, TaskInfo, check_whole, published, register
+from longspan.tasks.base import (
+    SPLITS,
+    ProgressCallback,
+    Split,
+    TaskInfo,
+    check_whole,
+    published,
+    register,
+)
 
 _SHOWN = 400  # characters of each paper
 
@@ -60,9 +68,9 @@ class Retrieval(ReadingTask):
         summary="Whether one of two papers, each read byte by byte, cites the other.",
         source="AAN pairs of the Long Range Arena release, Tay et al. 2021",
         checksum=None,
-        licence="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
+        license="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
         sizes={"train": 147_086, "validation": 18_090, "test": 17_437},
-        vocabulary=Bytes.size,
+        vocabulary=ByteTokenizer.vocab_size,
         classes=2,
         metric="accuracy",
         higher_is_better=True,
@@ -137,7 +145,9 @@ class Retrieval(ReadingTask):
         """Which pairs are read."""
         return aan.find(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Read the pairs, cut to size; memory does not grow with their number."""
         source = aan.find(data)
         expected = sum(self.info.sizes.values())
@@ -153,12 +163,12 @@ class Retrieval(ReadingTask):
         for text in collection.texts:
             ids.add(encoding.encode(text.tobytes(), self.options.length))
         encoded = ids.ragged()
-        return Built(
+        return BuildOutput(
             splits={
                 split: _examples(encoded, pairs, scratch / split) for split, pairs in chosen.items()
             },
             source=source.describe({s: len(p.labels) for s, p in collection.splits.items()}),
-            licence=self.info.licence,
+            license=self.info.license,
             facts={
                 "source_sha256": source.checksums(),
                 **collection.facts,

@@ -24,7 +24,7 @@ from longspan.errors import (
     OptionError,
     RunError,
     UnknownNameError,
-    known,
+    check_name,
 )
 
 PARALLEL = {
@@ -185,7 +185,7 @@ def joined(device: str | None = None, parallel: str | None = None) -> Processes:
         RunError: the others cannot be reached.
     """
     if parallel is not None:
-        known(parallel, PARALLEL, "way to train in parallel")
+        check_name(parallel, PARALLEL, "way to train in parallel")
     try:
         state = _state(device)
     except (RuntimeError, ValueError) as error:

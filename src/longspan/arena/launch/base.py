@@ -15,7 +15,7 @@ from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryErr
 from longspan.memory import keep_freed_memory
 from longspan.results import Alarm, Failure, Point, Result
 from longspan.tasks import Task, build
-from longspan.tasks.base import Report
+from longspan.tasks.base import ProgressCallback
 from longspan.training import Watcher
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Launcher(Protocol):
 class Bench:
     """A process that runs experiments: tasks stay open between them."""
 
-    def __init__(self, places: Places, building: Report):
+    def __init__(self, places: Places, building: ProgressCallback):
         """Keep freed memory in the process, as training wants it."""
         keep_freed_memory()
         self.places, self.building = places, building

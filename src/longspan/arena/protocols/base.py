@@ -12,7 +12,7 @@ from typing import Any
 from longspan.arena.budget import Budget
 from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec
 from longspan.attention import MECHANISMS
-from longspan.errors import OptionError, known
+from longspan.errors import OptionError, check_name
 from longspan.training import TrainConfig
 
 Parts = tuple[TaskSpec, ModelSpec, TrainConfig]
@@ -68,8 +68,8 @@ class Protocol:
         Raises:
             UnknownNameError: no such task in this protocol, or no such mechanism.
         """
-        known(task, self.tasks, f"task of protocol {self.name!r}")
-        known(mechanism, MECHANISMS, "mechanism")
+        check_name(task, self.tasks, f"task of protocol {self.name!r}")
+        check_name(mechanism, MECHANISMS, "mechanism")
         spec, model, train = self.parts(task)
         return Experiment(
             protocol=self.name,
@@ -104,4 +104,4 @@ def get(name: str) -> Protocol:
     Raises:
         UnknownNameError: there is none (with near names).
     """
-    return PROTOCOLS[known(name, PROTOCOLS, "protocol")]
+    return PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]

@@ -6,7 +6,7 @@ from typing import Any
 
 from longspan.arena.protocols.base import Choice, Protocol
 from longspan.attention import MECHANISMS, options_of
-from longspan.errors import known
+from longspan.errors import check_name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,10 @@ def compare(
         UnknownNameError: no such task in either protocol, or no such mechanism.
     """
     every = sorted({*a.tasks, *b.tasks})
-    chosen = [known(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every]
-    named = [known(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
+    chosen = [
+        check_name(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every
+    ]
+    named = [check_name(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
     found: list[Difference] = []
     for task in dict.fromkeys(chosen):
         if task in a.tasks and task in b.tasks:

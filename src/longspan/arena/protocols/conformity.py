@@ -12,8 +12,8 @@ from longspan.arena.experiment import Experiment, override, under
 from longspan.arena.protocols.base import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS
 from longspan.checks import Fault, Filed
-from longspan.errors import LongspanError, known
-from longspan.files import plain
+from longspan.errors import LongspanError, check_name
+from longspan.files import to_json_types
 from longspan.results import SCHEMA, Result, as_asked
 from longspan.tasks import TASKS, Task
 
@@ -62,7 +62,7 @@ def _unknown(record: Result) -> Iterator[Fault]:
     }
     for field, registry in names.items():
         try:
-            known(getattr(record, field), registry, field)
+            check_name(getattr(record, field), registry, field)
         except LongspanError as error:
             yield Fault(
                 field=field,
@@ -90,7 +90,7 @@ def _experiment(record: Result, protocol: Protocol) -> Experiment:
 
 def _fields(filed: Filed, experiment: Experiment) -> Iterator[Fault]:
     """Every field of the recipe beside that of the record."""
-    record, config = as_asked(filed.record), plain(experiment.config())
+    record, config = as_asked(filed.record), to_json_types(experiment.config())
     parts = {
         "task_options": (config["task"]["options"], record.task_options),
         "model": (config["model"], record.model),

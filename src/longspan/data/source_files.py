@@ -25,7 +25,7 @@ def searched(data: Path | None, what: str, hub_name: str | None = None) -> list[
             raise DataError(f"{data} does not exist; expected {what}")
         return [data]
     named = [Path(os.environ[name]) for name in VARIABLES if os.environ.get(name)]
-    return [*named, *(hub.cached(hub_name) if hub_name else ())]
+    return [*named, *(hub.cached_folders(hub_name) if hub_name else ())]
 
 
 def listed(places: list[Path]) -> str:

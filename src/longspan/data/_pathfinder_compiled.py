@@ -10,7 +10,7 @@ from typing import no_type_check
 import numba
 import numpy as np
 
-from longspan.data._paddles import (
+from longspan.data._pathfinder_tables import (
     DEGREES,
     FIRST,
     GROUND,

@@ -5,8 +5,8 @@ from typing import no_type_check
 import numba
 import numpy as np
 
+from longspan.data._listops_vocabulary import CLOSE, MED, MIN, SM, ZERO
 from longspan.data._splitmix import GOLDEN, MIX_A, MIX_B
-from longspan.data._symbols import CLOSE, MED, MIN, SM, ZERO
 
 # `no_type_check` keeps the tests' type checker from wrapping functions, which numba cannot compile.
 

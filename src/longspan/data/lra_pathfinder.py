@@ -23,7 +23,7 @@ from PIL import Image
 from longspan.data import archives
 from longspan.data.store import Spool
 from longspan.errors import DataError, RunError
-from longspan.files import REMEDY
+from longspan.files import WRITE_REMEDY
 
 logger = logging.getLogger(__name__)
 
@@ -81,18 +81,18 @@ def from_folder(folder: Path, resolution: int) -> Images:
     """
     rows: dict[int, list[_Row]] = {}
     images: dict[str, int] = {}
-    for name in archives.names(folder, _FILE.fullmatch):
+    for name in archives.list_names(folder, _FILE.fullmatch):
         if name.startswith("imgs/"):
             images[name] = len(images)
         else:
-            with archives.opened(folder, name, _LIMITS) as member:
+            with archives.open_member(folder, name, _LIMITS) as member:
                 rows[_number(name)] = _metadata(member)
     chosen, facts = _choose(str(folder), rows, images, _known_empty(folder))
 
     def pixels(start: int, stop: int) -> np.ndarray:
         block = np.empty((stop - start, resolution, resolution), np.uint8)
         for place, row in enumerate(chosen[start:stop]):
-            with archives.opened(folder, row.name, _LIMITS) as member:
+            with archives.open_member(folder, row.name, _LIMITS) as member:
                 block[place] = decode(member.read(), resolution, member.where)
         return block
 
@@ -120,7 +120,7 @@ def from_archive(
         return pattern.fullmatch(name)
 
     packed = _Packed(scratch / "images.u8", folder, resolution)
-    for member in archives.members(archive, wanted, _LIMITS):
+    for member in archives.read_members(archive, wanted, _LIMITS):
         if (match := pattern.fullmatch(member.name)) and packed.takes(match[1], outer):
             packed.add(match[2], member)
     where = f"{archive}: {packed.root}{folder}"
@@ -313,4 +313,4 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}; {REMEDY}") from error
+        raise RunError(f"cannot write {path}: {error.strerror or error}; {WRITE_REMEDY}") from error

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from longspan.data.store import read_only
+from longspan.data.store import as_read_only
 
 _SLICE = 64  # images that a thread looks at in one go
 _CORE = 0.8  # of a marker's radius is evenly bright
@@ -27,7 +27,7 @@ def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
         radius: of a marker, in pixels.
     """
     # the compiler takes a while to import: only for who looks
-    from longspan.data._brightest import find
+    from longspan.data._markers_compiled import find
 
     reach = int(radius * _CORE)
     steps = np.mgrid[-reach : reach + 1, -reach : reach + 1].reshape(2, -1).T
@@ -37,7 +37,7 @@ def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
     order = np.argsort(-squared[inside], kind="stable")
     disk = np.ascontiguousarray(steps[inside][order])
     places = np.zeros((len(images), 2, 2), np.int64)
-    images = read_only(images)
+    images = as_read_only(images)
 
     def look(first: int) -> None:
         part = slice(first, first + _SLICE)

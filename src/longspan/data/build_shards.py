@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.files import replacing
+from longspan.files import atomic_write
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,7 +32,7 @@ class Parts:
             return there
         arrays, packed = make(), io.BytesIO()
         np.savez_compressed(packed, allow_pickle=False, **arrays)
-        with replacing(path) as temporary, temporary.open("wb") as file:
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
             file.write(hashlib.sha256(packed.getbuffer()).digest())
             file.write(packed.getbuffer())
         return arrays
