@@ -1,4 +1,4 @@
-"""Parts of a build that takes minutes: what an interrupted build has made is not made again."""
+"""Shards of a long build; an interrupted build resumes with those it has finished."""
 
 import hashlib
 import io
@@ -14,23 +14,23 @@ Arrays = dict[str, np.ndarray]
 _DIGEST = hashlib.sha256().digest_size
 
 
-class Parts:
-    """Numbered parts of one build, each a file that is whole or not there."""
+class BuildShards:
+    """Numbered shards of one build, each in a file that is complete or absent."""
 
     def __init__(self, folder: Path):
-        """Keep the parts in `folder`, the scratch folder of a build."""
+        """Keep the shards in `folder`, inside the scratch folder of a build."""
         self.folder = folder
 
-    def made(self, number: int, make: Callable[[], Arrays]) -> Arrays:
-        """Part `number`: from an earlier, interrupted build, else made and kept.
+    def get_or_build(self, number: int, build: Callable[[], Arrays]) -> Arrays:
+        """Return a shard: read it if an interrupted build wrote it, else build and write it.
 
         Raises:
             RunError: the disk is full or the folder cannot be written.
         """
-        path = self.folder / f"part-{number:06d}"
-        if (there := _read(path)) is not None:
-            return there
-        arrays, packed = make(), io.BytesIO()
+        path = self.folder / f"shard-{number:06d}"
+        if (finished := _read(path)) is not None:
+            return finished
+        arrays, packed = build(), io.BytesIO()
         np.savez_compressed(packed, allow_pickle=False, **arrays)
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             file.write(hashlib.sha256(packed.getbuffer()).digest())
@@ -39,12 +39,12 @@ class Parts:
 
 
 def _read(path: Path) -> Arrays | None:
-    """The arrays of a part; None where there is no part, or not as it was written."""
+    """Return the arrays of a shard, or None if it is absent or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
         return None
     if hashlib.sha256(memoryview(content)[_DIGEST:]).digest() != content[:_DIGEST]:
         return None
-    with np.load(io.BytesIO(content[_DIGEST:]), allow_pickle=False) as part:
-        return {name: part[name] for name in part.files}
+    with np.load(io.BytesIO(content[_DIGEST:]), allow_pickle=False) as shard:
+        return {name: shard[name] for name in shard.files}

@@ -1,4 +1,4 @@
-"""Random numbers for generated sets: chunks with seeds of their own, and draws without return."""
+"""Random draws of generated datasets: a seed for each chunk, sampling without replacement."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,62 +6,68 @@ import numpy as np
 
 from longspan.errors import OptionError
 
-MOST_IDS = 1 << 16  # tokens are stored as uint16
-CHUNK = 256  # examples drawn from one seed
+MAX_IDS = 1 << 16  # tokens are stored as uint16
+CHUNK_SIZE = 256  # examples drawn from one seed
 
-Drawn = tuple[np.ndarray, np.ndarray]  # tokens and targets, (rows, length)
+TokensAndTargets = tuple[np.ndarray, np.ndarray]  # both (rows, length)
 
 
-def check_vocabulary(size: int, largest: str) -> None:
-    """Check that ids fit into uint16.
+def check_vocab_size(size: int, largest: str) -> None:
+    """Check that token ids fit into uint16.
 
     Args:
-        size: token ids.
-        largest: the option to be lowered.
+        size: number of token ids.
+        largest: the option to lower, for the message.
 
     Raises:
-        OptionError: they do not.
+        OptionError: they do not fit.
     """
-    if size > MOST_IDS:
-        raise OptionError(f"{size} token ids, the most are {MOST_IDS}; lower {largest}")
+    if size > MAX_IDS:
+        raise OptionError(f"{size} token ids; expected at most {MAX_IDS}, lower {largest}")
 
 
-def chunk(purpose: str, seed: int, number: int) -> np.random.Generator:
-    """The generator of chunk `number` of a stream, unrelated to every other chunk's.
+def chunk_generator(purpose: str, seed: int, number: int) -> np.random.Generator:
+    """Return the random generator of one chunk of a stream, independent of all other chunks.
 
     Args:
-        purpose: names the stream, e.g. the task and the split; streams of two purposes share
-            no draws.
-        seed: of the data.
-        number: of the chunk, from 0.
+        purpose: name of the stream, e.g. the task and the split; two streams share no draws.
+        seed: seed of the data.
+        number: index of the chunk.
     """
     name = np.frombuffer(purpose.encode(), np.uint8)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, number, *name])))
 
 
-def chunks(
-    purpose: str, seed: int, count: int, make: Callable[[np.random.Generator], Drawn]
-) -> Iterator[Drawn]:
-    """Yield `count` examples in all, a chunk at a time: what `make` draws, tokens and targets.
+def generate_chunks(
+    purpose: str, seed: int, count: int, draw: Callable[[np.random.Generator], TokensAndTargets]
+) -> Iterator[TokensAndTargets]:
+    """Yield `count` examples in chunks of up to `CHUNK_SIZE`.
 
-    Example n depends on `make`, the purpose, the seed and n alone.
+    Example n depends only on `draw`, the purpose, the seed and n. The target of a token is 0 if it
+    is not scored and c + 1 if its class is c.
+
+    Args:
+        purpose: as for `chunk_generator`.
+        seed: seed of the data.
+        count: number of examples.
+        draw: returns the tokens and targets of a whole chunk.
     """
-    for number in range(-(-count // CHUNK)):
-        tokens, targets = make(chunk(purpose, seed, number))
-        left = count - number * CHUNK
+    for number in range(-(-count // CHUNK_SIZE)):
+        tokens, targets = draw(chunk_generator(purpose, seed, number))
+        left = count - number * CHUNK_SIZE
         yield tokens[:left], targets[:left]
 
 
-def distinct(draws: np.random.Generator, rows: int, size: int, count: int) -> np.ndarray:
-    """In each row `count` different numbers below `size`, in random order: (rows, count) int64.
+def sample_distinct(generator: np.random.Generator, rows: int, size: int, count: int) -> np.ndarray:
+    """Sample `count` distinct numbers below `size` for each row, in random order: (rows, count).
 
-    Robert Floyd's method: work grows with count, not with size (Bentley and Floyd, "Programming
-    Pearls: a sample of brilliance", CACM 30(9), 1987).
+    Robert Floyd's method: the work grows with `count`, not with `size` (Bentley and Floyd,
+    "Programming Pearls: a sample of brilliance", CACM 30(9), 1987).
     """
     chosen = np.empty((rows, count), np.int64)
-    for place in range(count):
-        last = size - count + place
-        drawn = draws.integers(0, last + 1, rows)
-        taken = (chosen[:, :place] == drawn[:, None]).any(1)
-        chosen[:, place] = np.where(taken, last, drawn)
-    return draws.permuted(chosen, axis=1)
+    for column in range(count):
+        last = size - count + column
+        drawn = generator.integers(0, last + 1, rows)
+        is_taken = (chosen[:, :column] == drawn[:, None]).any(1)
+        chosen[:, column] = np.where(is_taken, last, drawn)
+    return generator.permuted(chosen, axis=1)
