@@ -23,7 +23,7 @@ from timing import environment
 from training_loop import Clock
 
 from longspan.arena import get, make_model
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import build, sequence
 from longspan.training import fit
@@ -47,7 +47,7 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
     spec = dataclasses.replace(experiment.task, options={"validation": 32, "test": 32})
     experiment = dataclasses.replace(experiment, train=train, task=spec)
     task = build("listops", spec.options)
-    task.open(default_folder())
+    task.open(cache_folder())
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         outcome = fit(

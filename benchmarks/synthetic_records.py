@@ -20,7 +20,7 @@ import numpy as np
 from longspan import __version__
 from longspan.arena import Experiment, get
 from longspan.attention import MECHANISMS, options_of
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import Point, Result, Score, Slice, pack
 from longspan.tasks import TASKS, Task
 
@@ -59,15 +59,15 @@ def record(experiment: Experiment) -> Result:
         overrides=dict(experiment.overrides),
         task=task.info.name,
         task_version=task.info.version,
-        task_options=plain(experiment.task.complete()),
+        task_options=to_json_types(experiment.task.complete()),
         data_source=f"drawn, as {task.info.name}",
         data_checksum=hashlib.sha256(task.info.name.encode()).hexdigest(),
         chance=task.chance,
         mechanism=experiment.mechanism,
-        options=plain({**options_of(experiment.mechanism), **experiment.options}),
+        options=to_json_types({**options_of(experiment.mechanism), **experiment.options}),
         backend="torch",
-        model=plain(vars(experiment.model)),
-        training=plain(vars(train)),
+        model=to_json_types(vars(experiment.model)),
+        training=to_json_types(vars(train)),
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=200_000 + int(usual.integers(0, 100_000)),

@@ -22,7 +22,7 @@ from timing import environment
 
 from longspan.arena import get, make_model
 from longspan.arena.experiment import Experiment
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import TASKS, Task
 from longspan.training import Callback, fit
@@ -87,7 +87,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
     experiment = dataclasses.replace(experiment, train=train, task=spec)
     kind = TASKS["listops"]
     task = kind(kind.Options(**spec.options))
-    task.open(default_folder())
+    task.open(cache_folder())
     bare(experiment, task)
     taken = [(bare(experiment, task), loop(experiment, task)) for _ in range(rounds)]
     step, whole = (statistics.median(x) for x in zip(*taken, strict=True))

@@ -9,14 +9,14 @@ import torch
 from longspan.analysis.weights import compute_weights
 from longspan.arena.protocols import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
-from longspan.errors import known
+from longspan.errors import check_name
 from longspan.tasks import TASKS, Task
 
 SAMPLE, SAMPLE_HEADS = 48, 3  # tokens and heads of a picture
 SHADES = "·░▒▓█"
 COLUMNS = {  # of the lists in a terminal; `--json` has every field
     "mechanisms": ("name", "cost", "forms", "options", "paper"),
-    "tasks": ("name", "title", "classes", "chance", "licence"),
+    "tasks": ("name", "title", "classes", "chance", "license"),
     "protocols": ("name", "tasks", "summary", "source"),
 }
 
@@ -40,7 +40,7 @@ def mechanisms() -> list[dict[str, Any]]:
 
 def tasks() -> list[dict[str, Any]]:
     """Every task with the facts of its metadata record."""
-    names = ("name", "version", "title", "classes", "chance", "metric", "licence", "source")
+    names = ("name", "version", "title", "classes", "chance", "metric", "license", "source")
     return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
 
 
@@ -56,7 +56,7 @@ def describe(name: str) -> dict[str, Any]:
     Raises:
         UnknownNameError: there is nothing of that name (with near names).
     """
-    known(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
+    check_name(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
     if name in MECHANISMS:
         return _mechanism(name)
     return _task(TASKS[name]) if name in TASKS else _protocol(PROTOCOLS[name])

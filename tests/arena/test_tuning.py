@@ -23,7 +23,7 @@ from longspan.arena.callbacks import GridCallback
 from longspan.arena.rescore import rescore
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, UnknownNameError
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import Failure, Score, load, load_all
 from longspan.tasks import TASKS
 
@@ -580,5 +580,5 @@ def test_a_run_without_a_grid_makes_room_for_the_same_run_chosen_from_one(copied
 def test_the_note_is_what_json_reads_back(ended):
     outcomes = ended([(0.5, 1.0)] * 4)
     made = found(grid={"training.adam_betas": ((0.9, 0.99), (0.9, 0.98)), "seed": (0, 1)})
-    note = plain(tuning(made, outcomes, outcomes[:2], "mean"))
+    note = to_json_types(tuning(made, outcomes, outcomes[:2], "mean"))
     assert json.loads(json.dumps(note)) == note

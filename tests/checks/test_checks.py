@@ -8,10 +8,10 @@ import zlib
 from pathlib import Path
 
 import pytest
+from longspan.arena.protocols.conformity import recipe
 
 import synthetic
 from longspan.arena import get
-from longspan.arena.protocols.conformity import recipe
 from longspan.checks import ACROSS, RULES, Fault, check
 from longspan.errors import DataError
 from longspan.results import Failure, load, pack

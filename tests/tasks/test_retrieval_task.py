@@ -12,7 +12,7 @@ import tiny
 from aan_files import PAIRS, PAPERS, write_by_id, write_release
 from longspan.arena import make_model, run
 from longspan.arena.experiment import TaskSpec
-from longspan.data.characters import END, UNKNOWN
+from longspan.data.tokenizers import END, UNKNOWN
 from longspan.errors import DataError, OptionError
 from longspan.models import count_flops
 from longspan.tasks import SPLITS, build

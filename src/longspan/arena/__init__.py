@@ -6,7 +6,13 @@ Training code is imported only when something is trained.
 from typing import TYPE_CHECKING, Any
 
 from longspan.arena.callbacks import GridCallback
-from longspan.arena.executors import Executor, RayExecutor, SerialExecutor, Skipped, WorkerPoolExecutor
+from longspan.arena.executors import (
+    Executor,
+    RayExecutor,
+    SerialExecutor,
+    Skipped,
+    WorkerPoolExecutor,
+)
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.grid import arena, grid, misfit
 from longspan.arena.paths import RunPaths

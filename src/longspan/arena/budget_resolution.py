@@ -11,7 +11,7 @@ from longspan.arena.run_state import RunState, read_state, write_state
 from longspan.attention import MECHANISMS
 from longspan.config import TrainingConfig, replace_fields
 from longspan.errors import InputError, NoMemoryError, OptionError, RunError
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import ResolvedBudget
 from longspan.tasks import Task
 
@@ -120,7 +120,7 @@ def _with_steps(training: TrainingConfig, steps: int, **measurements: float) -> 
         "training.warmup_steps": warmup if training.warmup_steps else 0,
         "training.evaluate_every": max(1, -(-training.evaluate_every * steps // training.steps)),
     }
-    return ResolvedBudget(changes=changes, measurements=plain(measurements))
+    return ResolvedBudget(changes=changes, measurements=to_json_types(measurements))
 
 
 def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
@@ -145,7 +145,7 @@ def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> R
     size, needed = fitting[-1]
     return ResolvedBudget(
         changes={f"mechanism.{option}": size} if size else {},
-        measurements=plain({"bytes": needed, "candidates": candidates}),
+        measurements=to_json_types({"bytes": needed, "candidates": candidates}),
     )
 
 

@@ -18,7 +18,7 @@ from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
 from longspan.arena.run import clean_up, is_distributed, run_on_main
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
-from longspan.errors import LongspanError, OptionError, known
+from longspan.errors import LongspanError, OptionError, check_name
 from longspan.results import Failure, Result, write_record
 from longspan.tasks import build
 
@@ -58,9 +58,9 @@ def grid(
     tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
     named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
     for task in tasks:
-        known(task, chosen.tasks, f"task of protocol {protocol!r}")
+        check_name(task, chosen.tasks, f"task of protocol {protocol!r}")
     for mechanism in named:
-        known(mechanism, MECHANISMS, "mechanism")
+        check_name(mechanism, MECHANISMS, "mechanism")
     seeds, experiments = dict.fromkeys(seeds), []
     for task, mechanism in itertools.product(tasks, named):
         first = override(chosen.experiment(task, mechanism, 0), changes or {})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from longspan.arena.experiment import Experiment
 from longspan.config.training import Parallelism
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.results import FAILED
 
 
@@ -24,7 +24,7 @@ class RunPaths:
     """
 
     runs: Path = Path("runs")
-    cache: Path = dataclasses.field(default_factory=default_folder)
+    cache: Path = dataclasses.field(default_factory=cache_folder)
     data: Path | None = None
     device: str | None = None
     parallel: Parallelism | None = None

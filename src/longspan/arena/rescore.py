@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
-from longspan.errors import DataError, known
+from longspan.errors import DataError, check_name
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import Result, Score, load_result
 from longspan.tasks import Task, build
@@ -46,7 +46,7 @@ def rescore(record: Path, split: str, paths: RunPaths) -> Score:
         UnknownNameError: there is no such split.
         DataError: the record or the model is absent, or the data differs.
     """
-    known(split, SPLITS, "split to score")
+    check_name(split, SPLITS, "split to score")
     result = load_result(record)
     task = _open_task(result, paths)
     return evaluate_run(record, result, task, cast(Split, split), paths).score

@@ -10,7 +10,7 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.run_state import FILE, REMEDY, differences, in_brackets, read_state
 from longspan.config import RunConfig
 from longspan.errors import DataError, RunError
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import FAILED, Failure, Result, load_failure, load_result
 from longspan.tasks import build
 from longspan.training.checkpoint_pointer import saved_step
@@ -97,7 +97,7 @@ def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     # Combinations of a grid differ by design.
     if paths.is_trial or (paths.run_dir(experiment) / FILE).exists():
         return
-    overrides = plain(experiment.overrides)
+    overrides = to_json_types(experiment.overrides)
     found = itertools.chain(_finished(experiment, paths), _interrupted(experiment, paths))
     for path, config, theirs in found:
         differing = differences(config, experiment.config) if theirs == overrides else []

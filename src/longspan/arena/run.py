@@ -17,7 +17,7 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.resume import load_checked
 from longspan.arena.run_state import claim
 from longspan.errors import BusyError, LongspanError, NoMemoryError, RunError
-from longspan.files import REMEDY, sweep
+from longspan.files import WRITE_REMEDY, remove_temporaries
 from longspan.results import Result, write_record
 from longspan.tasks import Task
 from longspan.training import Callback
@@ -150,7 +150,7 @@ def _claim(experiment: Experiment, task: Task, run_dir: Path, locks: contextlib.
 def save(experiment: Experiment, result: Result, paths: RunPaths) -> None:
     """Write the record of a run; remove its resumption checkpoints and an earlier failure."""
     path, run_dir = paths.record_file(experiment), paths.run_dir(experiment)
-    sweep(path)
+    remove_temporaries(path)
     write_record(result, path)
     paths.failure_file(experiment).unlink(missing_ok=True)
     # A run on another machine has its checkpoints there.
@@ -192,7 +192,7 @@ def _translate_errors(experiment: Experiment, run_dir: Path) -> Iterator[None]:
             ) from error
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
             reason = error.strerror or error
-            raise RunError(f"cannot write below {run_dir}: {reason}; {REMEDY}") from error
+            raise RunError(f"cannot write below {run_dir}: {reason}; {WRITE_REMEDY}") from error
         raise
 
 

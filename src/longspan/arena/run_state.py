@@ -7,7 +7,7 @@ from typing import Any
 from longspan.arena.experiment import Experiment
 from longspan.config import RunConfig, flatten, settings
 from longspan.errors import DataError, RunError
-from longspan.files import read_json, sweep, write_json
+from longspan.files import read_json, remove_temporaries, write_json
 from longspan.results import ResolvedBudget
 from longspan.results.reading import validate
 from longspan.tasks import Task
@@ -50,7 +50,7 @@ def read_state(run_dir: Path) -> RunState | None:
 
 def write_state(run_dir: Path, state: RunState) -> None:
     """Write the state of a run directory, atomically."""
-    sweep(run_dir / FILE)
+    remove_temporaries(run_dir / FILE)
     write_json(run_dir / FILE, dataclasses.asdict(state))
 
 

@@ -15,7 +15,7 @@ from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.search import SEED, Search, SearchSpace, Trial, searches
 from longspan.config import flatten
-from longspan.errors import LongspanError, RunError, known
+from longspan.errors import LongspanError, RunError, check_name
 from longspan.results import (
     FAILED,
     Result,
@@ -27,7 +27,7 @@ from longspan.results import (
     write_record,
 )
 from longspan.tasks import Task, build
-from longspan.tasks.base import Report
+from longspan.tasks.base import ProgressCallback
 
 RULES = {
     "mean": (
@@ -105,7 +105,7 @@ def tune(
         UnknownNameError: there is no such name or field.
         OptionError: the grid is invalid, or would select on test.
     """
-    known(rule, RULES, "rule")
+    check_name(rule, RULES, "rule")
     found, skipped = searches(
         protocol, space or SearchSpace(), tasks=tasks, mechanisms=mechanisms, paths=paths
     )
@@ -200,7 +200,7 @@ def select_trials(ended: Sequence[TrialResult], rule: str) -> list[TrialResult]:
         UnknownNameError: there is no such rule.
         RunError: every candidate has failed.
     """
-    if known(rule, RULES, "rule") == "mean":
+    if check_name(rule, RULES, "rule") == "mean":
         by_changes = itertools.groupby(ended, key=lambda one: one.trial.changes)
         groups = [list(group) for _, group in by_changes]
     else:
@@ -234,7 +234,7 @@ def _tuning(
 
 
 def score_selected(
-    experiment: Experiment, tuning: Tuning, paths: RunPaths, report: Report | None = None
+    experiment: Experiment, tuning: Tuning, paths: RunPaths, report: ProgressCallback | None = None
 ) -> tuple[Result, list[Skipped]]:
     """Score a trial's saved model on test, and copy its record and model to the results.
 

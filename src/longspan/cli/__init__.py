@@ -15,7 +15,7 @@ from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
 from longspan.cli.common import INTERRUPTED, Json, Lines, complain, say
 from longspan.cli.listing import print_described, print_list
-from longspan.errors import LongspanError, known
+from longspan.errors import LongspanError, check_name
 
 app = typer.Typer(
     help="Every efficient attention behind one interface, compared honestly.",
@@ -50,7 +50,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List mechanisms with traits and options, tasks, or protocols."""
-    print_list(known(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
+    print_list(check_name(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
 
 
 @app.command()

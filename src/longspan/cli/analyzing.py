@@ -9,7 +9,7 @@ import typer
 from rich.status import Status
 from rich.text import Text
 
-from longspan.cli.common import Cache, Data, Device, Json, err, out, run_paths, print_json, say
+from longspan.cli.common import Cache, Data, Device, Json, err, out, print_json, run_paths, say
 from longspan.errors import LongspanError, OptionError
 
 if TYPE_CHECKING:

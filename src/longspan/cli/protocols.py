@@ -10,7 +10,7 @@ from rich.text import Text
 
 from longspan.cli.common import Json, Mechanisms, names, out, print_json
 from longspan.cli.listing import print_described, print_list
-from longspan.errors import known
+from longspan.errors import check_name
 
 if TYPE_CHECKING:
     from longspan.arena import Protocol
@@ -32,7 +32,7 @@ def show(name: Name, as_json: Json = False) -> None:
     """Show one protocol with all its values and choices, as `longspan show`."""
     from longspan.arena import PROTOCOLS
 
-    print_described(known(name, PROTOCOLS, "protocol"), as_json)
+    print_described(check_name(name, PROTOCOLS, "protocol"), as_json)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import typer
 
 from longspan.cli.common import Json, out, print_json, say
 from longspan.cli.results import HOME, freeze
-from longspan.errors import DataError, known
+from longspan.errors import DataError, check_name
 
 if TYPE_CHECKING:
     from longspan.report.rows import Table
@@ -70,10 +70,10 @@ def _checked(format: str, figure_format: str, section: str | None) -> None:
     """Refuse unknown words before anything is read."""
     from longspan.report.sections import NAMES
 
-    known(format, FORMATS, "format")
-    known(figure_format, FIGURES, "figure format")
+    check_name(format, FORMATS, "format")
+    check_name(figure_format, FIGURES, "figure format")
     if section is not None:
-        known(section, NAMES, "section")
+        check_name(section, NAMES, "section")
 
 
 def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from longspan.errors import OptionError, known
-from longspan.files import replacing
+from longspan.errors import OptionError, check_name
+from longspan.files import atomic_write
 from longspan.report import attention
 from longspan.report.pictures import GLOW, encode_png
 from longspan.results import Analysis, Rollout, Similarity
@@ -37,13 +37,13 @@ def write_plot(analysis: Analysis, path: Path) -> None:
         OptionError: the analysis has neither a rollout nor embeddings.
         RunError: the file cannot be written.
     """
-    kind = known(path.suffix, (".svg", ".png"), "plot format")
+    kind = check_name(path.suffix, (".svg", ".png"), "plot format")
     shaded = analysis.rollout if kind == ".svg" and _is_text(analysis.rollout) else None
     panels = make_panels(analysis, with_rollout=shaded is None)
     if shaded is None and not panels:
         raise OptionError(f"{path}: the analysis has neither a rollout nor embeddings to plot")
     content = encode_png(join_panels(panels)) if kind == ".png" else svg(panels, shaded).encode()
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longspan.errors import OptionError
-from longspan.files import replacing
+from longspan.files import atomic_write
 from longspan.report import attention, dots
 from longspan.report.charts import Quantity, learning_curves, save, score_against_cost
 from longspan.report.pictures import Picture
@@ -192,6 +192,6 @@ def _written(figure: Figure, folder: Path, kinds: Sequence[str]) -> list[Path]:
     if not isinstance(figure.drawn, Picture):
         return [save(figure.drawn, folder / f"{figure.name}.{kind}") for kind in kinds]
     path = folder / f"{figure.name}.png"
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(figure.drawn.png(times=8))
     return [path]

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from longspan.files import replacing
+from longspan.files import atomic_write
 from longspan.report.board import board, mark
 from longspan.report.bundle import libraries
 from longspan.report.figures import Drawing, Figure
@@ -65,7 +65,7 @@ def save(tables: list[Table], path: Path, beside: Beside | None = None) -> Path:
         RunError: the file cannot be written.
     """
     text = render(tables, beside)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 

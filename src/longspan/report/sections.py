@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from longspan.errors import known
+from longspan.errors import check_name
 from longspan.report import (
     expenses,
     gaps,
@@ -86,7 +86,7 @@ def sections(
     Raises:
         UnknownNameError: there is no such section (with near names).
     """
-    names = [known(only, NAMES, "section")] if only else list(NAMES)
+    names = [check_name(only, NAMES, "section")] if only else list(NAMES)
     by = beside or Beside()
     draw = {**{name: own for name, (_, own) in DRAWN.items()}, SETTINGS: _settings}
     return [sheet for table in tables for name in names for sheet in draw[name](table, by)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.errors import OptionError
-from longspan.files import replacing
+from longspan.files import atomic_write
 from longspan.report.numbers import Number
 
 # Okabe and Ito's colours, distinct to colour-blind readers, without their black and yellow, which
@@ -156,7 +156,7 @@ def save(chart: Spec, path: Path, *, width: int = 720) -> Path:
         **{**chart, "width": width, "background": "white"},
         "config": {**PRINT, **chart["config"]},
     }
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         if kind == ".svg":
             temporary.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
         else:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from longspan.errors import RunError
-from longspan.files import REMEDY, flush, read_json, sweep, write_json
+from longspan.files import WRITE_REMEDY, flush_to_disk, read_json, remove_temporaries, write_json
 from longspan.training.checkpoint_pointer import POINTER
 from longspan.training.distributed.group import RANK_SEED_STRIDE, SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import (
@@ -194,7 +194,7 @@ class Checkpoints:
 
     def _tidy(self) -> None:
         path = self.folder / POINTER
-        sweep(path)
+        remove_temporaries(path)
         named = set(filter(None, self._read().values())) if path.exists() else set()
         if not all((self.folder / name).is_dir() for name in named):
             return  # the files may be all that is left of the run
@@ -227,11 +227,13 @@ class Checkpoints:
             temporary.mkdir(parents=True)
             write(temporary)
             for file in temporary.iterdir():
-                flush(file)
+                flush_to_disk(file)
             shutil.rmtree(final, ignore_errors=True)
             temporary.rename(final)
         except (OSError, SafetensorError) as error:
-            raise RunError(f"cannot write the checkpoint {final} ({error}); {REMEDY}") from error
+            raise RunError(
+                f"cannot write the checkpoint {final} ({error}); {WRITE_REMEDY}"
+            ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 

@@ -20,7 +20,7 @@ from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryErr
 from longspan.memory import keep_freed_memory
 from longspan.results import Alarm, Point, Result
 from longspan.tasks import Task, build
-from longspan.tasks.base import Report
+from longspan.tasks.base import ProgressCallback
 from longspan.training import Callback
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ RunFunction: TypeAlias = Callable[[Experiment, Task, RunPaths, Callback], Result
 class ExperimentRunner:
     """Runs experiments in this process; tasks stay open between runs."""
 
-    def __init__(self, paths: RunPaths, on_build: Report):
+    def __init__(self, paths: RunPaths, on_build: ProgressCallback):
         """Make the allocator keep freed memory, which training reuses.
 
         Args:

@@ -7,8 +7,7 @@ from typing import Any
 from longspan.arena.protocols.base import Choice, Protocol
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
-from longspan.errors import known
-
+from longspan.errors import check_name
 
 PARTS = ("covered", "task", "model", "training", "budget", "mechanism", "grid")  # order of fields
 
@@ -66,8 +65,10 @@ def compare(
         UnknownNameError: neither protocol has such a task, or there is no such mechanism.
     """
     every = sorted({*a.tasks, *b.tasks})
-    chosen = [known(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every]
-    named = [known(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
+    chosen = [
+        check_name(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every
+    ]
+    named = [check_name(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
     found: list[Difference] = []
     for task in dict.fromkeys(chosen):
         if task in a.tasks and task in b.tasks:

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from longspan.data.characters import END, SIZES, UNKNOWN, Bytes, Characters
+from longspan.data.tokenizers import END, UNKNOWN, VOCAB_SIZES, ByteTokenizer, CharacterTokenizer
 
 TEXTS = ["the naïve cat 猫", "a cat 😀 sat", "at café", "zz\n\tzz", "\x00 nul"]
 
@@ -17,26 +17,26 @@ def encoded(texts):
 
 
 def learnt(texts=TEXTS, *, length=100, minimum=1, end=False):
-    return Characters.learn(encoded(texts), length=length, minimum=minimum, end=end)
+    return CharacterTokenizer.learn(encoded(texts), length=length, minimum=minimum, end=end)
 
 
 def test_a_byte_is_its_value_plus_one():
     for text in TEXTS:
-        ids = Bytes().encode(text.encode(), 1000)
+        ids = ByteTokenizer().encode(text.encode(), 1000)
         assert ids.dtype == np.uint8
         assert ids.tolist() == [byte + 1 for byte in text.encode()]
-        assert Bytes().decode(ids) == text
+        assert ByteTokenizer().decode(ids) == text
 
 
 def test_bytes_are_cut_to_length_even_within_a_character():
-    ids = Bytes().encode("naïve".encode(), 3)
+    ids = ByteTokenizer().encode("naïve".encode(), 3)
     assert ids.tolist() == [byte + 1 for byte in "naï".encode()[:3]]
-    assert Bytes().decode(ids) == "na\ufffd"
+    assert ByteTokenizer().decode(ids) == "na\ufffd"
 
 
 def test_the_largest_byte_of_utf8_has_an_id():
-    ids = Bytes().encode("\U0010ffff".encode(), 4)
-    assert ids.max() == 0xF4 + 1 < SIZES["bytes"] == 257
+    ids = ByteTokenizer().encode("\U0010ffff".encode(), 4)
+    assert ids.max() == 0xF4 + 1 < VOCAB_SIZES["bytes"] == 257
 
 
 @pytest.mark.parametrize("minimum", [1, 2, 3, 5])
@@ -84,7 +84,7 @@ def test_more_characters_than_ids_leave_the_rarest_unknown():
     """300 characters, the first of which occur twice."""
     alphabet = [chr(0x4E00 + n) for n in range(300)]
     made = learnt(["".join(alphabet), "".join(alphabet[100:])], length=1000)
-    kept = SIZES["characters"] - 3
+    kept = VOCAB_SIZES["characters"] - 3
     assert made.characters == "".join(alphabet[100:] + alphabet[: kept - 200])
     assert made.left_out == 300 - kept
     ids = made.encode("".join(alphabet).encode(), 1000)
@@ -94,7 +94,7 @@ def test_more_characters_than_ids_leave_the_rarest_unknown():
 
 def test_a_text_counts_as_often_as_it_occurs():
     pairs = [(b"aab", 1), (b"bc", 3)]
-    made = Characters.learn(pairs, length=9, minimum=3, end=False)
+    made = CharacterTokenizer.learn(pairs, length=9, minimum=3, end=False)
     assert made.characters == "bc"
 
 
@@ -104,7 +104,7 @@ def test_order_of_the_texts_makes_no_difference():
 
 def test_ids_are_the_same_in_every_process():
     script = (
-        "from longspan.data.characters import Characters\n"
+        "from longspan.data.tokenizers import Characters\n"
         f"made = Characters.learn({encoded(TEXTS)!r}, length=100, minimum=1, end=False)\n"
         "print(made.characters.encode().hex())"
     )
@@ -123,6 +123,6 @@ def test_facts_are_what_another_process_needs_to_decode():
     made = learnt(minimum=2, end=True)
     facts = made.facts
     assert facts["characters_left_out"] == made.left_out > 0
-    again = Characters(facts["characters"], end=True)
+    again = CharacterTokenizer(facts["characters"], end=True)
     assert again.encode(b"the cat", 9).tolist() == made.encode(b"the cat", 9).tolist()
-    assert Bytes().facts == {}
+    assert ByteTokenizer().facts == {}

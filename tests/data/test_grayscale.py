@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from longspan.data.grey import grey_levels
+from longspan.data.grayscale import to_grayscale
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def luma(colours):
 
 
 def test_tf_cuts_off_the_luma_scaled_by_255_point_5(colours):
-    found = grey_levels(colours, "tf")[0]
+    found = to_grayscale(colours, "tf")[0]
     exact = luma(colours) * 255.5 / 255
     other = np.flatnonzero(found != np.floor(exact))
     # float32 falls on the other side only where the exact value is all but whole
@@ -29,22 +29,22 @@ def test_tf_cuts_off_the_luma_scaled_by_255_point_5(colours):
 
 
 def test_tf_is_not_the_luma_cut_off(colours):
-    differs = grey_levels(colours, "tf")[0] != np.floor(luma(colours) + 1e-9)
+    differs = to_grayscale(colours, "tf")[0] != np.floor(luma(colours) + 1e-9)
     assert 0.24 < differs.mean() < 0.26
 
 
 def test_tf_keeps_black_white_and_greys():
     greys = np.arange(256, dtype=np.uint8)
-    assert (grey_levels(np.stack([greys] * 3)[None], "tf")[0] == greys).all()
+    assert (to_grayscale(np.stack([greys] * 3)[None], "tf")[0] == greys).all()
 
 
 def test_pil_is_what_pillow_does(colours):
     image = Image.fromarray(colours[0].T.reshape(4096, 4096, 3))
-    assert (grey_levels(colours, "pil")[0] == np.asarray(image.convert("L")).ravel()).all()
+    assert (to_grayscale(colours, "pil")[0] == np.asarray(image.convert("L")).ravel()).all()
 
 
 def test_the_two_differ_by_one_level_for_a_quarter_of_the_colours(colours):
-    tf, pil = (grey_levels(colours, rule)[0].astype(int) for rule in ("tf", "pil"))
+    tf, pil = (to_grayscale(colours, rule)[0].astype(int) for rule in ("tf", "pil"))
     assert set(np.unique(pil - tf)) <= {-1, 0, 1}
     assert 0.25 < (pil != tf).mean() < 0.28
 
@@ -52,8 +52,8 @@ def test_the_two_differ_by_one_level_for_a_quarter_of_the_colours(colours):
 def test_images_keep_their_places():
     pixels = np.random.default_rng(0).integers(0, 256, (5, 3, 12), np.uint8)
     for rule in ("tf", "pil"):
-        whole = grey_levels(pixels, rule)
+        whole = to_grayscale(pixels, rule)
         assert whole.shape == (5, 12)
         assert whole.dtype == np.uint8
         for row in range(5):
-            assert (whole[row] == grey_levels(pixels[row : row + 1], rule)[0]).all()
+            assert (whole[row] == to_grayscale(pixels[row : row + 1], rule)[0]).all()

@@ -1,8 +1,9 @@
-"""Drawing Pathfinder images, compiled: where the paddles go, and what they look like.
+"""Compiled generator of Pathfinder images: placement of the paddles, and rendering.
 
 The sampling process is that of the original generator (Kim, Linsley, Thakkar and Serre 2020,
-https://github.com/drewlinsley/pathfinder), its rules of giving up and starting again included.
-Where it lists all places and picks one, places are drawn until one will do: the same distribution.
+https://github.com/drewlinsley/pathfinder), including its rules for giving up and starting again.
+Where the original lists all places and picks one, places are drawn until one is free, which gives
+the same distribution.
 """
 
 from typing import no_type_check
@@ -10,7 +11,7 @@ from typing import no_type_check
 import numba
 import numpy as np
 
-from longspan.data._paddles import (
+from longspan.data._pathfinder_tables import (
     DEGREES,
     FIRST,
     GROUND,
@@ -20,30 +21,31 @@ from longspan.data._paddles import (
     SECOND,
     WEIGHT,
 )
-from longspan.data._splitmix import GOLDEN, MIX_A, MIX_B
+from longspan.data._splitmix import GOLDEN, mix_bits
 
-# At the long contours; a thousand are usual at 64 x 64 pixels, ten or so at 32 or 256.
+# The most attempts to grow each part. The long contours usually need a thousand at 64 x 64 pixels,
+# about ten at 32 or 256.
 _ATTEMPTS = 1 << 17
-_TAILS = 100  # at their first paddles
-_TRIALS = 3  # at a place for a paddle
-_DISTRACTOR_TRIALS = 5  # at a distractor
-_FREE = 76  # ground covered less than 0.3 (of 255) is free to start on
-_CLASH = 459  # two grounds may overlap up to 1.8 of 2
-_LEAST_WEIGHT = int(1e-4 * 255 * WEIGHT)  # of all steps together, to go on
-_DRAWS = 256  # of a place, before all are listed
+_TAILS = 100  # the first paddles of the long contours
+_TRIALS = 3  # a place of a paddle
+_DISTRACTOR_TRIALS = 5  # a distractor
+_FREE = 76  # ground covered up to 0.3 (of 255) is free to start on
+_CLASH = 459  # the cover of two overlapping grounds may add up to less than 1.8
+_LEAST_WEIGHT = int(1e-4 * 255 * WEIGHT)  # total weight of the steps needed to continue
+_DRAWS = 256  # random places tried before all are listed
 _HALF, _FILTER_BITS = 1 << 21, 22
 
 
-# `no_type_check` keeps the tests' type checker from wrapping functions, which numba cannot compile.
+# `no_type_check` keeps the tests' type checker from wrapping these functions for numba.
 
 
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def draw(scene, tables, states, images, labels, strokes, markers):
-    """Draw an image from each state; strokes (n, paddles, 4) are (contour, orientation, place).
+    """Draw an image from each state; return how many were drawn before the first failure.
 
-    Markers (n, 2, 2) are places. A place is (row, column); unused strokes have contour -1. Returns
-    how many were drawn: all, or those before the first that cannot be.
+    Strokes (n, paddles, 4) are (contour, orientation, row, column); unused ones have contour -1.
+    Markers (n, 2, 2) are (row, column).
     """
     size = images.shape[1]
     ground = np.empty((2, size, size), np.uint8)
@@ -70,27 +72,25 @@ def draw(scene, tables, states, images, labels, strokes, markers):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _below(rng, bound):
-    """A whole number below `bound` (splitmix64; multiply-shift: off by less than bound / 2^32)."""
+    """Draw an integer below `bound` (multiply-shift, with a bias below bound / 2^32)."""
     rng[0] += GOLDEN
-    bits = (rng[0] ^ (rng[0] >> np.uint64(30))) * MIX_A
-    bits = (bits ^ (bits >> np.uint64(27))) * MIX_B
-    bits = bits ^ (bits >> np.uint64(31))
-    return np.int64(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+    high = mix_bits(rng[0]) >> np.uint64(32)
+    return np.int64((high * np.uint64(bound)) >> np.uint64(32))
 
 
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _two_contours(scene, tables, rng, ground, strokes):
-    """Grow the two long contours, a paddle of each in turn; False: start again.
+    """Grow the two long contours, a paddle of each in turn; return False on failure.
 
-    A contour's latest paddle is no obstacle yet, not even to the other contour.
+    The latest paddle of a contour is not an obstacle yet, not even to the other contour.
     """
     ground[:] = 0
     _border(ground[GROUND], scene.padding)
     _border(ground[NEAR], scene.padding + tables.margin)
     pivots = np.empty((2, 2), np.int64)
     tails = 0
-    # no ground is covered yet: this may be tried again as it is
+    # no ground is covered yet, so a failed attempt needs no cleanup
     while not _two_tails(scene, tables, rng, ground, strokes, pivots):
         tails += 1
         if tails == _TAILS:
@@ -100,7 +100,7 @@ def _two_contours(scene, tables, rng, ground, strokes):
         done = _follow(tables, rng, ground, strokes[number - 2], pivots[contour], strokes[number])
         if not done:
             return False
-    # as in the original: the end of the first contour stays free ground
+    # as in the original, the end of the first contour stays free ground
     _cover(tables, ground, strokes[2 * scene.contour - 1])
     return True
 
@@ -115,7 +115,7 @@ def _border(ground, width):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _two_tails(scene, tables, rng, ground, strokes, pivots):
-    """The first paddles: one near the middle, the other's tail at seed_distance from its tail."""
+    """Place the first paddles: one near the middle, the other seed_distance away from it."""
     if not _first(tables, rng, ground[GROUND], 2 * scene.seed_distance, strokes[0], pivots[0]):
         return False
     strokes[0, 0], strokes[1, 0] = FIRST, SECOND
@@ -132,7 +132,7 @@ def _two_tails(scene, tables, rng, ground, strokes, pivots):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _distractors(scene, tables, rng, ground, strokes):
-    """Draw short contours on free ground, fewer if there is none; return the strokes in use."""
+    """Draw short contours while free ground is left; return the number of strokes in use."""
     used = 2 * scene.contour
     pivot = np.empty(2, np.int64)
     for _ in range(scene.distractors):
@@ -151,7 +151,7 @@ def _distractors(scene, tables, rng, ground, strokes):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _distractor(scene, tables, rng, ground, strokes, pivot):
-    """Grow a short contour from its first paddle; False: it cannot be."""
+    """Grow a short contour from its first paddle; return False on failure."""
     strokes[0, 0] = OTHER
     for number in range(1, scene.distractor):
         if not _follow(tables, rng, ground, strokes[number - 1], pivot, strokes[number]):
@@ -163,7 +163,7 @@ def _distractor(scene, tables, rng, ground, strokes, pivot):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _crowded(ground):
-    """Whether less than a hundredth of the ground is free."""
+    """Return whether less than a hundredth of the ground is free."""
     free = 0
     for row in ground:
         for covered in row:
@@ -176,7 +176,7 @@ def _crowded(ground):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _first(tables, rng, ground, border, stroke, pivot):
-    """Place the first paddle of a contour on free ground, `border` pixels from every side."""
+    """Place the first paddle of a contour on free ground, `border` pixels from every edge."""
     for _ in range(_TRIALS):
         stroke[1] = _below(rng, DEGREES)
         if not _free_place(tables, rng, ground, border, stroke):
@@ -189,7 +189,7 @@ def _first(tables, rng, ground, border, stroke, pivot):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _inside(tables, size, stroke, pivot):
-    """Set the pivot of a first paddle; whether it and the head are in the image."""
+    """Set the pivot of a first paddle; return whether pivot and head are in the image."""
     inside = True
     for axis in range(2):
         head = int(np.ceil(stroke[2 + axis] + tables.head[stroke[1], axis]))
@@ -201,7 +201,7 @@ def _inside(tables, size, stroke, pivot):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _free_place(tables, rng, ground, border, stroke):
-    """Draw a place for a tail, uniform over those where its probe finds free ground."""
+    """Draw a place for a tail, uniformly among those whose probe finds free ground."""
     probe = tables.probe[stroke[1], : tables.probes[stroke[1]]]
     if not len(probe):
         return False
@@ -240,10 +240,10 @@ def _is_free(probe, ground, border, row, column):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _follow(tables, rng, ground, last, pivot, stroke):
-    """Add a paddle after `last`, which becomes ground; move the pivot. False: no way on."""
+    """Add a paddle after `last`, which becomes ground, and move the pivot; False on failure."""
     turn = last[1]
     for axis in range(2):
-        # the rounding error decides where a contour follows the border
+        # the rounding error determines where a contour follows the border
         pivot[axis] = int(np.ceil(pivot[axis] + tables.advance[turn, axis]))
     weights = np.empty(len(tables.step), np.int64)
     total = _steps(tables, ground, turn, pivot, weights)
@@ -265,7 +265,7 @@ def _follow(tables, rng, ground, last, pivot, stroke):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _steps(tables, ground, turn, pivot, weights):
-    """The weight of each step from the pivot: how straight it is, and how free its ground."""
+    """Set the weight of each step: its straightness times its free ground; return their sum."""
     near = ground[NEAR]
     size, total = len(near), 0
     for step in range(len(weights)):
@@ -281,7 +281,7 @@ def _steps(tables, ground, turn, pivot, weights):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _window(tables, layer, size, stroke):
-    """The part of a sprite that is drawn on and in the image, and where its corner lies."""
+    """Return the corner of a sprite, and its rows and columns that have ink and are visible."""
     side, box = tables.sprite.shape[2], tables.box[layer, stroke[1]]
     top, left = stroke[2] - side // 2, stroke[3] - side // 2
     rows = max(-top, box[0]), min(size - top, box[1])
@@ -292,7 +292,7 @@ def _window(tables, layer, size, stroke):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _at(index):
-    """An index that is not negative: without the wish to count from the end, loops are faster."""
+    """Return an unsigned index; numba compiles faster loops without negative indices."""
     return np.uint64(index)
 
 
@@ -324,7 +324,7 @@ def _cover(tables, ground, stroke):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _render(scene, tables, strokes, markers, canvas, image):
-    """The brightest of all that covers a pixel; the brightest pixel becomes 255."""
+    """Render each pixel as the brightest shape that covers it; scale the image to 255."""
     canvas[:] = 0
     for stroke in strokes:
         sprite = tables.sprite[INK, stroke[1]]
@@ -345,19 +345,19 @@ def _render(scene, tables, strokes, markers, canvas, image):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _mark(scene, marker, canvas):
-    """Draw a disk on the fine grid and shrink it: across, rounded, then down, rounded."""
+    """Draw a disk on the fine grid and shrink it: along rows, rounded, then along columns."""
     size, fine, radius = len(canvas), scene.fine, scene.radius
     reach = int(radius / fine) + 4  # the filter spans three pixels
     rows = max(marker[0] - reach, 0), min(marker[0] + reach + 1, size)
     columns = max(marker[1] - reach, 0), min(marker[1] + reach + 1, size)
-    middle, centre = marker[0] * fine, marker[1] * fine
+    middle, center = marker[0] * fine, marker[1] * fine
     low, high = max(middle - int(radius), 0), min(middle + int(radius) + 1, size * fine)
     across = np.empty(high - low, np.int64)
     for c in range(*columns):
         for y in range(low, high):
             half = int(np.sqrt(radius * radius - (y - middle) ** 2))
             total = 0
-            for x in range(max(centre - half, 0), min(centre + half + 1, size * fine)):
+            for x in range(max(center - half, 0), min(center + half + 1, size * fine)):
                 total += 255 * scene.lanczos[c, x]
             across[y - low] = _byte(total)
         for r in range(*rows):

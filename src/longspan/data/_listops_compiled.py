@@ -1,20 +1,20 @@
-"""Drawing ListOps expressions and computing with them, compiled."""
+"""Compiled generator of ListOps expressions, and their values."""
 
 from typing import no_type_check
 
 import numba
 import numpy as np
 
-from longspan.data._splitmix import GOLDEN, MIX_A, MIX_B
-from longspan.data._symbols import CLOSE, MED, MIN, SM, ZERO
+from longspan.data._listops_vocabulary import CLOSE, MED, MIN, SM, ZERO
+from longspan.data._splitmix import GOLDEN, mix_bits
 
-# `no_type_check` keeps the tests' type checker from wrapping functions, which numba cannot compile.
+# `no_type_check` keeps the tests' type checker from wrapping these functions for numba.
 
 
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def draw_chunk(state, candidates, max_depth, max_args, min_length, max_length):
-    """Draw `candidates` trees; return those kept: flat tokens, offsets, values."""
+    """Draw `candidates` trees; return the flat tokens, offsets and values of those kept."""
     tokens = np.empty(4 * max_length, np.uint8)
     offsets = np.zeros(candidates + 1, np.int64)
     labels = np.empty(candidates, np.uint8)
@@ -40,20 +40,18 @@ def draw_chunk(state, candidates, max_depth, max_args, min_length, max_length):
 def _draw_tree(state, out, children, max_depth, max_args, max_length):
     """Write one tree in prefix order; return its length (0: too long) and the next state.
 
-    One 64-bit draw (splitmix64) decides a node: bits 62-63 operator or digit, bits 32-33 which
-    operator, bits 0-31 the digit or the number of arguments (multiply-shift: off by less than
-    max_args / 2^32). LRA draws an operator after its arguments; the draws are independent, so the
-    order changes no distribution. The root is always an operator, since a single digit is never
-    longer than min_length.
+    One 64-bit draw determines a node: bits 62-63 operator or digit, bits 32-33 the operator, bits
+    0-31 the digit or the number of arguments (multiply-shift, with a bias below max_args / 2^32).
+    LRA draws an operator after its arguments; the draws are independent, so the order does not
+    change the distribution. The root is always an operator, since a single digit is never longer
+    than min_length.
     """
     used, level = 0, -1
-    # tokens still needed if every open argument were a digit, closers included
+    # tokens still needed if every open argument is a digit, closers included
     owed = 1
     while True:
         state += GOLDEN
-        bits = (state ^ (state >> np.uint64(30))) * MIX_A
-        bits = (bits ^ (bits >> np.uint64(27))) * MIX_B
-        bits = bits ^ (bits >> np.uint64(31))
+        bits = mix_bits(state)
         low = bits & np.uint64(0xFFFFFFFF)
         owed -= 1
         if level < 0 or (level + 2 < max_depth and bits >> np.uint64(62) == np.uint64(0)):
@@ -80,14 +78,14 @@ def _draw_tree(state, out, children, max_depth, max_args, max_length):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _value(tokens, values, frames):
-    """The value of an expression; `values` and `frames` are scratch space for its two stacks."""
+    """Return the value of an expression; `values` and `frames` are buffers for two stacks."""
     held, depth = 0, 0
     for token in tokens:
         if token < MIN:
             values[held] = token - ZERO
             held += 1
         elif token < CLOSE:
-            # where the arguments begin, and the operator in the low four bits
+            # index of the first argument, and the operator in the low four bits
             frames[depth] = held * 16 + token
             depth += 1
         else:
@@ -100,8 +98,8 @@ def _value(tokens, values, frames):
 
 @numba.njit(nogil=True, cache=True)
 @no_type_check
-def decide(tokens, offsets, found):
-    """Fill in the levels that are enough, trying one more until the bounds of the value meet."""
+def count_deciding_levels(tokens, offsets, found):
+    """Set the number of levels that determine each value: add levels until its bounds meet."""
     longest = np.diff(offsets).max() + 1
     low, high = np.empty(longest, np.int64), np.empty(longest, np.int64)
     frames = np.empty(longest, np.int64)
@@ -116,7 +114,7 @@ def decide(tokens, offsets, found):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _bound(tokens, levels, low, high, frames):
-    """Bounds of a value, left in low[0] and high[0], from the upper levels of its tree."""
+    """Set low[0] and high[0] to the bounds of a value given the upper levels of its tree."""
     held, depth = 0, 0
     for token in tokens:
         if token < MIN and depth < levels:
@@ -139,7 +137,7 @@ def _bound(tokens, levels, low, high, frames):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _apply(operator, values):
-    """The value of one operator; the arguments may be reordered."""
+    """Return the value of one operator; the arguments may be reordered in place."""
     if operator == MED:
         return _median(values)
     best, total = values[0], 0
@@ -152,7 +150,7 @@ def _apply(operator, values):
 @numba.njit(nogil=True, cache=True)
 @no_type_check
 def _median(values):
-    """The integer part of the median; sorts the values in place."""
+    """Return the integer part of the median; sort the values in place."""
     for i in range(1, len(values)):
         value, j = values[i], i
         while j > 0 and values[j - 1] > value:

@@ -1,6 +1,6 @@
-"""The symbols of ListOps and their ids."""
+"""Symbols of ListOps and their ids."""
 
-# The id of a token is its place here; id 0 is padding. Fixed for ever: a checkpoint depends on it.
+# The id of a symbol is its index; id 0 is padding. Never change it: checkpoints depend on it.
 VOCABULARY = ("", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "X")
 
 ZERO = VOCABULARY.index("0")

@@ -1,10 +1,10 @@
-"""Tables for drawing Pathfinder: how a paddle looks, what ground it covers, what may follow it.
+"""Tables of the Pathfinder generator: sprites of paddles, the ground they cover, possible steps.
 
-A paddle is a short stroke. Its start, its end and every place where one can follow another lie on
-the pixel grid, so there are few different ones: they are drawn once, here, and then only copied.
-The rules are those of the original generator (Kim, Linsley, Thakkar and Serre 2020,
+A paddle is a short stroke. Its start, its end and every place of a next paddle are on the pixel
+grid, so there are few different paddles: they are drawn once, here, and then copied. The rules are
+those of the original generator (Kim, Linsley, Thakkar and Serre 2020,
 https://github.com/drewlinsley/pathfinder), which draws with Pillow at `antialias` times the
-resolution and shrinks with its 8-bit Lanczos filter. Integers only, once the tables are made.
+resolution and shrinks with its 8-bit Lanczos filter.
 """
 
 from typing import NamedTuple
@@ -12,19 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 DEGREES = 360  # a contour starts in a direction of whole degrees
-WEIGHT = 1 << 16  # the weight of going straight on
+WEIGHT = 1 << 16  # weight of a step straight ahead
 
 _FILTER_BITS = 22  # fixed point of Pillow's 8-bit filters
 
-# The layers of a sprite: the ground that a paddle and its margin cover; what is less than another
-# margin from that; grey levels.
+# The layers of a sprite: the ground that a paddle and its margin cover, the area within another
+# margin of it, gray levels.
 GROUND, NEAR, INK = range(3)
 
 FIRST, SECOND, OTHER = range(3)  # the two long contours, and all distractors
 
 
 class Scene(NamedTuple):
-    """What is to be drawn, in pixels."""
+    """Settings of the compiled generator, in pixels."""
 
     padding: int
     seed_distance: int
@@ -32,39 +32,40 @@ class Scene(NamedTuple):
     distractor: int  # paddles in a distractor
     distractors: int
     radius: float  # of a marker, on the fine grid
-    fine: int  # the resolution of the fine grid over that of the image
+    fine: int  # resolution of the fine grid, relative to the image
     ring: np.ndarray  # (360, 2): from the first tail to the second
     lanczos: np.ndarray  # (R, fine * R)
     levels: np.ndarray  # (3, 256) float64: brightness of ink in contours, distractors, markers
 
 
 class Paddles(NamedTuple):
-    """One margin's tables. Orientation o: o - 180 degrees, then one for each step (from 360 on).
+    """Tables of one margin.
 
-    Places are (row, column); an image's rows grow downwards, angles go from columns to rows.
+    Orientation o is o - 180 degrees; from 360 on there is one for each step. Places are (row,
+    column); rows grow downwards and angles go from columns to rows.
     """
 
     margin: int
     sprite: np.ndarray  # (3, o, side, side) uint8 around a tail (o < 360) or a head
-    box: np.ndarray  # (3, o, 4): rows from, to and columns from, to; all else is empty
+    box: np.ndarray  # (3, o, 4): first and last row, first and last column with ink
     probe: np.ndarray  # (360, p, 2): ground that must be free around the tail of a first paddle
-    probes: np.ndarray  # (360,): how many of those there are; none: no contour starts so
-    # Shifts are fractions of pixels; a place is rounded up after each.
+    probes: np.ndarray  # (360,): number of those; 0: no contour starts in this direction
+    # Shifts are fractions of pixels; the place is rounded up after each.
     head: np.ndarray  # (o, 2): from the place of the sprite to the other end
     pivot: np.ndarray  # (o, 2): from the head of a first paddle back to its pivot
     advance: np.ndarray  # (o, 2): from the pivot of a paddle to that of the next
     step: np.ndarray  # (j, 2): from a pivot to the head of a paddle
-    weight: np.ndarray  # (o, j): of each step after a paddle of orientation o
+    weight: np.ndarray  # (o, j): weight of each step after a paddle of orientation o
 
 
-def paddles(
+def build_paddles(
     *, length: int, thickness: float, margin: int, antialias: int, continuity: float
 ) -> Paddles:
-    """The tables of paddles of these measures, in pixels."""
+    """Build the tables of paddles; all lengths are in pixels."""
     step = _steps(length + margin)
     towards = np.arctan2(step[:, 0], step[:, 1])
     angle = np.concatenate([np.radians(np.arange(DEGREES) - 180), towards])
-    # a paddle that follows is drawn from its head back to its pivot
+    # a later paddle is drawn from its head back to its pivot
     drawn = np.concatenate([angle[:DEGREES], _reversed(towards)])
     reach = length + int(np.ceil(thickness)) + margin
     sprite = np.stack(
@@ -93,19 +94,19 @@ def paddles(
 
 
 def ring(distance: int) -> np.ndarray:
-    """(360, 2): the pixel at this distance in each direction."""
+    """Return the pixel at this distance in each direction: (360, 2)."""
     angle = np.radians(np.arange(DEGREES))
     return np.rint(distance * np.stack([np.sin(angle), np.cos(angle)], 1)).astype(np.int64)
 
 
 def lanczos(size: int, target: int) -> np.ndarray:
-    """(target, size): fixed-point weights that shrink a line of 8-bit grey levels, as in Pillow."""
+    """Return the fixed-point weights of Pillow to shrink a line of 8-bit levels: (target, size)."""
     scale = size / target
-    centres = (np.arange(target)[:, None] + 0.5) * scale
-    first = np.maximum((centres - 3 * scale + 0.5).astype(int), 0)
-    last = np.minimum((centres + 3 * scale + 0.5).astype(int), size)
+    centers = (np.arange(target)[:, None] + 0.5) * scale
+    first = np.maximum((centers - 3 * scale + 0.5).astype(int), 0)
+    last = np.minimum((centers + 3 * scale + 0.5).astype(int), size)
     places = np.arange(size)[None]
-    at = (places - centres + 0.5) / scale
+    at = (places - centers + 0.5) / scale
     taps = np.sinc(at) * np.sinc(at / 3)
     taps[(places < first) | (places >= last) | (at < -3) | (at >= 3)] = 0
     taps /= taps.sum(1, keepdims=True)
@@ -113,7 +114,7 @@ def lanczos(size: int, target: int) -> np.ndarray:
 
 
 def shrink(image: np.ndarray, target: int) -> np.ndarray:
-    """A square 8-bit image at another size: across, rounded, then down, rounded."""
+    """Resize a square 8-bit image: along rows, rounded, then along columns, rounded."""
     taps = lanczos(len(image), target)
     half = 1 << (_FILTER_BITS - 1)
     across = np.clip((image.astype(np.int64) @ taps.T + half) >> _FILTER_BITS, 0, 255)
@@ -121,15 +122,15 @@ def shrink(image: np.ndarray, target: int) -> np.ndarray:
 
 
 def _steps(distance: int) -> np.ndarray:
-    """The pixels on a circle of this radius, one sample to a pixel of its circumference."""
+    """Return the pixels on a circle of this radius, one sample per pixel of its circumference."""
     angle = np.radians(np.arange(0, 360, 360 / (2 * np.pi * distance)))
-    # far from the border: rounding there must not differ from rounding at a usual pixel
+    # the offset makes truncation round down, with the floating-point error of a typical pixel
     places = 64 + distance * np.stack([np.sin(angle), np.cos(angle)], 1)
     return np.unique(places.astype(np.int64), axis=0) - 64
 
 
 def _shift(angle: np.ndarray, distance: int) -> np.ndarray:
-    """(..., 2): how far a place moves in these directions, before it is rounded up to a pixel."""
+    """Return the shift of a place in these directions, before rounding up: (..., 2)."""
     return distance * np.stack([np.sin(angle), np.cos(angle)], -1)
 
 
@@ -138,7 +139,7 @@ def _reversed(angle: np.ndarray) -> np.ndarray:
 
 
 def _weights(angle: np.ndarray, towards: np.ndarray, continuity: float) -> np.ndarray:
-    """Squared cosine of `continuity` times the turn; nothing from a right angle on."""
+    """Return the squared cosine of `continuity` times the turn; 0 from a right angle on."""
     turn = np.abs(angle[:, None] - towards)
     turn = np.minimum(np.minimum(turn, 2 * np.pi - turn) * continuity, np.pi / 2)
     return np.rint(np.cos(turn) ** 2 * WEIGHT).astype(np.int64)
@@ -147,7 +148,7 @@ def _weights(angle: np.ndarray, towards: np.ndarray, continuity: float) -> np.nd
 def _sprite(
     angle: float, length: int, reach: int, width: int, margin: int, antialias: int
 ) -> np.ndarray:
-    """The three layers of a paddle that starts in the middle."""
+    """Draw the three layers of a paddle that starts in the middle."""
     middle = reach * antialias
     fine = np.zeros((2 * middle + 1, 2 * middle + 1), np.uint8)
     end = np.ceil(middle + _shift(np.asarray(angle), length * antialias)).astype(int)
@@ -158,20 +159,20 @@ def _sprite(
 
 
 def _dilated(image: np.ndarray, radius: int) -> np.ndarray:
-    """The brightest within a radius of each pixel; nothing may be so near to the border."""
+    """Return the maximum within a radius of each pixel; the border must be empty."""
     square = np.arange(-radius, radius + 1) ** 2
     shifts = np.argwhere(square[:, None] + square <= radius**2) - radius
     return np.max([np.roll(image, shift, (0, 1)) for shift in shifts.tolist()], axis=0)
 
 
 def _box(sprite: np.ndarray) -> list[int]:
-    """The rows and columns with anything in them: first, behind the last, for each axis."""
+    """Return the bounds of the nonzero area: first row, end row, first column, end column."""
     spans = [np.flatnonzero(sprite.any(axis)) for axis in (1, 0)]
     return [int(end) for span in spans for end in (span[0], span[-1] + 1)]
 
 
 def draw_line(image: np.ndarray, start: tuple[int, int], end: np.ndarray, width: int) -> None:
-    """Draw a stroke between two pixels in white, as Pillow's `ImageDraw.line` does."""
+    """Draw a white line between two pixels as Pillow's `ImageDraw.line` does."""
     (top, left), (down, right) = start, end - np.asarray(start)
     if width == 1 or (down == 0 and right == 0):
         count = max(abs(down), abs(right), 1)
@@ -196,12 +197,12 @@ def draw_line(image: np.ndarray, start: tuple[int, int], end: np.ndarray, width:
 
 
 def _nearest(value: float) -> int:
-    """The nearest whole number, halves towards zero."""
+    """Round to the nearest integer, halves towards zero."""
     return int(np.copysign(np.ceil(abs(value) - 0.5), value))
 
 
 def _fill(image: np.ndarray, corners: np.ndarray) -> None:
-    """Fill a convex polygon, given as (column, row): the pixels whose middles it holds."""
+    """Fill a convex polygon, given as (column, row): the pixels whose centers are inside."""
     edges = list(zip(corners, np.roll(corners, -1, axis=0), strict=True))
     for row in range(corners[:, 1].min(), corners[:, 1].max() + 1):
         crossed = []
@@ -215,10 +216,10 @@ def _fill(image: np.ndarray, corners: np.ndarray) -> None:
 
 
 def _probe(ground: np.ndarray, reach: int) -> np.ndarray:
-    """Where the ground is wholly covered, within `reach`; nothing if a contour cannot start so.
+    """Return the fully covered places within `reach`; none if a contour cannot start there.
 
-    Two quirks of the original shape its images, so they are kept. Its template lies one pixel too
-    far down and right. And it gives up where the template leaves the image wholly at some pixel
+    Two quirks of the original affect its images, so they are kept. Its template is one pixel too
+    far down and right. And it gives up if the whole template leaves the image at some pixel
     (OpenCV's dilation is then minus infinity), which happens at a corner or not at all.
     """
     middle = len(ground) // 2

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from longspan.data.parts import Parts
+from longspan.data.build_shards import BuildShards
 from longspan.errors import RunError
 
 SEEDS = (3, 7)
@@ -35,28 +35,28 @@ def test_a_part_is_made_once_and_then_read(tmp_path):
     makers = {seed: Maker(seed) for seed in SEEDS}
     for _ in range(3):
         for number, seed in enumerate(SEEDS):
-            same(Parts(tmp_path / "parts").made(number, makers[seed]), Maker(seed)())
+            same(BuildShards(tmp_path / "parts").made(number, makers[seed]), Maker(seed)())
     assert [maker.calls for maker in makers.values()] == [1, 1]
 
 
 def test_parts_may_come_in_any_order(tmp_path):
     for number in (5, 0, 999_999):
-        Parts(tmp_path).made(number, Maker(number))
+        BuildShards(tmp_path).made(number, Maker(number))
     for number in (0, 5, 999_999):
         maker = Maker()
-        same(Parts(tmp_path).made(number, maker), Maker(number)())
+        same(BuildShards(tmp_path).made(number, maker), Maker(number)())
         assert maker.calls == 0
 
 
 @pytest.fixture
 def part(tmp_path):
     """The file of a part, its bytes, and a function that reads or makes it."""
-    Parts(tmp_path).made(1, Maker())
+    BuildShards(tmp_path).made(1, Maker())
     (path,) = tmp_path.iterdir()
 
     def again():
         maker = Maker()
-        same(Parts(tmp_path).made(1, maker), Maker()())
+        same(BuildShards(tmp_path).made(1, maker), Maker()())
         assert [one.name for one in tmp_path.iterdir()] == [path.name]
         return maker.calls
 
@@ -84,13 +84,13 @@ def test_what_a_killed_write_left_is_no_part(part):
     path, _, _ = part
     path.rename(path.with_name(f".{path.name}.0a1b2c3d"))
     maker = Maker()
-    Parts(path.parent).made(1, maker)
+    BuildShards(path.parent).made(1, maker)
     assert maker.calls == 1
 
 
 def test_objects_are_not_kept(tmp_path):
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        Parts(tmp_path).made(1, lambda: {"x": np.array([{}])})
+        BuildShards(tmp_path).made(1, lambda: {"x": np.array([{}])})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,7 +99,7 @@ def test_a_failure_of_the_maker_leaves_nothing(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Parts(tmp_path / "parts").made(1, fail)
+        BuildShards(tmp_path / "parts").made(1, fail)
     assert not (tmp_path / "parts").exists()
 
 
@@ -107,6 +107,6 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(small_disk):
     folder = small_disk / "parts"
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
     with pytest.raises(RunError, match=r"cannot write .*part-000001.*No space left.*; free space"):
-        Parts(folder).made(1, lambda: {"x": noise})
+        BuildShards(folder).made(1, lambda: {"x": noise})
     assert list(folder.iterdir()) == []
     folder.rmdir()
