@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from longspan.cli.common import Json, out, print_json, say
+from longspan.cli.common import Json, out, print_json, print_note
 from longspan.cli.results import HOME, freeze
 from longspan.errors import DataError, check_name
 
@@ -61,7 +61,7 @@ def report(
         from longspan.report.figures import write_figures
 
         files = write_figures(tables, figures, figure_format, beside.analyses)
-        say("figures:", f"{len(files)} in {figures}")
+        print_note("figures:", f"{len(files)} in {figures}")
     if snapshot is not None:
         freeze(snapshot, places, into)
 
@@ -108,7 +108,7 @@ def _readable(paths: "list[Path]", read: Callable[[Path], T]) -> list[T]:
         try:
             found.append(read(path))
         except DataError as error:
-            say("left out:", error)
+            print_note("left out:", error)
     return found
 
 
@@ -135,7 +135,7 @@ def _save(tables: "list[Table]", beside: "Beside", page: Path) -> None:
     from longspan.report.page import save
 
     save(tables, page, beside)
-    say("report:", str(page))
+    print_note("report:", str(page))
 
 
 def _print(
@@ -152,7 +152,7 @@ def _print(
     usual = "scores" if format == "csv" else "leaderboard"
     found = sections(tables, beside, only=section or usual)
     if not found:
-        say("nothing:", f"no record has what the section {section} is made of")
+        print_note("nothing:", f"no record has what the section {section} is made of")
     _print_sheets(found, format)
 
 
