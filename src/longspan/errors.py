@@ -45,7 +45,7 @@ class NoMemoryError(RunError):
 
 
 class BusyError(RunError):
-    """A run that another process is at."""
+    """A run whose lock another process holds."""
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:

@@ -16,7 +16,7 @@ import tiny
 from longspan.arena import Budget, arena, grid, meeting, run, under
 from longspan.arena.budget import parse, scaled, training_flops
 from longspan.arena.console import ConsoleCallback
-from longspan.arena.executors.events import Reporter, tell
+from longspan.arena.executors.events import EventSender, dispatch_event
 from longspan.arena.meeting import found, meet, step_bytes
 from longspan.arena.model import make_model
 from longspan.arena.parallel_console import ParallelConsoleCallback
@@ -249,10 +249,10 @@ def test_the_steps_that_are_shown_are_those_of_the_budget(paths):
 
 def test_the_steps_of_a_budget_are_told_to_another_process():
     said = []
-    Reporter(said.append).begins(40)
+    EventSender(said.append).on_train_begin(40)
     with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
         callback.on_run_begin(1, 1, tiny.experiment())
-        assert [tell(callback.for_run(1), message) for message in said] == [None]
+        assert [dispatch_event(callback.for_run(1), event) for event in said] == [None]
         (bar,) = (task for task in callback.bar.tasks if task.id == callback.for_run(1).bar_task)
         assert (callback.for_run(1).steps, bar.total) == (40, 40)
 
