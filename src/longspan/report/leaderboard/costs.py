@@ -1,41 +1,35 @@
-"""What rows cost: means over runs and tasks that were measured under one condition."""
+"""Costs of rows: means over runs and tasks that were measured under one condition."""
 
 from collections.abc import Sequence
 
-from longspan.report.grouping import hardware
+from longspan.report.leaderboard.grouping import hardware_of
+from longspan.report.leaderboard.values import Cost
 from longspan.report.numbers import Number
-from longspan.report.rows import Cost
-from longspan.report.statistics import mean
+from longspan.report.statistics.intervals import mean
 from longspan.results import Result
 
-NOTHING = Cost(
-    parameters=None, tokens_per_second=None, peak_memory=None, gflops=None, hardware=None
-)
 
-
-def cost(runs: Sequence[Result]) -> Cost:
-    """The cost of runs on one task."""
+def cost_of_runs(runs: Sequence[Result]) -> Cost:
+    """Return the cost of runs on one task."""
     if not runs:
-        return NOTHING
-    one_condition = len({(hardware(run), run.backend) for run in runs}) == 1
+        return Cost()
+    one_condition = len({(hardware_of(run), run.backend_used) for run in runs}) == 1
     memory = _largest([run.peak_memory for run in runs])
     return Cost(
-        parameters=mean([run.parameters for run in runs]),
+        parameters=mean([run.num_parameters for run in runs]),
         tokens_per_second=mean([run.tokens_per_second for run in runs]) if one_condition else None,
         peak_memory=memory if one_condition else None,
         gflops=mean([run.flops / 1e9 for run in runs]),
-        hardware=hardware(runs[0]) if one_condition else None,
+        hardware=hardware_of(runs[0]) if one_condition else None,
     )
 
 
-def waiting_share(run: Result) -> float | None:
-    """The part of the training time that was spent waiting for batches."""
-    return None if run.waiting is None or not run.seconds else run.waiting / run.seconds
+def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
+    """Return the cost over all tasks.
 
-
-def cost_over(costs: Sequence[Cost | None]) -> Cost:
-    """Costs over all tasks: none where one is missing, no speed or memory over several devices."""
-    parts = [cost for cost in costs if cost and cost != NOTHING]
+    It is missing where a task's is. Speed and memory are missing where tasks ran on several devices.
+    """
+    parts = [cost for cost in costs if cost and cost != Cost()]
     complete = bool(parts) and len(parts) == len(costs)
     devices = {cost.hardware for cost in parts}
     one = complete and len(devices) == 1 and None not in devices
@@ -48,7 +42,13 @@ def cost_over(costs: Sequence[Cost | None]) -> Cost:
     )
 
 
+def data_wait_share(run: Result) -> float | None:
+    """Return the share of the training time spent waiting for batches."""
+    wait = run.data_wait_seconds
+    return None if wait is None or not run.seconds else wait / run.seconds
+
+
 def _largest(values: Sequence[Number | None]) -> Number | None:
-    """The largest value, which is known only if all are."""
+    """Return the largest value, or None if one is missing."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
