@@ -57,7 +57,7 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
             seed=0,
             folder=Path(folder),
             device="cpu",
-            watcher=clock,
+            callback=clock,
         )
     return {
         "mechanism": mechanism,

@@ -29,20 +29,20 @@ from longspan.training import fit
 
 
 class Clock:
-    """A watcher that notes when steps end."""
+    """A callback that notes when steps end."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds) -> None:
+    def on_step(self, step, loss, tokens, seconds) -> None:
         self.times.append(time.perf_counter())
 
-    def evaluated(self, point) -> None:
+    def on_evaluate(self, point) -> None:
         pass
 
-    def alarmed(self, alarm) -> None:
+    def on_alarm(self, alarm) -> None:
         pass
 
     @property
@@ -62,7 +62,7 @@ def bare(experiment: Experiment, task: Task) -> float:
         torch.nn.functional.cross_entropy(logits.float(), batch.targets).backward()
         optimizer.step()
         optimizer.zero_grad()
-        clock.stepped(0, None, 0, 0.0)
+        clock.on_step(0, None, 0, 0.0)
     return clock.per_step
 
 
@@ -76,7 +76,7 @@ def loop(experiment: Experiment, task: Task) -> float:
             seed=0,
             folder=Path(folder),
             device="cpu",
-            watcher=clock,
+            callback=clock,
         )
     return clock.per_step
 

@@ -79,21 +79,21 @@ def kill_child(process):
 
 
 class Killer:
-    """A watcher that ends its process after a step."""
+    """A callback that ends its process after a step."""
 
     def __init__(self, step):
         self.step = step
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         pass
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         pass
 
 
@@ -111,18 +111,18 @@ def prepared(case):
     return dataclasses.replace(made, task=TaskSpec(name="copying", options=COPYING)), task
 
 
-def grid(changes, places):
+def grid(changes, paths):
     """A grid in this process; every process but the main one lists it the other way round."""
-    from watchers import Quiet
+    from callbacks import Quiet
 
     from longspan.arena import arena
 
     made = [tiny.experiment(changes={**DRY, **x}) for x in changes]
-    results, failed = arena(made[:: 1 if os.environ["RANK"] == "0" else -1], places, Quiet())
+    results, failed = arena(made[:: 1 if os.environ["RANK"] == "0" else -1], paths, Quiet())
     for result in results:
         sys.stdout.write(f"ended {result.filename}\n")
     for item in failed:
-        sys.stdout.write(f"failed {item.what}: {item.reason}\n")
+        sys.stdout.write(f"failed {item.name}: {item.reason}\n")
 
 
 def work(case):
@@ -130,16 +130,16 @@ def work(case):
     from longspan.arena import run
     from longspan.errors import LongspanError
 
-    places = tiny.places(case["runs"], case["cache"])
-    places = dataclasses.replace(places, parallel=case.get("parallel"))
+    paths = tiny.paths(case["runs"], case["cache"])
+    paths = dataclasses.replace(paths, parallel=case.get("parallel"))
     if case.get("blind") and os.environ["RANK"] != "0":
-        places = dataclasses.replace(places, cache=Path(__file__) / "no folder")
+        paths = dataclasses.replace(paths, cache=Path(__file__) / "no folder")
     if "grid" in case:
-        grid(case["grid"], places)
+        grid(case["grid"], paths)
         return None
-    watcher = Killer(case["kill"]) if case.get("kill") else None
+    callback = Killer(case["kill"]) if case.get("kill") else None
     try:
-        return run(*prepared(case), places, watcher)
+        return run(*prepared(case), paths, callback)
     except LongspanError as error:
         sys.stdout.write(f"refused: {error}\n")
 

@@ -242,7 +242,7 @@ def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monk
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     seen = []
     monkeypatch.setattr(
-        longspan.cli.running, "_run", lambda made, places, how: (seen.extend(made), ([], []))[1]
+        longspan.cli.running, "_run", lambda made, paths, how: (seen.extend(made), ([], []))[1]
     )
     where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
     code, _, err = cli("arena", "--mechanisms", "local", *where)

@@ -7,14 +7,14 @@ import signal
 import sys
 from pathlib import Path
 
-from longspan.arena import Places, get, override
+from longspan.arena import RunPaths, get, override
 from longspan.tasks import build
 
 # what the command line imports when it is needed
 PRELOADED = (
-    "longspan.arena.launch.console",
+    "longspan.arena.parallel_console",
     "longspan.arena.meeting",
-    "longspan.arena.progress",
+    "longspan.arena.console",
     "longspan.arena.record",
     "longspan.arena.rescore",
     "longspan.cli",
@@ -64,8 +64,8 @@ def listops(cache):
     return task
 
 
-def places(runs, cache):
-    return Places(runs=Path(runs), cache=Path(cache), device="cpu")
+def paths(runs, cache):
+    return RunPaths(runs=Path(runs), cache=Path(cache), device="cpu")
 
 
 def flags(changes=None):

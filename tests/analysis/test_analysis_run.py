@@ -28,21 +28,21 @@ CHANGES = {"model.layers": 2, "model.pooling": "cls"}
 
 @pytest.fixture(scope="module")
 def ended(tiny_cache, tmp_path_factory):
-    """Two runs that have ended: places and records."""
-    places = tiny.places(tmp_path_factory.mktemp("runs"), tiny_cache)
+    """Two runs that have ended: paths and records."""
+    paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     made = [tiny.experiment(name, changes=CHANGES) for name in ("full", "local")]
     for one in made:
-        run(one, tiny.listops(tiny_cache), places)
-    return places, [places.record(one) for one in made]
+        run(one, tiny.listops(tiny_cache), paths)
+    return paths, [paths.record_file(one) for one in made]
 
 
 @pytest.fixture
 def copied(ended, tmp_path):
     """The same in a folder of the test's own."""
-    places, records = ended
-    shutil.copytree(places.runs, tmp_path / "runs")
-    places = dataclasses.replace(places, runs=tmp_path / "runs")
-    return places, [places.runs / record.relative_to(ended[0].runs) for record in records]
+    paths, records = ended
+    shutil.copytree(paths.runs, tmp_path / "runs")
+    paths = dataclasses.replace(paths, runs=tmp_path / "runs")
+    return paths, [paths.runs / record.relative_to(ended[0].runs) for record in records]
 
 
 def encoder(seed=0, **fields):
@@ -120,13 +120,13 @@ def test_both_texts_of_a_pair_are_samples():
 
 
 def test_the_record_says_what_was_looked_at(ended):
-    places, (record, _) = ended
+    paths, (record, _) = ended
     told = []
-    found = analyse(record, places, samples=30, row=7, progress=lambda *x: told.append(x))
+    found = analyse(record, paths, samples=30, row=7, progress=lambda *x: told.append(x))
     name = f"{found.mechanism}-{found.config_hash}-{found.seed}.json"
     assert (found.filename, name) == (record.name, record.name)
     assert (found.split, found.samples, found.available) == ("validation", 30, 40)
-    lengths = build_listops(places).built.splits["validation"].tokens.lengths
+    lengths = build_listops(paths).built.splits["validation"].tokens.lengths
     drawn = lengths[module.drawn(40, 30)]
     assert found.mean_length == pytest.approx(drawn.mean())
     assert found.uniform == pytest.approx(uniform_span(drawn.tolist()))
@@ -141,14 +141,14 @@ def test_the_record_says_what_was_looked_at(ended):
     assert (found.tokens.count, found.positions.count) == (16, 23)
 
 
-def build_listops(places):
-    return tiny.listops(places.cache)
+def build_listops(paths):
+    return tiny.listops(paths.cache)
 
 
 def test_the_rollout_is_of_the_row_that_was_asked_for(ended):
-    places, (record, _) = ended
-    found = analyse(record, places, samples=1, row=7).rollout
-    task = build_listops(places)
+    paths, (record, _) = ended
+    found = analyse(record, paths, samples=1, row=7).rollout
+    task = build_listops(paths)
     tokens = task.built.splits["validation"].tokens[7]
     assert (found.split, found.row, found.start) == ("validation", 7, "first state")
     assert found.tokens == task.words(tokens)
@@ -159,8 +159,8 @@ def test_the_rollout_is_of_the_row_that_was_asked_for(ended):
 
 
 def test_a_rollout_starts_at_a_token_that_is_asked_for(ended):
-    places, (record, _) = ended
-    found = analyse(record, places, samples=1, row=7, token=3).rollout
+    paths, (record, _) = ended
+    found = analyse(record, paths, samples=1, row=7, token=3).rollout
     assert found.start == "token 3"
     # over two layers a state keeps a quarter of itself
     assert int(np.argmax(found.shares)) == 3
@@ -169,7 +169,7 @@ def test_a_rollout_starts_at_a_token_that_is_asked_for(ended):
     for token in (-1, length):
         message = f"token {token} of validation example 7: expected 0 to {length - 1}"
         with pytest.raises(OptionError, match=message):
-            analyse(record, places, samples=1, row=7, token=token)
+            analyse(record, paths, samples=1, row=7, token=token)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -188,8 +188,8 @@ def test_a_rollout_of_scored_tokens_is_the_mean_of_those_from_each(tmp_path, poo
 
 
 def test_a_head_without_a_span_leaves_the_others_their_sample(ended, monkeypatch):
-    places, (record, _) = ended
-    whole, look = analyse(record, places, samples=4, row=0), module.look
+    paths, (record, _) = ended
+    whole, look = analyse(record, paths, samples=4, row=0), module.look
     kept = []
 
     def dead(few):
@@ -202,14 +202,14 @@ def test_a_head_without_a_span_leaves_the_others_their_sample(ended, monkeypatch
         return looked
 
     monkeypatch.setattr(module, "look", dead([0, 2]))
-    found = analyse(record, places, samples=4, row=0)
+    found = analyse(record, paths, samples=4, row=0)
     assert found.samples == 4
     assert found.heads[0][0] == whole.heads[0][0]
     assert found.layers[1] == whole.layers[1]
     assert found.heads[0][1].mean == pytest.approx((kept[1] + kept[3]) / 2)
     monkeypatch.setattr(module, "look", dead([0, 1, 2, 3]))
     with pytest.raises(RunError, match="in no sample a head's token attends to anything"):
-        analyse(record, places, samples=4, row=0)
+        analyse(record, paths, samples=4, row=0)
 
 
 def test_an_image_is_rolled_out_over_its_pixels(tmp_path):
@@ -223,15 +223,15 @@ def test_an_image_is_rolled_out_over_its_pixels(tmp_path):
 
 
 def test_a_record_is_read_as_it_was_written(copied):
-    places, (record, _) = copied
-    before = load_all([places.runs])
-    found = analyse(record, places, samples=3, row=0)
+    paths, (record, _) = copied
+    before = load_all([paths.runs])
+    found = analyse(record, paths, samples=3, row=0)
     path = found.save(record.parent)
     assert path == record.parent / "analysis" / record.name
     assert load_analysis(path) == found
-    assert load_analyses([places.runs]) == [found]
-    assert load_all([places.runs]) == before
-    assert runs_below(places.runs) == sorted(copied[1])
+    assert load_analyses([paths.runs]) == [found]
+    assert load_all([paths.runs]) == before
+    assert runs_below(paths.runs) == sorted(copied[1])
 
 
 @pytest.mark.parametrize(
@@ -246,37 +246,37 @@ def test_a_record_is_read_as_it_was_written(copied):
     ],
 )
 def test_a_malformed_record_is_refused(copied, change, message):
-    places, (record, _) = copied
-    path = analyse(record, places, samples=1, row=0).save(record.parent)
+    paths, (record, _) = copied
+    path = analyse(record, paths, samples=1, row=0).save(record.parent)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=message):
-        load_analyses([places.runs])
+        load_analyses([paths.runs])
 
 
 def test_what_cannot_be_analysed_says_why(copied, monkeypatch):
-    places, (record, other) = copied
+    paths, (record, other) = copied
     with pytest.raises(OptionError, match="samples=0; use 1 or more"):
-        analyse(record, places, samples=0, row=0)
+        analyse(record, paths, samples=0, row=0)
     with pytest.raises(OptionError, match="row 40 of 'validation': expected 0 to 39"):
-        analyse(record, places, samples=1, row=40)
+        analyse(record, paths, samples=1, row=40)
     monkeypatch.setattr("longspan.analysis.weights.TOLERANCE", -1)
     with pytest.raises(RunError, match=f"{record.name} cannot be analysed: full has no weights"):
-        analyse(record, places, samples=1, row=0)
+        analyse(record, paths, samples=1, row=0)
     shutil.rmtree(other.parent / "work" / other.stem)
     with pytest.raises(DataError, match="holds no saved model"):
-        analyse(other, places, samples=1, row=0)
+        analyse(other, paths, samples=1, row=0)
 
 
-def flags(places):
-    return ["--cache", places.cache, "--device", "cpu"]
+def flags(paths):
+    return ["--cache", paths.cache, "--device", "cpu"]
 
 
 def test_the_command_prints_a_line_for_each_run(cli, copied):
-    places, _ = copied
-    code, printed, _ = cli("analyse", places.runs, "--samples", 5, *flags(places))
+    paths, _ = copied
+    code, printed, _ = cli("analyse", paths.runs, "--samples", 5, *flags(paths))
     assert code == 0
     lines = printed.splitlines()
-    found = load_analyses([places.runs])
+    found = load_analyses([paths.runs])
     assert [one.mechanism for one in found] == ["full", "local"]
     assert len(lines) == 2
     for line, one in zip(lines, found, strict=True):
@@ -286,38 +286,38 @@ def test_the_command_prints_a_line_for_each_run(cli, copied):
 
 
 def test_the_command_prints_json_and_the_rollout(cli, copied):
-    places, records = copied
-    code, printed, _ = cli("analyse", *records, "--samples", 2, "--json", *flags(places))
+    paths, records = copied
+    code, printed, _ = cli("analyse", *records, "--samples", 2, "--json", *flags(paths))
     assert code == 0
-    assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([places.runs])]
-    arguments = ["analyse", records[0], "--samples", 2, "--rollout", 7, *flags(places)]
+    assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([paths.runs])]
+    arguments = ["analyse", records[0], "--samples", 2, "--rollout", 7, *flags(paths)]
     code, printed, _ = cli(*arguments)
     rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollout
     assert rollout.row == 7
     assert " ".join(rollout.tokens) in printed
     most = int(np.argmax(rollout.shares))
     assert f"most: {rollout.tokens[most]!r} at {most} (" in printed
-    _, printed, _ = cli("analyse", records[0], "--samples", 2, "--token", 1, *flags(places))
+    _, printed, _ = cli("analyse", records[0], "--samples", 2, "--token", 1, *flags(paths))
     assert "validation example 0, from token 1:" in printed
 
 
 def test_a_run_without_its_model_is_left_out_and_named(cli, copied):
-    places, (record, _) = copied
+    paths, (record, _) = copied
     shutil.rmtree(record.parent / "work" / record.stem)
-    code, printed, told = cli("analyse", places.runs, "--samples", 2, *flags(places))
+    code, printed, told = cli("analyse", paths.runs, "--samples", 2, *flags(paths))
     assert code == 1
     assert f"failed: {record.stem}: " in told
     assert "holds no saved model" in told
     assert len(printed.splitlines()) == 1
-    code, _, told = cli("analyse", record, *flags(places))
+    code, _, told = cli("analyse", record, *flags(paths))
     assert code == 2
     assert "holds no saved model" in told
 
 
 def test_a_picture_is_of_one_run(cli, copied, tmp_path):
-    places, records = copied
+    paths, records = copied
     picture = tmp_path / "seen.svg"
-    arguments = ["analyse", "--samples", 1, *flags(places), "--picture", picture]
+    arguments = ["analyse", "--samples", 1, *flags(paths), "--picture", picture]
     code, _, told = cli(*arguments, *records)
     assert code == 2
     assert "--picture draws one run, there are 2" in told
@@ -333,8 +333,8 @@ def test_a_picture_is_of_one_run(cli, copied, tmp_path):
 
 
 def test_a_picture_of_an_image_shows_it_beside_what_was_used(ended, tmp_path):
-    places, (record, _) = ended
-    found = analyse(record, places, samples=1, row=0)
+    paths, (record, _) = ended
+    found = analyse(record, paths, samples=1, row=0)
     levels, shares = list(range(0, 160, 10)), [0.0] * 15 + [0.5]
     image = dataclasses.replace(found.rollout, side=4, levels=levels, tokens=None, shares=shares)
     found = dataclasses.replace(found, rollout=image, positions=None, tokens=None)
@@ -354,8 +354,8 @@ def test_a_picture_of_an_image_shows_it_beside_what_was_used(ended, tmp_path):
 
 
 def test_positions_of_an_image_are_small_pictures_of_each_square(ended):
-    places, (record, _) = ended
-    found = analyse(record, places, samples=1, row=0).positions
+    paths, (record, _) = ended
+    found = analyse(record, paths, samples=1, row=0).positions
     cells = torch.rand(6, 6) * 2 - 1
     square = dataclasses.replace(found, grid=[2, 3], matrix=cells.tolist())
     drawn = pictures.cosines(square)

@@ -8,18 +8,18 @@ import socket
 import time
 
 import pytest
-from watchers import Log
+from callbacks import Log
 
 import tiny
 from longspan.arena import arena, run
-from longspan.arena.lock import held
+from longspan.arena.lock import hold_lock
 from longspan.errors import BusyError
 from longspan.results import load_all
 
 
 def hold(folder, ready):
     """Hold the lock of a run until somebody kills this process."""
-    with held(folder, "run"):
+    with hold_lock(folder, "run"):
         ready.set()
         time.sleep(600)
 
@@ -38,10 +38,10 @@ def holder(folder):
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(tiny_cache, tmp_path):
-    places, log = tiny.places(tmp_path, tiny_cache), Log()
+    paths, log = tiny.paths(tmp_path, tiny_cache), Log()
     taken, free = tiny.experiment("full"), tiny.experiment()
-    with holder(places.work(taken)) as process:
-        results, failed = arena([taken, free], places, log)
+    with holder(paths.run_dir(taken)) as process:
+        results, failed = arena([taken, free], paths, log)
         assert [result.mechanism for result in results] == ["local"]
         (told,) = failed
         start = (
@@ -51,26 +51,26 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tiny_cache, tmp_path):
         since = datetime.datetime.fromisoformat(told.reason.removeprefix(start).strip())
         assert abs(datetime.datetime.now(datetime.UTC) - since) < datetime.timedelta(minutes=5)
         with pytest.raises(BusyError, match=f"is being run by process {process.pid} on"):
-            run(taken, tiny.listops(tiny_cache), places)
+            run(taken, tiny.listops(tiny_cache), paths)
         code = process.exitcode
     assert code is None
     # it is dead now, its note still there: that holds nobody up
-    assert (places.work(taken) / "run.json").exists()
-    results, failed = arena([taken, free], places, log)
+    assert (paths.run_dir(taken) / "run.json").exists()
+    results, failed = arena([taken, free], paths, log)
     assert ([result.mechanism for result in results], failed) == (["full", "local"], [])
-    assert not (places.work(taken) / "run.json").exists()
+    assert not (paths.run_dir(taken) / "run.json").exists()
 
 
 def test_what_another_process_ends_meanwhile_is_picked_up(tiny_cache, tmp_path):
-    theirs, ours = (tiny.places(tmp_path / name, tiny_cache) for name in ("theirs", "ours"))
+    theirs, ours = (tiny.paths(tmp_path / name, tiny_cache) for name in ("theirs", "ours"))
     taken, free = tiny.experiment("full"), tiny.experiment()
     (record,), _ = arena([taken], theirs, Log())
     log, lock = Log(), contextlib.ExitStack()
-    lock.enter_context(held(ours.work(taken), "run"))
+    lock.enter_context(hold_lock(ours.run_dir(taken), "run"))
 
     def ended(result):
         """The other process ends while the second run goes on."""
-        Log.ended(log, result)
+        Log.on_run_end(log, result)
         if result.mechanism == "local":
             record.save(ours.runs)
             lock.close()
@@ -112,10 +112,10 @@ def test_two_commands_at_once_run_everything_once(tiny_cache, tmp_path):
 
 
 def test_the_note_of_a_lock_says_who_holds_it(tmp_path):
-    with held(tmp_path / "work", "run"):
+    with hold_lock(tmp_path / "work", "run"):
         note = json.loads((tmp_path / "work" / "run.json").read_text())
         assert (note["pid"], note["host"]) == (os.getpid(), socket.gethostname())
         (tmp_path / "work" / "run.json").write_text("{")
         with pytest.raises(BusyError, match="work is being run by another process"):
-            held(tmp_path / "work", "run").__enter__()
+            hold_lock(tmp_path / "work", "run").__enter__()
     assert not (tmp_path / "work" / "run.json").exists()

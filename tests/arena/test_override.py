@@ -97,8 +97,8 @@ def test_a_whole_number_is_the_real_one():
 
 def test_departures_are_in_the_record(listops, tiny_cache, tmp_path):
     made = tiny.experiment()
-    run(made, listops, tiny.places(tmp_path, tiny_cache))
-    record = load(tiny.places(tmp_path, tiny_cache).record(made))
+    run(made, listops, tiny.paths(tmp_path, tiny_cache))
+    record = load(tiny.paths(tmp_path, tiny_cache).record_file(made))
     assert record.overrides == made.overrides
     assert record.overrides["train.steps"] == 12
     assert record.training["steps"] == record.steps == 12

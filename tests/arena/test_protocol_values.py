@@ -15,7 +15,7 @@ from longspan.arena.protocols.compare import settings
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError
 from longspan.training import TrainConfig
-from longspan.training.schedule import learning_rate
+from longspan.training.schedule import compute_learning_rate
 
 # layers, heads, model width, width of all heads together, feed-forward width, pooling
 SIZES = {
@@ -202,7 +202,7 @@ PEAKS = {
 @pytest.mark.parametrize("case", PEAKS)
 def test_peaks_of_the_rsqrt_rule(case):
     train = parts(case)[2]
-    rates = [learning_rate(train, step) for step in range(train.steps)]
+    rates = [compute_learning_rate(train, step) for step in range(train.steps)]
     assert max(rates) == pytest.approx(PEAKS[case], rel=1e-3)
     assert rates.index(max(rates)) == min(train.warmup, train.steps) - 1
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from watchers import Killer, Log, longer, metrics
+from callbacks import Killer, Log, longer, metrics
 
 import tiny
-from longspan.arena import Ray, arena
-from longspan.arena.launch import Skipped
-from longspan.arena.launch import ray as launcher
-from longspan.arena.launch._node import Mailbox
+from longspan.arena import RayExecutor, arena
+from longspan.arena.executors import Skipped
+from longspan.arena.executors import ray as executor
+from longspan.arena.executors.ray_task import Mailbox
 from longspan.errors import OptionError, RunError
 from longspan.results import load_all
 
@@ -36,24 +36,24 @@ def free_ports(count):
 
 
 @pytest.fixture
-def cluster():
-    """A cluster in processes of its own; its address, and what stops it."""
+def cluster(request):
+    """A cluster in processes of its own, of 2 cores or as told; its address, and what stops it."""
     main, client, *workers = free_ports(22)
     log = Path("/tmp") / f"longspan-ray-{os.getpid()}.log"
     command = [
         str(Path(sys.executable).with_name("ray")), "start", "--head", "--block",
         f"--port={main}", f"--ray-client-server-port={client}",
-        f"--worker-port-list={','.join(map(str, workers))}", "--num-cpus=2",
+        f"--worker-port-list={','.join(map(str, workers))}", f"--num-cpus={getattr(request, 'param', 2)}",
         "--include-dashboard=false", "--object-store-memory=80000000", "--disable-usage-stats",
     ]  # fmt: skip
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    search_path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     with log.open("w") as output:
         process = subprocess.Popen(
             command,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": search_path},
         )
 
     def stop():
@@ -79,10 +79,10 @@ def test_a_worker_killed_in_the_middle_costs_nothing(
     undisturbed,
     caplog,
 ):
-    places, experiments = tiny.places(tmp_path, tiny_cache), longer()
-    killer = Killer(places, experiments, {"full": 1, "linear": 2}, note="train.json")
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
+    killer = Killer(paths, experiments, {"full": 1, "linear": 2}, note="train.json")
     with caplog.at_level(logging.WARNING):
-        results, failed = arena(experiments, places, killer, launcher=Ray(cluster[0]))
+        results, failed = arena(experiments, paths, killer, executor=RayExecutor(cluster[0]))
     assert killer.done == {"full": 1, "linear": 2}
     assert metrics(results) == {
         name: record for name, record in undisturbed.items() if not name.startswith("linear")
@@ -93,41 +93,43 @@ def test_a_worker_killed_in_the_middle_costs_nothing(
         "ended local 0",
     ]
     assert sum("was lost (" in message for message in caplog.messages) == 2
-    assert [x.what for x in failed] == [f"{experiments[2].name} on listops"]
+    assert [x.name for x in failed] == [f"{experiments[2].name} on listops"]
     assert "its process died 2 times (WorkerCrashedError)" in failed[0].reason
 
 
+# One core runs one at a time, on one thread as the undisturbed grid.
 @pytest.mark.slow
+@pytest.mark.parametrize("cluster", [1], indirect=True)
 def test_a_cluster_that_disappears_is_one_line_and_the_next_command_continues(
     cluster,
     tiny_cache,
     tmp_path,
     undisturbed,
+    with_one_thread,
 ):
     address, stop = cluster
-    places, experiments = tiny.places(tmp_path, tiny_cache), longer()
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
     log = Log()
     log.ended = lambda result: stop()
     with pytest.raises(RunError, match=f"the Ray cluster at {address} is gone; what has ended is"):
-        # One at a time: nothing ends beside the first.
-        arena(experiments, places, log, launcher=Ray(address, cpus_per_run=2.0))
+        arena(experiments, paths, log, executor=RayExecutor(address))
     ray.shutdown()
     kept = load_all([tmp_path])
     # A second short run may end while the cluster is being stopped.
     assert 0 < len(kept) < len(experiments)
-    results, failed = arena(experiments, places, Log())
+    with with_one_thread():
+        results, failed = arena(experiments, paths, Log())
     assert failed == []
-    # Two threads do not give the last digits of one.
-    assert metrics(results).keys() == undisturbed.keys()
+    assert metrics(results) == undisturbed
     assert all(run in results for run in kept)
 
 
 def test_no_cluster_is_one_line_at_once(tiny_cache, tmp_path):
     (port,) = free_ports(1)
-    places = tiny.places(tmp_path, tiny_cache)
+    paths = tiny.paths(tmp_path, tiny_cache)
     message = rf"no Ray cluster answers at 127.0.0.1:{port} \(.*refused\); start one with `ray st"
     with pytest.raises(RunError, match=message):
-        arena([tiny.experiment()], places, Log(), launcher=Ray(f"127.0.0.1:{port}"))
+        arena([tiny.experiment()], paths, Log(), executor=RayExecutor(f"127.0.0.1:{port}"))
     assert not ray.is_initialized()
 
 
@@ -169,7 +171,7 @@ class Held:
 
 
 def held(landing):
-    made = Ray("auto")
+    made = RayExecutor("auto")
     made.ray = Held(landing)
     return made
 
@@ -177,9 +179,9 @@ def held(landing):
 def test_a_grid_that_is_stopped_stops_what_flies_in_a_cluster_of_somebody_else(
     tiny_cache, tmp_path
 ):
-    places = tiny.places(tmp_path, tiny_cache)
+    paths = tiny.paths(tmp_path, tiny_cache)
     made = held({0: Skipped("full", "why")})
-    flight = made([tiny.experiment(seed=seed) for seed in range(3)], places, Log())
+    flight = made([tiny.experiment(seed=seed) for seed in range(3)], paths, Log())
     assert next(flight)[0] == 0
     assert made.ray.cancelled == []
     flight.close()
@@ -187,19 +189,19 @@ def test_a_grid_that_is_stopped_stops_what_flies_in_a_cluster_of_somebody_else(
 
 
 def test_what_the_driver_refuses_of_one_run_stops_no_other(tiny_cache, tmp_path, monkeypatch):
-    places = tiny.places(tmp_path, tiny_cache)
+    paths = tiny.paths(tmp_path, tiny_cache)
     there, damaged, unwritten = (tiny.experiment(seed=seed) for seed in range(3))
-    (result,), _ = arena([there], places, Log())
-    places.record(damaged).write_text("{")
+    (result,), _ = arena([there], paths, Log())
+    paths.record_file(damaged).write_text("{")
 
     def save(*_):
         raise RunError("the disk is full")
 
-    monkeypatch.setattr(launcher, "save", save)
+    monkeypatch.setattr(executor, "save", save)
     log = Log()
-    ended = dict(held({2: result})([there, damaged, unwritten], places, log))
+    ended = dict(held({2: result})([there, damaged, unwritten], paths, log))
     assert ended[0] == result
-    assert ended[1].reason.startswith(f"{places.record(damaged)} is not JSON")
+    assert ended[1].reason.startswith(f"{paths.record_file(damaged)} is not JSON")
     assert ended[2].reason == "the disk is full"
     # what another process has ended has a name of its own
     assert log.lines == ["1/3 local 0", "3/3 local 2"]
@@ -215,13 +217,13 @@ def test_what_the_driver_refuses_of_one_run_stops_no_other(tiny_cache, tmp_path,
 )
 def test_what_cannot_be_used_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
-        Ray(**options)
+        RayExecutor(**options)
 
 
 def test_without_ray_the_remedy_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(OptionError, match=r"--ray needs Ray; pip install 'longspan\[ray\]'"):
-        Ray("auto")
+        RayExecutor("auto")
 
 
 @pytest.mark.parametrize(

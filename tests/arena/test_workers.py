@@ -12,12 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from watchers import Killer, Log, longer, metrics
+from callbacks import Killer, Log, longer, metrics
 
 import tiny
-from longspan.arena import Workers, arena
-from longspan.arena.launch import workers
-from longspan.arena.launch.workers import _Crew, _Worker, visible_gpus
+from longspan.arena import WorkerPoolExecutor, arena
+from longspan.arena.executors.worker_pool import _Crew, _Worker, visible_gpus
 from longspan.errors import OptionError, RunError
 from longspan.results import load_all, load_failures
 
@@ -25,10 +24,10 @@ from longspan.results import load_all, load_failures
 def test_a_killed_process_costs_nothing_and_one_that_dies_twice_its_run_alone(
     tiny_cache, tmp_path, undisturbed, caplog
 ):
-    places, experiments = tiny.places(tmp_path, tiny_cache), longer()
-    killer = Killer(places, experiments, {"full": 1, "linear": 2})
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
+    killer = Killer(paths, experiments, {"full": 1, "linear": 2})
     with caplog.at_level(logging.WARNING):
-        results, failed = arena(experiments, places, killer, launcher=Workers(2))
+        results, failed = arena(experiments, paths, killer, executor=WorkerPoolExecutor(2))
     assert killer.done == {"full": 1, "linear": 2}
     assert metrics(results) == {
         name: record for name, record in undisturbed.items() if not name.startswith("linear")
@@ -45,9 +44,9 @@ def test_a_killed_process_costs_nothing_and_one_that_dies_twice_its_run_alone(
     assert record.device == "cpu, 1 threads"
     assert "ended without a word (SIGKILL), twice" in told.reason
     # the same command: nothing is left to do
-    again, failed = arena(experiments, places, Log(), launcher=Workers(2))
+    again, failed = arena(experiments, paths, Log(), executor=WorkerPoolExecutor(2))
     assert (again, len(failed)) == (results, 1)
-    (mended,), _ = arena(experiments[2:], places, Log(), retry_failed=True)
+    (mended,), _ = arena(experiments[2:], paths, Log(), retry_failed=True)
     assert metrics([mended]).items() <= undisturbed.items()
 
 
@@ -88,7 +87,7 @@ def test_a_command_that_is_stopped_leaves_no_process_behind(tiny_cache, tmp_path
 @pytest.mark.parametrize("count", [0, -1, True])
 def test_a_count_that_is_none_is_refused(count):
     with pytest.raises(OptionError, match="--workers takes a whole number, 1 or more, got"):
-        Workers(count)
+        WorkerPoolExecutor(count)
 
 
 def falls(*_):
@@ -99,7 +98,12 @@ def falls(*_):
 def test_a_process_that_cannot_start_stops_the_grid_with_a_word(tiny_cache, tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "serve", falls)
     with pytest.raises(RunError, match=r"process of --workers could not start \(exit code 3\)"):
-        arena([tiny.experiment()], tiny.places(tmp_path, tiny_cache), Log(), launcher=Workers(1))
+        arena(
+            [tiny.experiment()],
+            tiny.paths(tmp_path, tiny_cache),
+            Log(),
+            executor=WorkerPoolExecutor(1),
+        )
 
 
 def process(alive):
@@ -126,8 +130,8 @@ class Pipe:
 @pytest.fixture
 def crew(tiny_cache, tmp_path, monkeypatch):
     """A crew of one, whose process has said something and is at the first of two runs."""
-    places = tiny.places(tmp_path, tiny_cache)
-    made = _Crew(1, [tiny.experiment(seed=seed) for seed in (0, 1)], places, Log())
+    paths = tiny.paths(tmp_path, tiny_cache)
+    made = _Crew(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, Log())
     (worker,) = made.workers
     worker.number, worker.device, worker.kills = made.waiting.popleft(), "cpu, 7 threads", 10**9
 
@@ -169,7 +173,7 @@ def test_gpus_are_dealt_out_by_their_names(monkeypatch):
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")
 def test_a_process_sees_its_gpu_and_threads_from_its_first_moment(tiny_cache, tmp_path):
-    worker = _Worker(tiny.places(tmp_path, tiny_cache), threads=3, card="5")
+    worker = _Worker(tiny.paths(tmp_path, tiny_cache), threads=3, card="5")
     before = dict(os.environ)
     worker.start()
     try:
@@ -190,7 +194,7 @@ def test_a_process_killed_for_memory_is_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "KILLED", (tmp_path / "absent", events))
     process = tiny.server().Process(target=time.sleep, args=(600,))
     process.start()
-    worker = _Worker(tiny.places(tmp_path, tmp_path), 1, None)
+    worker = _Worker(tiny.paths(tmp_path, tmp_path), 1, None)
     worker.process, worker.kills = process, 4
     process.kill()
     process.join()

@@ -190,7 +190,7 @@ def test_a_run_from_end_to_end(data, tmp_path, one_thread, head):
     made = tiny.experiment(changes={"model.pair_head": head, "train.steps": 2})
     spec = TaskSpec(name="retrieval", options={"length": 40})
     made = dataclasses.replace(made, task=spec)
-    record = run(made, task, tiny.places(tmp_path / "runs", data.parent / "cache"))
+    record = run(made, task, tiny.paths(tmp_path / "runs", data.parent / "cache"))
     assert {split: score.examples for split, score in record.scores.items()} == {
         "validation": 4,
         "test": 2,

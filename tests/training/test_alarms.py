@@ -9,7 +9,7 @@ from rich.console import Console
 
 import tiny
 from longspan.arena import make_model
-from longspan.arena.progress import ConsoleWatcher
+from longspan.arena.console import ConsoleCallback
 from longspan.results import Alarm, Point, Score
 from longspan.training import TrainConfig, fit
 from longspan.training.alarms import Sight, Warmed, alarms, at_chance, diverging, waiting_for_data
@@ -163,20 +163,20 @@ def test_kinds_are_told_apart_each_once():
 
 
 class Ear:
-    """A watcher that keeps alarms and may stop the run."""
+    """A callback that keeps alarms and may stop the run."""
 
     def __init__(self, stop=None):
         self.alarms, self.stop = [], stop
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         if step == self.stop:
             raise KeyboardInterrupt
 
-    def evaluated(self, point): ...
+    def on_evaluate(self, point): ...
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         self.alarms.append(alarm)
 
 
@@ -188,10 +188,10 @@ ASLEEP = {"train.learning_rate": 1e-12, "train.steps": 40}
 def asleep(listops, tmp_path):
     made = tiny.experiment(changes=ASLEEP)
 
-    def train(watcher):
+    def train(callback):
         model = make_model(made, listops)
         return fit(
-            model, listops, made.train, seed=0, folder=tmp_path, device="cpu", watcher=watcher
+            model, listops, made.train, seed=0, folder=tmp_path, device="cpu", callback=callback
         )
 
     return train
@@ -229,9 +229,9 @@ def test_a_checkpoint_of_before_alarms_is_continued(asleep, tmp_path):
 
 def test_the_console_tells_an_alarm_in_one_line():
     output = io.StringIO()
-    watcher = ConsoleWatcher(Console(file=output, width=40))
-    watcher.starts(2, 3, tiny.experiment(seed=1))
-    watcher.alarmed(Alarm(kind="chance", step=4, message="nothing [bold]learnt[/x] so far, 50 %"))
+    callback = ConsoleCallback(Console(file=output, width=40))
+    callback.on_run_begin(2, 3, tiny.experiment(seed=1))
+    callback.on_alarm(Alarm(kind="chance", step=4, message="nothing [bold]learnt[/x] so far, 50 %"))
     assert output.getvalue().splitlines()[-1] == (
         "alarm: run 2/3  local on listops, seed 1: nothing [bold]learnt[/x] so far, 50 %"
     )

@@ -14,7 +14,7 @@ from longspan.attention import MECHANISMS
 from longspan.attention.full import FullAttention
 from longspan.tasks import TASKS, build
 from longspan.training import footprint as module
-from longspan.training.footprint import Alive, filled, footprint
+from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measure_step_memory
 from longspan.training.loop import fit
 
 
@@ -26,7 +26,7 @@ def made(mechanism="local", changes=None):
 
 
 def test_what_is_alive_is_counted_by_storage_until_nothing_holds_it():
-    with Alive() as alive:
+    with LiveTensorBytes() as alive:
         a = torch.zeros(100)  # 400 bytes
         b = a.view(10, 10)[2:]
         assert alive.now == 400
@@ -45,7 +45,7 @@ def test_what_is_alive_is_counted_by_storage_until_nothing_holds_it():
 def test_the_graph_of_the_backward_pass_holds_what_it_needs():
     w, x = torch.zeros(5, 7, requires_grad=True), torch.zeros(3, 5)
     there = 4 * 35 + 4 * 15
-    with Alive() as alive:
+    with LiveTensorBytes() as alive:
         alive.count([w, x])
         # the product's gradient needs x, which was there; that of exp needs its own output
         y = (x @ w).exp()
@@ -62,7 +62,7 @@ def test_the_graph_of_the_backward_pass_holds_what_it_needs():
 def test_weights_and_state_are_those_of_the_parameters():
     model, task, train = made("performer")
     parameters, buffers = list(model.parameters()), list(model.buffers())
-    found = footprint(model, task, train)
+    found = measure_step_memory(model, task, train)
     numbers = sum(p.numel() for p in parameters)
     assert buffers, "random features are a buffer"
     assert found.weights == 4 * numbers + sum(b.numel() * b.element_size() for b in buffers)
@@ -85,7 +85,7 @@ def test_working_bytes_of_a_mechanism_by_hand(monkeypatch):
         monkeypatch.setattr(FullAttention, "twice", twice, raising=False)
         # so long that nothing but the scores matters for the peak
         changes = {"task.max_length": 400, "model.layers": 3}
-        seen[twice] = footprint(*made("full", changes)).working
+        seen[twice] = measure_step_memory(*made("full", changes)).working
     _, task, train = made("full", {"task.max_length": 400})
     scores = 4 * train.batch * 2 * task.length**2
     assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
@@ -100,14 +100,14 @@ QUICK = {"full", "local", "reformer"}
 )
 def test_fake_tensors_and_real_ones_weigh_the_same(name, monkeypatch):
     model, task, train = made(name)
-    fake = footprint(model, task, train)
+    fake = measure_step_memory(model, task, train)
     monkeypatch.setattr(module, "FakeTensorMode", lambda **_: contextlib.nullcontext())
     monkeypatch.setattr(module, "FakeCopyMode", contextlib.nullcontext)
-    assert footprint(model, task, train) == fake
+    assert measure_step_memory(model, task, train) == fake
 
 
 def test_shapes_that_depend_on_numbers_are_measured_with_real_ones(monkeypatch):
-    plain = footprint(*made("full"))
+    plain = measure_step_memory(*made("full"))
     attend = FullAttention.attend
 
     def picky(self, q, k, v, key_mask, global_mask):
@@ -116,7 +116,7 @@ def test_shapes_that_depend_on_numbers_are_measured_with_real_ones(monkeypatch):
         return attend(self, q, k, v, key_mask, global_mask)
 
     monkeypatch.setattr(FullAttention, "attend", picky)
-    assert footprint(*made("full")).total >= plain.total
+    assert measure_step_memory(*made("full")).total >= plain.total
 
 
 class _Enough(Exception):
@@ -124,32 +124,32 @@ class _Enough(Exception):
 
 
 class _Log:
-    """A watcher of two steps that notes the most that was alive."""
+    """A callback of two steps that notes the most that was alive."""
 
     def __init__(self):
         self.most = []
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         self.most.append(self.alive.most)
         if step == 2:
             raise _Enough
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         pass
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         pass
 
 
 def test_it_is_what_the_training_loop_holds(listops, tmp_path, monkeypatch):
     """The loop itself, under the same count; it has other counters and losses."""
     experiment = tiny.experiment("local", changes={"train.steps": 3, "model.width": 64})
-    longest = filled(listops, experiment.train.batch)
+    longest = make_dummy_batch(listops, experiment.train.batch)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
     model, log = make_model(experiment, listops), _Log()
-    with Alive() as log.alive:
+    with LiveTensorBytes() as log.alive:
         log.alive.count([*model.parameters(), *model.buffers()])
         with contextlib.suppress(_Enough):
             fit(
@@ -159,18 +159,18 @@ def test_it_is_what_the_training_loop_holds(listops, tmp_path, monkeypatch):
                 seed=0,
                 folder=tmp_path,
                 device="cpu",
-                watcher=log,
+                callback=log,
             )
-    expected = footprint(make_model(experiment, listops), listops, experiment.train).total
+    expected = measure_step_memory(make_model(experiment, listops), listops, experiment.train).total
     assert log.most[1] == pytest.approx(expected, rel=0.001)
 
 
 def test_memory_follows_batch_parts_precision_and_recomputation():
     model, task, train = made("full", {"task.max_length": 100, "train.batch": 8})
-    plain = footprint(model, task, train).working
+    plain = measure_step_memory(model, task, train).working
 
     def working(**changes):
-        return footprint(model, task, dataclasses.replace(train, **changes)).working
+        return measure_step_memory(model, task, dataclasses.replace(train, **changes)).working
 
     assert working(batch=16) > 1.7 * plain
     assert working(accumulate=4) < 0.5 * plain
@@ -183,13 +183,13 @@ def test_recomputation_is_asked_for_by_its_present_name():
     model, task, train = made(changes={"train.gradient_checkpointing": True})
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
-        footprint(model, task, train)
+        measure_step_memory(model, task, train)
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_every_task_has_a_filled_batch(name):
     task = TASKS[name]()
-    batch = filled(task, 3)
+    batch = make_dummy_batch(task, 3)
     assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
     assert batch.inputs.is_floating_point() == (task.features is not None)
     assert (batch.inputs_b is not None) == task.info.pair

@@ -17,8 +17,8 @@ from longspan.arena import make_model
 from longspan.errors import DivergedError, OptionError, RunError
 from longspan.training import TrainConfig, fit, loop
 from longspan.training.evaluate import to_device
-from longspan.training.footprint import footprint
-from longspan.training.schedule import learning_rate
+from longspan.training.footprint import measure_step_memory
+from longspan.training.schedule import compute_learning_rate
 
 DRY = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
 
@@ -28,12 +28,12 @@ def train(listops, tmp_path):
     """Train the tiny experiment with some fields changed; the outcome and the model."""
     numbers = itertools.count()
 
-    def trained(changes=None, seed=0, mechanism="local", watcher=None, folder=None):
+    def trained(changes=None, seed=0, mechanism="local", callback=None, folder=None):
         made = tiny.experiment(mechanism, seed, changes)
         model = make_model(made, listops)
         folder = folder or tmp_path / str(next(numbers))
         outcome = fit(
-            model, listops, made.train, seed=seed, folder=folder, device="cpu", watcher=watcher
+            model, listops, made.train, seed=seed, folder=folder, device="cpu", callback=callback
         )
         return outcome, model
 
@@ -41,20 +41,20 @@ def train(listops, tmp_path):
 
 
 class Recorder:
-    """A watcher that keeps what it is told."""
+    """A callback that keeps what it is told."""
 
     def __init__(self):
         self.steps, self.points, self.alarms = [], [], []
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         self.steps.append((step, float(loss), tokens, seconds))
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         self.points.append(point)
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         self.alarms.append(alarm)
 
 
@@ -76,7 +76,7 @@ def test_the_loop_is_adamw_on_the_mean_loss_of_each_batch(train, listops):
     optimizer = torch.optim.AdamW(truth.parameters(), eps=1e-6, weight_decay=0.1)
     losses = []
     for step, batch in zip(range(12), listops.batches("train", batch=4, seed=0), strict=False):
-        optimizer.param_groups[0]["lr"] = learning_rate(recipe, step)
+        optimizer.param_groups[0]["lr"] = compute_learning_rate(recipe, step)
         logits = truth(**to_device(batch, torch.device("cpu"))).logits
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         loss.backward()
@@ -84,10 +84,10 @@ def test_the_loop_is_adamw_on_the_mean_loss_of_each_batch(train, listops):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    watcher = Recorder()
-    outcome, model = train(changes, watcher=watcher)
+    callback = Recorder()
+    outcome, model = train(changes, callback=callback)
     torch.testing.assert_close(weights(model), weights(truth), rtol=1e-4, atol=1e-6)
-    assert [loss for _, loss, _, _ in watcher.steps] == pytest.approx(losses, rel=1e-5)
+    assert [loss for _, loss, _, _ in callback.steps] == pytest.approx(losses, rel=1e-5)
     means = [sum(losses[n : n + 4]) / 4 for n in (0, 4, 8)]
     assert [point.train_loss for point in outcome.curve] == pytest.approx(means, rel=1e-5)
 
@@ -209,8 +209,8 @@ def test_seconds_hold_the_work_that_a_device_still_had_to_do(train, monkeypatch)
     now = [0.0]
 
     class Reading(Recorder):
-        def stepped(self, step, loss, tokens, seconds):
-            super().stepped(step, loss, tokens, seconds)
+        def on_step(self, step, loss, tokens, seconds):
+            super().on_step(step, loss, tokens, seconds)
             now[0] += 5.0
 
     def synchronize():
@@ -218,10 +218,10 @@ def test_seconds_hold_the_work_that_a_device_still_had_to_do(train, monkeypatch)
 
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-    assert train(watcher=Reading())[0].seconds == 0.0
+    assert train(callback=Reading())[0].seconds == 0.0
     monkeypatch.setattr(loop, "QUEUEING", ("cpu",))
     # 12 steps, saved after each second one
-    assert train(watcher=Reading())[0].seconds == 12 * 5.0 + 6 * 7.0
+    assert train(callback=Reading())[0].seconds == 12 * 5.0 + 6 * 7.0
 
 
 def test_models_are_made_without_a_look_at_other_devices(listops, monkeypatch):
@@ -230,7 +230,7 @@ def test_models_are_made_without_a_look_at_other_devices(listops, monkeypatch):
     made = tiny.experiment()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        footprint(make_model(made, listops), listops, made.train)
+        measure_step_memory(make_model(made, listops), listops, made.train)
         catalogue.sample("local", 8)
 
 
@@ -265,19 +265,19 @@ def test_the_random_numbers_of_the_caller_are_left_alone_and_have_no_influence(t
 
 
 def test_the_watcher_sees_every_step_and_every_point(train, listops):
-    watcher = Recorder()
-    outcome, _ = train(watcher=watcher)
-    assert [step for step, *_ in watcher.steps] == list(range(1, 13))
+    callback = Recorder()
+    outcome, _ = train(callback=callback)
+    assert [step for step, *_ in callback.steps] == list(range(1, 13))
     batches = zip(range(12), listops.batches("train", batch=4, seed=0), strict=False)
     real = itertools.accumulate(int(batch.key_mask.sum()) for _, batch in batches)
-    assert [tokens for _, _, tokens, _ in watcher.steps] == list(real)
-    seconds = [seconds for *_, seconds in watcher.steps]
+    assert [tokens for _, _, tokens, _ in callback.steps] == list(real)
+    seconds = [seconds for *_, seconds in callback.steps]
     assert seconds == sorted(seconds)
     assert 0 < seconds[0] < seconds[-1] == outcome.seconds
-    assert watcher.points == outcome.curve
-    assert [point.step for point in watcher.points] == [4, 8, 12]
-    rates = [learning_rate(recipe(), step - 1) for step in (4, 8, 12)]
-    assert [point.learning_rate for point in watcher.points] == rates
+    assert callback.points == outcome.curve
+    assert [point.step for point in callback.points] == [4, 8, 12]
+    rates = [compute_learning_rate(recipe(), step - 1) for step in (4, 8, 12)]
+    assert [point.learning_rate for point in callback.points] == rates
 
 
 def recipe() -> TrainConfig:

@@ -228,28 +228,28 @@ class Stop(Exception):
 
 
 class Stopping:
-    """A watcher that ends the run after a step."""
+    """A callback that ends the run after a step."""
 
     def __init__(self, step):
         self.step = step
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
             raise Stop
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         pass
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         pass
 
 
-def trained(task, folder, watcher):
+def trained(task, folder, callback):
     made = tiny.experiment()
     model = make_model(made, task)
-    return fit(model, task, made.train, seed=0, folder=folder, device="cpu", watcher=watcher)
+    return fit(model, task, made.train, seed=0, folder=folder, device="cpu", callback=callback)
 
 
 def test_the_loop_and_the_evaluation_read_ahead_and_close(listops, tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ def uninterrupted(tiny_cache, tmp_path_factory):
     def truth(changes):
         made = tiny.experiment(changes=changes)
         runs = tmp_path_factory.mktemp("uninterrupted")
-        run(made, tiny.listops(tiny_cache), tiny.places(runs, tiny_cache))
+        run(made, tiny.listops(tiny_cache), tiny.paths(runs, tiny_cache))
         return lasting(load(runs / "quick" / "listops" / f"{made.name}.json"))
 
     return {name: truth(x) for name, x in (("short", CHANGES), ("longer", LONGER))}
@@ -67,7 +67,7 @@ def server():
 
 
 def record_of(runs, changes):
-    path = tiny.places(runs, runs).record(tiny.experiment(changes=changes))
+    path = tiny.paths(runs, runs).record_file(tiny.experiment(changes=changes))
     return path if path.exists() else None
 
 
@@ -89,7 +89,7 @@ def check_whole(work):
 def check_tidy(runs, changes):
     """After the run there is the record, the best model, and nothing half-written."""
     made = tiny.experiment(changes=changes)
-    work = tiny.places(runs, runs).work(made)
+    work = tiny.paths(runs, runs).run_dir(made)
     best = json.loads((work / "last.json").read_text())["best"]
     names = {"experiment.json", "last.json", "tensorboard", "run.lock", "train.lock", best}
     assert {path.name for path in work.iterdir()} == names
@@ -118,7 +118,7 @@ def test_killed_before_every_operation_on_a_file_in_turn(
 ):
     """Each start gets two operations further than the one before, until one gets to the end."""
     runs = tmp_path / "runs"
-    work = tiny.places(runs, tiny_cache).work(tiny.experiment(changes=CHANGES))
+    work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=CHANGES))
     kill_at = 1
     while killed(server, runs, tiny_cache, CHANGES, kill_at=kill_at):
         kill_at += 2
@@ -138,7 +138,7 @@ def timed(server, runs, cache):
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
 def test_killed_at_random_times(server, tiny_cache, tmp_path, uninterrupted, seed):
     runs, draw = tmp_path / "runs", random.Random(seed)
-    work = tiny.places(runs, tiny_cache).work(tiny.experiment(changes=LONGER))
+    work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=LONGER))
     whole = min(timed(server, tmp_path / name, tiny_cache) for name in ("first", "second"))
     kills = 0
     # Moments are shares of a whole run's time, the first well inside it, on any machine.
@@ -153,7 +153,7 @@ def test_killed_at_random_times(server, tiny_cache, tmp_path, uninterrupted, see
 
 def test_the_command_of_a_user_killed_and_given_again(tiny_cache, tmp_path, uninterrupted):
     runs = tmp_path / "runs"
-    work = tiny.places(runs, tiny_cache).work(tiny.experiment(changes=LONGER))
+    work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=LONGER))
     arguments = tiny.command(runs, tiny_cache, changes=LONGER)
     command = [sys.executable, "-m", "longspan", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -175,21 +175,21 @@ class Stop(Exception):
 
 
 class Stopper:
-    """A watcher that stops the run after a step, before anything is saved for it."""
+    """A callback that stops the run after a step, before anything is saved for it."""
 
     def __init__(self, step):
         self.step = step
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
             raise Stop
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         pass
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         pass
 
 
@@ -200,7 +200,7 @@ def test_stopped_after_any_step(listops, tmp_path, mechanism, step, stopped_trut
     made = tiny.experiment(mechanism, changes=CHANGES)
     options = {"seed": 0, "folder": tmp_path, "device": "cpu"}
     with pytest.raises(Stop):
-        fit(make_model(made, listops), listops, made.train, **options, watcher=Stopper(step))
+        fit(make_model(made, listops), listops, made.train, **options, callback=Stopper(step))
     again = fit(make_model(made, listops), listops, made.train, **options)
     assert (again.scores, untimed(again.curve)) == stopped_truth[mechanism]
 
@@ -214,7 +214,7 @@ def test_features_are_redrawn_by_seed_and_step_alone(listops, tmp_path):
         for step in stops:
             model = make_model(made, listops)
             with pytest.raises(Stop):
-                fit(model, listops, made.train, **options, watcher=Stopper(step))
+                fit(model, listops, made.train, **options, callback=Stopper(step))
         model = make_model(made, listops)
         drawn = {n: x.clone() for n, x in model.named_buffers() if "projection" in n}
         outcome = fit(model, listops, made.train, **options)
@@ -246,7 +246,7 @@ def stopped(listops, tmp_path):
     made = tiny.experiment(changes={**CHANGES, "train.checkpoint_every": 1})
     options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
     with pytest.raises(Stop):
-        fit(make_model(made, listops), listops, made.train, **options, watcher=Stopper(8))
+        fit(make_model(made, listops), listops, made.train, **options, callback=Stopper(8))
 
     def proceed():
         return fit(make_model(made, listops), listops, made.train, **options)
@@ -322,8 +322,8 @@ def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
     short = {"train.steps": 4, "train.evaluate_every": 2}
     made = tiny.experiment(changes={**wide, **short})
 
-    def peak(folder, watcher=None):
-        options = {"seed": 0, "folder": tmp_path / folder, "device": "cpu", "watcher": watcher}
+    def peak(folder, callback=None):
+        options = {"seed": 0, "folder": tmp_path / folder, "device": "cpu", "callback": callback}
         return fit(make_model(made, listops), listops, made.train, **options).peak_memory
 
     truth = peak("whole")
@@ -348,7 +348,7 @@ def resumed_as_uninterrupted(listops, folder, changes, device):
         options = {"seed": 0, "folder": folder / name, "device": device}
         if stop:
             with pytest.raises(Stop):
-                fit(make_model(made, listops), listops, made.train, **options, watcher=stop)
+                fit(make_model(made, listops), listops, made.train, **options, callback=stop)
         outcome = fit(make_model(made, listops), listops, made.train, **options)
         ended.append((outcome.scores, untimed(outcome.curve)))
     return ended[0] == ended[1]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from longspan.training import TrainConfig
-from longspan.training.schedule import learning_rate
+from longspan.training.schedule import compute_learning_rate
 
 EXACT = {"rel": 1e-9, "abs": 1e-15}
 
@@ -24,7 +24,7 @@ def config(schedule, steps=100, warmup=10, learning_rate=1e-3):
 
 
 def course(made):
-    return [learning_rate(made, step) for step in range(made.steps)]
+    return [compute_learning_rate(made, step) for step in range(made.steps)]
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (5000, 1000), (7, 2), (20, 19), (30, 30)])

@@ -22,28 +22,28 @@ def restless(listops, tmp_path):
     def trained(selection):
         made = tiny.experiment(changes={**RESTLESS, "train.selection": selection})
         model = make_model(made, listops)
-        watcher = Recorder(model)
-        options = {"seed": 0, "folder": tmp_path, "device": "cpu", "watcher": watcher}
-        return fit(model, listops, made.train, **options), model, watcher.kept
+        callback = Recorder(model)
+        options = {"seed": 0, "folder": tmp_path, "device": "cpu", "callback": callback}
+        return fit(model, listops, made.train, **options), model, callback.kept
 
     return trained
 
 
 class Recorder:
-    """A watcher that keeps the weights of each evaluation."""
+    """A callback that keeps the weights of each evaluation."""
 
     def __init__(self, model):
         self.model, self.kept, self.steps = model, {}, 0
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         self.steps = step
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         self.kept[point.step] = {k: x.clone() for k, x in self.model.state_dict().items()}
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         pass
 
 
@@ -90,17 +90,17 @@ def test_of_equal_accuracies_the_lower_loss_is_best_and_of_equal_scores_the_earl
 def test_test_is_read_once_after_the_last_step(listops, tmp_path, monkeypatch):
     made, read = tiny.experiment(), []
     model = make_model(made, listops)
-    watcher = Recorder(model)
+    callback = Recorder(model)
 
     def spied(function):
         def spy(split, **options):
-            read.append((split, watcher.steps))
+            read.append((split, callback.steps))
             return function(split, **options)
 
         return spy
 
     for name in ("batches", "labels"):
         monkeypatch.setattr(listops, name, spied(getattr(listops, name)))
-    fit(model, listops, made.train, seed=0, folder=tmp_path, device="cpu", watcher=watcher)
+    fit(model, listops, made.train, seed=0, folder=tmp_path, device="cpu", callback=callback)
     assert {step for split, step in read if split == "test"} == {12}
     assert {step for split, step in read if split == "validation"} == {4, 8, 12}

@@ -5,7 +5,7 @@ import pytest
 import tiny
 from longspan.arena.model import make_model
 from longspan.training import timing
-from longspan.training.timing import COUNTED, WARM, seconds_per_step
+from longspan.training.timing import COUNTED, WARM, measure_step_seconds
 
 
 class Time:
@@ -29,7 +29,9 @@ def timed(listops, monkeypatch, tmp_path):
         experiment = tiny.experiment()
         monkeypatch.setattr(timing, "time", Time([*durations, 0.0]))
         model = make_model(experiment, listops)
-        found = seconds_per_step(model, listops, experiment.train, seed=0, device="cpu", **options)
+        found = measure_step_seconds(
+            model, listops, experiment.train, seed=0, device="cpu", **options
+        )
         assert list(tmp_path.iterdir()) == [], "the scratch folder is gone"
         return found
 
@@ -60,4 +62,4 @@ def test_a_rate_is_operations_by_seconds(monkeypatch):
     import torch
 
     monkeypatch.setattr(timing, "time", Time([3.0, 0, 0.5, 0, 2.0, 0, 2.0, 0, 2.0, 0]))
-    assert timing.product_rate(torch.device("cpu")) == 2 * 1024**3 / 0.5
+    assert timing.measure_matmul_rate(torch.device("cpu")) == 2 * 1024**3 / 0.5

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longspan.analysis import embeddings
 from longspan.analysis.span import Spans, rollout, spans, uniform_span
 from longspan.analysis.weights import Call, check
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.record import device_name, versions
 from longspan.arena.rescore import reopened
 from longspan.errors import InputError, OptionError, RunError
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
 def analyse(
     record: Path,
-    places: Places,
+    paths: RunPaths,
     *,
     samples: int,
     row: int,
@@ -55,7 +55,7 @@ def analyse(
 
     Args:
         record: the file of the run's result.
-        places: where its data is, and on which device to compute.
+        paths: where its data is, and on which device to compute.
         samples: examples that the span is a mean over, drawn the same for every mechanism.
         row: the validation example whose rollout is kept.
         token: of it, from which the rollout starts; None: from what its answer is made from.
@@ -68,13 +68,13 @@ def analyse(
     """
     if samples < 1:
         raise OptionError(f"samples={samples}; use 1 or more")
-    result, task, model = reopened(record, places)
+    result, task, model = reopened(record, paths)
     if not 0 <= row < task.size(SPLIT):
         raise OptionError(f"row {row} of {SPLIT!r}: expected 0 to {task.size(SPLIT) - 1}")
     length = len(task.built.splits[SPLIT].tokens[row])
     if token is not None and not 0 <= token < length:
         raise OptionError(f"token {token} of {SPLIT} example {row}: expected 0 to {length - 1}")
-    device = torch.device("cuda" if places.device is None and torch.cuda.is_available() else "cpu")
+    device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
     encoder = encoder_of(model)
     rows = drawn(task.size(SPLIT), samples)

@@ -6,10 +6,17 @@ Nothing that trains is imported before it is needed.
 from typing import TYPE_CHECKING, Any
 
 from longspan.arena.budget import Budget
+from longspan.arena.executors import (
+    Executor,
+    GridCallback,
+    RayExecutor,
+    SerialExecutor,
+    Skipped,
+    WorkerPoolExecutor,
+)
 from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec, override, under
 from longspan.arena.grid import arena, grid, unfit
-from longspan.arena.launch import GridWatcher, Launcher, Ray, Serial, Skipped, Workers
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.plan import ordered, plan
 from longspan.arena.promotion import Settled, promote, settle, tune
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
@@ -23,19 +30,19 @@ __all__ = [
     "PROTOCOLS",
     "RULES",
     "Budget",
+    "Executor",
     "Experiment",
-    "GridWatcher",
-    "Launcher",
+    "GridCallback",
     "ModelSpec",
-    "Places",
     "Protocol",
-    "Ray",
+    "RayExecutor",
+    "RunPaths",
     "Search",
-    "Serial",
+    "SerialExecutor",
     "Settled",
     "Skipped",
     "TaskSpec",
-    "Workers",
+    "WorkerPoolExecutor",
     "arena",
     "get",
     "grid",

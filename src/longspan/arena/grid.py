@@ -10,20 +10,20 @@ from typing import Any
 
 from longspan.arena import protocols
 from longspan.arena.budget import Budget
-from longspan.arena.experiment import Experiment, override, under
-from longspan.arena.launch import (
-    GridWatcher,
-    Launcher,
-    ManyWatcher,
-    Outcome,
-    Serial,
+from longspan.arena.executors import (
+    Executor,
+    GridCallback,
+    ParallelGridCallback,
+    RunOutcome,
+    SerialExecutor,
     Skipped,
-    skipped,
+    skip_experiment,
 )
-from longspan.arena.places import Places
+from longspan.arena.experiment import Experiment, override, under
+from longspan.arena.paths import RunPaths
 from longspan.arena.plan import Operations, ordered
 from longspan.arena.resume import Ended, refuse_changed
-from longspan.arena.run import finish, on_main, several
+from longspan.arena.run import finish, run_on_main, several
 from longspan.attention import MECHANISMS
 from longspan.errors import LongspanError, OptionError, known
 from longspan.results import Failure, Result, write_record
@@ -40,7 +40,7 @@ def grid(
     seeds: Iterable[int] = (0,),
     changes: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
-    places: Places | None = None,
+    paths: RunPaths | None = None,
 ) -> tuple[list[Experiment], list[Skipped]]:
     """The experiments of a protocol in the order of `plan.ordered`: a first table comes early.
 
@@ -51,7 +51,7 @@ def grid(
         seeds: seeds.
         changes: fields to override, by dotted name.
         budget: what to hold equal; None: what the protocol does.
-        places: what has ended there was built once: it is not tried again. None: all are tried.
+        paths: what has ended there was built once: it is not tried again. None: all are tried.
 
     Returns:
         The experiments, and the mechanisms left out because they do not fit (never one that was
@@ -69,21 +69,21 @@ def grid(
         recipe = override(chosen.experiment(task, mechanism, 0), changes or {})
         recipe = under(recipe, budget or chosen.budget)
         cell = [dataclasses.replace(recipe, seed=seed) for seed in seeds]
-        if (reason := misfit(cell, places)) is None:
+        if (reason := misfit(cell, paths)) is None:
             experiments += cell
         elif mechanisms is not None:
             raise OptionError(reason)
         else:
             left_out.append(Skipped(f"{mechanism} on {task}", reason))
-    return ordered(experiments, Operations(places)), left_out
+    return ordered(experiments, Operations(paths)), left_out
 
 
-def misfit(seeds: Sequence[Experiment], places: Places | None) -> str | None:
+def misfit(seeds: Sequence[Experiment], paths: RunPaths | None) -> str | None:
     """Why the model of an experiment's seeds cannot be built, or None.
 
     Where one of them has ended it was built once, and what builds it is not imported.
     """
-    if places is not None and any(places.record(x).exists() for x in seeds):
+    if paths is not None and any(paths.record_file(x).exists() for x in seeds):
         return None
     return unfit(seeds[0]) if seeds else None
 
@@ -103,10 +103,10 @@ def unfit(experiment: Experiment) -> str | None:
 
 def arena(
     experiments: Sequence[Experiment],
-    places: Places,
-    watcher: GridWatcher,
+    paths: RunPaths,
+    callback: GridCallback,
     *,
-    launcher: Launcher | None = None,
+    executor: Executor | None = None,
     retry_failed: bool = False,
 ) -> tuple[list[Result], list[Skipped]]:
     """Run experiments; one that fails is reported and the others go on.
@@ -120,50 +120,50 @@ def arena(
 
     from rich.console import Console
 
-    from longspan.arena import Places, arena, grid
-    from longspan.arena.launch import Workers
-    from longspan.arena.launch.console import ManyConsoleWatcher
+    from longspan.arena import RunPaths, arena, grid
+    from longspan.arena.executors import WorkerPoolExecutor
+    from longspan.arena.parallel_console import ParallelConsoleCallback
 
     if __name__ == "__main__":
         experiments, left_out = grid("quick", tasks=["listops"], seeds=[0, 1, 2])
-        with ManyConsoleWatcher(Console(stderr=True)) as watcher:
+        with ParallelConsoleCallback(Console(stderr=True)) as callback:
             results, failed = arena(
-                experiments, Places(runs=Path("runs")), watcher, launcher=Workers(2)
+                experiments, RunPaths(runs=Path("runs")), callback, executor=WorkerPoolExecutor(2)
             )
     ```
 
     Args:
         experiments: what to run, as `grid` lists it.
-        places: folders of results, data sets and source files, and the device.
-        watcher: told about runs, steps and evaluations.
-        launcher: where they run; None: in this process, one after the other.
+        paths: folders of results, data sets and source files, and the device.
+        callback: told about runs, steps and evaluations.
+        executor: where they run; None: in this process, one after the other.
         retry_failed: run again what an earlier call recorded as failed.
 
     Returns:
         The results in the order of the experiments, and what has none, with the reason.
 
     Raises:
-        OptionError: a launcher starts processes, and torchrun has started several already.
+        OptionError: an executor starts processes, and torchrun has started several already.
         RunError: the place where they ran is gone; what had ended is kept.
     """
-    if several() and not isinstance(launcher or Serial(), Serial):
+    if several() and not isinstance(executor or SerialExecutor(), SerialExecutor):
         raise OptionError(
             "each of several processes would start a grid of its own; take torchrun alone, or "
             "--workers or --ray alone"
         )
     # What there is to do is decided by one process, for all.
-    experiments = on_main(places, functools.partial(list, experiments))
-    outcomes: dict[int, Outcome] = {}
+    experiments = run_on_main(paths, functools.partial(list, experiments))
+    outcomes: dict[int, RunOutcome] = {}
     waiting = list(range(len(experiments)))
     # What is busy is tried once more: the other process may have ended it, or have died.
     for _ in range(2):
-        earlier = functools.partial(_earlier, experiments, waiting, places, retry_failed)
-        outcomes |= on_main(places, earlier)
+        earlier = functools.partial(_earlier, experiments, waiting, paths, retry_failed)
+        outcomes |= run_on_main(paths, earlier)
         waiting = [n for n in waiting if n not in outcomes or _is_busy(outcomes[n])]
         if waiting and len(waiting) < len(experiments):
             logger.info("%d of %d runs are left", len(waiting), len(experiments))
         todo = [experiments[number] for number in waiting]
-        for position, outcome in _launched(launcher or Serial(), todo, places, watcher):
+        for position, outcome in _executed(executor or SerialExecutor(), todo, paths, callback):
             outcomes[waiting[position]] = outcome
         waiting = [number for number in waiting if _is_busy(outcomes[number])]
     ordered = [outcomes[number] for number in range(len(experiments))]
@@ -178,52 +178,52 @@ def arena(
 
 
 def _earlier(
-    experiments: Sequence[Experiment], numbers: Iterable[int], places: Places, retry_failed: bool
-) -> dict[int, Outcome]:
+    experiments: Sequence[Experiment], numbers: Iterable[int], paths: RunPaths, retry_failed: bool
+) -> dict[int, RunOutcome]:
     """What has ended before, well or not, and what is refused because of what lies there."""
-    ended, outcomes = Ended(places), {}
+    ended, outcomes = Ended(paths), {}
     for number in numbers:
         experiment = experiments[number]
         try:
-            outcome: Outcome | None = ended.result(experiment)
+            outcome: RunOutcome | None = ended.result(experiment)
             if outcome is not None:
-                finish(places.work(experiment))
+                finish(paths.run_dir(experiment))
             elif retry_failed or (outcome := ended.failure(experiment)) is None:
-                refuse_changed(experiment, places)
+                refuse_changed(experiment, paths)
         except LongspanError as error:
-            outcome = skipped(experiment, str(error))
+            outcome = skip_experiment(experiment, str(error))
         if outcome is not None:
             outcomes[number] = outcome
     return outcomes
 
 
-def _launched(
-    launcher: Launcher, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
-) -> Iterator[tuple[int, Outcome]]:
+def _executed(
+    executor: Executor, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
+) -> Iterator[tuple[int, RunOutcome]]:
     """What ends now, told and, if it failed, written down."""
     if not experiments:
         return
-    with contextlib.closing(launcher(experiments, places, watcher)) as ended:
+    with contextlib.closing(executor(experiments, paths, callback)) as ended:
         for number, outcome in ended:
             if isinstance(outcome, Failure):
-                path = places.failure(experiments[number])
-                on_main(places, functools.partial(write_record, outcome, path))
+                path = paths.failure_file(experiments[number])
+                run_on_main(paths, functools.partial(write_record, outcome, path))
             elif isinstance(outcome, Result):
-                watcher.ended(outcome)
-            if isinstance(watcher, ManyWatcher):
-                watcher.over(number + 1)
+                callback.on_run_end(outcome)
+            if isinstance(callback, ParallelGridCallback):
+                callback.close_run(number + 1)
             yield number, outcome
 
 
-def _is_busy(outcome: Outcome) -> bool:
-    return isinstance(outcome, Skipped) and outcome.busy
+def _is_busy(outcome: RunOutcome) -> bool:
+    return isinstance(outcome, Skipped) and outcome.is_locked
 
 
 def _told(outcome: Failure | Skipped, experiment: Experiment) -> Skipped:
     """Why a run has no result, in words."""
     if isinstance(outcome, Skipped):
         return outcome
-    return skipped(
+    return skip_experiment(
         experiment,
         f"{outcome.reason} (recorded {outcome.date}; --retry-failed runs it again)",
     )

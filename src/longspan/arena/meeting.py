@@ -121,7 +121,7 @@ def _by_flops(experiment: Experiment, task: Task, device: str | None) -> Way:
 
 
 def _by_seconds(experiment: Experiment, task: Task, device: str | None) -> Way:
-    from longspan.training.timing import seconds_per_step
+    from longspan.training.timing import measure_step_seconds
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RunError(
@@ -129,7 +129,7 @@ def _by_seconds(experiment: Experiment, task: Task, device: str | None) -> Way:
             "several; take flops=..., or set train.steps"
         )
     limit = _limit(experiment)
-    step = seconds_per_step(
+    step = measure_step_seconds(
         make_model(experiment, task),
         task,
         experiment.train,
@@ -195,9 +195,9 @@ def _is_idle(
 
 def step_bytes(experiment: Experiment, task: Task) -> int:
     """Bytes of one training step, as `footprint` counts them."""
-    from longspan.training.footprint import footprint
+    from longspan.training.footprint import measure_step_memory
 
-    return footprint(make_model(experiment, task), task, experiment.train).total
+    return measure_step_memory(make_model(experiment, task), task, experiment.train).total
 
 
 def _measuring(experiment: Experiment, task: Task, knob: str) -> Callable[[int], int | None]:

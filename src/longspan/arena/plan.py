@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from longspan.arena.budget import training_flops
 from longspan.arena.experiment import Experiment
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.resume import behind
 from longspan.errors import LongspanError, NoMemoryError, RunError
 from longspan.files import plain
@@ -103,11 +103,11 @@ def ordered(
     for x, own in zip(experiments, costs, strict=True):
         totals[x.seed, x.mechanism] += own
     seeds = list(dict.fromkeys(x.seed for x in experiments))
-    places = list(dict.fromkeys((x.seed, x.mechanism) for x in experiments))
+    rows = list(dict.fromkeys((x.seed, x.mechanism) for x in experiments))
 
     def rank(number: int) -> tuple[int, bool, float, int, float]:
         x = experiments[number]
-        total, place = totals[x.seed, x.mechanism], places.index((x.seed, x.mechanism))
+        total, place = totals[x.seed, x.mechanism], rows.index((x.seed, x.mechanism))
         return seeds.index(x.seed), x.mechanism != BASELINE, total, place, costs[number]
 
     return [experiments[number] for number in sorted(range(len(experiments)), key=rank)]
@@ -119,14 +119,14 @@ class Operations:
     What seeds have in common is counted once; what has ended costs nothing.
     """
 
-    def __init__(self, places: Places | None = None):
-        """Look for what has ended in these places; None: nowhere."""
-        self.places = places
+    def __init__(self, paths: RunPaths | None = None):
+        """Look for what has ended in these paths; None: nowhere."""
+        self.paths = paths
         self.counted: dict[str, int] = {}
 
     def __call__(self, experiment: Experiment) -> int:
         """Count; the models' imports come with the first run that has not ended."""
-        if self.places is not None and self.places.record(experiment).exists():
+        if self.paths is not None and self.paths.record_file(experiment).exists():
             return 0
         if experiment.hash not in self.counted:
             from longspan.arena.model import forward_flops
@@ -138,13 +138,13 @@ class Operations:
 
 
 def plan(
-    experiments: Sequence[Experiment], places: Places, *, measure: bool = False
+    experiments: Sequence[Experiment], paths: RunPaths, *, measure: bool = False
 ) -> Iterator[Planned]:
     """What each run is, and will cost; nothing is trained and nothing written.
 
     Args:
         experiments: what to look at.
-        places: where their records and checkpoints are; its device is that of the estimates.
+        paths: where their records and checkpoints are; its device is that of the estimates.
         measure: take a few real training steps of each configuration that has no record yet. Data
             sets are built then.
 
@@ -152,7 +152,7 @@ def plan(
         DataError: a record is malformed, or there is no data to measure with.
         RunError: what a folder holds cannot be read.
     """
-    planner = _Planner(places, measure)
+    planner = _Planner(paths, measure)
     for experiment in experiments:
         yield planner.planned(experiment)
 
@@ -183,8 +183,8 @@ class _Cost:
 class _Planner:
     """Looks at runs; what several have in common is found once."""
 
-    def __init__(self, places: Places, measure: bool):
-        self.places, self.measure = places, measure
+    def __init__(self, paths: RunPaths, measure: bool):
+        self.paths, self.measure = paths, measure
         self.tasks: dict[str, Task] = {}
         self.costs: dict[str, _Cost] = {}
         self.found: dict[str, Met | LongspanError] = {}
@@ -192,7 +192,7 @@ class _Planner:
         self.records: dict[Path, list[Result]] = {}
 
     def planned(self, experiment: Experiment) -> Planned:
-        path = self.places.record(experiment)
+        path = self.paths.record_file(experiment)
         if path.exists():
             return _finished(experiment, load(path))
         task = self._task(experiment)
@@ -215,10 +215,10 @@ class _Planner:
         steps = runs.train.steps
         if asked.budget.kind == "seconds" and asked.budget.limit and runs.train == asked.train:
             steps = max(1, int(asked.budget.limit / per_step))
-        failure = self.places.failure(asked)
+        failure = self.paths.failure_file(asked)
         if failure.exists():
             reason = load_failure(failure).reason
-        done = behind(self.places.work(asked))
+        done = behind(self.paths.run_dir(asked))
         return Planned(
             name=asked.name,
             protocol=asked.protocol,
@@ -244,14 +244,14 @@ class _Planner:
         if key not in self.tasks:
             self.tasks[key] = build(experiment.task.name, dict(experiment.task.options))
             if self.measure:
-                self.tasks[key].open(self.places.cache, self.places.data)
+                self.tasks[key].open(self.paths.cache, self.paths.data)
         return self.tasks[key]
 
     def _met(self, experiment: Experiment, task: Task) -> "Met":
         """How a budget is met: as was written down, or searched for; seconds are not measured."""
         from longspan.arena.meeting import Met, found, met_before
 
-        met = met_before(experiment, self.places.work(experiment))
+        met = met_before(experiment, self.paths.run_dir(experiment))
         if met is not None:
             return met
         if experiment.budget.kind == "seconds":
@@ -269,7 +269,7 @@ class _Planner:
     def _cost(self, runs: Experiment, task: Task) -> _Cost:
         from longspan.arena.model import forward_flops, full_parameters, make_model
         from longspan.models import parameters
-        from longspan.training.footprint import footprint
+        from longspan.training.footprint import measure_step_memory
 
         if runs.hash not in self.costs:
             model = make_model(runs, task)
@@ -277,7 +277,7 @@ class _Planner:
                 parameters=parameters(model),
                 full_parameters=full_parameters(runs, task),
                 flops=forward_flops(runs, task),
-                memory=footprint(model, task, runs.train).total,
+                memory=measure_step_memory(model, task, runs.train).total,
             )
         return self.costs[runs.hash]
 
@@ -295,35 +295,35 @@ class _Planner:
         if not self.measure:
             return step / self._rate, "FLOPs"
         from longspan.arena.model import make_model
-        from longspan.training.timing import seconds_per_step
+        from longspan.training.timing import measure_step_seconds
 
-        model, device = make_model(runs, task), self.places.device
-        seconds = seconds_per_step(
+        model, device = make_model(runs, task), self.paths.device
+        seconds = measure_step_seconds(
             model, task, runs.train, seed=runs.seed, device=device, counted=MEASURED
         )
         return seconds, "measured"
 
     def _beside(self, experiment: Experiment) -> list[Result]:
         """The records of the experiment's protocol and task."""
-        folder = self.places.record(experiment).parent
+        folder = self.paths.record_file(experiment).parent
         if folder not in self.records:
-            paths = sorted(p for p in folder.glob("*.json") if not p.name.endswith(FAILED))
-            self.records[folder] = [load(path) for path in paths]
+            files = sorted(p for p in folder.glob("*.json") if not p.name.endswith(FAILED))
+            self.records[folder] = [load(path) for path in files]
         return self.records[folder]
 
     @functools.cached_property
     def _device(self) -> str:
         from longspan.arena.record import device_name
 
-        return device_name(self.places.type)
+        return device_name(self.paths.device_type)
 
     @functools.cached_property
     def _rate(self) -> float:
         import torch
 
-        from longspan.training.timing import product_rate
+        from longspan.training.timing import measure_matmul_rate
 
-        return product_rate(torch.device(self.places.type))
+        return measure_matmul_rate(torch.device(self.paths.device_type))
 
 
 def _finished(experiment: Experiment, result: Result) -> Planned:

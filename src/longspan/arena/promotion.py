@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from longspan.arena.budget import Budget
+from longspan.arena.executors import Executor, GridCallback, Skipped
 from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
-from longspan.arena.launch import GridWatcher, Launcher, Skipped
-from longspan.arena.lock import held
-from longspan.arena.places import Places
+from longspan.arena.lock import hold_lock
+from longspan.arena.paths import RunPaths
 from longspan.arena.tuning import RULES, Grid, Search, choose, searches, tried, tuning
 from longspan.errors import LongspanError, RunError, known
 from longspan.files import plain
@@ -25,13 +25,13 @@ class Settled:
 
     results: list[Result]
     failed: list[Skipped]
-    moved: list[Skipped]  # records of earlier choices, with their new places
+    moved: list[Skipped]  # records of earlier choices, with their new paths
 
 
 def tune(
     protocol: str,
-    places: Places,
-    watcher: GridWatcher,
+    paths: RunPaths,
+    callback: GridCallback,
     *,
     tasks: Sequence[str] | None = None,
     mechanisms: Sequence[str] | None = None,
@@ -40,7 +40,7 @@ def tune(
     changes: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
     rule: str = "mean",
-    launcher: Launcher | None = None,
+    executor: Executor | None = None,
     retry_failed: bool = False,
 ) -> Settled:
     """Try the grids of a protocol on validation, choose by a rule, and score the choice on test.
@@ -50,8 +50,8 @@ def tune(
 
     Args:
         protocol: name of a protocol.
-        places: where trials and results go.
-        watcher: told about trials and results.
+        paths: where trials and results go.
+        callback: told about trials and results.
         tasks: some of its tasks; None: all that have a grid.
         mechanisms: names of mechanisms; None: every registered one that can be built here.
         grid: values by dotted field or "seed", over those of the protocol's grid.
@@ -59,7 +59,7 @@ def tune(
         changes: fields to override in every trial, by dotted name.
         budget: what every trial is held to; None: what the protocol says.
         rule: one of `RULES`.
-        launcher: where the trials run, as `arena` takes it.
+        executor: where the trials run, as `arena` takes it.
         retry_failed: run again the trials that failed earlier.
 
     Raises:
@@ -75,18 +75,18 @@ def tune(
         seeds=seeds,
         changes=changes,
         budget=budget,
-        places=places,
+        paths=paths,
     )
     experiments = [experiment for search in found for experiment in search.experiments]
     _, failed = arena(
-        experiments, places.of_trials(), watcher, launcher=launcher, retry_failed=retry_failed
+        experiments, paths.for_trials(), callback, executor=executor, retry_failed=retry_failed
     )
-    settled = settle(found, places, watcher, rule)
+    settled = settle(found, paths, callback, rule)
     return dataclasses.replace(settled, failed=[*skipped, *failed, *settled.failed])
 
 
 def settle(
-    found: Sequence[Search], places: Places, watcher: GridWatcher, rule: str = "mean"
+    found: Sequence[Search], paths: RunPaths, callback: GridCallback, rule: str = "mean"
 ) -> Settled:
     """Choose from searches whose trials have ended, and score what was chosen on test.
 
@@ -95,16 +95,16 @@ def settle(
     settled = Settled(results=[], failed=[], moved=[])
     for number, search in enumerate(found, 1):
         try:
-            ended = tried(search, places)
+            ended = tried(search, paths)
             chosen = choose(ended, rule)
             note = plain(tuning(search, ended, chosen, rule))
             for one in chosen:
-                watcher.starts(number, len(found), one.trial.experiment)
-                result, moved = promote(one.trial.experiment, note, places, watcher.building)
+                callback.on_run_begin(number, len(found), one.trial.experiment)
+                result, moved = promote(one.trial.experiment, note, paths, callback.on_build)
                 settled.results.append(result)
                 settled.moved.extend(moved)
-                watcher.ended(result)
-            settled.moved.extend(_rivals_aside([one.trial.experiment for one in chosen], places))
+                callback.on_run_end(result)
+            settled.moved.extend(_rivals_aside([one.trial.experiment for one in chosen], paths))
         except LongspanError as error:
             settled.failed.append(Skipped(search.what, str(error)))
     return settled
@@ -113,7 +113,7 @@ def settle(
 def promote(
     experiment: Experiment,
     note: dict[str, Any],
-    places: Places,
+    paths: RunPaths,
     report: Report | None = None,
 ) -> tuple[Result, list[Skipped]]:
     """Score a trial's saved model on test, and write its record and model among the results.
@@ -124,7 +124,7 @@ def promote(
     Args:
         experiment: the trial's.
         note: how it was chosen, for `Result.tuning`.
-        places: where the results are.
+        paths: where the results are.
         report: told when the task's data has to be built.
 
     Raises:
@@ -134,30 +134,30 @@ def promote(
     Returns:
         The result, and what was moved.
     """
-    path, trial = places.record(experiment), places.of_trials().record(experiment)
+    path, trial = paths.record_file(experiment), paths.for_trials().record_file(experiment)
     if path.exists() and (there := load(path)).tuning == note:
         return there, []
     # What brings the model's imports is imported only where something is left to score.
     from longspan.training.checkpoint import Checkpoints
 
     task = build(experiment.task.name, dict(experiment.task.options))
-    task.open(places.cache, places.data, report)
-    with held(places.work(experiment), "run"):
-        result = _tested(load(trial), trial, task, note, places)
-        tried_in = Checkpoints(places.of_trials().work(experiment))
-        Checkpoints(places.work(experiment)).adopt(tried_in)
+    task.open(paths.cache, paths.data, report)
+    with hold_lock(paths.run_dir(experiment), "run"):
+        result = _tested(load(trial), trial, task, note, paths)
+        tried_in = Checkpoints(paths.for_trials().run_dir(experiment))
+        Checkpoints(paths.run_dir(experiment)).adopt(tried_in)
         moved = [_aside(path)] if path.exists() else []
         write_record(result, path)
     return result, moved
 
 
 def _tested(
-    trial: Result, record: Path, task: Task, note: dict[str, Any], places: Places
+    trial: Result, record: Path, task: Task, note: dict[str, Any], paths: RunPaths
 ) -> Result:
     from longspan.arena.record import sliced
     from longspan.arena.rescore import answered_again
 
-    tested = answered_again(record, trial, task, "test", places)
+    tested = answered_again(record, trial, task, "test", paths)
     return dataclasses.replace(
         trial,
         scores={**trial.scores, "test": tested.score},
@@ -167,9 +167,9 @@ def _tested(
     )
 
 
-def _rivals_aside(chosen: Sequence[Experiment], places: Places) -> list[Skipped]:
+def _rivals_aside(chosen: Sequence[Experiment], paths: RunPaths) -> list[Skipped]:
     """Move the records of earlier choices from grids of the same recipe."""
-    kept = [places.record(experiment) for experiment in chosen]
+    kept = [paths.record_file(experiment) for experiment in chosen]
     here, moved = load(kept[0]), []
     for path in sorted(kept[0].parent.glob(f"{here.mechanism}-*.json")):
         if path.name.endswith(FAILED) or path in kept:

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 from safetensors import SafetensorError
 
 from longspan.arena.model import model_class
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.resume import other_data
 from longspan.errors import DataError, known
 from longspan.models import LongspanPreTrainedModel
@@ -14,8 +14,8 @@ from longspan.results import Result, Score, load
 from longspan.tasks import Task, build
 from longspan.tasks.base import Split
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.distributed.group import current_group, make_accelerator
 from longspan.training.evaluate import Evaluation, answered
-from longspan.training.processes import accelerator, joined
 
 # a split for training has no end
 SCORED = ("validation", "test")
@@ -29,7 +29,7 @@ class Reopened(NamedTuple):
     model: LongspanPreTrainedModel  # the selected one, on the CPU
 
 
-def reopened(record: Path, places: Places) -> Reopened:
+def reopened(record: Path, paths: RunPaths) -> Reopened:
     """Load a run's record, its data and the model that was selected.
 
     Raises:
@@ -37,11 +37,11 @@ def reopened(record: Path, places: Places) -> Reopened:
     """
     result = load(record)
     task = build(result.task, result.task_options)
-    task.open(places.cache, places.data)
+    task.open(paths.cache, paths.data)
     return Reopened(result, task, _selected(record, result, task))
 
 
-def rescore(record: Path, split: str, places: Places) -> Score:
+def rescore(record: Path, split: str, paths: RunPaths) -> Score:
     """Score the selected model of a run on a split, in the precision it was trained in.
 
     Raises:
@@ -51,12 +51,12 @@ def rescore(record: Path, split: str, places: Places) -> Score:
     known(split, SCORED, "split to score")
     result = load(record)
     task = build(result.task, result.task_options)
-    task.open(places.cache, places.data)
-    return answered_again(record, result, task, cast(Split, split), places).score
+    task.open(paths.cache, paths.data)
+    return answered_again(record, result, task, cast(Split, split), paths).score
 
 
 def answered_again(
-    record: Path, result: Result, task: Task, split: Split, places: Places
+    record: Path, result: Result, task: Task, split: Split, paths: RunPaths
 ) -> Evaluation:
     """Let the model saved beside a record answer a split of its task, which is open.
 
@@ -64,14 +64,14 @@ def answered_again(
         DataError: the model is absent or damaged, or the data is not the record's.
     """
     model = _selected(record, result, task)
-    engine = accelerator(result.training["precision"], _work(record), places.device)
+    engine = make_accelerator(result.training["precision"], _work(record), paths.device)
     return answered(
         engine.prepare(model),
         task,
         split,
         batch=result.training["evaluation_batch"],
         device=engine.device,
-        everyone=joined(places.device),
+        group=current_group(paths.device),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.errors import DataError, RunError
 from longspan.files import plain, read_json, sweep, write_json
 from longspan.results import FAILED, Failure, Result, as_asked, load, load_failure
@@ -22,9 +22,9 @@ SHOWN = 8  # fields of a difference that one line holds
 class Ended:
     """The records of experiments that have ended; the data of a task is looked up once."""
 
-    def __init__(self, places: Places):
-        """Look in these places."""
-        self.places = places
+    def __init__(self, paths: RunPaths):
+        """Look in these paths."""
+        self.paths = paths
         self.checksums: dict[str, str | None] = {}
 
     def result(self, experiment: Experiment) -> Result | None:
@@ -37,7 +37,7 @@ class Ended:
             DataError: the file is no record.
             RunError: it records another configuration, or was scored on other data.
         """
-        path = self.places.record(experiment)
+        path = self.paths.record_file(experiment)
         if not path.exists():
             return None
         return checked(experiment, self._checksum(experiment), path)
@@ -48,14 +48,14 @@ class Ended:
         Raises:
             DataError: the file is no record of a failure.
         """
-        path = self.places.failure(experiment)
+        path = self.paths.failure_file(experiment)
         return load_failure(path) if path.exists() else None
 
     def _checksum(self, experiment: Experiment) -> str | None:
         key = experiment.task.key
         if key not in self.checksums:
             task = build(experiment.task.name, dict(experiment.task.options))
-            self.checksums[key] = task.built_checksum(self.places.cache, self.places.data)
+            self.checksums[key] = task.built_checksum(self.paths.cache, self.paths.data)
         return self.checksums[key]
 
 
@@ -111,7 +111,7 @@ def _bare(claimed: Any) -> Any:
     return {k: x for k, x in claimed.items() if k != "overrides"} if named else claimed
 
 
-def refuse_changed(experiment: Experiment, places: Places) -> None:
+def refuse_changed(experiment: Experiment, paths: RunPaths) -> None:
     """Refuse to begin a run where the same command has begun, or ended, one of another recipe.
 
     The same command: protocol, task, mechanism, seed and overrides are equal. Then the protocol or
@@ -121,10 +121,10 @@ def refuse_changed(experiment: Experiment, places: Places) -> None:
         RunError: there is such a run; the message names it and what differs.
     """
     # The combinations of a grid are meant to differ.
-    if places.trials or (places.work(experiment) / CLAIM).exists():
+    if paths.is_trial or (paths.run_dir(experiment) / CLAIM).exists():
         return
     here, overrides = _recipe(experiment.config()), plain(experiment.overrides)
-    found = itertools.chain(_ended(experiment, places), _begun(experiment, places))
+    found = itertools.chain(_ended(experiment, paths), _begun(experiment, paths))
     for path, there, asked in found:
         differing = differences(there, here) if asked == overrides else []
         if differing:
@@ -137,9 +137,9 @@ def refuse_changed(experiment: Experiment, places: Places) -> None:
 Found = tuple[Path, dict[str, Any], Any]  # a run, its recipe and what was overridden of it
 
 
-def _ended(experiment: Experiment, places: Places) -> Iterator[Found]:
+def _ended(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
     """Records of the same mechanism and seed; of choices from grids the grid differs too."""
-    folder = places.record(experiment).parent
+    folder = paths.record_file(experiment).parent
     for path in sorted(folder.glob(f"{experiment.mechanism}-*-{experiment.seed}.json")):
         # what is malformed the report refuses by name
         with contextlib.suppress(DataError):
@@ -147,9 +147,9 @@ def _ended(experiment: Experiment, places: Places) -> Iterator[Found]:
                 yield path, _recorded(result), result.overrides
 
 
-def _begun(experiment: Experiment, places: Places) -> Iterator[Found]:
+def _begun(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
     """Folders with a checkpoint to continue from, of the same mechanism and seed."""
-    folder = places.work(experiment).parent
+    folder = paths.run_dir(experiment).parent
     for path in sorted(folder.glob(f"{experiment.mechanism}-*-{experiment.seed}/{CLAIM}")):
         failed = folder.parent / f"{path.parent.name}{FAILED}"
         if failed.exists() or behind(path.parent) is None:

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.lock import held
-from longspan.arena.places import Places
+from longspan.arena.lock import hold_lock
+from longspan.arena.paths import RunPaths
 from longspan.arena.resume import checked, claim
 from longspan.errors import BusyError, LongspanError, NoMemoryError, RunError
 from longspan.files import REMEDY, sweep
 from longspan.results import Result, write_record
 from longspan.tasks import Task
-from longspan.training import Watcher
+from longspan.training import Callback
 from longspan.training.config import POINTER
 
 if TYPE_CHECKING:
-    from longspan.training.processes import Processes
+    from longspan.training.distributed.group import ProcessGroup
 
-__all__ = ["Places", "alike", "finish", "on_main", "run", "save", "several", "trained"]
+__all__ = ["RunPaths", "check_same", "finish", "run", "run_on_main", "save", "several", "trained"]
 
 # What torch says, in errors without a class of their own, when there is no memory left.
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
@@ -36,13 +36,13 @@ ENDING = 30.0  # seconds that a process may take to let go of a run that was tak
 
 
 def run(
-    experiment: Experiment, task: Task, places: Places, watcher: Watcher | None = None
+    experiment: Experiment, task: Task, paths: RunPaths, callback: Callback | None = None
 ) -> Result:
     """Run an experiment on its open task, or load its result if it has already ended.
 
     A run that was interrupted continues from its last checkpoint. Several processes, when a
     launcher has started them, all call it; the main one alone writes. A trial of a grid
-    (`places.of_trials()`) is scored on validation alone.
+    (`paths.for_trials()`) is scored on validation alone.
 
     Raises:
         BusyError: another process is at it.
@@ -51,10 +51,10 @@ def run(
         RunError: the folder belongs to another configuration, or the run cannot go on.
     """
     with contextlib.ExitStack() as locks:
-        result = on_main(places, lambda: _begun(experiment, task, places, locks))
+        result = run_on_main(paths, lambda: _begun(experiment, task, paths, locks))
         if result is None:
-            ended = result = trained(experiment, task, places, watcher)
-            on_main(places, lambda: save(experiment, ended, places))
+            ended = result = trained(experiment, task, paths, callback)
+            run_on_main(paths, lambda: save(experiment, ended, paths))
     return result
 
 
@@ -63,22 +63,22 @@ def several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def on_main(places: Places, do: Callable[[], T]) -> T:
+def run_on_main(paths: RunPaths, do: Callable[[], T]) -> T:
     """Let the main one of several processes do something while the others wait."""
-    return _processes(places).on_main(do) if several() else do()
+    return _process_group(paths).run_on_main(do) if several() else do()
 
 
-def alike(places: Places, flag: bool, what: str) -> bool:
+def check_same(paths: RunPaths, flag: bool, what: str) -> bool:
     """The flag, which all of several processes must find the same; `what` they do where it is true.
 
     Raises:
         RunError: they do not.
     """
-    return _processes(places).alike(flag, what) if several() else flag
+    return _process_group(paths).check_same(flag, what) if several() else flag
 
 
 def trained(
-    experiment: Experiment, task: Task, places: Places, watcher: Watcher | None = None
+    experiment: Experiment, task: Task, paths: RunPaths, callback: Callback | None = None
 ) -> Result:
     """Train and score an experiment on its open task; checkpoints are written, no record.
 
@@ -90,12 +90,16 @@ def trained(
     from longspan.arena.record import result_of
     from longspan.training import fit
 
-    work = places.work(experiment)
-    with contextlib.ExitStack() as locks, _told(experiment, work), _processes(places).bound():
-        on_main(places, lambda: _claimed(experiment, task, work, locks))
-        met = on_main(places, lambda: meet(experiment, task, work, places.device))
-        if watcher is not None:
-            watcher.begins(met.experiment.train.steps)
+    work = paths.run_dir(experiment)
+    with (
+        contextlib.ExitStack() as locks,
+        _told(experiment, work),
+        _process_group(paths).exit_on_local_error(),
+    ):
+        run_on_main(paths, lambda: _claimed(experiment, task, work, locks))
+        met = run_on_main(paths, lambda: meet(experiment, task, work, paths.device))
+        if callback is not None:
+            callback.on_train_begin(met.experiment.train.steps)
         model = make_model(met.experiment, task)
         outcome = fit(
             model,
@@ -103,48 +107,48 @@ def trained(
             met.experiment.train,
             seed=experiment.seed,
             folder=work,
-            device=places.device,
-            parallel=places.parallel,
-            watcher=watcher,
-            test=not places.trials,
+            device=paths.device,
+            parallel=paths.parallel,
+            callback=callback,
+            test=not paths.is_trial,
         )
         result = result_of(met.experiment, task, model, outcome)
         # The name is that of the experiment as it was asked for.
         return dataclasses.replace(result, config_hash=experiment.hash, budget=met.record)
 
 
-def _processes(places: Places) -> "Processes":
-    from longspan.training.processes import joined
+def _process_group(paths: RunPaths) -> "ProcessGroup":
+    from longspan.training.distributed.group import current_group
 
-    return joined(places.device, places.parallel)
+    return current_group(paths.device, paths.parallel)
 
 
 def _begun(
-    experiment: Experiment, task: Task, places: Places, locks: contextlib.ExitStack
+    experiment: Experiment, task: Task, paths: RunPaths, locks: contextlib.ExitStack
 ) -> Result | None:
     """The record of a run that has ended; None, its lock held, for one that has not."""
-    path, work = places.record(experiment), places.work(experiment)
+    path, work = paths.record_file(experiment), paths.run_dir(experiment)
     if path.exists():
         result = checked(experiment, task.checksum, path)
         finish(work)
         return result
-    locks.enter_context(held(work, "run"))
+    locks.enter_context(hold_lock(work, "run"))
     # Another process may have ended it in the meantime.
     return checked(experiment, task.checksum, path) if path.exists() else None
 
 
 def _claimed(experiment: Experiment, task: Task, work: Path, locks: contextlib.ExitStack) -> None:
     """Hold the work folder, and see that it is this experiment's."""
-    locks.enter_context(held(work, "train", patience=ENDING))
+    locks.enter_context(hold_lock(work, "train", timeout=ENDING))
     claim(experiment, task, work)
 
 
-def save(experiment: Experiment, result: Result, places: Places) -> None:
+def save(experiment: Experiment, result: Result, paths: RunPaths) -> None:
     """Write the record of a run; what it no longer needs, and a failure noted earlier, goes."""
-    path, work = places.record(experiment), places.work(experiment)
+    path, work = paths.record_file(experiment), paths.run_dir(experiment)
     sweep(path)
     write_record(result, path)
-    places.failure(experiment).unlink(missing_ok=True)
+    paths.failure_file(experiment).unlink(missing_ok=True)
     # On another machine it has its checkpoints there.
     if (work / POINTER).exists():
         _keep_only_best(work)
@@ -159,7 +163,7 @@ def finish(work: Path) -> None:
     left = [*work.glob("step-*"), *work.glob(".*"), *list(work.glob("best-*"))[1:]]
     if not pointer.exists() or ('"last": null' in pointer.read_text("utf-8") and not left):
         return
-    with contextlib.suppress(BusyError), held(work, "run"):
+    with contextlib.suppress(BusyError), hold_lock(work, "run"):
         _keep_only_best(work)
 
 

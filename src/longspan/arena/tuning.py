@@ -1,6 +1,6 @@
 """Grids of hyperparameters: all of a grid is tried on validation, what is chosen is scored on test.
 
-A trial is an experiment like any other, run with `places.of_trials()`: nobody looks at test then,
+A trial is an experiment like any other, run with `paths.for_trials()`: nobody looks at test then,
 and its record lies apart from the results. Xiong et al. 2022 report the best run of a grid (here
 the rule "best-run"); the default compares means over seeds, and selects over no seed.
 """
@@ -13,10 +13,10 @@ from typing import Any
 
 from longspan.arena import protocols
 from longspan.arena.budget import Budget
+from longspan.arena.executors import Skipped
 from longspan.arena.experiment import Experiment, override, under
 from longspan.arena.grid import misfit
-from longspan.arena.launch import Skipped
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.run import several
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, known
@@ -154,7 +154,7 @@ def searches(
     seeds: Sequence[int] | None = None,
     changes: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
-    places: Places | None = None,
+    paths: RunPaths | None = None,
 ) -> tuple[list[Search], list[Skipped]]:
     """The searches of a protocol, one for each task and mechanism; see `search`.
 
@@ -166,7 +166,7 @@ def searches(
         seeds: in place of the grid's.
         changes: fields to override in every trial.
         budget: what every trial is held to.
-        places: what has been tried there was built once, as `grid` has it.
+        paths: what has been tried there was built once, as `grid` has it.
 
     Returns:
         The searches, and what was left out: tasks without a grid and mechanisms that do not fit,
@@ -177,7 +177,7 @@ def searches(
     if tasks is None:
         tasks = _with_grid(protocol, grid or {}, changes or {}, skipped)
     named = dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms)
-    there = places and places.of_trials()
+    there = paths and paths.for_trials()
     for task, mechanism in itertools.product(dict.fromkeys(tasks), named):
         made = search(
             protocol, task, mechanism, grid=grid, seeds=seeds, changes=changes, budget=budget
@@ -264,16 +264,16 @@ def _without_own(made: Experiment, recipe: Experiment, own: Grid) -> Experiment:
     return dataclasses.replace(made, overrides=departures)
 
 
-def tried(found: Search, places: Places) -> list[Tried]:
+def tried(found: Search, paths: RunPaths) -> list[Tried]:
     """What became of the trials of a search.
 
     Raises:
         RunError: some have not ended, or were not scored on the same examples.
     """
     ended, open_ = [], 0
-    there = places.of_trials()
+    there = paths.for_trials()
     for trial in found.trials:
-        record, failure = there.record(trial.experiment), there.failure(trial.experiment)
+        record, failure = there.record_file(trial.experiment), there.failure_file(trial.experiment)
         if record.exists():
             ended.append(Tried(trial=trial, result=load(record), failed=None))
         elif failure.exists():

@@ -9,11 +9,11 @@ import typer
 from rich.status import Status
 from rich.text import Text
 
-from longspan.cli.common import Cache, Data, Device, Json, err, out, places_of, print_json, say
+from longspan.cli.common import Cache, Data, Device, Json, err, out, print_json, run_paths, say
 from longspan.errors import LongspanError, OptionError
 
 if TYPE_CHECKING:
-    from longspan.arena import Places
+    from longspan.arena import RunPaths
     from longspan.results import Analysis, Rollout
 
 _SHOWN = 2_000  # tokens of a rollout that are printed
@@ -42,11 +42,11 @@ def analyse(
     """
     from longspan.analysis import pictures
 
-    paths = _runs(records)
-    if picture is not None and len(paths) > 1:
-        raise OptionError(f"--picture draws one run, there are {len(paths)}; name its record")
-    places = places_of(Path("runs"), cache, data, device)
-    found, failed = _analysed(paths, places, samples, rollout, token)
+    files = _runs(records)
+    if picture is not None and len(files) > 1:
+        raise OptionError(f"--picture draws one run, there are {len(files)}; name its record")
+    paths = run_paths(Path("runs"), cache, data, device)
+    found, failed = _analysed(files, paths, samples, rollout, token)
     if as_json:
         print_json([dataclasses.asdict(one) for one in found])
     for one in [] if as_json else found:
@@ -76,32 +76,32 @@ def _runs(records: list[Path]) -> list[Path]:
     """The records that were named, and those below the folders that were."""
     from longspan.results import runs_below
 
-    paths: list[Path] = []
+    files: list[Path] = []
     for record in records:
-        paths += runs_below(record) if record.is_dir() else [record]
-    return list(dict.fromkeys(paths))
+        files += runs_below(record) if record.is_dir() else [record]
+    return list(dict.fromkeys(files))
 
 
 def _analysed(
-    paths: list[Path], places: "Places", samples: int, row: int | None, token: int | None
+    files: list[Path], paths: "RunPaths", samples: int, row: int | None, token: int | None
 ) -> "tuple[list[Analysis], int]":
     """Analyse and save; of several runs those that cannot be are named and left out."""
     from longspan.analysis import analyse as analysed
 
     found, failed = [], 0
-    for path in paths:
+    for path in files:
         with err.status(path.stem) as status:
             try:
                 one = analysed(
                     path,
-                    places,
+                    paths,
                     samples=samples,
                     row=row or 0,
                     token=token,
                     progress=partial(_tell, status, path.stem),
                 )
             except LongspanError as error:
-                if len(paths) == 1:
+                if len(files) == 1:
                     raise
                 say("failed:", f"{path.stem}: {error}")
                 failed += 1

@@ -1,4 +1,4 @@
-"""What the commands share: options, places, parsing, printing."""
+"""What the commands share: options, paths, parsing, printing."""
 
 import dataclasses
 import json
@@ -17,8 +17,8 @@ from longspan.errors import DataError, OptionError
 from longspan.files import parse_json
 
 if TYPE_CHECKING:
-    from longspan.arena import Budget, Places
-    from longspan.arena.progress import ConsoleWatcher
+    from longspan.arena import Budget, RunPaths
+    from longspan.arena.console import ConsoleCallback
 
 PROTOCOL = "lra-small"  # of commands on one task
 
@@ -110,33 +110,35 @@ out = Console(width=None if sys.stdout.isatty() else WIDE, quiet=not MAIN)
 err = Console(stderr=True, quiet=not MAIN)
 
 
-def places_of(
+def run_paths(
     runs: Path,
     cache: Path | None,
     data: Path | None,
     device: str | None,
     parallel: str | None = None,
-) -> "Places":
+) -> "RunPaths":
     """Where a command reads and writes."""
-    from longspan.arena import Places
+    from longspan.arena import RunPaths
 
     if device not in (None, "cpu"):
         raise OptionError(f"--device is cpu or left out (the accelerator is found), got {device!r}")
     if data is not None and not data.exists():
         raise DataError(f"--data {data} does not exist")
-    found = Places(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
+    found = RunPaths(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
     return found if cache is None else dataclasses.replace(found, cache=cache)
 
 
-def watching(notes: Mapping[str, str] | None = None, *, several: bool = False) -> "ConsoleWatcher":
+def console_callback(
+    notes: Mapping[str, str] | None = None, *, several: bool = False
+) -> "ConsoleCallback":
     """A bar on the error stream, or one for each of several runs at a time.
 
     Notes tell experiments apart, by their names.
     """
-    from longspan.arena.launch.console import ManyConsoleWatcher
-    from longspan.arena.progress import ConsoleWatcher
+    from longspan.arena.console import ConsoleCallback
+    from longspan.arena.parallel_console import ParallelConsoleCallback
 
-    return ManyConsoleWatcher(err, notes) if several else ConsoleWatcher(err, notes)
+    return ParallelConsoleCallback(err, notes) if several else ConsoleCallback(err, notes)
 
 
 class Lines(logging.Handler):

@@ -17,15 +17,15 @@ from longspan.cli.common import (
     Data,
     Json,
     changes_of,
+    console_callback,
     out,
-    places_of,
     print_json,
-    watching,
+    run_paths,
 )
 from longspan.errors import DataError, OptionError, known
 
 if TYPE_CHECKING:
-    from longspan.arena import Places
+    from longspan.arena import RunPaths
     from longspan.tasks import Task
 
 app = typer.Typer(help="Build, import, check and look at data sets.", no_args_is_help=True)
@@ -53,8 +53,8 @@ def list_(cache: Cache = None, data: Data = None, as_json: Json = False) -> None
     """List every task: sizes, where its data is, what is built."""
     from longspan.tasks.cards import listing
 
-    places = _places(cache, data)
-    rows = listing(places.cache, places.data)
+    paths = _run_paths(cache, data)
+    rows = listing(paths.cache, paths.data)
     if as_json:
         print_json(rows)
         return
@@ -74,7 +74,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a task's data set into the cache, as a protocol wants it."""
-    _build(_task(task, protocol, changes_of(set_)), _places(cache, data), as_json)
+    _build(_task(task, protocol, changes_of(set_)), _run_paths(cache, data), as_json)
 
 
 @app.command(name="import")
@@ -98,17 +98,17 @@ def import_(
         raise OptionError(
             f"{task} is generated, it reads no files; run `longspan data build {task}`"
         )
-    places = _places(cache, None)
+    paths = _run_paths(cache, None)
     if not (named := _HUB.fullmatch(path)):
-        _build(chosen, dataclasses.replace(places, data=Path(path)), as_json)
+        _build(chosen, dataclasses.replace(paths, data=Path(path)), as_json)
         return
     name = named[1] or chosen.info.hub
     if name is None:
         raise OptionError(f"longspan knows no set of the hub for {task}; pass hub:NAME or a path")
-    places.cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=places.cache, prefix=".hub-") as folder:
+    paths.cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=paths.cache, prefix=".hub-") as folder:
         fetched = hub.fetch(name, Path(folder))
-        _build(chosen, dataclasses.replace(places, data=fetched), as_json)
+        _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
 
 
 @app.command()
@@ -123,7 +123,7 @@ def verify(
 
     if task is not None:
         known(task, TASKS, "task")
-    folder = _places(cache, None).cache
+    folder = _run_paths(cache, None).cache
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder of built data sets; pass --cache FOLDER")
     found = check(folder, task)
@@ -145,7 +145,7 @@ def card(
     from longspan.tasks import cards
 
     chosen = _task(task, protocol, changes_of(set_))
-    sys.stdout.write(cards.card(chosen, _places(cache, None).cache))
+    sys.stdout.write(cards.card(chosen, _run_paths(cache, None).cache))
 
 
 @app.command()
@@ -169,7 +169,7 @@ def show(
         raise OptionError(f"--count is 1 or more, got {count}")
     if (png or svg) and count > 1:
         raise OptionError(f"a picture is of one example; leave --count {count} out")
-    _open_built(chosen, _places(cache, None).cache)
+    _open_built(chosen, _run_paths(cache, None).cache)
     if png or svg:
         _draw(chosen.svg(name, row), task, png, svg)
         return
@@ -194,8 +194,8 @@ def _task(
     return build(name, {**options, **changes})
 
 
-def _places(cache: Path | None, data: Path | None) -> "Places":
-    return places_of(Path("runs"), cache, data, None)
+def _run_paths(cache: Path | None, data: Path | None) -> "RunPaths":
+    return run_paths(Path("runs"), cache, data, None)
 
 
 def _open_built(task: "Task", cache: Path) -> None:
@@ -212,13 +212,13 @@ def _open_built(task: "Task", cache: Path) -> None:
     )
 
 
-def _build(task: "Task", places: "Places", as_json: bool) -> None:
+def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
     """Build a set behind a bar and say what was built."""
     from longspan.tasks import SPLITS
     from longspan.tasks.cards import changed, values
 
-    with watching() as watcher:
-        task.open(places.cache, places.data, watcher.building)
+    with console_callback() as callback:
+        task.open(paths.cache, paths.data, callback.on_build)
     record: dict[str, Any] = {
         "task": task.info.name,
         "folder": str(task.built.folder),

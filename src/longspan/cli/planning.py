@@ -13,7 +13,7 @@ from longspan.report.numbers import duration, memory
 from longspan.results import PARAMETER_BUDGET, outside_parameter_budget, parameter_excess
 
 if TYPE_CHECKING:
-    from longspan.arena import Experiment, Places
+    from longspan.arena import Experiment, RunPaths
     from longspan.arena.plan import Planned, Totals
 
 COLUMNS = (
@@ -32,14 +32,14 @@ COLUMNS = (
 
 
 def print_plan(
-    experiments: "Sequence[Experiment]", places: "Places", *, measure: bool, as_json: bool
+    experiments: "Sequence[Experiment]", paths: "RunPaths", *, measure: bool, as_json: bool
 ) -> None:
     """A row for each run, and what all that is left will cost."""
     from longspan.arena.plan import plan, totals
 
     rows = []
     with err.status("looking at the runs") as status:
-        for row in plan(experiments, places, measure=measure):
+        for row in plan(experiments, paths, measure=measure):
             rows.append(row)
             status.update(f"looking at the runs: {len(rows)} of {len(experiments)}")
     whole = totals(rows)

@@ -33,21 +33,21 @@ from longspan.cli.common import (
     Workers,
     budget_of,
     changes_of,
+    console_callback,
     grid_of,
     names,
     numbers,
     out,
-    places_of,
     print_json,
+    run_paths,
     say,
-    watching,
 )
 from longspan.cli.planning import print_plan
 from longspan.cli.reporting import print_report, print_results
 from longspan.errors import OptionError, RunError, known
 
 if TYPE_CHECKING:
-    from longspan.arena import Budget, Experiment, Launcher, Places, Search, Skipped
+    from longspan.arena import Budget, Executor, Experiment, RunPaths, Search, Skipped
     from longspan.results import Result
 
 Tasks = Annotated[
@@ -60,7 +60,7 @@ Tasks = Annotated[
 class How:
     """Where runs go, and whether those that failed are run again."""
 
-    launcher: "Launcher | None" = None
+    executor: "Executor | None" = None
     retry_failed: bool = False
 
 
@@ -104,19 +104,19 @@ def arena(
 
     The same command again continues what was interrupted and skips what has ended or failed.
     """
-    places = places_of(runs, cache, data, device, parallel)
-    how = How(_launcher(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
+    paths = run_paths(runs, cache, data, device, parallel)
+    how = How(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
     wanted = _wanted(protocol, tasks, mechanisms, seeds, set_, budget)
     rule = _rule(rule, tune=tune)
     if grids and not tune:
         raise OptionError("--grid needs --tune")
-    found = _searches(wanted, grid_of(grids), places) if tune else []
-    experiments = _trials(found) if tune else _listed(wanted, places)
+    found = _searches(wanted, grid_of(grids), paths) if tune else []
+    experiments = _trials(found) if tune else _listed(wanted, paths)
     if dry_run or measure:
-        there = places.of_trials() if tune else places
+        there = paths.for_trials() if tune else paths
         print_plan(experiments, there, measure=measure, as_json=as_json)
         return
-    ended = _settled(found, places, how, rule) if tune else _run(experiments, places, how)
+    ended = _settled(found, paths, how, rule) if tune else _run(experiments, paths, how)
     _close(*ended, runs / protocol, as_json)
 
 
@@ -137,13 +137,13 @@ def train(
     """Train one mechanism on one task; the same command again continues after an interruption."""
     from longspan.arena import get, override, under, unfit
 
-    places = places_of(runs, cache, data, device, parallel)
+    paths = run_paths(runs, cache, data, device, parallel)
     experiment = override(get(protocol).experiment(task, mechanism, seed), changes_of(set_))
     experiment = under(experiment, budget_of(budget) or experiment.budget)
     if reason := unfit(experiment):
         raise OptionError(reason)
     # Who names one run wants it, whatever became of it earlier.
-    results, failed = _run([experiment], places, How(retry_failed=True))
+    results, failed = _run([experiment], paths, How(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
     if MAIN:
@@ -161,7 +161,7 @@ def evaluate(
     """Score the saved model of a run again, on every example of a split."""
     from longspan.arena.rescore import rescore
 
-    score = rescore(record, split, places_of(Path("runs"), cache, data, device))
+    score = rescore(record, split, run_paths(Path("runs"), cache, data, device))
     if as_json:
         print_json({"split": split, **dataclasses.asdict(score)})
         return
@@ -199,11 +199,11 @@ def _wanted(
     )
 
 
-def _listed(wanted: Wanted, places: "Places") -> "list[Experiment]":
+def _listed(wanted: Wanted, paths: "RunPaths") -> "list[Experiment]":
     """The experiments of a grid; what is left out is told."""
     from longspan.arena import grid
 
-    chosen, absent = _tasks(wanted, places)
+    chosen, absent = _tasks(wanted, paths)
     experiments, skipped = grid(
         wanted.protocol,
         tasks=chosen,
@@ -211,19 +211,19 @@ def _listed(wanted: Wanted, places: "Places") -> "list[Experiment]":
         seeds=wanted.seeds or (0,),
         changes=wanted.changes,
         budget=wanted.budget,
-        places=places,
+        paths=paths,
     )
     _leave_out([*absent, *skipped])
     return experiments
 
 
 def _searches(
-    wanted: Wanted, grid: Mapping[str, list[Any]] | None, places: "Places"
+    wanted: Wanted, grid: Mapping[str, list[Any]] | None, paths: "RunPaths"
 ) -> "list[Search]":
     """The grids to choose from; what is left out is told."""
     from longspan.arena import searches
 
-    chosen, absent = _tasks(wanted, places, tuned=grid is None)
+    chosen, absent = _tasks(wanted, paths, tuned=grid is None)
     found, skipped = searches(
         wanted.protocol,
         tasks=chosen,
@@ -232,7 +232,7 @@ def _searches(
         seeds=wanted.seeds,
         changes=wanted.changes,
         budget=wanted.budget,
-        places=places,
+        paths=paths,
     )
     _leave_out([*absent, *skipped])
     return found
@@ -243,36 +243,36 @@ def _trials(found: "list[Search]") -> "list[Experiment]":
 
 
 def _settled(
-    found: "list[Search]", places: "Places", how: How, rule: str
+    found: "list[Search]", paths: "RunPaths", how: How, rule: str
 ) -> "tuple[list[Result], list[Skipped]]":
     """Try grids, and score what the rule chooses; the results, and what failed."""
     from longspan.arena import settle
 
     trials = [trial for search in found for trial in search.trials]
     notes = {trial.experiment.name: str(trial) for trial in trials}
-    _, failed = _run(_trials(found), places.of_trials(), how, notes)
-    with watching(notes) as watcher:
-        settled = settle(found, places, watcher, rule)
+    _, failed = _run(_trials(found), paths.for_trials(), how, notes)
+    with console_callback(notes) as callback:
+        settled = settle(found, paths, callback, rule)
     for item in settled.moved:
-        say("moved:", f"{item.what}: {item.reason}")
+        say("moved:", f"{item.name}: {item.reason}")
     return settled.results, [*failed, *settled.failed]
 
 
 def _close(results: "list[Result]", failed: "list[Skipped]", folder: Path, as_json: bool) -> None:
     """Tell what failed, draw the rest, and exit with 1 if it is not all."""
     for item in failed:
-        say("failed:", f"{item.what}: {item.reason}")
+        say("failed:", f"{item.name}: {item.reason}")
     if results and MAIN:
         print_report(results, folder, as_json)
     if failed or not results:
         raise typer.Exit(1)
 
 
-def _launcher(
+def _executor(
     workers: int | None, ray: str | None, cpus_per_run: float | None, gpus_per_run: float | None
-) -> "Launcher | None":
+) -> "Executor | None":
     """Where the runs go; None: this process."""
-    from longspan.arena import launch
+    from longspan.arena import executors
 
     if ray is None and (cpus_per_run is not None or gpus_per_run is not None):
         raise OptionError("--cpus-per-run and --gpus-per-run are for --ray ADDRESS")
@@ -280,33 +280,33 @@ def _launcher(
         raise OptionError("--workers is for this machine and --ray for a cluster; give one of them")
     if ray is not None:
         cpus = {} if cpus_per_run is None else {"cpus_per_run": cpus_per_run}
-        return launch.Ray(ray, **cpus, gpus_per_run=gpus_per_run)
-    return None if workers is None else launch.Workers(workers)
+        return executors.RayExecutor(ray, **cpus, gpus_per_run=gpus_per_run)
+    return None if workers is None else executors.WorkerPoolExecutor(workers)
 
 
 def _leave_out(items: "list[Skipped]") -> None:
     """Say what is not in the grid."""
     for item in items:
-        say("left out:", f"{item.what}: {item.reason}")
+        say("left out:", f"{item.name}: {item.reason}")
 
 
 def _run(
     experiments: "list[Experiment]",
-    places: "Places",
+    paths: "RunPaths",
     how: How,
     notes: Mapping[str, str] | None = None,
 ) -> "tuple[list[Result], list[Skipped]]":
     """Run with a bar; the results, and what failed."""
     from longspan.arena import arena as run_all
 
-    with watching(notes, several=how.launcher is not None) as watcher:
+    with console_callback(notes, several=how.executor is not None) as callback:
         return run_all(
-            experiments, places, watcher, launcher=how.launcher, retry_failed=how.retry_failed
+            experiments, paths, callback, executor=how.executor, retry_failed=how.retry_failed
         )
 
 
 def _tasks(
-    wanted: Wanted, places: "Places", tuned: bool = False
+    wanted: Wanted, paths: "RunPaths", tuned: bool = False
 ) -> "tuple[list[str] | None, list[Skipped]]":
     """The tasks that were asked for; or all those of the protocol whose data can be had.
 
@@ -321,7 +321,7 @@ def _tasks(
     for name in protocol.grids if tuned else protocol.tasks:
         spec, _, _ = protocol.parts(name)
         task = TASKS[name](TASKS[name].Options(**spec.options))
-        reason = task.available(places.data, places.cache)
+        reason = task.available(paths.data, paths.cache)
         if reason is None:
             chosen.append(name)
         else:

@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, no_type_check
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 
+from longspan.config import setting, settings
 from longspan.data import lra_release
 from longspan.data.cache import Built
 from longspan.data.markers import find_markers
@@ -15,10 +16,9 @@ from longspan.data.parts import Parts
 from longspan.data.pathfinder import Drawing, Settings, generate, lra, redraw
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import OptionError
-from longspan.fields import setting
 from longspan.tasks import _groups
 from longspan.tasks._pixels import PixelOptions, PixelTask, marked
-from longspan.tasks.base import SPLITS, Grouping, Report, Split, check_whole
+from longspan.tasks.base import SPLITS, Grouping, Report, Split, check_least
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 CLASSES = ("the markers lie on two contours", "one contour joins the markers")
@@ -31,9 +31,7 @@ _CHUNK = 1000  # images drawn, or copied, in one go
 _COLOURS = ("#e6550d", "#3182bd")  # of the two marked contours
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class PathOptions(PixelOptions):
     """Origin and difficulty of the images, and how they are split."""
 
@@ -54,8 +52,7 @@ class PathOptions(PixelOptions):
 
     def __post_init__(self) -> None:
         """Refuse empty splits, and options that would have no effect."""
-        super().__post_init__()
-        check_whole(self, dict.fromkeys(SPLITS, 1) | {"seed": 0, "split_seed": 0})
+        check_least(self, dict.fromkeys(SPLITS, 1) | {"seed": 0, "split_seed": 0})
         if self.source == "release" and self.seed:
             raise OptionError(f"seed={self.seed} draws images; source=release has its own")
         if self.split == "lra" and self.split_seed != 42:

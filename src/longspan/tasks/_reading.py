@@ -1,23 +1,20 @@
 """What tasks over texts share: the ids that texts are read as, and subsets balanced by class."""
 
-import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Literal, no_type_check
+from typing import Literal
 
 import numpy as np
 
+from longspan.config import setting, settings
 from longspan.data.characters import SIZES, Bytes, Characters
 from longspan.data.store import Examples
-from longspan.errors import OptionError, mistyped_fields
-from longspan.fields import setting
+from longspan.errors import OptionError
 from longspan.tasks import _groups
-from longspan.tasks.base import Grouping, Split, check_whole
+from longspan.tasks.base import Grouping, Split, check_least
 from longspan.tasks.sequence import SequenceTask
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class ReadingOptions:
     """How texts are read."""
 
@@ -31,9 +28,7 @@ class ReadingOptions:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be read, and options that would make no difference."""
-        check_whole(self, {"length": 1, "minimum": 1, "seed": 0})
-        if reasons := mistyped_fields(self):
-            raise OptionError("; ".join(reasons))
+        check_least(self, {"length": 1, "minimum": 1, "seed": 0})
         if self.end and self.length < 2:
             raise OptionError("length=1 leaves no token before the end symbol; use 2 or more")
         if self.vocabulary == "bytes" and (self.end or self.minimum != type(self).minimum):

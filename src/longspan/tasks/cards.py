@@ -163,7 +163,7 @@ def source(task: Task, built: Manifest | None = None) -> str:
         rows.append(("this set", _cell(built.source)))
     if task.info.checksum:
         rows.append(("sha256 of the published files", f"`{task.info.checksum}`"))
-    rows.append(("licence", _cell(built.licence if built else task.info.licence)))
+    rows.append(("licence", _cell(built.licence if built else task.info.license)))
     drawn = generated(task) if built is None else not built.origin
     return _table(("", ""), rows) + (f"\n\n{GENERATED}" if drawn else "")
 

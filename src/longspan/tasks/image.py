@@ -4,27 +4,25 @@ Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; as a 
 al., "Long Range Arena", 2021.
 """
 
-import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any, Literal, no_type_check
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from longspan.config import setting, settings
 from longspan.data import cifar
 from longspan.data.cache import Built
 from longspan.data.cifar import Part
 from longspan.data.grey import grey_levels
 from longspan.errors import OptionError
-from longspan.fields import setting
 from longspan.tasks._pixels import LEVELS, PixelOptions, PixelTask, packed
-from longspan.tasks.base import Report, TaskInfo, check_whole, published, register
+from longspan.tasks.base import Report, TaskInfo, check_least, published, register
+from longspan.tasks.layout import ImageLayout
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class ImageOptions(PixelOptions):
     """How colours become grey levels, and sizes of the splits."""
 
@@ -41,8 +39,7 @@ class ImageOptions(PixelOptions):
 
     def __post_init__(self) -> None:
         """Refuse empty splits."""
-        super().__post_init__()
-        check_whole(self, {"validation": 1, "train": 1, "test": 1, "seed": 0})
+        check_least(self, {"validation": 1, "train": 1, "test": 1, "seed": 0})
 
 
 @register
@@ -62,14 +59,13 @@ class ImageTask(PixelTask):
         summary="Which of ten things a photograph, read pixel by pixel, shows.",
         source=f"CIFAR-10, Krizhevsky 2009, {cifar.URL}",
         checksum=cifar.SHA256,
-        licence="none stated; the page of the set asks to cite Krizhevsky 2009",
+        license="none stated; the page of the set asks to cite Krizhevsky 2009",
         sizes={"train": 45_000, "validation": 5_000, "test": 10_000},
         vocabulary=LEVELS,
         classes=len(cifar.CLASSES),
-        metric="accuracy",
-        higher_is_better=True,
+        metrics=("accuracy",),
         chance=0.1,
-        pair=False,
+        layout=ImageLayout(cifar.SIDE),
         hub=cifar.HUB,
         published=(
             *published(
@@ -141,7 +137,7 @@ class ImageTask(PixelTask):
                 "test": packed(*read["test"], test),
             },
             source=source.describe(rows),
-            licence=self.info.licence,
+            licence=self.info.license,
             facts={
                 "source_rows": rows,
                 "source_sha256": source.checksums(),

@@ -145,26 +145,27 @@ class SequenceTask(Task):
         return [str(token) for token in tokens.tolist()]
 
     def batches(
-        self, split: Split, *, batch: int, seed: int = 0, start: int = 0
+        self, split: Split, *, batch_size: int, seed: int = 0, start: int = 0
     ) -> Iterator[Batch]:
-        """Yield batches from the `start`-th on, as `Task.batches` says.
+        """Yield batches, beginning with number `start`; see `Task.batches`.
 
         Raises:
-            OptionError: batch, seed or start is out of range.
+            OptionError: batch_size, seed or start is out of range.
         """
         examples = self._examples(split)
-        if batch < 1 or seed < 0 or start < 0:
+        if batch_size < 1 or seed < 0 or start < 0:
             raise OptionError(
-                f"batch={batch}, seed={seed}, start={start}; expected at least 1, 0 and 0"
+                f"expected batch_size >= 1, seed >= 0 and start >= 0; got batch_size={batch_size}, "
+                f"seed={seed}, start={start}"
             )
         if split != "train":
-            return self._collated(examples, _evaluation_rows(examples, batch, start))
-        if batch > len(examples):
+            return self._collated(examples, _evaluation_rows(examples, batch_size, start))
+        if batch_size > len(examples):
             raise OptionError(
-                f"batch={batch} is larger than the train split ({len(examples)} examples); "
-                f"use {len(examples)} or less"
+                f"batch_size={batch_size} is larger than the train split ({len(examples)} "
+                f"examples); use {len(examples)} or less"
             )
-        return self._collated(examples, _training_rows(len(examples), batch, seed, start))
+        return self._collated(examples, _training_rows(len(examples), batch_size, seed, start))
 
     def _recipe(self, origin: dict[str, Any]) -> Recipe:
         return Recipe(
@@ -198,22 +199,25 @@ class SequenceTask(Task):
         return cached.open_any(cache, self.info.name, self.info.version, self.data_options())
 
 
-def _training_rows(count: int, batch: int, seed: int, start: int) -> Iterator[np.ndarray]:
-    """Epochs without end; batch n is found from (seed, n) alone."""
-    per_epoch = count // batch
+def _training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    """Yield the rows of endless epochs; batch n depends on (seed, n) alone."""
+    per_epoch = count // batch_size
     epoch, first = divmod(start, per_epoch)
     while True:
         stream = np.random.SeedSequence([seed, epoch])
         order = np.random.Generator(np.random.PCG64(stream)).permutation(count)
         for number in range(first, per_epoch):
-            yield order[number * batch : (number + 1) * batch]
+            yield order[number * batch_size : (number + 1) * batch_size]
         epoch, first = epoch + 1, 0
 
 
-def _evaluation_rows(examples: Examples, batch: int, start: int) -> Iterator[np.ndarray]:
+def _evaluation_rows(
+    examples: Examples, batch_size: int, start: int
+) -> Iterator[np.ndarray]:
+    """Yield every row once, sorted by length."""
     order = np.argsort(examples.tokens.lengths, kind="stable")
-    for first in range(start * batch, len(examples), batch):
-        yield order[first : first + batch]
+    for first in range(start * batch_size, len(examples), batch_size):
+        yield order[first : first + batch_size]
 
 
 def collate(

@@ -6,13 +6,13 @@ comes when it is first asked for.
 
 from typing import TYPE_CHECKING, Any
 
+from longspan.training.callbacks import Callback
 from longspan.training.config import TrainConfig
-from longspan.training.watcher import Watcher
 
 if TYPE_CHECKING:
     from longspan.training.loop import Outcome, fit
 
-__all__ = ["Outcome", "TrainConfig", "Watcher", "fit"]
+__all__ = ["Callback", "Outcome", "TrainConfig", "fit"]
 
 
 def __getattr__(name: str) -> Any:

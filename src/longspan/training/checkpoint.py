@@ -22,8 +22,13 @@ from transformers import PreTrainedModel
 from longspan.errors import RunError
 from longspan.files import REMEDY, flush, read_json, sweep, write_json
 from longspan.training.config import POINTER
-from longspan.training.processes import ALONE, SPREAD, Processes
-from longspan.training.spread import load_optimizer, load_weights, optimizer_tensors, whole
+from longspan.training.distributed.group import RANK_SEED_STRIDE, SINGLE_PROCESS, ProcessGroup
+from longspan.training.distributed.sharding import (
+    flatten_optimizer_state,
+    gather_tensors,
+    load_optimizer_state,
+    load_weights,
+)
 
 STATE, OPTIMIZER, SEED = "state.json", "optimizer.safetensors", "rng"
 WEIGHTS = "model.safetensors"
@@ -61,9 +66,9 @@ LATER = {"alarms", "warm_seconds", "warm_waiting", "peak_memory", "scaler"}
 class Checkpoints:
     """The checkpoints of one run, in one folder that all its processes see."""
 
-    def __init__(self, folder: Path, everyone: Processes = ALONE):
+    def __init__(self, folder: Path, group: ProcessGroup = SINGLE_PROCESS):
         """Use (and make, when something is saved) the folder."""
-        self.folder, self.everyone = folder, everyone
+        self.folder, self.group = folder, group
 
     def exists(self) -> bool:
         """Whether there is a checkpoint to continue from.
@@ -72,7 +77,7 @@ class Checkpoints:
             RunError: the pointer is damaged, or not all processes see it.
         """
         path = self.folder / POINTER
-        seen = self.everyone.alike(path.exists(), f"see {path}; share the folder of runs")
+        seen = self.group.check_same(path.exists(), f"see {path}; share the folder of runs")
         return seen and self._pointer()["last"] is not None
 
     def best(self) -> Path | None:
@@ -93,9 +98,9 @@ class Checkpoints:
 
     def save_best(self, model: PreTrainedModel, step: int) -> str:
         """Save a model that is the best so far; it counts from the next `save` on."""
-        name, weights = f"best-{step:06d}", whole(model.state_dict(), self.everyone)
+        name, weights = f"best-{step:06d}", gather_tensors(model.state_dict(), self.group)
         write = functools.partial(_save_model, model, weights)
-        self.everyone.on_main(lambda: self._write(name, write))
+        self.group.run_on_main(lambda: self._write(name, write))
         return name
 
     def save(
@@ -107,8 +112,10 @@ class Checkpoints:
     ) -> None:
         """Save all that is needed to continue exactly here, then forget older checkpoints."""
         name = f"step-{progress.step:06d}"
-        weights = whole(model.state_dict(), self.everyone)
-        tensors = whole(optimizer_tensors(optimizer), self.everyone) | _random(self.everyone)
+        weights = gather_tensors(model.state_dict(), self.group)
+        tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group) | _random(
+            self.group
+        )
 
         def write(folder: Path) -> None:
             _save_model(model, weights, folder)
@@ -122,7 +129,7 @@ class Checkpoints:
             finally:
                 self._tidy()
 
-        self.everyone.on_main(replace)
+        self.group.run_on_main(replace)
 
     def load(
         self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
@@ -137,8 +144,8 @@ class Checkpoints:
         _load_weights(model, folder, self.folder)
         try:
             tensors = load_file(folder / OPTIMIZER)
-            _restore_random(tensors, self.everyone)
-            load_optimizer(optimizer, tensors)
+            _restore_random(tensors, self.group)
+            load_optimizer_state(optimizer, tensors)
             state = read_json(folder / STATE)
             names = {field.name for field in dataclasses.fields(Progress)}
             if not names - LATER <= state.keys() <= names:
@@ -169,7 +176,7 @@ class Checkpoints:
 
     def tidy(self) -> None:
         """Remove what the pointer does not name: older checkpoints, and parts of a killed save."""
-        self.everyone.on_main(self._tidy)
+        self.group.run_on_main(self._tidy)
 
     def _tidy(self) -> None:
         path = self.folder / POINTER
@@ -184,7 +191,7 @@ class Checkpoints:
 
     def _pointer(self) -> dict[str, str | None]:
         """The names of the checkpoints that count, the same for all processes."""
-        return self.everyone.on_main(self._read)
+        return self.group.run_on_main(self._read)
 
     def _read(self) -> dict[str, str | None]:
         path = self.folder / POINTER
@@ -233,7 +240,7 @@ def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
         raise _damaged(folder, run, error) from error
 
 
-def _random(everyone: Processes) -> dict[str, torch.Tensor]:
+def _random(group: ProcessGroup) -> dict[str, torch.Tensor]:
     """Random states of torch in all processes, by name; the main process's have no number."""
     held = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -241,21 +248,21 @@ def _random(everyone: Processes) -> dict[str, torch.Tensor]:
     return {
         _named(device, rank): x
         for device, state in held.items()
-        for rank, x in enumerate(everyone.gathered(state))
+        for rank, x in enumerate(group.all_gather(state))
     }
 
 
-def _restore_random(tensors: dict[str, torch.Tensor], everyone: Processes) -> None:
+def _restore_random(tensors: dict[str, torch.Tensor], group: ProcessGroup) -> None:
     """Take the random states out of `tensors`, and this process's own into use."""
     states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(f"{SEED}.")}
     torch.set_rng_state(states[_named("cpu", 0)])
-    if _named("cpu", everyone.rank) not in states:
+    if _named("cpu", group.rank) not in states:
         # The run had fewer processes: a stream of its own, from that of the main process.
         drawn = int(torch.randint(2**62, ()))
-        torch.manual_seed((drawn + everyone.rank * SPREAD) % 2**63)
+        torch.manual_seed((drawn + group.rank * RANK_SEED_STRIDE) % 2**63)
         return
-    torch.set_rng_state(states[_named("cpu", everyone.rank)])
-    cuda = states.get(_named("cuda", everyone.rank))
+    torch.set_rng_state(states[_named("cpu", group.rank)])
+    cuda = states.get(_named("cuda", group.rank))
     if cuda is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(cuda)
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from longspan.results import Score
 from longspan.tasks.base import IGNORE, Batch, Split, Task
-from longspan.training.prefetch import ahead
-from longspan.training.processes import ALONE, Processes
+from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
+from longspan.training.prefetch import prefetch_batches
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
@@ -44,7 +44,7 @@ def answered(
     *,
     batch: int,
     device: torch.device,
-    everyone: Processes = ALONE,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> Evaluation:
     """Score the model on all targets of a split, and keep what it answered row by row.
 
@@ -56,9 +56,9 @@ def answered(
     right, asked = torch.zeros(2, task.size(split), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
     classes = torch.zeros(task.class_count, dtype=torch.int64)
-    with contextlib.closing(ahead(task.batches(split, batch=batch), device)) as batches:
+    with contextlib.closing(prefetch_batches(task.batches(split, batch=batch), device)) as batches:
         for part in batches:
-            (own,) = everyone.parts(len(part.rows))
+            (own,) = group.shard_rows(len(part.rows))
             inputs = {name: x[own.rows] for name, x in to_device(part, device).items()}
             logits = model(**inputs).logits
             targets = part.targets[own.rows].to(device, non_blocking=True)
@@ -70,7 +70,7 @@ def answered(
             classes += known.bincount(minlength=len(classes))
     model.train(training)
     for sums in (right, asked, loss):
-        everyone.summed(sums)
+        group.all_reduce_sum(sums)
     examples = int(classes.sum())
     score = Score(
         accuracy=int(right.sum()) / examples,

@@ -27,8 +27,8 @@ from transformers import PreTrainedModel
 
 from longspan.tasks.base import Batch, Task
 from longspan.training.config import TrainConfig
+from longspan.training.distributed.sharding import recompute
 from longspan.training.evaluate import to_device
-from longspan.training.spread import recompute
 
 NEEDS_NUMBERS = (
     DataDependentOutputException,

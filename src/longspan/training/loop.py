@@ -21,14 +21,19 @@ from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch, Task
 from longspan.training.alarms import Sight, Warmed, alarms
+from longspan.training.callbacks import Callback
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.config import Parallel, TrainConfig
+from longspan.training.distributed.group import (
+    ProcessGroup,
+    RowShard,
+    current_group,
+    make_accelerator,
+)
+from longspan.training.distributed.sharding import check_config, wrap_model
 from longspan.training.evaluate import Evaluation, answered, scored, to_device
-from longspan.training.prefetch import ahead
-from longspan.training.processes import Part, Processes, accelerator, joined
-from longspan.training.schedule import learning_rate
-from longspan.training.spread import check, recompute, spread
-from longspan.training.watcher import Watcher
+from longspan.training.prefetch import prefetch_batches
+from longspan.training.schedule import compute_learning_rate
 
 QUEUEING = ("cuda",)  # devices that still work when a call has returned
 SEEDS = 2**43  # of redraws: times the million by which mechanisms tell layers apart, below 2^63
@@ -50,7 +55,7 @@ class Outcome:
     peak_memory: int | None
     device: str
     processes: int
-    parallelism: str  # "none", or one of `processes.PARALLEL`
+    parallelism: str  # "none", or one of `distributed.PARALLELISM`
     model: Path  # folder of the selected model
 
 
@@ -63,7 +68,7 @@ def fit(
     folder: Path,
     device: str | None = None,
     parallel: Parallel | None = None,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
     test: bool = True,
 ) -> Outcome:
     """Train a model on an open task, continuing from the checkpoint in `folder` if there is one.
@@ -76,10 +81,10 @@ def fit(
         folder: for checkpoints and TensorBoard files of this run alone.
         device: "cpu" to stay off a CUDA device, None to use the one that is there.
         parallel: how several processes work together, when a launcher has started several (see
-            `processes.PARALLEL`); each of them calls `fit`. Scores, curve and peak memory are the
+            `distributed.PARALLELISM`); each of them calls `fit`. Scores, curve and peak memory are the
             same for all; seconds and alarms about them are each one's own. With "fsdp" the
             parameters of `model` are replaced by shards.
-        watcher: told about steps and evaluations, in the main process.
+        callback: told about steps and evaluations, in the main process.
         test: whether to look at `test`; a trial of a grid is scored on `validation` alone.
 
     Raises:
@@ -89,27 +94,27 @@ def fit(
         RunError: a checkpoint cannot be read or written.
         SystemExit: one of several processes fails alone, or loses the others.
     """
-    everyone = joined(device, parallel)
-    check(config, everyone)
+    group = current_group(device, parallel)
+    check_config(config, group)
     # All devices by number: without, torch warns where there are several.
     devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices), everyone.bound():
-        torch.manual_seed(everyone.seed(seed))
-        return _Run(model, task, config, seed, folder, device, watcher, everyone).complete(test)
+    with torch.random.fork_rng(devices), group.exit_on_local_error():
+        torch.manual_seed(group.rank_seed(seed))
+        return _Run(model, task, config, seed, folder, device, callback, group).complete(test)
 
 
 class _Run:
     """One run from its (re)start to its outcome."""
 
-    def __init__(self, model, task, config, seed, folder, device, watcher, everyone):
+    def __init__(self, model, task, config, seed, folder, device, callback, group):
         self.task, self.config, self.seed = task, config, seed
-        self.everyone: Processes = everyone
-        self.watcher = watcher if everyone.main else None
-        self.accelerator = accelerator(config.precision, folder, device)
+        self.group: ProcessGroup = group
+        self.callback = callback if group.is_main else None
+        self.accelerator = make_accelerator(config.precision, folder, device)
         self.device = self.accelerator.device
         if config.gradient_checkpointing:
-            recompute(model)
-        self.bare, self.model = model, spread(model, self.accelerator, everyone)
+            model.activation_checkpointing_enable()
+        self.bare, self.model = model, wrap_model(model, self.accelerator, group)
         # Before what a checkpoint brings back: it is of the run as what steps make is.
         self.memory = PeakMemory(self.device.type)
         self.memory.start()
@@ -123,7 +128,7 @@ class _Run:
             foreach=True,
         )
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
-        self.checkpoints = Checkpoints(folder, everyone)
+        self.checkpoints = Checkpoints(folder, group)
         self.progress, self.best = Progress(), None
         self.checkpoints.tidy()
         if self.checkpoints.exists():
@@ -141,7 +146,7 @@ class _Run:
         self.accelerator.init_trackers("tensorboard")
         try:
             self.model.train()
-            with contextlib.closing(ahead(self._batches(), self.device)) as batches:
+            with contextlib.closing(prefetch_batches(self._batches(), self.device)) as batches:
                 while self.progress.step < self.config.steps:
                     self._step(batches)
                     self._evaluate_and_save()
@@ -162,16 +167,16 @@ class _Run:
         progress, config = self.progress, self.config
         progress.waiting += time.perf_counter() - started
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(config, progress.step)
+            group["lr"] = compute_learning_rate(config, progress.step)
         inputs = to_device(batch, self.device)
         targets = batch.targets.to(self.device, non_blocking=True)
         sums, count = torch.zeros(2, device=self.device), scored(batch.targets)
-        parts = self.everyone.parts(len(targets), config.accumulate)
+        parts = self.group.shard_rows(len(targets), config.accumulate)
         for part in parts:
             last = part is parts[-1]
             with contextlib.nullcontext() if last else self.accelerator.no_sync(self.model):
                 sums += self._worked(inputs, targets, part, count)
-        loss, hits = self.everyone.summed(sums)
+        loss, hits = self.group.all_reduce_sum(sums)
         if config.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
         self.optimizer.step()
@@ -186,20 +191,20 @@ class _Run:
         if batch.key_mask_b is not None:
             progress.tokens += int(batch.key_mask_b.sum())
         progress.seconds += time.perf_counter() - started
-        if self.watcher is not None:
+        if self.callback is not None:
             # It may read the loss, and so wait for the step.
             with self._waiting():
-                self.watcher.stepped(progress.step, loss, progress.tokens, progress.seconds)
+                self.callback.on_step(progress.step, loss, progress.tokens, progress.seconds)
 
     def _worked(
-        self, inputs: dict[str, torch.Tensor], targets: torch.Tensor, part: Part, count: int
+        self, inputs: dict[str, torch.Tensor], targets: torch.Tensor, part: RowShard, count: int
     ) -> torch.Tensor:
         """Forward and backward of some rows: their part of the loss, and how many were right."""
         targets = targets[part.rows]
         logits = self.model(**{name: x[part.rows] for name, x in inputs.items()}).logits
         loss = part.weight * self.task.losses(logits, targets).sum() / count
         # Gradients are averaged over the processes, and are to be summed over the shares.
-        self.accelerator.backward(self.everyone.shares * loss)
+        self.accelerator.backward(self.group.num_shards * loss)
         hits = part.weight * self.task.hits(logits.detach(), targets).sum()
         return torch.stack((loss.detach(), hits.to(loss.dtype)))
 
@@ -243,12 +248,12 @@ class _Run:
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(_logged(point), step=point.step)
-        if self.everyone.agreed(self._is_best(score) or self.config.selection == "last"):
+        if self.group.broadcast(self._is_best(score) or self.config.selection == "last"):
             self.progress.best, self.progress.best_loss = score.accuracy, score.loss
             self.progress.best_step = point.step
             self.best = self.checkpoints.save_best(self.bare, point.step)
-        if self.watcher is not None:
-            self.watcher.evaluated(point)
+        if self.callback is not None:
+            self.callback.on_evaluate(point)
         self._look_for_alarms(score)
 
     def _look_for_alarms(self, score: Score) -> None:
@@ -265,8 +270,8 @@ class _Run:
         )
         for alarm in alarms(sight, [told["kind"] for told in progress.alarms]):
             progress.alarms.append(dataclasses.asdict(alarm))
-            if self.watcher is not None:
-                self.watcher.alarmed(alarm)
+            if self.callback is not None:
+                self.callback.on_alarm(alarm)
 
     def _is_best(self, score: Score) -> bool:
         """Higher accuracy, or the same with a lower loss."""
@@ -285,7 +290,7 @@ class _Run:
         return Point(
             step=step,
             seconds=self.progress.seconds,
-            learning_rate=learning_rate(self.config, step - 1),
+            learning_rate=compute_learning_rate(self.config, step - 1),
             train_loss=loss,
             train_accuracy=accuracy,
             validation_loss=score.loss,
@@ -312,7 +317,7 @@ class _Run:
 
     def _look_at_memory(self) -> None:
         """Keep the largest peak of all processes, also of those that an interruption ended."""
-        peak = self.everyone.largest(self.memory.peak())
+        peak = self.group.all_reduce_max(self.memory.peak())
         if peak is not None:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
@@ -324,7 +329,7 @@ class _Run:
             split,
             batch=batch,
             device=self.device,
-            everyone=self.everyone,
+            group=self.group,
         )
         self._check_finite(split, found.score.loss)
         return found
@@ -332,7 +337,7 @@ class _Run:
     def _outcome(self, test: bool) -> Outcome:
         """Load the selected model, and look at test, if at all, for the first and only time."""
         self._look_at_memory()
-        waiting = self.everyone.largest(self.progress.waiting)
+        waiting = self.group.all_reduce_max(self.progress.waiting)
         folder = self.checkpoints.load_best(self.bare)
         scores = {"validation": self._answered("validation").score}
         tested = self._answered("test") if test else None
@@ -350,8 +355,8 @@ class _Run:
             tokens=self.progress.tokens,
             peak_memory=self.progress.peak_memory,
             device=str(self.device),
-            processes=self.everyone.number,
-            parallelism=self.everyone.parallelism,
+            processes=self.group.world_size,
+            parallelism=self.group.parallelism,
             model=folder,
         )
 

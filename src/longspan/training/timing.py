@@ -26,17 +26,17 @@ class _Enough(Exception):
 
 
 class _Clock:
-    """A watcher that notes when steps end, and ends the run after some of them."""
+    """A callback that notes when steps end, and ends the run after some of them."""
 
     def __init__(self, counted: int, patience: float | None):
         self.counted, self.patience = counted, patience
         self.started = time.perf_counter()
         self.ends: list[float] = []
 
-    def begins(self, steps: int) -> None:
+    def on_train_begin(self, steps: int) -> None:
         pass
 
-    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+    def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         # reading the loss waits for the device
         loss.item()
         self.ends.append(time.perf_counter())
@@ -44,10 +44,10 @@ class _Clock:
         if len(self.ends) >= WARM + self.counted or (late and len(self.ends) > WARM):
             raise _Enough
 
-    def evaluated(self, point: Point) -> None:
+    def on_evaluate(self, point: Point) -> None:
         pass
 
-    def alarmed(self, alarm: Alarm) -> None:
+    def on_alarm(self, alarm: Alarm) -> None:
         pass
 
     def median(self) -> float:
@@ -85,7 +85,7 @@ def seconds_per_step(
     clock = _Clock(counted, patience)
     with tempfile.TemporaryDirectory(prefix="longspan-") as scratch, contextlib.suppress(_Enough):
         folder = Path(scratch)
-        fit(model, task, endless, seed=seed, folder=folder, device=device, watcher=clock)
+        fit(model, task, endless, seed=seed, folder=folder, device=device, callback=clock)
     return clock.median()
 
 

@@ -104,7 +104,7 @@ def _fields(filed: Filed, experiment: Experiment) -> Iterator[Fault]:
 
 def _held(record: Result, experiment: Experiment) -> Iterator[Fault]:
     """The budget is the protocol's, or the one that overrides name with twelve digits."""
-    asked = experiment.budget.record(experiment.train.steps)
+    asked = experiment.budget.record(experiment.training.steps)
     kind, limit = record.budget["kind"], record.budget["limit"]
     if kind != asked["kind"] or not math.isclose(limit, asked["limit"], rel_tol=1e-11):
         yield Fault(

@@ -34,7 +34,9 @@ PARALLEL = {
 }
 # Longer than a check of large data or a write by the main process; torch's own is 10 min for NCCL.
 TIMEOUT = datetime.timedelta(minutes=30)
-SPREAD = 0x9E3779B97F4A7C15  # between the seeds of two processes: odd, and far from any user's
+RANK_SEED_STRIDE = (
+    0x9E3779B97F4A7C15  # between the seeds of two processes: odd, and far from any user's
+)
 
 # What every process finds in the same recipe, and in numbers that are the same for all.
 COMMON = (OptionError, UnknownNameError, InputError, DivergedError)
@@ -92,7 +94,7 @@ class Processes:
 
     def seed(self, seed: int) -> int:
         """The seed of this process's own dropout; the main process has that of a run alone."""
-        return (seed + self.rank * SPREAD) % 2**63
+        return (seed + self.rank * RANK_SEED_STRIDE) % 2**63
 
     def summed(self, x: Tensor) -> Tensor:
         """`x` with what all shares have added to it, in place."""
@@ -169,10 +171,10 @@ class Processes:
             ) from error
 
 
-ALONE = Processes()
+SINGLE_PROCESS = Processes()
 
 
-def joined(device: str | None = None, parallel: str | None = None) -> Processes:
+def current_group(device: str | None = None, parallel: str | None = None) -> Processes:
     """The processes that this one was started with.
 
     Args:
@@ -192,7 +194,7 @@ def joined(device: str | None = None, parallel: str | None = None) -> Processes:
         reason = str(error).splitlines()[0]
         raise RunError(f"the other processes of the run cannot be reached ({reason})") from error
     if state.num_processes == 1:
-        return ALONE
+        return SINGLE_PROCESS
     launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     way = parallel or ("fsdp" if launched else "ddp")
     return Processes(state.num_processes, state.process_index, way, state.device)

@@ -10,7 +10,7 @@ from longspan.training.config import Parallel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Places:
+class RunPaths:
     """Where a run reads and writes."""
 
     runs: Path = Path("runs")
@@ -20,8 +20,8 @@ class Places:
     parallel: Parallel | None = None  # how the processes of one run work together, if several
     trials: bool = False  # runs are trials of a grid: kept apart, and nobody looks at test
 
-    def of_trials(self) -> "Places":
-        """The same places, for the trials of a grid."""
+    def for_trials(self) -> "RunPaths":
+        """The same paths, for the trials of a grid."""
         return dataclasses.replace(self, trials=True)
 
     @property

@@ -1,4 +1,4 @@
-"""What a launcher is: it runs experiments somewhere, and yields what ended as it ends."""
+"""What an executor is: it runs experiments somewhere, and yields what ended as it ends."""
 
 import dataclasses
 import gc
@@ -9,19 +9,19 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import torch
 
 from longspan.arena.experiment import Experiment
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.run import alike, run
 from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
 from longspan.memory import keep_freed_memory
 from longspan.results import Alarm, Failure, Point, Result
 from longspan.tasks import Task, build
 from longspan.tasks.base import Report
-from longspan.training import Watcher
+from longspan.training import Callback
 
 logger = logging.getLogger(__name__)
 
 Kind: TypeAlias = Literal["memory", "diverged", "died"]
-Run: TypeAlias = Callable[[Experiment, Task, Places, Watcher], Result]
+Run: TypeAlias = Callable[[Experiment, Task, RunPaths, Callback], Result]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,40 +37,40 @@ Outcome: TypeAlias = Result | Failure | Skipped
 
 
 @runtime_checkable
-class GridWatcher(Watcher, Protocol):
+class GridCallback(Callback, Protocol):
     """Whoever wants to see the grid while it goes on."""
 
-    def building(self, what: str, done: int, total: int) -> None:
+    def on_build(self, description: str, done: int, total: int) -> None:
         """A data set is being built."""
 
     def starts(self, number: int, total: int, experiment: Experiment) -> None:
         """Run `number` of `total` starts."""
 
-    def ended(self, result: Result) -> None:
+    def on_run_end(self, result: Result) -> None:
         """A run has ended."""
 
 
 @runtime_checkable
-class ManyWatcher(GridWatcher, Protocol):
-    """A watcher that tells runs apart which go on at the same time."""
+class ParallelGridCallback(GridCallback, Protocol):
+    """A callback that tells runs apart which go on at the same time."""
 
-    def at(self, number: int) -> Watcher:
-        """The watcher of run `number` alone."""
+    def for_run(self, index: int) -> Callback:
+        """The callback of run `number` alone."""
 
-    def over(self, number: int) -> None:
+    def close_run(self, index: int) -> None:
         """Run `number` has ended, failed, or been left to another process."""
 
 
 @runtime_checkable
-class Launcher(Protocol):
+class Executor(Protocol):
     """Runs experiments somewhere."""
 
     def __call__(
-        self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+        self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
     ) -> Generator[tuple[int, Outcome], None, None]:
         """Yield the number of each experiment, from 0, and what it ended with, as it ends.
 
-        A launcher that is closed, or that Ctrl-C stops, ends what it has started.
+        A executor that is closed, or that Ctrl-C stops, ends what it has started.
 
         Raises:
             RunError: where it runs them is gone; what has ended until then was yielded.
@@ -80,23 +80,23 @@ class Launcher(Protocol):
 class Bench:
     """A process that runs experiments: tasks stay open between them."""
 
-    def __init__(self, places: Places, building: Report):
+    def __init__(self, paths: RunPaths, building: Report):
         """Keep freed memory in the process, as training wants it."""
         keep_freed_memory()
-        self.places, self.building = places, building
+        self.paths, self.building = paths, building
         self.opened: dict[str, Task | Exception] = {}
 
-    def attempt(self, experiment: Experiment, watcher: Watcher, how: Run = run) -> Outcome:
+    def attempt(self, experiment: Experiment, callback: Callback, how: Run = run) -> Outcome:
         """Run an experiment; whatever it ends with is a value.
 
         Args:
             experiment: what to run.
-            watcher: told about it.
+            callback: told about it.
             how: `run`, or `trained`, which writes no record.
         """
-        followed = Followed(watcher)
+        followed = Followed(callback)
         try:
-            return how(experiment, self._task(experiment), self.places, followed)
+            return how(experiment, self._task(experiment), self.paths, followed)
         except BusyError as error:
             return skipped(experiment, str(error), busy=True)
         except DivergedError as error:
@@ -120,7 +120,7 @@ class Bench:
         """Where this process trains, as a record has it."""
         from longspan.arena.record import device_name
 
-        return device_name(self.places.type)
+        return device_name(self.paths.device_type)
 
     def _task(self, experiment: Experiment) -> Task:
         """The experiment's task, opened (or refused, in all processes) once for all its runs."""
@@ -136,11 +136,11 @@ class Bench:
         task = build(experiment.task.name, dict(experiment.task.options))
         refused: Exception | None = None
         try:
-            task.open(self.places.cache, self.places.data, self.building)
+            task.open(self.paths.cache, self.paths.data, self.building)
         except Exception as error:  # whatever it is, the others must hear of it
             refused = error
         try:
-            alike(self.places, refused is None, f"can open the data of {experiment.task.name}")
+            alike(self.paths, refused is None, f"can open the data of {experiment.task.name}")
         except LongspanError as error:
             # The one that cannot says why; the others have only this to say.
             refused = refused or error
@@ -148,29 +148,29 @@ class Bench:
 
 
 class Followed:
-    """A watcher that knows the last step."""
+    """A callback that knows the last step."""
 
-    def __init__(self, watcher: Watcher):
-        """Hand everything on to another watcher."""
-        self.watcher = watcher
+    def __init__(self, callback: Callback):
+        """Hand everything on to another callback."""
+        self.callback = callback
         self.step: int | None = None
 
-    def begins(self, steps: int) -> None:
+    def on_train_begin(self, steps: int) -> None:
         """Training begins."""
-        self.watcher.begins(steps)
+        self.callback.on_train_begin(steps)
 
-    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+    def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done."""
         self.step = step
-        self.watcher.stepped(step, loss, tokens, seconds)
+        self.callback.on_step(step, loss, tokens, seconds)
 
-    def evaluated(self, point: Point) -> None:
+    def on_evaluate(self, point: Point) -> None:
         """A point of the curve is there."""
-        self.watcher.evaluated(point)
+        self.callback.on_evaluate(point)
 
-    def alarmed(self, alarm: Alarm) -> None:
+    def on_alarm(self, alarm: Alarm) -> None:
         """Something looks wrong."""
-        self.watcher.alarmed(alarm)
+        self.callback.on_alarm(alarm)
 
 
 def skipped(experiment: Experiment, reason: str, *, busy: bool = False) -> Skipped:
@@ -191,6 +191,6 @@ def failed(
     return failure_of(experiment, kind, reason, step, device or "unknown")
 
 
-def view(watcher: GridWatcher, number: int) -> Watcher:
-    """The watcher of one run, where the watcher tells runs apart."""
-    return watcher.at(number) if isinstance(watcher, ManyWatcher) else watcher
+def view(callback: GridCallback, number: int) -> Callback:
+    """The callback of one run, where the callback tells runs apart."""
+    return callback.for_run(number) if isinstance(callback, ParallelGridCallback) else callback

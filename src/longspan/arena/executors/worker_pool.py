@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
+from longspan.arena.executors.base import GridCallback, Kind, Outcome, failed, view
+from longspan.arena.executors.events import tell
+from longspan.arena.executors.worker_process import serve
 from longspan.arena.experiment import Experiment
-from longspan.arena.launch._worker import serve
-from longspan.arena.launch.base import GridWatcher, Kind, Outcome, failed, view
-from longspan.arena.launch.news import tell
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.errors import OptionError, RunError
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ class Workers:
         self.count = count
 
     def __call__(
-        self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+        self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
     ) -> Generator[tuple[int, Outcome], None, None]:
         """Hand them out in their order."""
-        crew = _Crew(min(self.count, len(experiments)), experiments, places, watcher)
+        crew = _Crew(min(self.count, len(experiments)), experiments, paths, callback)
         try:
             yield from crew.work()
         finally:
@@ -58,15 +58,15 @@ class Workers:
 class _Crew:
     """The processes of one grid, and what each is at."""
 
-    def __init__(self, count, experiments, places, watcher):
-        self.experiments, self.places, self.watcher = experiments, places, watcher
+    def __init__(self, count, experiments, paths, callback):
+        self.experiments, self.paths, self.callback = experiments, paths, callback
         self.waiting = collections.deque(range(len(experiments)))
         self.deaths: collections.Counter[int] = collections.Counter()
         self.steps: dict[int, int] = {}
         self.threads = max(1, torch.get_num_threads() // max(1, count))
-        cards = visible_gpus() if places.device != "cpu" else []
+        cards = visible_gpus() if paths.device != "cpu" else []
         self.workers = [
-            _Worker(places, self.threads, cards[slot % len(cards)] if cards else None)
+            _Worker(paths, self.threads, cards[slot % len(cards)] if cards else None)
             for slot in range(count)
         ]
 
@@ -88,9 +88,9 @@ class _Crew:
         alive, was_at = worker.alive, worker.number
         for kind, number, value in worker.messages():
             if kind == "building":
-                self.watcher.building(*value)
+                self.callback.on_build(*value)
             elif kind == "news":
-                if step := tell(view(self.watcher, number + 1), value):
+                if step := tell(view(self.callback, number + 1), value):
                     self.steps[number] = step
             elif kind == "ready":
                 worker.device = value
@@ -127,7 +127,7 @@ class _Crew:
         number = self.waiting.popleft()
         experiment = self.experiments[number]
         if not self.deaths[number]:
-            self.watcher.starts(number + 1, len(self.experiments), experiment)
+            self.callback.on_run_begin(number + 1, len(self.experiments), experiment)
         worker.give(number, experiment)
 
     def end(self) -> None:
@@ -143,8 +143,8 @@ class _Worker:
 
     pipe: Connection
 
-    def __init__(self, places: Places, threads: int, card: str | None):
-        self.places, self.threads, self.card = places, threads, card
+    def __init__(self, paths: RunPaths, threads: int, card: str | None):
+        self.paths, self.threads, self.card = paths, threads, card
         self.number: int | None = None
         self.device: str | None = None  # what its processes have told, once one was ready
         self.process: Any = None  # until there is something for it to do
@@ -161,7 +161,7 @@ class _Worker:
             self.pipe.close()
         self.kills = _kills()
         self.pipe, theirs = context.Pipe()
-        given = (theirs, self.places, self.threads)
+        given = (theirs, self.paths, self.threads)
         self.process = context.Process(target=serve, args=given, daemon=True)
         with _environment(self.threads, self.card):
             self.process.start()

@@ -7,12 +7,12 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from longspan.arena.console import ConsoleCallback
 from longspan.arena.experiment import Experiment
-from longspan.arena.progress import ConsoleWatcher
 from longspan.results import Alarm, Point, Result
 
 
-class ManyConsoleWatcher(ConsoleWatcher):
+class ParallelConsoleCallback(ConsoleCallback):
     """Tells runs apart that go on in other processes."""
 
     def __init__(self, console: Console, notes: Mapping[str, str] | None = None):
@@ -24,18 +24,18 @@ class ManyConsoleWatcher(ConsoleWatcher):
         """A run starts."""
         self.lines[number] = _Line(self, number, total, experiment)
 
-    def at(self, number: int) -> "_Line":
-        """The watcher of run `number` alone."""
+    def for_run(self, index: int) -> "_Line":
+        """The callback of run `number` alone."""
         return self.lines[number]
 
-    def ended(self, result: Result) -> None:
+    def on_run_end(self, result: Result) -> None:
         """A run has ended."""
         for line in self.lines.values():
             if line.record == (result.task, result.filename):
                 self.number, self.total, self.name = line.number, line.total, line.name
-        super().ended(result)
+        super().on_run_end(result)
 
-    def over(self, number: int) -> None:
+    def close_run(self, index: int) -> None:
         """Nothing more comes of a run, well or not; its bar goes."""
         if number in self.lines:
             self.lines.pop(number).close()
@@ -62,18 +62,18 @@ class _Line:
     def close(self) -> None:
         self.bar.remove_task(self.bar_task)
 
-    def begins(self, steps: int) -> None:
+    def on_train_begin(self, steps: int) -> None:
         """A budget may have found another number of steps than the recipe has."""
         self.steps = steps
         self.bar.update(self.bar_task, total=steps)
 
-    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+    def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done."""
         speed = tokens / seconds if seconds else 0.0
         status = f"step {step:,}/{self.steps:,}  loss {float(loss):.3f}  {speed:,.0f} tokens/s"
         self.bar.update(self.bar_task, completed=step, status=f"{status}  {self._left(step)}")
 
-    def evaluated(self, point: Point) -> None:
+    def on_evaluate(self, point: Point) -> None:
         """Without a terminal, say where the run is."""
         left = self._left(point.step)
         if self.console.is_terminal:
@@ -84,7 +84,7 @@ class _Line:
             soft_wrap=True,
         )
 
-    def alarmed(self, alarm: Alarm) -> None:
+    def on_alarm(self, alarm: Alarm) -> None:
         """Something looks wrong: say it at once."""
         text = Text.assemble(("alarm: ", "bold yellow"), f"{self.title}: {alarm.message}")
         self.console.print(text, soft_wrap=True)

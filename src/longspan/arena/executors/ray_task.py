@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from longspan import __version__
+from longspan.arena.executors.base import Bench, Outcome, skipped
+from longspan.arena.executors.events import Message, Reporter
 from longspan.arena.experiment import Experiment
-from longspan.arena.launch.base import Bench, Outcome, skipped
-from longspan.arena.launch.news import Message, Reporter
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.run import trained
 
 
@@ -34,7 +34,7 @@ class Mailbox:
 def work(
     number: int,
     experiment: Experiment,
-    places: Places,
+    paths: RunPaths,
     driver: tuple[str, str],
     threads: int,
     mailbox: Any,
@@ -44,7 +44,7 @@ def work(
     Args:
         number: of the experiment, from 0.
         experiment: what to run.
-        places: on this node.
+        paths: on this node.
         driver: version of longspan there, and the experiment's hash.
         threads: for this run.
         mailbox: a handle of `Mailbox`.
@@ -57,16 +57,16 @@ def work(
         )
     torch.set_num_threads(threads)
     post = functools.partial(_post, mailbox, number)
-    bench = _bench(places)
+    bench = _bench(paths)
     post(("starts", (bench.device,)))
     bench.building = lambda *progress: post(("building", progress))
     return bench.attempt(experiment, Reporter(post), trained)
 
 
 @functools.cache
-def _bench(places: Places) -> Bench:
+def _bench(paths: RunPaths) -> Bench:
     """One for the process, which Ray uses for one run after the other."""
-    return Bench(places, lambda *_: None)
+    return Bench(paths, lambda *_: None)
 
 
 def _post(mailbox: Any, number: int, message: Message) -> None:

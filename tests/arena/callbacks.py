@@ -1,4 +1,4 @@
-"""Watchers of grids, for tests; one of them kills."""
+"""Callbacks of grids, for tests; one of them kills."""
 
 import collections
 import dataclasses
@@ -33,14 +33,14 @@ def metrics(results):
 class Quiet:
     """Does not watch."""
 
-    def building(self, what, done, total): ...
-    def starts(self, number, total, experiment): ...
-    def ended(self, result): ...
-    def begins(self, steps): ...
-    def stepped(self, step, loss, tokens, seconds): ...
-    def evaluated(self, point): ...
+    def on_build(self, description, done, total): ...
+    def on_run_begin(self, index, total, experiment): ...
+    def on_run_end(self, result): ...
+    def on_train_begin(self, steps): ...
+    def on_step(self, step, loss, tokens, seconds): ...
+    def on_evaluate(self, point): ...
 
-    def alarmed(self, alarm): ...
+    def on_alarm(self, alarm): ...
 
 
 class Log(Quiet):
@@ -49,10 +49,10 @@ class Log(Quiet):
     def __init__(self):
         self.lines = []
 
-    def starts(self, number, total, experiment):
+    def on_run_begin(self, index, total, experiment):
         self.lines.append(f"{number}/{total} {experiment.mechanism} {experiment.seed}")
 
-    def ended(self, result):
+    def on_run_end(self, result):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
 
 
@@ -62,7 +62,7 @@ class Stopping(Quiet):
     def __init__(self, last=None):
         self.last, self.steps = last, []
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         self.steps.append(step)
         if step == self.last:
             raise KeyboardInterrupt
@@ -71,31 +71,31 @@ class Stopping(Quiet):
 class Killer(Log):
     """Kills the process of a run when it hears of it, so many times."""
 
-    def __init__(self, places, experiments, kills, note="run.json"):
+    def __init__(self, paths, experiments, kills, note="run.json"):
         super().__init__()
-        self.places, self.experiments, self.note = places, experiments, note
+        self.paths, self.experiments, self.note = paths, experiments, note
         self.left, self.done = collections.Counter(kills), collections.Counter()
         self.killed = set()
 
-    def at(self, number):
+    def for_run(self, index):
         return _Victim(self, self.experiments[number - 1])
 
-    def over(self, number): ...
+    def close_run(self, index): ...
 
 
 class _Victim:
     def __init__(self, killer, experiment):
         self.killer, self.experiment = killer, experiment
 
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         assert isinstance(loss, torch.Tensor)
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         killer, name = self.killer, self.experiment.mechanism
         if killer.left[name] > 0:
-            note = killer.places.work(self.experiment) / killer.note
+            note = killer.paths.run_dir(self.experiment) / killer.note
             process = json.loads(note.read_text())["pid"]
             # News of a process may come after its death.
             if process in killer.killed:
@@ -105,4 +105,4 @@ class _Victim:
             killer.left[name] -= 1
             killer.done[name] += 1
 
-    def alarmed(self, alarm): ...
+    def on_alarm(self, alarm): ...

@@ -29,7 +29,7 @@ from longspan.errors import (
 from longspan.results import load, unpack
 from longspan.training import TrainConfig, processes, spread
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.processes import ALONE, Processes
+from longspan.training.distributed.group import SINGLE_PROCESS, Processes
 
 # A step of AdamW with such an epsilon follows the size of the gradient, not its direction alone.
 PLAIN = {"train.epsilon": 1.0, "train.learning_rate": 10.0, "train.schedule": "constant"}
@@ -127,16 +127,16 @@ class Stop(Exception):
 
 
 class Stopper:
-    def begins(self, steps): ...
+    def on_train_begin(self, steps): ...
 
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         if step == 7:
             raise Stop
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         pass
 
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         pass
 
 
@@ -234,22 +234,20 @@ def rows_of(process, rows, parts):
 @pytest.mark.parametrize("parts", [1, 2, 4])
 @pytest.mark.parametrize("rows", [1, 2, 5, 7, 12])
 def test_every_row_is_in_one_part_of_one_process(number, parts, rows):
-    everyone = [Processes(number, rank, "ddp") for rank in range(number)]
-    shares = [rows_of(process, rows, parts) for process in everyone]
+    group = [Processes(number, rank, "ddp") for rank in range(number)]
+    shares = [rows_of(process, rows, parts) for process in group]
     assert sorted(itertools.chain(*shares)) == list(range(rows))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
     # as many forward passes in each, none of them without a row
-    (count,) = {len(process.parts(rows, parts)) for process in everyone}
+    (count,) = {len(process.parts(rows, parts)) for process in group}
     assert count <= parts
-    assert all(
-        range(rows)[part.rows] for process in everyone for part in process.parts(rows, parts)
-    )
+    assert all(range(rows)[part.rows] for process in group for part in process.parts(rows, parts))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 7])
 def test_parts_of_a_process_alone_are_those_of_chunk(parts):
     whole = torch.arange(7)
-    found = [whole[part.rows].tolist() for part in ALONE.parts(7, parts)]
+    found = [whole[part.rows].tolist() for part in SINGLE_PROCESS.parts(7, parts)]
     assert found == [x.tolist() for x in whole.chunk(parts)]
 
 
@@ -277,7 +275,7 @@ def test_an_error_of_one_process_alone_ends_it_and_one_of_all_does_not():
     for common in (DivergedError("the loss"), OptionError("o"), UnknownNameError("n")):
         with pytest.raises(type(common)), two.bound():
             raise common
-    with pytest.raises(torch.OutOfMemoryError), ALONE.bound():
+    with pytest.raises(torch.OutOfMemoryError), SINGLE_PROCESS.bound():
         raise torch.OutOfMemoryError
 
 

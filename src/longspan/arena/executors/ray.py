@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from longspan import __version__
+from longspan.arena.executors.base import GridCallback, Kind, Outcome, failed, skipped, view
+from longspan.arena.executors.events import Message, tell
+from longspan.arena.executors.ray_task import Mailbox, work
 from longspan.arena.experiment import Experiment
-from longspan.arena.launch._node import Mailbox, work
-from longspan.arena.launch.base import GridWatcher, Kind, Outcome, failed, skipped, view
-from longspan.arena.launch.news import Message, tell
 from longspan.arena.lock import held
-from longspan.arena.places import Places
+from longspan.arena.paths import RunPaths
 from longspan.arena.resume import checked
 from longspan.arena.run import save
 from longspan.errors import BusyError, LongspanError, OptionError, RunError
@@ -69,7 +69,7 @@ class Ray:
         self.door = _door(address)
 
     def __call__(
-        self, experiments: Sequence[Experiment], places: Places, watcher: GridWatcher
+        self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
     ) -> Generator[tuple[int, Outcome], None, None]:
         """Submit them in their order, a few more than fit at a time."""
         mine = not self.ray.is_initialized()
@@ -77,7 +77,7 @@ class Ray:
             self._connect()
         gone = False
         try:
-            flight = _Flight(self, experiments, places, watcher)
+            flight = _Flight(self, experiments, paths, callback)
             try:
                 yield from flight.work()
             finally:
@@ -110,11 +110,11 @@ class Ray:
 class _Flight:
     """The runs of one grid on a cluster."""
 
-    def __init__(self, launcher, experiments, places, watcher):
-        self.ray, self.address = launcher.ray, launcher.address
-        self.experiments, self.places, self.watcher = experiments, places, watcher
-        self.cpus, self.gpus = launcher.cpus, self._gpus(launcher.gpus)
-        self.door = launcher.door or _door(self.ray.get_runtime_context().gcs_address)
+    def __init__(self, executor, experiments, paths, callback):
+        self.ray, self.address = executor.ray, executor.address
+        self.experiments, self.paths, self.callback = experiments, paths, callback
+        self.cpus, self.gpus = executor.cpus, self._gpus(executor.gpus)
+        self.door = executor.door or _door(self.ray.get_runtime_context().gcs_address)
         self.waiting = collections.deque(range(len(experiments)))
         self.flying: dict[Any, int] = {}
         self.locks: dict[int, contextlib.ExitStack] = {}
@@ -127,10 +127,10 @@ class _Flight:
         self.remote = self.ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)(work)
         # Where the driver is has no meaning on a node.
         self.there = dataclasses.replace(
-            places,
-            runs=places.runs.absolute(),
-            cache=places.cache.absolute(),
-            data=places.data and places.data.absolute(),
+            paths,
+            runs=paths.runs.absolute(),
+            cache=paths.cache.absolute(),
+            data=paths.data and paths.data.absolute(),
         )
 
     def work(self) -> Iterator[tuple[int, Outcome]]:
@@ -157,11 +157,11 @@ class _Flight:
     def _submit(self, number: int) -> Iterator[tuple[int, Outcome]]:
         """Submit a run, once it is this process's."""
         experiment = self.experiments[number]
-        path = self.places.record(experiment)
+        path = self.paths.record_file(experiment)
         try:
             if number not in self.locks:
                 lock = contextlib.ExitStack()
-                lock.enter_context(held(self.places.work(experiment), "run"))
+                lock.enter_context(held(self.paths.run_dir(experiment), "run"))
                 self.locks[number] = lock
             # Another process may have ended it in the meantime.
             there = checked(experiment, None, path) if path.exists() else None
@@ -193,7 +193,7 @@ class _Flight:
         self._starts(number)
         if isinstance(outcome, Result):
             try:
-                save(experiment, outcome, self.places)
+                save(experiment, outcome, self.paths)
             except LongspanError as error:
                 outcome = self._left_out(number, error)
         yield self._ended(number, outcome)
@@ -237,7 +237,7 @@ class _Flight:
         flying = set(self.flying.values())
         for number, message in messages:
             if message[0] == "building":
-                self.watcher.building(*message[1])
+                self.callback.on_build(*message[1])
             elif number in flying:
                 self._starts(number)
                 self._tell(number, message)
@@ -245,13 +245,13 @@ class _Flight:
     def _tell(self, number: int, message: Message) -> None:
         if message[0] == "starts":
             (self.devices[number],) = message[1]
-        elif step := tell(view(self.watcher, number + 1), message):
+        elif step := tell(view(self.callback, number + 1), message):
             self.steps[number] = step
 
     def _starts(self, number: int) -> None:
         if number not in self.started:
             self.started.add(number)
-            self.watcher.starts(number + 1, len(self.experiments), self.experiments[number])
+            self.callback.on_run_begin(number + 1, len(self.experiments), self.experiments[number])
 
     def _check(self) -> None:
         """Look whether the cluster is there: Ray waits a minute, and then ends the process."""
@@ -275,7 +275,7 @@ class _Flight:
         )
 
     def _gpus(self, wanted: float | None) -> float:
-        if wanted is not None or self.places.device == "cpu":
+        if wanted is not None or self.paths.device == "cpu":
             return wanted or 0.0
         return 1.0 if self.ray.cluster_resources().get("GPU") else 0.0
 

@@ -15,7 +15,7 @@ WAITING = 0.02  # share of the training; a run that waited longer for batches sa
 REFRESH = 0.2  # seconds between looks at the loss: reading it waits for the device
 
 
-class ConsoleWatcher:
+class ConsoleCallback:
     """Tells run, step, loss, tokens/s and the time left of the run and of the whole grid."""
 
     def __init__(self, console: Console, notes: Mapping[str, str] | None = None):
@@ -42,7 +42,7 @@ class ConsoleWatcher:
         self.first: int | None = None  # step before the first one seen, after a resumption too
         self.began = self.looked = self.started = time.perf_counter()
 
-    def __enter__(self) -> "ConsoleWatcher":
+    def __enter__(self) -> "ConsoleCallback":
         """Show the bar."""
         self.bar.start()
         return self
@@ -51,7 +51,7 @@ class ConsoleWatcher:
         """Remove the bar."""
         self.bar.stop()
 
-    def building(self, what: str, done: int, total: int) -> None:
+    def on_build(self, description: str, done: int, total: int) -> None:
         """A data set is being built."""
         self.bar.update(
             self.build_task,
@@ -76,11 +76,11 @@ class ConsoleWatcher:
         if not self.console.is_terminal:
             self.console.print(self._title(), soft_wrap=True)
 
-    def begins(self, steps: int) -> None:
+    def on_train_begin(self, steps: int) -> None:
         """A budget may have found another number of steps than the recipe has."""
         self.steps = steps
 
-    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+    def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
         """A step is done."""
         now = time.perf_counter()
         if self.first is None:
@@ -97,7 +97,7 @@ class ConsoleWatcher:
             status=f"{status}  {self._left(step, now)}",
         )
 
-    def evaluated(self, point: Point) -> None:
+    def on_evaluate(self, point: Point) -> None:
         """Without a terminal, say where the run is."""
         if self.console.is_terminal:
             return
@@ -110,12 +110,12 @@ class ConsoleWatcher:
             soft_wrap=True,
         )
 
-    def alarmed(self, alarm: Alarm) -> None:
+    def on_alarm(self, alarm: Alarm) -> None:
         """Something looks wrong: say it at once."""
         text = Text.assemble(("alarm: ", "bold yellow"), f"{self._title()}: {alarm.message}")
         self.console.print(text, soft_wrap=True)
 
-    def ended(self, result: Result) -> None:
+    def on_run_end(self, result: Result) -> None:
         """A run has ended; a trial of a grid was scored on validation alone."""
         split = "test" if "test" in result.scores else "validation"
         score = result.scores[split]

@@ -9,12 +9,12 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from longspan.arena.launch.base import Bench
-from longspan.arena.launch.news import Reporter
-from longspan.arena.places import Places
+from longspan.arena.executors.base import Bench
+from longspan.arena.executors.events import Reporter
+from longspan.arena.paths import RunPaths
 
 
-def serve(pipe: Connection, places: Places, threads: int) -> None:
+def serve(pipe: Connection, paths: RunPaths, threads: int) -> None:
     """Answer each `(number, experiment)` with ("ended", number, outcome), after news of it.
 
     The first word of all is ("ready", 0, device), the device as a record has it.
@@ -24,7 +24,7 @@ def serve(pipe: Connection, places: Places, threads: int) -> None:
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    bench = Bench(places, lambda *progress: pipe.send(("building", 0, progress)))
+    bench = Bench(paths, lambda *progress: pipe.send(("building", 0, progress)))
     pipe.send(("ready", 0, bench.device))
     try:
         while (given := pipe.recv()) is not None:

@@ -17,22 +17,22 @@ from longspan.attention import Attention
 from longspan.errors import OptionError
 from longspan.models import LongspanModel
 from longspan.training.config import TrainConfig
-from longspan.training.processes import Processes
+from longspan.training.distributed.group import Processes
 
 
-def check(config: TrainConfig, everyone: Processes) -> None:
+def check(config: TrainConfig, group: Processes) -> None:
     """Refuse a recipe that these processes cannot follow.
 
     Raises:
         OptionError: the message lists every reason.
     """
     reasons = []
-    if config.batch < everyone.shares:
+    if config.batch < group.num_shards:
         reasons.append(
-            f"train.batch={config.batch} has no row for each of {everyone.shares} processes; "
+            f"train.batch={config.batch} has no row for each of {group.num_shards} processes; "
             "start fewer, or share positions out with --parallel context"
         )
-    if everyone.parallelism == "fsdp" and config.precision == "fp16":
+    if group.parallelism == "fsdp" and config.precision == "fp16":
         reasons.append("a sharded model does not train in fp16; use bf16 or --parallel ddp")
     if reasons:
         raise OptionError("; ".join(reasons))
@@ -44,16 +44,16 @@ def recompute(model: PreTrainedModel) -> None:
     (newer or model.gradient_checkpointing_enable)()
 
 
-def spread(model: PreTrainedModel, engine: Accelerator, everyone: Processes) -> nn.Module:
+def spread(model: PreTrainedModel, engine: Accelerator, group: Processes) -> nn.Module:
     """The model ready to train with the others; its parameters are replaced where it is sharded.
 
     Raises:
         OptionError: the mechanism does not let positions be shared out.
     """
-    if everyone.parallelism == "fsdp":
-        shard(model, everyone)
+    if group.parallelism == "fsdp":
+        shard(model, group)
         return engine.prepare_model(model, evaluation_mode=True)
-    if everyone.parallelism == "context":
+    if group.parallelism == "context":
         cast(LongspanModel, model.base_model).split_over(None)
     # What mechanisms draw is the same in all processes: there is nothing to send.
     buffers = [name for name, _ in model.named_buffers()]
@@ -64,9 +64,9 @@ def spread(model: PreTrainedModel, engine: Accelerator, everyone: Processes) -> 
     return engine.prepare(model)
 
 
-def shard(model: PreTrainedModel, everyone: Processes) -> None:
+def shard(model: PreTrainedModel, group: Processes) -> None:
     """Give each process a part of every parameter, gathered layer by layer when it is needed."""
-    mesh = init_device_mesh(everyone.device.type, (everyone.number,))
+    mesh = init_device_mesh(group.device.type, (group.world_size,))
     kinds = set(model._no_split_modules or ())
     layers = [module for module in model.modules() if type(module).__name__ in kinds]
     owners = Counter(parameter for layer in layers for parameter in set(layer.parameters()))
@@ -77,7 +77,7 @@ def shard(model: PreTrainedModel, everyone: Processes) -> None:
     fully_shard(model, mesh=mesh)
 
 
-def whole(tensors: dict[str, Tensor], everyone: Processes) -> dict[str, Tensor]:
+def whole(tensors: dict[str, Tensor], group: Processes) -> dict[str, Tensor]:
     """Sharded tensors put together, on the CPU of the main process; empty for the others.
 
     All processes call it together.
@@ -85,7 +85,7 @@ def whole(tensors: dict[str, Tensor], everyone: Processes) -> dict[str, Tensor]:
     found = {}
     for name, x in tensors.items():
         full = x.full_tensor() if isinstance(x, DTensor) else x
-        if everyone.main:
+        if group.is_main:
             found[name] = full.detach().contiguous().cpu()
     return found
 

@@ -1,0 +1,1 @@
+"""Training one run in several processes: the process group, and sharding over it."""
