@@ -58,8 +58,8 @@ SECTIONS = (
         tables=lambda board, _: runs.cost(board),
         figures=FigureSource.costs,
         caption=(
-            "Test score against training speed. The area of a mark grows with peak memory; bars are "
-            "95 % intervals."
+            "Test score against training speed. The area of a mark grows with peak memory; bars "
+            "are 95 % intervals."
         ),
     ),
     Section(
@@ -67,9 +67,9 @@ SECTIONS = (
         title="Learning curves",
         figures=FigureSource.curves,
         caption=(
-            "Mean over seeds, with a band from the lowest to the highest seed; among many mechanisms "
-            "only the selected ones have a band. Scores are on validation, the loss is the training "
-            "loss since the previous point."
+            "Mean over seeds, with a band from the lowest to the highest seed; among many "
+            "mechanisms, only selected ones have a band. Scores are on validation; the loss is the "
+            "training loss since the previous point."
         ),
     ),
     Section(

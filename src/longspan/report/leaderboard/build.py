@@ -66,9 +66,7 @@ def race_of(run: Result | Failure) -> tuple[str, str]:
     return run.protocol, budget_of(run)
 
 
-def build_leaderboard(
-    results: Iterable[Result], failures: Iterable[Failure] = ()
-) -> Leaderboard:
+def build_leaderboard(results: Iterable[Result], failures: Iterable[Failure] = ()) -> Leaderboard:
     """Build the leaderboard of the records of one protocol under one budget.
 
     A row is one configuration of a mechanism. Of two records of one run the newer counts. A task

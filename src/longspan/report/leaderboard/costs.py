@@ -27,7 +27,8 @@ def cost_of_runs(runs: Sequence[Result]) -> Cost:
 def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
     """Return the cost over all tasks.
 
-    It is missing where a task's is. Speed and memory are missing where tasks ran on several devices.
+    It is missing where a task has none. Speed and memory are missing where tasks ran on several
+    devices.
     """
     parts = [cost for cost in costs if cost and cost != Cost()]
     complete = bool(parts) and len(parts) == len(costs)

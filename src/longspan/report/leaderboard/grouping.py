@@ -81,7 +81,9 @@ def split_rows(runs: list[Result]) -> list[list[Result]]:
     a task has several configurations.
     """
     rows = []
-    for _, group in sorted(group_runs(runs, lambda run: (run.mechanism, value_text(run.overrides)))):
+    for _, group in sorted(
+        group_runs(runs, lambda run: (run.mechanism, value_text(run.overrides)))
+    ):
         rows += _split(
             group,
             [

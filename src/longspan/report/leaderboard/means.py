@@ -33,7 +33,11 @@ def choose_means(columns: Sequence[TaskColumn]) -> tuple[Mean, ...]:
                 f"or their interval reaches down to chance, it counts as {FAILED:.0%}."
             )
             six = Mean(
-                label="Mean of 6", about=about, columns=(*five, sixth), metric=metric, may_fail=sixth
+                label="Mean of 6",
+                about=about,
+                columns=(*five, sixth),
+                metric=metric,
+                may_fail=sixth,
             )
             found.append(six)
     if not set(names) <= {*FIVE, SIXTH} or not found:

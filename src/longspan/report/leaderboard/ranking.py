@@ -187,4 +187,3 @@ def sort_rows(board_rows: Sequence[Row], metric: Metric | None) -> list[Row]:
         return False, -metric.signed(row.score), row.label
 
     return sorted(board_rows, key=key)
-

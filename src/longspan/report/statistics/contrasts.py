@@ -186,7 +186,7 @@ def mcnemar(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values corrected for their number (Holm 1979); None stays None and is not counted."""
+    """Return p-values corrected for their number (Holm 1979); None is not counted."""
     known = sorted((value, i) for i, value in enumerate(values) if value is not None)
     corrected: list[float | None] = [None] * len(values)
     highest = 0.0

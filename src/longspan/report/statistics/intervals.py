@@ -88,7 +88,9 @@ def _half_width(seed_error: float, freedom: int, example_error: float) -> float:
     # Each pass narrows the range to one of 64 steps; three passes reach eight digits.
     for _ in range(3):
         sizes = np.linspace(low, high, 65)
-        beyond = two_sided(sizes, np.array(seed_error), np.array(float(freedom)), np.array(example_error))
+        beyond = two_sided(
+            sizes, np.array(seed_error), np.array(float(freedom)), np.array(example_error)
+        )
         last = max(int((beyond > 0.05).sum()) - 1, 0)
         low, high = float(sizes[last]), float(sizes[min(last + 1, 64)])
     return (low + high) / 2

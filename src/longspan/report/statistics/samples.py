@@ -57,7 +57,9 @@ class Sample:
         parts = []
         # Blocks of draws bound the memory of the weights as floating point numbers.
         for block in np.array_split(weights, max(1, weights.size // 2**23)):
-            sums = np.einsum("bn,snk->sbk", block.astype(np.float64), self.statistics, optimize=True)
+            sums = np.einsum(
+                "bn,snk->sbk", block.astype(np.float64), self.statistics, optimize=True
+            )
             with np.errstate(divide="ignore", invalid="ignore"):
                 parts.append(self.metric.finalize(sums))
         draws = np.concatenate(parts, axis=1)

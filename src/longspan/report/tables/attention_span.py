@@ -11,8 +11,8 @@ from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Analysis, Span
 
 ABOUT = (
-    "Mean distance in tokens between a query and the keys it attends to, weighted by attention, over "
-    "validation samples (± standard deviation between samples); mean over the analyzed seeds. "
+    "Mean distance in tokens between a query and the keys it attends to, weighted by attention, "
+    "over validation samples (± standard deviation between samples); mean over the analyzed seeds. "
     "Uniform: span if all tokens weighed the same."
 )
 
@@ -38,9 +38,7 @@ def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Tab
     ]
 
 
-def analyzed_rows(
-    board: Leaderboard, column: int, analyses: Sequence[Analysis]
-) -> list[Analyzed]:
+def analyzed_rows(board: Leaderboard, column: int, analyses: Sequence[Analysis]) -> list[Analyzed]:
     """Return the rows with analyses of their runs on a task."""
     found = []
     for row in board.rows:

@@ -39,7 +39,12 @@ from longspan.results import BASELINE, Result
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Subject of a row: a mechanism on a task, and there possibly one run, alarm, failure or trial."""
+    """Subject of a row: a mechanism on a task.
+
+    Attributes:
+        run: one of its runs, in tables of runs.
+        item: alarm, failure or trial, in tables of those.
+    """
 
     board: Leaderboard
     row: Row
@@ -113,7 +118,6 @@ def difference_entry(value: Number | None, metric: Metric) -> Entry:
 
 def _quotient(value: Number | None, base: Number | None) -> float | None:
     return value / base if value is not None and base else None
-
 
 
 def _gap(line: Line) -> Entry:

@@ -8,6 +8,7 @@ from longspan.report.leaderboard.means import FAILED, SIXTH, mean_baseline
 from longspan.report.leaderboard.values import (
     Cell,
     Leaderboard,
+    Mean,
     Placement,
     Row,
     TaskColumn,
@@ -29,17 +30,18 @@ RULE = (
     "One row beats another if its score is better and the difference is significant: paired over "
     "the same seeds and test examples, two-sided p < 0.05 for the pair, not corrected for the "
     "number of pairs. Where two rows share no scored examples, their 95 % intervals must not "
-    "overlap. Rank: 1 + the number of rows that beat this one. Bold: the best score. ≈: tied with "
-    "the best, because no row beats it; a wide interval is enough for that. Neither is marked where "
-    f"no row beats another. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
+    "overlap. Rank: 1 + the number of rows that beat this one. Bold: the best score. ≈: not the "
+    "best score, but no row beats it; a wide interval is enough for that. Where no row beats "
+    f"another, neither is marked. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
 )
 LEGEND = (
     "Scores are means over seeds on test. Below a score: its 95 % interval, the difference from "
     "always answering the most frequent class, and the number of seeds. Intervals cover seeds and "
-    "test examples where the score of every example was recorded, else seeds; for a single seed, or "
-    f"seeds that tie, examples. {RULE} With a single seed, nothing is known about other seeds. A "
-    f"mean needs a score on each of its tasks (of six tasks, {SIXTH} counts as {FAILED:.0%} where "
-    "nothing was learned) and tasks of one metric. Costs need all tasks; memory is the largest."
+    "test examples where the score of every example was recorded, else seeds; for a single seed, "
+    f"or seeds that tie, examples. {RULE} With a single seed, nothing is known about other seeds. "
+    "A mean needs tasks of one metric and a score on each (of six tasks, "
+    f"{SIXTH} counts as {FAILED:.0%} where nothing was learned). Costs need all tasks; memory is "
+    "the largest."
 )
 
 
@@ -157,7 +159,10 @@ def _mean_column(means: Sequence[Mean], i: int) -> Column:
         if value is None or i > 0:
             return score_entry(value, mean.metric)
         return _placed(
-            value, score(value, mean.metric), interval_text(row.interval, mean.metric), row.placement
+            value,
+            score(value, mean.metric),
+            interval_text(row.interval, mean.metric),
+            row.placement,
         )
 
     return Column(mean.label, "score", mean.about, entry)

@@ -11,12 +11,12 @@ from longspan.report.tables.table import Column, Table, make_table
 from longspan.results import BASELINE, Result
 
 SCORES = (
-    f"Differences and p are paired, against {BASELINE} on the same examples and seeds; the adjusted "
-    "p is corrected for the rows of the leaderboard (Holm)."
+    f"Differences and p are paired, against {BASELINE} on the same examples and seeds; the "
+    "adjusted p is corrected for the rows of the leaderboard (Holm)."
 )
 COST = (
-    "Means over seeds; memory is the largest. Ratios are missing where the baseline was measured on "
-    "other hardware."
+    "Means over seeds; memory is the largest. Ratios are missing where the baseline was measured "
+    "on other hardware."
 )
 GAP = (
     "Train less test at the tested checkpoint; for metrics where lower is better, test less train. "
@@ -57,7 +57,10 @@ def tuning(board: Leaderboard) -> list[Table]:
         if run is not None
     ]
     lines = [
-        _about(line, run, trial) for line, run in searches if run.tuning for trial in run.tuning.trials
+        _about(line, run, trial)
+        for line, run in searches
+        if run.tuning
+        for trial in run.tuning.trials
     ]
     return _table(board, "tuning", "Hyperparameter search", columns.TUNING, lines, TUNING)
 

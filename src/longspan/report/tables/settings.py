@@ -112,7 +112,9 @@ def settings(board: Leaderboard) -> Settings:
             first = {tuple(one.entry(line).text for one in by): line for line in lines[::-1]}
             shown = [*by, *map(column, by_scope[scope])]
             name = f"{title}-by-{label}"
-            tables.append(make_table(name, f"Settings by {label}", shown, list(first.values())[::-1]))
+            tables.append(
+                make_table(name, f"Settings by {label}", shown, list(first.values())[::-1])
+            )
     runs = [MECHANISM, TASK, SEED, *MEASUREMENTS, *map(column, by_scope[3])]
     tables.append(make_table(f"{title}-runs", "Every run", runs, lines, metric=board.metric))
     return Settings(common=tuple(common), tables=tuple(tables))

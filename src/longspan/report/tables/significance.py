@@ -10,9 +10,9 @@ from longspan.report.tables.leaderboard import metric_name
 from longspan.report.tables.table import Column, Entry, Table, make_table
 
 ABOUT = (
-    "Row less column, and below the p of the paired test (two-sided, for the pair alone; over seeds "
-    "and examples, or over the examples of one seed). Bold: p < 0.05. A dash: no scored examples in "
-    "common."
+    "Row less column, and below the p of the paired test (two-sided, for the pair alone; over "
+    "seeds and examples, or over the examples of one seed). Bold: p < 0.05. A dash: no scored "
+    "examples in common."
 )
 
 

@@ -69,7 +69,9 @@ def _sizes(runs: Sequence[Result], name: str) -> dict[str, int]:
 
 def slice_scores(row: Row, column: int, name: str) -> dict[str, Number]:
     """Return the mean score of each group over seeds, of the groups that every seed has."""
-    runs = [{part.label: part.value for part in run.slices.get(name, [])} for run in row.runs(column)]
+    runs = [
+        {part.label: part.value for part in run.slices.get(name, [])} for run in row.runs(column)
+    ]
     labels = dict.fromkeys(label for run in runs for label in run)
     means = {label: mean([run.get(label) for run in runs]) for label in labels}
     return {label: value for label, value in means.items() if value is not None}

@@ -16,9 +16,9 @@ SHARES = (0.5, 0.75, 0.9)  # of the way from the baseline to the best run
 LITERATURE = {("image", "accuracy"): (0.30, 0.35)}  # goals of Tay et al. 2021, section 3
 ABOUT = (
     "Optimizer steps and seconds of training until the first evaluation that reaches a validation "
-    "score; means over seeds, missing unless every seed reaches it. Goals lie at 50, 75 and 90 % of "
-    "the way from the majority class (or, where there is none, the worst first evaluation) to the "
-    "best validation score on the task; on image also at 30 and 35 %, as in the literature."
+    "score; means over seeds, missing unless every seed reaches it. Goals lie at 50, 75 and 90 % "
+    "of the way from the majority class (or, where there is none, the worst first evaluation) to "
+    "the best validation score on the task; on image also at 30 and 35 %, as in the literature."
 )
 Evaluation = tuple[int, float, float]  # step, seconds, validation score
 
@@ -47,7 +47,9 @@ def _tables(board: Leaderboard, i: int) -> list[Table]:
     title = f"{task.label}: training until a validation {name}"
     about = ABOUT
     return [
-        make_table(f"{board.title}-steps-to-accuracy-{task.label}", title, columns, rows, about=about)
+        make_table(
+            f"{board.title}-steps-to-accuracy-{task.label}", title, columns, rows, about=about
+        )
     ]
 
 
@@ -70,9 +72,7 @@ def goals(task: str, runs: Sequence[Result]) -> list[float]:
     return sorted(better, key=metric.signed)
 
 
-def _baseline(
-    runs: Sequence[Result], curves: Sequence[list[Evaluation]], metric: Metric
-) -> float:
+def _baseline(runs: Sequence[Result], curves: Sequence[list[Evaluation]], metric: Metric) -> float:
     scores = [run.scores["validation"] for run in runs if "validation" in run.scores]
     known = [x.majority_baseline for x in scores if x.majority_baseline is not None]
     if known:

@@ -1,4 +1,4 @@
-"""The libraries that draw charts in a page, as one script: bundled once, then read from a file."""
+"""JavaScript libraries that draw charts in a page: bundled once, then read from the cache."""
 
 import contextlib
 import functools
@@ -9,30 +9,29 @@ from pathlib import Path
 from longspan.errors import RunError
 from longspan.files import cache_folder, replacing
 
-# What the page's own script uses of them.
-EXPORT = "window.vegaEmbed = vegaEmbed;"
+EXPORT = "window.vegaEmbed = vegaEmbed;"  # what the page's script uses
 
 
 @functools.cache
-def libraries() -> str:
-    """Vega, Vega-Lite and Vega-Embed as JavaScript.
+def bundle_libraries() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script.
 
-    Bundling takes seconds and always gives the same for one version of vl-convert. The text is kept
-    in the user's cache, below its checksum; whatever else stands there is bundled again.
+    Bundling takes seconds and depends only on the version of vl-convert. The cached text starts
+    with its checksum; a damaged one is bundled again.
     """
     path = cache_folder() / "report" / f"vega-{metadata.version('vl-convert-python')}.js"
-    text = _kept(path)
+    text = _cached(path)
     if text is None:
         import vl_convert
 
         text = vl_convert.javascript_bundle(EXPORT)
-        # A page needs no cache.
+        # A page does not need the cache.
         with contextlib.suppress(RunError), replacing(path) as temporary:
             temporary.write_text(f"{_checksum(text)}\n{text}", encoding="utf-8")
     return text
 
 
-def _kept(path: Path) -> str | None:
+def _cached(path: Path) -> str | None:
     try:
         checksum, _, text = path.read_bytes().decode("utf-8").partition("\n")
     except (OSError, UnicodeDecodeError):
@@ -41,5 +40,5 @@ def _kept(path: Path) -> str | None:
 
 
 def _checksum(text: str) -> str:
-    """Of the libraries together with what is used of them."""
+    """Return the checksum of the libraries together with their use."""
     return hashlib.sha256((EXPORT + text).encode()).hexdigest()

@@ -1,71 +1,71 @@
-// The page: which mechanisms are singled out, the theme, and what is drawn when.
+// The page: selected mechanisms, theme, drawing of charts.
 
 const root = document.documentElement;
 const every = (selector) => [...document.querySelectorAll(selector)];
 
-const focus = (names) => {
+const select = (names) => {
   focused = names;
   for (const button of every("[data-focus]")) {
     button.setAttribute("aria-pressed", names.includes(button.dataset.focus));
   }
   document.getElementById("focused").textContent = names.length ? `: ${names.length}` : "";
-  document.getElementById("everyone").disabled = !names.length;
+  document.getElementById("show-all").disabled = !names.length;
   for (const row of every("tr[data-mechanism]")) {
     row.classList.toggle("faded", names.length > 0 && !names.includes(row.dataset.mechanism));
   }
   for (const view of views.values()) view.signal("focus", names).runAsync();
-  every(".sheet").forEach((sheet) => sheet.dispatchEvent(new Event("sieve")));
+  every(".table").forEach((table) => table.dispatchEvent(new Event("filter")));
 };
 
-const single = (name) => {
-  focus(focused.includes(name) ? focused.filter((other) => other !== name) : [...focused, name]);
-  say(focused.length ? `Singled out: ${focused.join(", ")}.` : "All mechanisms.");
+const toggle = (name) => {
+  select(focused.includes(name) ? focused.filter((other) => other !== name) : [...focused, name]);
+  announce(focused.length ? `Selected: ${focused.join(", ")}.` : "All mechanisms.");
 };
 
 const THEMES = ["system", "light", "dark"];
-const theme = (name) => {
+const setTheme = (name) => {
   if (name === "system") delete root.dataset.theme;
   else root.dataset.theme = name;
   document.getElementById("theme").textContent = `Theme: ${name}`;
-  // A page that was opened as a file may have no memory.
-  try { localStorage.setItem("longspan-theme", name); } catch { /* as good without */ }
+  // A page opened as a file may have no storage.
+  try { localStorage.setItem("longspan-theme", name); } catch { /* the theme lasts for this visit */ }
 };
 
 const start = () => {
-  every(".sheet").forEach(prepare);
-  const seen = new IntersectionObserver((entries) => {
+  every(".table").forEach(prepareTable);
+  const observer = new IntersectionObserver((entries) => {
     for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
-      seen.unobserve(target);
-      show(target);
+      observer.unobserve(target);
+      drawOnce(target);
     }
   }, { rootMargin: "800px" });
-  every(".chart").forEach((node) => seen.observe(node));
+  every(".chart").forEach((node) => observer.observe(node));
   addEventListener("beforeprint", () => {
     every("details").forEach((fold) => { if (!fold.closest(".bar")) fold.open = true; });
-    every(".chart").forEach(show);
+    every(".chart").forEach(drawOnce);
   });
 
   every("[data-focus]").forEach((button) => {
-    button.addEventListener("click", () => single(button.dataset.focus));
+    button.addEventListener("click", () => toggle(button.dataset.focus));
   });
-  document.getElementById("everyone").addEventListener("click", () => {
-    focus([]);
-    say("All mechanisms.");
+  document.getElementById("show-all").addEventListener("click", () => {
+    select([]);
+    announce("All mechanisms.");
   });
-  document.getElementById("alone").addEventListener("change", (event) => {
-    root.toggleAttribute("data-alone", event.target.checked);
-    focus(focused);
+  document.getElementById("hide-others").addEventListener("change", (event) => {
+    root.toggleAttribute("data-hide-others", event.target.checked);
+    select(focused);
   });
-  theme(root.dataset.theme ?? "system");
+  setTheme(root.dataset.theme ?? "system");
   document.getElementById("theme").addEventListener("click", () => {
     const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? "system") + 1) % THEMES.length];
-    theme(next);
-    say(`Theme: ${next}.`);
+    setTheme(next);
+    announce(`Theme: ${next}.`);
   });
   const panel = document.getElementById("mechanisms");
   document.addEventListener("keydown", ({ key }) => {
     if (key !== "Escape") return;
-    point(null);
+    showHint(null);
     if (panel.open) {
       panel.open = false;
       panel.querySelector("summary").focus();
@@ -74,11 +74,7 @@ const start = () => {
   document.addEventListener("click", ({ target }) => {
     if (!panel.contains(target)) panel.open = false;
   });
-  every(".cells").forEach(cells);
-  every("[data-picture]").forEach((button) => {
-    const node = button.closest("figure").querySelector(".chart");
-    button.addEventListener("click", () => PICTURES[button.dataset.picture](node));
-  });
+  every(".cells").forEach(prepareHeatmap);
 };
 
 start();
