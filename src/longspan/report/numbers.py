@@ -18,6 +18,14 @@ def score(value: Number | None, metric: Metric) -> str:
     return MISSING if value is None else metric.format(value, unit=False)
 
 
+def metric_name(metric: Metric, *, unit: bool = True) -> str:
+    """Return the name of a metric within a sentence, with its unit unless the name says it."""
+    title = metric.title
+    # Names such as F1 and ROUGE-1 keep their capitals.
+    name = title[0].lower() + title[1:] if title[1:2].islower() else title
+    return f"{name}, {metric.unit}" if unit and metric.unit == "%" else name
+
+
 def score_difference(value: Number | None, metric: Metric) -> str:
     """Return a difference of two values of a metric in its display units, with its sign."""
     return MISSING if value is None else signed(metric.shown(value), metric.decimals)

@@ -19,7 +19,7 @@ from longspan.report.charts.styles import (
     vertical_rule,
 )
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.numbers import Number, count
+from longspan.report.numbers import Number, count, metric_name
 from longspan.report.tables.leaderboard import interval_text
 from longspan.report.tables.slices import slice_scores
 
@@ -73,7 +73,7 @@ def score_intervals(
     dots.sort(key=lambda dot: (-metric.signed(dot.value), dot.row))
     majority = task.majority
     reference = None if majority is None else Reference("majority class", metric.shown(majority))
-    text = f"Test {metric.title} on {task.label} by mechanism, {board.protocol}"
+    text = f"Test {metric_name(metric)} on {task.label} by mechanism, {board.protocol}"
     return dot_chart(dots, axis_title("Test", metric), reference, text, styles, legend=legend)
 
 
@@ -156,7 +156,7 @@ def slice_series(
         for row in board.rows
         for label, value in slice_scores(row, column, name).items()
     ]
-    text = f"Test {task.metric.title} on {task.label} by {name}, {board.protocol}"
+    text = f"Test {metric_name(task.metric)} on {task.label} by {name}, {board.protocol}"
     title = axis_title("Test", task.metric)
     return series_chart(points, name.capitalize(), title, None, text, styles, legend=legend)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from longspan.errors import OptionError
 from longspan.files import replacing
 from longspan.metrics import Metric
-from longspan.report.numbers import Number
+from longspan.report.numbers import Number, metric_name
 
 # Okabe and Ito's colors, distinct to color-blind readers, without their black and yellow, which
 # vanish on one of the two backgrounds, and with a gray.
@@ -93,8 +93,7 @@ def quantitative(field: str) -> Spec:
 
 def axis_title(prefix: str, metric: Metric) -> str:
     """Return the title of an axis of scores: name, unit and, where it is down, the direction."""
-    title = f"{prefix} {metric.title[0].lower()}{metric.title[1:]}"
-    title = title if not metric.unit or "per" in metric.title else f"{title}, {metric.unit}"
+    title = f"{prefix} {metric_name(metric)}"
     return title if metric.higher_is_better else f"{title} (lower is better)"
 
 

@@ -13,7 +13,15 @@ from longspan.report.leaderboard.values import (
     Row,
     TaskColumn,
 )
-from longspan.report.numbers import MISSING, Number, count, score, score_difference, signed
+from longspan.report.numbers import (
+    MISSING,
+    Number,
+    count,
+    metric_name,
+    score,
+    score_difference,
+    signed,
+)
 from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.columns import (
     GFLOPS,
@@ -27,34 +35,44 @@ from longspan.results import BASELINE
 
 # The one rule behind ranks, bold type, ties and arrows; docs/arena.md repeats it.
 RULE = (
-    "One row beats another if its score is better and the difference is significant: paired over "
-    "the same seeds and test examples, two-sided p < 0.05 for the pair, not corrected for the "
-    "number of pairs. Where two rows share no scored examples, their 95 % intervals must not "
-    "overlap. Rank: 1 + the number of rows that beat this one. Bold: the best score. ≈: not the "
-    "best score, but no row beats it; a wide interval is enough for that. Where no row beats "
-    f"another, neither is marked. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
+    "One row beats another if its score is better and the difference is significant: two-sided "
+    "p < 0.05 in a paired test over the same seeds and test examples, for the pair alone. Where two "
+    "rows share no scored examples, their 95 % intervals must not overlap.\n"
+    "Rank: 1 + the number of rows that beat this one. Bold: the best score. ≈: not the best score, "
+    "but no row beats it; a wide interval is enough for that. Where no row beats another, neither "
+    f"is marked. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
 )
 LEGEND = (
-    "Scores are means over seeds on test. Below a score: its 95 % interval, the difference from "
-    "always answering the most frequent class, and the number of seeds. Intervals cover seeds and "
-    "test examples where the score of every example was recorded, else seeds; for a single seed, "
-    f"or seeds that tie, examples. {RULE} With a single seed, nothing is known about other seeds. "
-    "A mean needs tasks of one metric and a score on each (of six tasks, "
-    f"{SIXTH} counts as {FAILED:.0%} where nothing was learned). Costs need all tasks; memory is "
-    "the largest."
+    "Scores: mean over seeds on test. Below: the 95 % interval, the margin over always answering "
+    "the most frequent class, and the number of seeds.\n"
+    f"{RULE}\n"
+    "Intervals cover seeds and test examples where the score of every example was recorded, else "
+    "seeds. For a single seed, or seeds that tie, they cover test examples and say nothing about "
+    "other seeds.\n"
+    f"A mean needs a score on each of its tasks, in one metric. In a mean of six, {SIXTH} counts as "
+    f"{FAILED:.0%} where nothing was learned. Costs need all tasks; memory is the largest."
+)
+
+
+RANK = Column(
+    name="Rank",
+    kind="lower",
+    about="By the first mean, or the only task.",
+    value=lambda row: row.placement and row.placement.rank,
 )
 
 
 def leaderboard(board: Leaderboard) -> Table:
     """Return the leaderboard, best row first, baselines without learning last."""
+    columns = _columns(board)
     return make_table(
         f"{board.title}-leaderboard",
         _title(board),
-        _columns(board),
+        columns,
         board.rows,
         metric=board.metric,
         about=LEGEND,
-        footer=[_baseline(board, *line) for line in baselines(board)],
+        footer=[_baseline(board, *line, len(columns)) for line in baselines(board)],
         notes=(*_numbered(board.notes), *_intervals(board)),
     )
 
@@ -63,14 +81,7 @@ def _title(board: Leaderboard) -> str:
     metric = board.metric
     if metric is None:
         return f"Leaderboard of {board.title}: test scores"
-    return f"Leaderboard of {board.title}: test {metric_name(metric.title, metric.unit)}"
-
-
-def metric_name(title: str, unit: str) -> str:
-    """Return the name of a metric within a sentence, with its unit."""
-    name = title[0].lower() + title[1:] if title[1:2].islower() else title
-    # "Bits per byte" says its unit already.
-    return f"{name}, {unit}" if unit == "%" else name
+    return f"Leaderboard of {board.title}: test {metric_name(metric)}"
 
 
 def _columns(board: Leaderboard) -> list[Column]:
@@ -78,12 +89,7 @@ def _columns(board: Leaderboard) -> list[Column]:
         Column("Mechanism", "text", value=_name),
         *(_task_column(board, i) for i in range(len(board.columns))),
         *(_mean_column(board.means, i) for i in range(len(board.means))),
-        Column(
-            name="Rank",
-            kind="lower",
-            about="By the first mean, or the only task.",
-            value=lambda row: row.placement and row.placement.rank,
-        ),
+        *([RANK] if any(row.placement for row in board.rows) else []),
         Column(
             name="Parameters",
             kind="lower",
@@ -106,7 +112,7 @@ def _task_column(board: Leaderboard, i: int) -> Column:
     metric = column.metric
     name = column.label
     if board.metric is None:
-        name += f" ({metric_name(metric.title, metric.unit)})"
+        name += f" ({metric_name(metric)})"
     if column.num_scored is None:
         about = "No run has a score."
     else:
@@ -188,10 +194,12 @@ def baselines(board: Leaderboard) -> list[tuple[str, list[Number | None]]]:
     ]
 
 
-def _baseline(board: Leaderboard, name: str, values: Sequence[Number | None]) -> Entries:
+def _baseline(
+    board: Leaderboard, name: str, values: Sequence[Number | None], width: int
+) -> Entries:
     metrics = [one.metric for one in (*board.columns, *board.means)]
     scores = [score_entry(value, metric) for value, metric in zip(values, metrics, strict=True)]
-    return (Entry(value=name, text=name), *scores, *[Entry(value=None)] * 5)
+    return (Entry(value=name, text=name), *scores, *[Entry(value=None)] * (width - 1 - len(scores)))
 
 
 def _numbered(notes: Sequence[str]) -> list[str]:

@@ -3,10 +3,9 @@
 import math
 
 from longspan.report.leaderboard.values import Leaderboard, Pairs, Row
-from longspan.report.numbers import p_value, score_difference
+from longspan.report.numbers import metric_name, p_value, score_difference
 from longspan.report.statistics.contrasts import LEVEL
 from longspan.report.tables.columns import name_entry
-from longspan.report.tables.leaderboard import metric_name
 from longspan.report.tables.table import Column, Entry, Table, make_table
 
 ABOUT = (
@@ -26,11 +25,11 @@ def significance(board: Leaderboard) -> list[Table]:
 def _matrix(board: Leaderboard, i: int, pairs: Pairs) -> Table:
     column = board.columns[i]
     rows = [row for row in board.rows if row.label in pairs.labels and row.runs(i)]
-    unit = "points" if column.metric.unit == "%" else column.metric.unit
-    name = metric_name(column.metric.title, "")
+    unit = ", points" if column.metric.unit == "%" else ""
+    name = metric_name(column.metric, unit=False)
     return make_table(
         f"{board.title}-significance-{column.label}",
-        f"{column.label}: differences in {name}" + (f", {unit}" if unit else ""),
+        f"{column.label}: differences in {name}{unit}",
         [
             Column("Mechanism", "text", value=name_entry),
             *(_against(board, i, pairs, other) for other in rows),

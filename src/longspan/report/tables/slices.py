@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from longspan.report.leaderboard.values import Leaderboard, Row
-from longspan.report.numbers import Number, count
+from longspan.report.numbers import Number, count, metric_name
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables.columns import name_entry, score_entry
-from longspan.report.tables.leaderboard import metric_name
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
 
@@ -39,7 +38,7 @@ def _table(board: Leaderboard, i: int, name: str) -> Table:
     numbers = (Entry(value=size, text=f"{size:,}") for size in sizes.values())
     return make_table(
         f"{board.title}-slices-{task.label}-{name}",
-        f"{task.label} by {name}: test {metric_name(task.metric.title, task.metric.unit)}",
+        f"{task.label} by {name}: test {metric_name(task.metric)}",
         columns,
         rows,
         metric=task.metric,

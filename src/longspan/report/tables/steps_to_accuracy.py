@@ -5,10 +5,9 @@ from typing import Any
 
 from longspan.metrics import Metric
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.numbers import MISSING, duration, score
+from longspan.report.numbers import MISSING, duration, metric_name, score
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables.columns import name_entry
-from longspan.report.tables.leaderboard import metric_name
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
 
@@ -43,8 +42,8 @@ def _tables(board: Leaderboard, i: int) -> list[Table]:
             Column(f"Steps to {shown}{unit}", "lower", value=_steps(i, goal)),
             Column(f"Seconds to {shown}{unit}", "lower", value=_seconds(i, goal)),
         ]
-    name = metric_name(task.metric.title, "")
-    title = f"{task.label}: training until a validation {name}"
+    name = metric_name(task.metric, unit=False)
+    title = f"{task.label}: training to given values of validation {name}"
     about = ABOUT
     return [
         make_table(
