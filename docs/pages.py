@@ -16,10 +16,10 @@ from typing import get_type_hints
 
 import task_pages
 import torch
+from longspan.catalog import weights
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalogue import weights
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
@@ -35,7 +35,7 @@ TRAITS = {
     "causal": "causal form",
     "cross": "other keys than queries",
     "global_tokens": "global tokens",
-    "source": "reads what q, k and v were projected from",
+    "needs_layer_input": "needs the layer's input",
 }
 
 
@@ -68,7 +68,7 @@ def index() -> str:
 
 def page(name: str) -> str:
     cls = MECHANISMS[name]
-    small = ", ".join(f"{option} = {value}" for option, value in cls.small.items())
+    small = ", ".join(f"{option} = {value}" for option, value in cls.small_options.items())
     parts = [
         f"# `{name}`",
         about(cls),
@@ -104,7 +104,7 @@ def options(name: str) -> str:
 def claims(cls: type[Attention]) -> str:
     traits = dataclasses.asdict(cls.traits)
     rows = [f"| {text} | {'yes' if traits[trait] else 'no'} |" for trait, text in TRAITS.items()]
-    rows.append(f"| reads | {', '.join(traits['reads'])} |")
+    rows.append(f"| reads | {', '.join(traits['inputs'])} |")
     rows.append(f"| needs to know | {', '.join(traits['sizes']).replace('_', ' ') or 'nothing'} |")
     rows.append(f"| paper | {traits['paper']} |")
     return "\n".join(["| | |", "|---|---|", f"| time and memory | {traits['cost']} |", *rows])

@@ -1,4 +1,4 @@
-"""Callbacks of grids, for tests; one of them kills."""
+"""Grid callbacks for tests; one of them kills processes."""
 
 import collections
 import dataclasses
@@ -9,9 +9,11 @@ import signal
 import torch
 
 import tiny
+from longspan.arena.callbacks import GridCallback, ParallelGridCallback
+from longspan.training import Callback
 
-# long enough to be killed in the middle, with a checkpoint to continue from
-LONGER = {"train.steps": 400, "train.evaluate_every": 50, "train.checkpoint_every": 20}
+# Long enough to be killed in the middle, with a checkpoint to resume from.
+LONGER = {"training.steps": 400, "training.evaluate_every": 50, "training.checkpoint_every": 20}
 
 
 def longer():
@@ -19,7 +21,7 @@ def longer():
 
 
 def metrics(results):
-    """What two runs of one experiment have in common."""
+    """Return what two runs of one experiment must have in common."""
     return {
         result.filename: (
             result.scores,
@@ -30,34 +32,21 @@ def metrics(results):
     }
 
 
-class Quiet:
-    """Does not watch."""
-
-    def on_build(self, description, done, total): ...
-    def on_run_begin(self, index, total, experiment): ...
-    def on_run_end(self, result): ...
-    def on_train_begin(self, steps): ...
-    def on_step(self, step, loss, tokens, seconds): ...
-    def on_evaluate(self, point): ...
-
-    def on_alarm(self, alarm): ...
-
-
-class Log(Quiet):
-    """Notes what starts and what ends."""
+class Log(GridCallback):
+    """Records the starts and results of runs."""
 
     def __init__(self):
         self.lines = []
 
     def on_run_begin(self, index, total, experiment):
-        self.lines.append(f"{number}/{total} {experiment.mechanism} {experiment.seed}")
+        self.lines.append(f"{index}/{total} {experiment.mechanism} {experiment.seed}")
 
     def on_run_end(self, result):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
 
 
-class Stopping(Quiet):
-    """Notes steps, and presses Ctrl-C at one of them."""
+class Stopping(GridCallback):
+    """Records steps and raises KeyboardInterrupt at one of them."""
 
     def __init__(self, last=None):
         self.last, self.steps = last, []
@@ -68,26 +57,22 @@ class Stopping(Quiet):
             raise KeyboardInterrupt
 
 
-class Killer(Log):
-    """Kills the process of a run when it hears of it, so many times."""
+class Killer(Log, ParallelGridCallback):
+    """Kills the processes of runs after an evaluation, a given number of times per mechanism."""
 
-    def __init__(self, paths, experiments, kills, note="run.json"):
+    def __init__(self, paths, experiments, kills, lock="run"):
         super().__init__()
-        self.paths, self.experiments, self.note = paths, experiments, note
+        self.paths, self.experiments, self.lock = paths, experiments, lock
         self.left, self.done = collections.Counter(kills), collections.Counter()
         self.killed = set()
 
     def for_run(self, index):
-        return _Victim(self, self.experiments[number - 1])
-
-    def close_run(self, index): ...
+        return _RunKiller(self, self.experiments[index - 1])
 
 
-class _Victim:
+class _RunKiller(Callback):
     def __init__(self, killer, experiment):
         self.killer, self.experiment = killer, experiment
-
-    def on_train_begin(self, steps): ...
 
     def on_step(self, step, loss, tokens, seconds):
         assert isinstance(loss, torch.Tensor)
@@ -95,14 +80,12 @@ class _Victim:
     def on_evaluate(self, point):
         killer, name = self.killer, self.experiment.mechanism
         if killer.left[name] > 0:
-            note = killer.paths.run_dir(self.experiment) / killer.note
-            process = json.loads(note.read_text())["pid"]
-            # News of a process may come after its death.
+            holder = killer.paths.run_dir(self.experiment) / f"{killer.lock}.json"
+            process = json.loads(holder.read_text())["pid"]
+            # Events of a process may arrive after its death.
             if process in killer.killed:
                 return
             os.kill(process, signal.SIGKILL)
             killer.killed.add(process)
             killer.left[name] -= 1
             killer.done[name] += 1
-
-    def on_alarm(self, alarm): ...

@@ -5,12 +5,12 @@ import tiny
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread):
-    """Everything here is tiny."""
+    """Use one thread: every model here is tiny."""
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tiny_cache, tmp_path_factory, with_one_thread):
-    """The records of a serial grid, with the threads that workers and nodes have."""
+    """Metrics of an uninterrupted serial grid, with the thread count of workers and nodes."""
     from callbacks import Log, longer, metrics
 
     from longspan.arena import arena

@@ -8,7 +8,7 @@ from test_contract_traits import Allocations
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import PerHead, Window
 from longspan.errors import InputError, OptionError
 
@@ -131,11 +131,11 @@ def test_work_and_memory_grow_with_the_length_alone_where_heads_differ():
 
 
 def test_heads_that_share_a_dilation_run_together(monkeypatch):
-    from longspan.attention import _blocks
+    from longspan.attention.ops import blocks
 
-    calls, whole = [], _blocks._block_rows
+    calls, whole = [], blocks._block_rows
     monkeypatch.setattr(
-        _blocks, "_block_rows", lambda q, *rest: calls.append(q.shape[1]) or whole(q, *rest)
+        blocks, "_block_rows", lambda q, *rest: calls.append(q.shape[1]) or whole(q, *rest)
     )
     dilated(heads=6, window=3, dilation=[2, 1, 2, 1, 1, 7])(*qkv(40, H=6))
     assert sorted(calls) == [1, 2, 3]
@@ -144,13 +144,13 @@ def test_heads_that_share_a_dilation_run_together(monkeypatch):
 COMPILED = """
 import torch
 from contract import gradients, qkv
-from longspan.attention import Source, build
+from longspan.attention import LayerInput, build
 torch.set_num_threads(1)
 inputs = [x.requires_grad_() for x in qkv(50)]
-source = Source(torch.zeros(3, 50, 24, dtype=torch.float64), torch.nn.Identity(), None)
+layer_input = LayerInput(torch.zeros(3, 50, 24, dtype=torch.float64), torch.nn.Identity(), None)
 for name, more, extra in (
     ("dilated", {}, {}),
-    ("longformer", {"head_dim": 8, "global_projections": True}, {"source": source}),
+    ("longformer", {"head_dim": 8, "global_projections": True}, {"layer_input": layer_input}),
 ):
     for causal in (False, True):
         attention = build(name, heads=3, causal=causal, window=3, dilation=[2, 1, 2], **more)

@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.attention import patterns
-from longspan.attention._blocks import pattern_attention
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.blocks import pattern_attention
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import BlockWindow, Both, Causal, Either, Global, PerHead, Window
 from longspan.errors import OptionError
 

@@ -6,7 +6,7 @@ import torch
 from contract import assert_near, qkv
 
 from longspan import build
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import OptionError
 
 

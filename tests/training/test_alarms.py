@@ -11,11 +11,11 @@ import tiny
 from longspan.arena import make_model
 from longspan.arena.console import ConsoleCallback
 from longspan.results import Alarm, Point, Score
-from longspan.training import TrainConfig, fit
+from longspan.training import Callback, TrainingConfig, fit
 from longspan.training.alarms import Sight, Warmed, alarms, at_chance, diverging, waiting_for_data
 from longspan.training.checkpoint import LATER, Progress
 
-CONFIG = TrainConfig(
+CONFIG = TrainingConfig(
     steps=1_000,
     batch=32,
     learning_rate=5e-4,
@@ -111,7 +111,7 @@ def test_a_loss_that_rises_for_long_is_told_once():
     assert told(losses=losses) == [("diverging", 300)]
     assert diverging(sight(curve(losses=losses[:6]))) == (
         "the training loss has risen to 1.70 from 1.00 at step 150; lower the learning rate "
-        "(now 0.0005), lengthen the warmup (now 100) or clip gradients (train.clip)"
+        "(now 0.0005), lengthen the warmup (now 100) or clip gradients (training.max_grad_norm)"
     )
 
 
@@ -162,26 +162,22 @@ def test_kinds_are_told_apart_each_once():
     assert list(alarms(now, ["chance", "diverging", "waiting"])) == []
 
 
-class Ear:
+class Ear(Callback):
     """A callback that keeps alarms and may stop the run."""
 
     def __init__(self, stop=None):
         self.alarms, self.stop = [], stop
 
-    def on_train_begin(self, steps): ...
-
     def on_step(self, step, loss, tokens, seconds):
         if step == self.stop:
             raise KeyboardInterrupt
-
-    def on_evaluate(self, point): ...
 
     def on_alarm(self, alarm):
         self.alarms.append(alarm)
 
 
 # a rate at which nothing moves
-ASLEEP = {"train.learning_rate": 1e-12, "train.steps": 40}
+ASLEEP = {"training.learning_rate": 1e-12, "training.steps": 40}
 
 
 @pytest.fixture

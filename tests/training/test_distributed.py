@@ -1,7 +1,7 @@
-"""Several processes train as one would: same batches, same gradients, same scores, same files.
+"""Several processes train like one: the same batches, gradients, scores and files.
 
-Processes are real ones that talk over gloo. One launch works through many cases, since starting
-them costs more than the tiny runs do.
+The processes communicate over gloo. One launch runs many cases, because starting processes costs
+more than the tiny runs.
 """
 
 import itertools
@@ -27,27 +27,36 @@ from longspan.errors import (
     UnknownNameError,
 )
 from longspan.results import load, unpack
-from longspan.training import TrainConfig, processes, spread
+from longspan.training import Callback, TrainingConfig
 from longspan.training.checkpoint import Checkpoints
-from longspan.training.distributed.group import SINGLE_PROCESS, Processes
+from longspan.training.distributed import group as process_group
+from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
+from longspan.training.distributed.sharding import check_config
 
 # A step of AdamW with such an epsilon follows the size of the gradient, not its direction alone.
-PLAIN = {"train.epsilon": 1.0, "train.learning_rate": 10.0, "train.schedule": "constant"}
-DEEP = {**PLAIN, "model.layers": 2, "train.clip": 0.5}
+PLAIN = {
+    "training.adam_epsilon": 1.0,
+    "training.learning_rate": 10.0,
+    "training.schedule": "constant",
+}
+DEEP = {**PLAIN, "model.layers": 2, "training.max_grad_norm": 0.5}
 CASES = {
-    # 5 rows in 2 parts for 2 processes: shares differ, and the last part of one is empty
-    "ddp": {"mechanism": "full", "changes": {**DEEP, "train.batch": 5, "train.accumulate": 3}},
+    # 5 rows for 2 processes: shards differ in size, and one has an empty last microbatch.
+    "ddp": {
+        "mechanism": "full",
+        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
+    },
     "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "options.redraw_every": 2}},
-    # batches of an evaluation with fewer rows than there are processes
+    # Evaluation batches have fewer rows than there are processes.
     "tokens": {
         "mechanism": "local",
         "tokens": True,
-        "changes": {**PLAIN, "train.evaluation_batch": 1},
+        "changes": {**PLAIN, "training.eval_batch_size": 1},
     },
     "fsdp": {
         "mechanism": "full",
         "parallel": "fsdp",
-        "changes": {**DEEP, "train.batch": 5, "train.accumulate": 3},
+        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
     },
     "context": {
         "mechanism": "full",
@@ -56,15 +65,15 @@ CASES = {
     },
 }
 REFUSED = {
-    "train.batch=1 has no row for each of 2 processes; start fewer, or share positions out": {
+    "training.batch_size must be >= 2, the number of processes, got 1; start fewer processes, or": {
         "mechanism": "full",
-        "changes": {"train.batch": 1},
+        "changes": {"training.batch_size": 1},
     },
-    "local cannot share positions out among processes: it needs all queries in one place": {
+    "local does not support context parallelism: it needs all queries in one place": {
         "mechanism": "local",
         "parallel": "context",
     },
-    "no way to train in parallel called 'dpp'; did you mean ddp?": {
+    "no parallelism called 'dpp'; did you mean ddp?": {
         "mechanism": "full",
         "parallel": "dpp",
     },
@@ -72,7 +81,7 @@ REFUSED = {
 
 
 def placed(cases, cache, root):
-    """The cases with a folder each."""
+    """Return the cases, each with a folder of its own."""
     return {
         name: {**case, "cache": str(cache), "runs": str(root / "runs" / name)}
         for name, case in cases.items()
@@ -90,7 +99,7 @@ def weights(case):
 
 
 def check_equal(case, truth):
-    """Scores, curve, answers and weights of two runs."""
+    """Compare scores, curve, answers and weights of two runs."""
     one, other = record(case), record(truth)
     for split, score in one.scores.items():
         expected = other.scores[split]
@@ -112,7 +121,7 @@ def check_equal(case, truth):
 
 
 def check_tidy(case):
-    """The record, the best model, the log: and nothing half-written."""
+    """Check that only the record, the best model and the logs remain."""
     (work,) = Path(case["runs"]).glob("quick/*/work/*")
     best = json.loads((work / "last.json").read_text())["best"]
     locks = {"run.lock", "train.lock"}
@@ -123,25 +132,17 @@ def check_tidy(case):
 
 
 class Stop(Exception):
-    """What stops a run inside this process."""
+    """Ends a run in this process."""
 
 
-class Stopper:
-    def on_train_begin(self, steps): ...
-
+class Stopper(Callback):
     def on_step(self, step, loss, tokens, seconds):
         if step == 7:
             raise Stop
 
-    def on_evaluate(self, point):
-        pass
-
-    def on_alarm(self, alarm):
-        pass
-
 
 def stopped(case, monkeypatch):
-    """Leave a run of this process alone after step 6."""
+    """Interrupt a run of this process after step 6."""
     with monkeypatch.context() as patch:
         patch.setattr(many, "Killer", lambda _: Stopper())
         with pytest.raises(Stop):
@@ -155,7 +156,7 @@ def server():
 
 @pytest.fixture(scope="module")
 def together(server, tiny_cache, tmp_path_factory):
-    """All cases in two processes, what they printed, and the same runs in this one."""
+    """Run all cases in two processes and in this one; return both and the printed output."""
     root, alone = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("one")
     cases = placed({**CASES, "resumed": CASES["ddp"], **REFUSED}, tiny_cache, root)
     with pytest.MonkeyPatch.context() as patch:
@@ -168,7 +169,7 @@ def together(server, tiny_cache, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_train_as_one(together, name):
+def test_two_processes_train_like_one(together, name):
     cases, truths, _ = together
     check_equal(cases[name], truths[name])
     check_tidy(cases[name])
@@ -178,14 +179,14 @@ def test_two_processes_train_as_one(together, name):
     assert record(cases[name]).parallelism == cases[name].get("parallel", "ddp")
 
 
-def test_a_run_begun_alone_goes_on_with_two(together):
+def test_a_run_of_one_process_resumes_with_two(together):
     cases, truths, _ = together
     check_equal(cases["resumed"], truths["ddp"])
     assert record(cases["resumed"]).processes == 2
 
 
-def test_the_training_moved_the_weights(together):
-    """Else equal runs would say nothing."""
+def test_training_changes_the_weights(together):
+    """Otherwise the comparison of runs would prove nothing."""
     _, truths, _ = together
     for name, truth in truths.items():
         experiment, task = many.prepared(truth)
@@ -200,21 +201,21 @@ def test_only_the_main_process_writes(together):
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_what_two_processes_cannot_share_is_refused_in_one_line_by_both(together, reason):
+def test_invalid_configurations_are_refused_by_both_processes_in_one_line(together, reason):
     _, _, outputs = together
     for output in outputs:
         assert any(line.startswith(f"refused: {reason}") for line in output.splitlines()), output
 
 
-def test_a_process_that_dies_ends_the_other_and_one_goes_on_alone(server, tiny_cache, tmp_path):
-    """A sharded run of two, its main process killed at step 7, continued by one."""
+def test_a_killed_process_ends_the_other_and_one_process_resumes(server, tiny_cache, tmp_path):
+    """Kill the main process of a sharded run at step 7; resume in one process."""
     (case,) = placed({"fsdp": CASES["fsdp"]}, tiny_cache, tmp_path).values()
     started = many.start(server, 2, [{**case, "kill": 7}], tmp_path)
     codes, outputs = many.ended(started)
     assert codes == [-signal.SIGKILL, 1]
     line = outputs[1].strip().splitlines()[-1]
-    assert line.startswith("process 1 of 2 ends (")
-    assert line.endswith("; the same command again continues from the last checkpoint")
+    assert line.startswith("process 1 of 2 failed (")
+    assert line.endswith("; run the same command to resume from the last checkpoint")
     assert "Traceback" not in outputs[1]
     (pointer,) = Path(case["runs"]).rglob("last.json")
     assert json.loads(pointer.read_text())["last"] == "step-000006"
@@ -224,133 +225,141 @@ def test_a_process_that_dies_ends_the_other_and_one_goes_on_alone(server, tiny_c
     check_equal(case, truth)
 
 
-def rows_of(process, rows, parts):
-    return [
-        row for part in process.parts(rows, parts) if part.weight for row in range(rows)[part.rows]
+def rows_of(group, num_rows, num_microbatches):
+    shards = group.shard_rows(num_rows, num_microbatches)
+    return [row for shard in shards if shard.weight for row in range(num_rows)[shard.rows]]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("num_microbatches", [1, 2, 4])
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 7, 12])
+def test_every_row_is_in_one_shard(world_size, num_microbatches, num_rows):
+    groups = [ProcessGroup(world_size, rank, "ddp") for rank in range(world_size)]
+    rows = [rows_of(group, num_rows, num_microbatches) for group in groups]
+    assert sorted(itertools.chain(*rows)) == list(range(num_rows))
+    assert max(map(len, rows)) - min(map(len, rows)) <= 1
+    # Every process runs as many forward passes, and none without a row.
+    shards = [group.shard_rows(num_rows, num_microbatches) for group in groups]
+    (count,) = {len(own) for own in shards}
+    assert count <= num_microbatches
+    assert all(range(num_rows)[shard.rows] for own in shards for shard in own)
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2, 3, 4, 7])
+def test_microbatches_of_a_single_process_are_those_of_chunk(num_microbatches):
+    rows = torch.arange(7)
+    shards = SINGLE_PROCESS.shard_rows(7, num_microbatches)
+    assert [rows[shard.rows].tolist() for shard in shards] == [
+        x.tolist() for x in rows.chunk(num_microbatches)
     ]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5])
-@pytest.mark.parametrize("parts", [1, 2, 4])
-@pytest.mark.parametrize("rows", [1, 2, 5, 7, 12])
-def test_every_row_is_in_one_part_of_one_process(number, parts, rows):
-    group = [Processes(number, rank, "ddp") for rank in range(number)]
-    shares = [rows_of(process, rows, parts) for process in group]
-    assert sorted(itertools.chain(*shares)) == list(range(rows))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    # as many forward passes in each, none of them without a row
-    (count,) = {len(process.parts(rows, parts)) for process in group}
-    assert count <= parts
-    assert all(range(rows)[part.rows] for process in group for part in process.parts(rows, parts))
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 7])
-def test_parts_of_a_process_alone_are_those_of_chunk(parts):
-    whole = torch.arange(7)
-    found = [whole[part.rows].tolist() for part in SINGLE_PROCESS.parts(7, parts)]
-    assert found == [x.tolist() for x in whole.chunk(parts)]
-
-
-def test_positions_shared_out_leave_all_rows_to_each():
+def test_context_parallel_processes_get_all_rows():
     for rank in range(2):
-        assert rows_of(Processes(2, rank, "context"), 5, 2) == list(range(5))
+        assert rows_of(ProcessGroup(2, rank, "context"), 5, 2) == list(range(5))
 
 
-def test_seeds_of_processes_differ_and_the_main_one_has_that_of_a_run_alone():
-    seeds = [Processes(4, rank, "ddp").seed(seed) for seed in range(50) for rank in range(4)]
+def test_rank_seeds_differ_and_rank_0_uses_the_seed_of_the_run():
+    seeds = [
+        ProcessGroup(4, rank, "ddp").rank_seed(seed) for seed in range(50) for rank in range(4)
+    ]
     assert len(set(seeds)) == 200
     assert seeds[::4] == list(range(50))
 
 
-def test_an_error_of_one_process_alone_ends_it_and_one_of_all_does_not():
-    two = Processes(2, 1, "ddp")
+def test_local_errors_exit_the_process_and_shared_errors_do_not():
+    two = ProcessGroup(2, 1, "ddp")
     with (
-        pytest.raises(SystemExit, match=r"process 1 of 2 ends \(no memory\); the same command"),
-        two.bound(),
+        pytest.raises(
+            SystemExit, match=r"process 1 of 2 failed \(no memory\); run the same command"
+        ),
+        two.exit_on_local_error(),
     ):
         raise torch.OutOfMemoryError("no memory\nof any kind")
-    for alone in (MemoryError(), IndexError("i"), ValueError("v"), RunError("r"), DataError("d")):
-        with pytest.raises(SystemExit, match=r"process 1 of 2 ends"), two.bound():
-            raise alone
-    for common in (DivergedError("the loss"), OptionError("o"), UnknownNameError("n")):
-        with pytest.raises(type(common)), two.bound():
-            raise common
-    with pytest.raises(torch.OutOfMemoryError), SINGLE_PROCESS.bound():
+    for local in (MemoryError(), IndexError("i"), ValueError("v"), RunError("r"), DataError("d")):
+        with pytest.raises(SystemExit, match=r"process 1 of 2 failed"), two.exit_on_local_error():
+            raise local
+    for shared in (DivergedError("the loss"), OptionError("o"), UnknownNameError("n")):
+        with pytest.raises(type(shared)), two.exit_on_local_error():
+            raise shared
+    with pytest.raises(torch.OutOfMemoryError), SINGLE_PROCESS.exit_on_local_error():
         raise torch.OutOfMemoryError
 
 
 @pytest.mark.parametrize("error", [RunError("full"), MemoryError(), OSError(28, "full")])
-def test_an_error_of_the_main_process_is_one_of_all_where_they_wait_for_it(monkeypatch, error):
+def test_an_error_in_run_on_main_is_shared(monkeypatch, error):
     def fails():
         raise error
 
-    monkeypatch.setattr(Processes, "agreed", lambda _, value: value)
-    main = Processes(2, 0, "ddp")
-    with pytest.raises(type(error)), main.bound():
-        main.on_main(fails)
+    monkeypatch.setattr(ProcessGroup, "broadcast", lambda _, value: value)
+    main = ProcessGroup(2, 0, "ddp")
+    with pytest.raises(type(error)), main.exit_on_local_error():
+        main.run_on_main(fails)
 
 
-def test_the_pointer_that_counts_is_the_one_that_the_main_process_reads(tmp_path, monkeypatch):
+def test_all_processes_use_the_pointer_that_the_main_process_reads(tmp_path, monkeypatch):
     (tmp_path / "last.json").write_text("{")
-    monkeypatch.setattr(Processes, "gathered", lambda _, x: [x, x])
-    monkeypatch.setattr(Processes, "agreed", lambda *_: ({"last": "a", "best": None}, None))
-    assert Checkpoints(tmp_path, Processes(2, 1, "ddp")).exists()
+    monkeypatch.setattr(ProcessGroup, "all_gather", lambda _, x: [x, x])
+    monkeypatch.setattr(ProcessGroup, "broadcast", lambda *_: ({"last": "a", "best": None}, None))
+    assert Checkpoints(tmp_path, ProcessGroup(2, 1, "ddp")).exists()
 
 
-def test_a_folder_that_is_not_shared_is_refused(monkeypatch):
-    two = Processes(2, 1, "ddp")
-    monkeypatch.setattr(Processes, "gathered", lambda _, x: [1 - x, x])
+def test_an_unshared_folder_is_refused(monkeypatch):
+    two = ProcessGroup(2, 1, "ddp")
+    monkeypatch.setattr(ProcessGroup, "all_gather", lambda _, x: [1 - x, x])
     refused = pytest.raises(RunError, match=r"not all 2 processes see .*last\.json; share the")
-    with refused, two.bound():
-        two.alike(True, "see last.json; share the folder of runs")
+    with refused, two.exit_on_local_error():
+        two.check_same(True, "see last.json; share the folder of runs")
 
 
-def test_devices_that_are_not_cuda_are_left_alone(monkeypatch, tmp_path):
+def test_devices_other_than_cuda_are_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("accelerate.state.is_mps_available", lambda *_, **__: True)
-    assert processes.accelerator("no", tmp_path, None).device.type == "cpu"
+    assert process_group.make_accelerator("no", tmp_path, None).device.type == "cpu"
 
 
 def test_a_sharded_model_in_float16_is_refused():
-    recipe = TrainConfig(
+    recipe = TrainingConfig(
         **{**tiny.TRAIN, "schedule": "constant", "precision": "fp16"}  # type: ignore[arg-type]
     )
-    with pytest.raises(OptionError, match="a sharded model does not train in fp16; use bf16"):
-        spread.check(recipe, Processes(2, 0, "fsdp"))
-    spread.check(recipe, Processes(2, 0, "ddp"))
+    with pytest.raises(OptionError, match="fsdp does not support precision fp16; use bf16"):
+        check_config(recipe, ProcessGroup(2, 0, "fsdp"))
+    check_config(recipe, ProcessGroup(2, 0, "ddp"))
 
 
-def test_the_way_is_that_of_the_launcher_unless_another_is_asked_for(monkeypatch):
+def test_parallelism_follows_accelerate_launch_by_default(monkeypatch):
     class State:
         num_processes, process_index, device = 2, 1, torch.device("cpu")
 
-    monkeypatch.setattr(processes, "_state", lambda _: State)
+    monkeypatch.setattr(process_group, "_reset_state", lambda _: State)
     monkeypatch.delenv("ACCELERATE_USE_FSDP", raising=False)
-    assert processes.joined().parallelism == "ddp"
+    assert process_group.current_group().parallelism == "ddp"
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    assert processes.joined().parallelism == "fsdp"
-    assert processes.joined(parallel="ddp").parallelism == "ddp"
-    with pytest.raises(UnknownNameError, match="no way to train in parallel called 'fsdb'"):
-        processes.joined(parallel="fsdb")
+    assert process_group.current_group().parallelism == "fsdp"
+    assert process_group.current_group(parallel="ddp").parallelism == "ddp"
+    with pytest.raises(UnknownNameError, match="no parallelism called 'fsdb'"):
+        process_group.current_group(parallel="fsdb")
 
 
-def test_processes_that_cannot_be_reached_are_one_line(monkeypatch):
-    def alone(_):
+def test_unreachable_processes_raise(monkeypatch):
+    def fail(_):
         raise RuntimeError("no address\nat all")
 
-    monkeypatch.setattr(processes, "_state", alone)
+    monkeypatch.setattr(process_group, "_reset_state", fail)
     with pytest.raises(LongspanError, match=r"cannot be reached \(no address\)$"):
-        processes.joined()
+        process_group.current_group()
 
 
-WET = {**PLAIN, "train.checkpoint_every": 3}
+WET = {**PLAIN, "training.checkpoint_every": 3}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_with_dropout_a_killed_run_of_two_goes_on_exactly(server, tiny_cache, tmp_path, way):
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
+def test_with_dropout_a_killed_run_of_two_processes_resumes_exactly(
+    server, tiny_cache, tmp_path, parallelism
+):
     wet = {**WET, "model.dropout": 0.2, "model.attention_dropout": 0.1}
-    case = {"mechanism": "performer", "parallel": way, "changes": wet}
+    case = {"mechanism": "performer", "parallel": parallelism, "changes": wet}
     cases = placed({"killed": case, "truth": case, "again": case}, tiny_cache, tmp_path)
     started = many.start(server, 2, [{**cases["killed"], "kill": 8}], tmp_path)
     assert many.ended(started)[0] == [-signal.SIGKILL, 1]
@@ -362,8 +371,8 @@ def test_with_dropout_a_killed_run_of_two_goes_on_exactly(server, tiny_cache, tm
 
 
 @pytest.mark.slow
-def test_each_process_draws_dropout_of_its_own(server, tiny_cache, tmp_path):
-    """With equal rows in both, equal draws would give the gradient of one."""
+def test_each_process_draws_its_own_dropout(server, tiny_cache, tmp_path):
+    """With equal draws, equal rows would count twice."""
     case = {"mechanism": "local", "changes": {**WET, "model.dropout": 0.3}}
     (case,) = placed({"wet": case}, tiny_cache, tmp_path).values()
     started = many.start(server, 2, [{**case, "kill": 7}], tmp_path)
@@ -374,10 +383,10 @@ def test_each_process_draws_dropout_of_its_own(server, tiny_cache, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_every_mechanism_on_three_processes(server, tiny_cache, tmp_path, way):
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
+def test_every_mechanism_trains_in_three_processes(server, tiny_cache, tmp_path, parallelism):
     cases = {
-        name: {"mechanism": name, "parallel": way, "changes": {**DEEP, "train.steps": 4}}
+        name: {"mechanism": name, "parallel": parallelism, "changes": {**DEEP, "training.steps": 4}}
         for name in MECHANISMS
     }
     both = [placed(cases, tiny_cache, tmp_path / number) for number in ("three", "one")]
@@ -389,9 +398,9 @@ def test_every_mechanism_on_three_processes(server, tiny_cache, tmp_path, way):
 
 
 @pytest.mark.slow
-def test_the_command_of_a_user_under_torchrun_killed_and_given_again(tiny_cache, tmp_path):
-    """`torchrun -m longspan train`: a worker is killed, the launcher ends the other."""
-    changes = {**many.DRY, "train.steps": 200, "train.checkpoint_every": 3}
+def test_a_killed_torchrun_command_resumes(tiny_cache, tmp_path):
+    """Kill one process of `torchrun -m longspan train`; torchrun ends the other."""
+    changes = {**many.DRY, "training.steps": 200, "training.checkpoint_every": 3}
     runs = tmp_path / "runs"
     arguments = tiny.command(runs, tiny_cache, changes=changes)
     command = many.torchrun(2, ["-m", "longspan", *arguments])

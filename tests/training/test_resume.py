@@ -22,12 +22,17 @@ import tiny
 from longspan.arena import make_model, run
 from longspan.errors import LongspanError, RunError
 from longspan.results import load
-from longspan.training import fit, loop, processes
+from longspan.training import Callback, fit, loop
 from longspan.training.checkpoint import Checkpoints, Progress
+from longspan.training.distributed import group as process_group
 
 # dropout, accumulated parts and points of the curve that fall between checkpoints
-CHANGES = {"train.checkpoint_every": 3, "train.accumulate": 2, "model.dropout": 0.2}
-LONGER = {**CHANGES, "train.steps": 60, "train.evaluate_every": 10}
+CHANGES = {
+    "training.checkpoint_every": 3,
+    "training.gradient_accumulation_steps": 2,
+    "model.dropout": 0.2,
+}
+LONGER = {**CHANGES, "training.steps": 60, "training.evaluate_every": 10}
 # what may differ between two runs of one experiment
 OTHERWISE = (
     "seconds",
@@ -174,23 +179,15 @@ class Stop(Exception):
     """What stops a run inside this process."""
 
 
-class Stopper:
+class Stopper(Callback):
     """A callback that stops the run after a step, before anything is saved for it."""
 
     def __init__(self, step):
         self.step = step
 
-    def on_train_begin(self, steps): ...
-
     def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
             raise Stop
-
-    def on_evaluate(self, point):
-        pass
-
-    def on_alarm(self, alarm):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -243,7 +240,7 @@ def untimed(curve):
 @pytest.fixture
 def stopped(listops, tmp_path):
     """The folder of a run that was stopped after step 8, and a function that continues it."""
-    made = tiny.experiment(changes={**CHANGES, "train.checkpoint_every": 1})
+    made = tiny.experiment(changes={**CHANGES, "training.checkpoint_every": 1})
     options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
     with pytest.raises(Stop):
         fit(make_model(made, listops), listops, made.train, **options, callback=Stopper(8))
@@ -318,8 +315,13 @@ def test_a_checkpoint_is_on_the_disk_before_its_pointer_is(listops, tmp_path, mo
 
 
 def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
-    wide = {"model.width": 256, "model.layers": 4, "model.feed_forward": 1024, "train.batch": 2}
-    short = {"train.steps": 4, "train.evaluate_every": 2}
+    wide = {
+        "model.width": 256,
+        "model.layers": 4,
+        "model.feed_forward": 1024,
+        "training.batch_size": 2,
+    }
+    short = {"training.steps": 4, "training.evaluate_every": 2}
     made = tiny.experiment(changes={**wide, **short})
 
     def peak(folder, callback=None):
@@ -359,17 +361,17 @@ def test_the_scale_of_the_loss_is_continued(listops, tmp_path, monkeypatch):
     grows = {"init_scale": 2.0**-126, "growth_factor": 2.0**120, "growth_interval": 2}
 
     def scaling(*arguments):
-        engine = processes.accelerator(*arguments)
+        engine = process_group.make_accelerator(*arguments)
         engine.scaler = torch.amp.GradScaler("cpu", **grows)
         return engine
 
-    monkeypatch.setattr(loop, "accelerator", scaling)
-    assert resumed_as_uninterrupted(listops, tmp_path, {"train.clip": None}, "cpu")
+    monkeypatch.setattr(loop, "make_accelerator", scaling)
+    assert resumed_as_uninterrupted(listops, tmp_path, {"training.max_grad_norm": None}, "cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_run_in_float16_is_continued_exactly(listops, tmp_path):
-    assert resumed_as_uninterrupted(listops, tmp_path, {"train.precision": "fp16"}, None)
+    assert resumed_as_uninterrupted(listops, tmp_path, {"training.precision": "fp16"}, None)
 
 
 def test_an_absent_checkpoint_is_refused_and_the_remedy_works(stopped):

@@ -8,11 +8,11 @@ from safetensors.torch import load_file
 import tiny
 from longspan.arena import make_model
 from longspan.results import Score
-from longspan.training import fit, loop
+from longspan.training import Callback, fit, loop
 from longspan.training.evaluate import Evaluation, answered
 
 # the learning rate is high enough for validation to go up and down
-RESTLESS = {"train.steps": 40, "train.learning_rate": 0.03, "train.evaluate_every": 2}
+RESTLESS = {"training.steps": 40, "training.learning_rate": 0.03, "training.evaluate_every": 2}
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def restless(listops, tmp_path):
     """Train with some selection: the outcome, the model, and its weights at each evaluation."""
 
     def trained(selection):
-        made = tiny.experiment(changes={**RESTLESS, "train.selection": selection})
+        made = tiny.experiment(changes={**RESTLESS, "training.selection": selection})
         model = make_model(made, listops)
         callback = Recorder(model)
         options = {"seed": 0, "folder": tmp_path, "device": "cpu", "callback": callback}
@@ -29,22 +29,17 @@ def restless(listops, tmp_path):
     return trained
 
 
-class Recorder:
+class Recorder(Callback):
     """A callback that keeps the weights of each evaluation."""
 
     def __init__(self, model):
         self.model, self.kept, self.steps = model, {}, 0
-
-    def on_train_begin(self, steps): ...
 
     def on_step(self, step, loss, tokens, seconds):
         self.steps = step
 
     def on_evaluate(self, point):
         self.kept[point.step] = {k: x.clone() for k, x in self.model.state_dict().items()}
-
-    def on_alarm(self, alarm):
-        pass
 
 
 def test_the_best_on_validation_is_what_is_tested(restless, listops):

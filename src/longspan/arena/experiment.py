@@ -6,7 +6,7 @@ from typing import Any
 
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import Budget, RunConfig, flatten, replace_fields, setting, settings
-from longspan.errors import OptionError, known
+from longspan.errors import OptionError, check_name
 from longspan.tasks import TASKS
 
 
@@ -29,13 +29,13 @@ class Experiment:
         if self.seed < 0:
             raise OptionError(f"seed must be at least 0, got {self.seed}")
         task, mechanism = self.config.task, self.config.mechanism
-        known(task.name, TASKS, "task")
-        known(mechanism.name, MECHANISMS, "mechanism")
+        check_name(task.name, TASKS, "task")
+        check_name(mechanism.name, MECHANISMS, "mechanism")
         for option in mechanism.options:
-            known(option, options_of(mechanism.name), f"option of {mechanism.name!r}")
+            check_name(option, options_of(mechanism.name), f"option of {mechanism.name!r}")
         fields = [field.name for field in dataclasses.fields(TASKS[task.name].Options)]
         for option in task.options:
-            known(option, fields, f"option of task {task.name!r}")
+            check_name(option, fields, f"option of task {task.name!r}")
 
     @property
     def task(self) -> str:

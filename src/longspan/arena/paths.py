@@ -1,45 +1,55 @@
-"""Where runs read and write."""
+"""Files and folders of runs."""
 
 import dataclasses
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
-from longspan.data.cache import default_folder
+from longspan.config.training import Parallelism
+from longspan.files import cache_folder
 from longspan.results import FAILED
-from longspan.training.config import Parallel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPaths:
-    """Where a run reads and writes."""
+    """Folders that runs read and write, and the device they use.
+
+    Attributes:
+        runs: folder of results and checkpoints.
+        cache: folder of built data sets.
+        data: folder of source files, for example those of IMDB.
+        device: "cpu", or None for the available accelerator.
+        parallel: strategy for several processes that train one run.
+        is_trial: whether runs are trials of a search: their records are kept separately and the
+            test split is never scored.
+    """
 
     runs: Path = Path("runs")
-    cache: Path = dataclasses.field(default_factory=default_folder)
-    data: Path | None = None  # folder of source files, as IMDB's
-    device: str | None = None  # "cpu", or None for the accelerator that is there
-    parallel: Parallel | None = None  # how the processes of one run work together, if several
-    trials: bool = False  # runs are trials of a grid: kept apart, and nobody looks at test
+    cache: Path = dataclasses.field(default_factory=cache_folder)
+    data: Path | None = None
+    device: str | None = None
+    parallel: Parallelism | None = None
+    is_trial: bool = False
 
     def for_trials(self) -> "RunPaths":
-        """The same paths, for the trials of a grid."""
-        return dataclasses.replace(self, trials=True)
+        """Return the same paths for the trials of a search."""
+        return dataclasses.replace(self, is_trial=True)
 
     @property
-    def type(self) -> str:
-        """The kind of device that runs train on here, as torch names it."""
+    def device_type(self) -> str:
+        """Device type that runs train on, in torch's spelling."""
         import torch
 
         return "cuda" if self.device != "cpu" and torch.cuda.is_available() else "cpu"
 
-    def record(self, experiment: Experiment) -> Path:
-        """The file of an experiment's result."""
-        folder = self.runs / experiment.protocol / experiment.task.name
-        return (folder / "trials" if self.trials else folder) / f"{experiment.name}.json"
+    def record_file(self, experiment: Experiment) -> Path:
+        """Return the result file of an experiment."""
+        folder = self.runs / experiment.protocol / experiment.task
+        return (folder / "trials" if self.is_trial else folder) / f"{experiment.name}.json"
 
-    def failure(self, experiment: Experiment) -> Path:
-        """The file that says why an experiment has no result."""
-        return self.record(experiment).with_suffix(FAILED)
+    def failure_file(self, experiment: Experiment) -> Path:
+        """Return the failure file of an experiment."""
+        return self.record_file(experiment).with_suffix(FAILED)
 
-    def work(self, experiment: Experiment) -> Path:
-        """The folder of an experiment's checkpoints."""
-        return self.record(experiment).parent / "work" / experiment.name
+    def run_dir(self, experiment: Experiment) -> Path:
+        """Return the folder of an experiment's checkpoints."""
+        return self.record_file(experiment).parent / "work" / experiment.name

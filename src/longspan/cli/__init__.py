@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | eval | report | results | analyse | data | ...`.
+"""The command line: `longspan arena | train | eval | report | results | analyze | data | ...`.
 
 Everything heavy is imported inside the command that needs it, so that help is instant.
 """
@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli import analysing, reporting, running
+from longspan.cli import analyzing, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
 from longspan.cli.common import INTERRUPTED, Json, Lines, complain, say
 from longspan.cli.listing import print_described, print_list
-from longspan.errors import LongspanError, known
+from longspan.errors import LongspanError, check_name
 
 app = typer.Typer(
     help="Every efficient attention behind one interface, compared honestly.",
@@ -30,7 +30,7 @@ app.command()(running.arena)
 app.command()(running.train)
 app.command(name="eval")(running.evaluate)
 app.command()(reporting.report)
-app.command()(analysing.analyse)
+app.command()(analyzing.analyze)
 
 
 @app.callback()
@@ -50,7 +50,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List mechanisms with traits and options, tasks, or protocols."""
-    print_list(known(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
+    print_list(check_name(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
 
 
 @app.command()
@@ -79,7 +79,7 @@ def main() -> None:
         sys.exit(1)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            say("stopped;", "the same command continues")
+            say("Interrupted.", "Run the same command to resume.")
         raise
 
 

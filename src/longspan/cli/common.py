@@ -36,7 +36,7 @@ Tune = Annotated[
 Grids = Annotated[
     list[str] | None,
     typer.Option(
-        "--grid", help="Values to try, over the protocol's: train.learning_rate=1e-4,3e-4."
+        "--grid", help="Values to try, over the protocol's: training.learning_rate=1e-4,3e-4."
     ),
 ]
 Rule = Annotated[
@@ -46,7 +46,7 @@ Rule = Annotated[
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="Override a field of the recipe: train.steps=100, options.window=8."
+        "--set", help="Override a field of the recipe: training.steps=100, options.window=8."
     ),
 ]
 BudgetText = Annotated[
@@ -75,7 +75,7 @@ Data = Annotated[
 Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes on this machine, one run each at a time; GPUs are dealt out."),
+    typer.Option(help="Worker processes on this machine; GPUs are assigned round-robin."),
 ]
 RayCluster = Annotated[
     str | None, typer.Option(help="A Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")
@@ -173,7 +173,7 @@ def changes_of(pairs: list[str] | None) -> dict[str, Any]:
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals:
-            raise OptionError(f"--set takes NAME=VALUE, as train.steps=100, got {pair!r}")
+            raise OptionError(f"--set takes NAME=VALUE, as training.steps=100, got {pair!r}")
         if name in changes:
             raise OptionError(f"--set names {name} twice; give it one value")
         changes[name] = _value(value, "--set")
@@ -194,7 +194,7 @@ def grid_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
         name, equals, text = pair.partition("=")
         if not (equals and text):
             raise OptionError(
-                f"--grid takes NAME=VALUES, as train.learning_rate=1e-4,3e-4, got {pair!r}"
+                f"--grid takes NAME=VALUES, as training.learning_rate=1e-4,3e-4, got {pair!r}"
             )
         if name in grid:
             raise OptionError(f"--grid names {name} twice; give all its values at once")

@@ -22,7 +22,7 @@ from longspan.cli.common import (
     print_json,
     run_paths,
 )
-from longspan.errors import DataError, OptionError, known
+from longspan.errors import DataError, OptionError, check_name
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -107,7 +107,7 @@ def import_(
         raise OptionError(f"longspan knows no set of the hub for {task}; pass hub:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=paths.cache, prefix=".hub-") as folder:
-        fetched = hub.fetch(name, Path(folder))
+        fetched = hub.fetch_parquet(name, Path(folder))
         _build(chosen, dataclasses.replace(paths, data=fetched), as_json)
 
 
@@ -122,7 +122,7 @@ def verify(
     from longspan.tasks import TASKS
 
     if task is not None:
-        known(task, TASKS, "task")
+        check_name(task, TASKS, "task")
     folder = _run_paths(cache, None).cache
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder of built data sets; pass --cache FOLDER")
@@ -164,7 +164,7 @@ def show(
     from longspan.tasks import SPLITS
 
     chosen = _task(task, protocol, changes_of(set_))
-    name = next(one for one in SPLITS if one == known(split, SPLITS, "split"))
+    name = next(one for one in SPLITS if one == check_name(split, SPLITS, "split"))
     if count < 1:
         raise OptionError(f"--count is 1 or more, got {count}")
     if (png or svg) and count > 1:
@@ -184,10 +184,10 @@ def _task(
     from longspan.arena import get
     from longspan.tasks import TASKS, build
 
-    cls = TASKS[known(name, TASKS, "task")]
+    cls = TASKS[check_name(name, TASKS, "task")]
     recipe = get(protocol or PROTOCOL)
     if protocol is not None:
-        known(name, recipe.tasks, f"task of protocol {protocol!r}")
+        check_name(name, recipe.tasks, f"task of protocol {protocol!r}")
     options = dict(recipe.parts(name)[0].options) if name in recipe.tasks else {}
     if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
         options["source"] = "release"
@@ -236,7 +236,7 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
 
 def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:
     """Write a picture as one file or two."""
-    from longspan.files import replacing
+    from longspan.files import atomic_write
 
     if picture is None:
         raise OptionError(
@@ -250,7 +250,7 @@ def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) ->
 
         files[png] = vl_convert.svg_to_png(picture)
     for path, content in files.items():
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(content)
 
 

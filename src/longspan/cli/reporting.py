@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from longspan.cli.common import MAIN, Json, out, say
-from longspan.errors import DataError, known
+from longspan.errors import DataError, check_name
 
 if TYPE_CHECKING:
     from longspan.report.leaderboard.values import Leaderboard
@@ -66,10 +66,10 @@ def _check_names(format: str, figure_format: str, section: str | None) -> None:
     """
     from longspan.report.sections import WITH_TABLES
 
-    known(format, FORMATS, "format")
-    known(figure_format, FIGURES, "figure format")
+    check_name(format, FORMATS, "format")
+    check_name(figure_format, FIGURES, "figure format")
     if section is not None:
-        known(section, WITH_TABLES, "section")
+        check_name(section, WITH_TABLES, "section")
 
 
 def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:

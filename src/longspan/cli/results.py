@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from longspan.cli.common import Json, out, print_json, say
-from longspan.errors import known
+from longspan.errors import check_name
 
 if TYPE_CHECKING:
     from longspan.checks import Checked, Rule
@@ -105,7 +105,7 @@ def changes(
     from longspan.report import changes as comparison
     from longspan.report import render
 
-    known(format, ("terminal", "markdown"), "format")
+    check_name(format, ("terminal", "markdown"), "format")
     found = comparison.changes(_version(before, into), _version(after, into))
     if as_json:
         print_json(comparison.to_json(found, before, after))
@@ -145,7 +145,7 @@ def _version(name: str, into: Path) -> "list[Table]":
         return leaderboards(load_all([into]), load_failures([into]))
     path = snapshots.place(into, name)
     if not path.exists():
-        known(name, [*(v.version for v in snapshots.below(into)), NOW], f"version in {into}")
+        check_name(name, [*(v.version for v in snapshots.below(into)), NOW], f"version in {into}")
     return snapshots.read(path).tables
 
 

@@ -44,7 +44,7 @@ from longspan.cli.common import (
 )
 from longspan.cli.planning import print_plan
 from longspan.cli.reporting import print_report, print_results
-from longspan.errors import OptionError, RunError, known
+from longspan.errors import OptionError, RunError, check_name
 
 if TYPE_CHECKING:
     from longspan.arena import Budget, Executor, Experiment, RunPaths, Search, Skipped
@@ -177,7 +177,7 @@ def _rule(rule: str | None, *, tune: bool) -> str:
 
     if rule is not None and not tune:
         raise OptionError("--rule needs --tune")
-    return known(rule or "mean", RULES, "rule")
+    return check_name(rule or "mean", RULES, "rule")
 
 
 def _wanted(

@@ -8,7 +8,7 @@ import re
 from typing import Literal
 
 from longspan.config.base import setting, settings
-from longspan.errors import OptionError, known
+from longspan.errors import OptionError, check_name
 
 UNITS: dict[str, dict[str, float]] = {
     "seconds": {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400},
@@ -65,7 +65,7 @@ def parse_budget(text: str) -> Budget:
         UnknownNameError: there is no such kind; the message suggests near names.
     """
     kind, equals, limit = (part.strip() for part in text.partition("="))
-    known(kind, ("steps", *UNITS), "budget")
+    check_name(kind, ("steps", *UNITS), "budget")
     if kind == "steps" or not equals:
         if kind != "steps" or equals:
             raise OptionError(f"--budget takes {EXAMPLES}; got {text!r}")

@@ -13,8 +13,8 @@ from longspan.config.base import setting, settings
 from longspan.config.budget import Budget
 from longspan.config.model import ModelConfig
 from longspan.config.training import TrainingConfig
-from longspan.errors import OptionError, known
-from longspan.files import plain
+from longspan.errors import OptionError, check_name
+from longspan.files import to_json_types
 
 PARTS = ("task", "mechanism", "model", "training")  # parts whose fields `replace_fields` changes
 
@@ -29,7 +29,12 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         """Store options as JSON reads them back."""
-        object.__setattr__(self, "options", plain(self.options))
+        object.__setattr__(self, "options", to_json_types(self.options))
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for equal tasks and options."""
+        return json.dumps([self.name, self.options], sort_keys=True)
 
 
 @settings
@@ -38,11 +43,11 @@ class MechanismConfig:
 
     name: str = setting("registered name of the mechanism")
     options: dict[str, Any] = setting("options of the mechanism, defaults included")
-    backend: str = setting("implementation to run; auto: the fastest that serves the inputs", "auto")
+    backend: str = setting("implementation to run; auto: the fastest one", "auto")
 
     def __post_init__(self) -> None:
         """Store options as JSON reads them back."""
-        object.__setattr__(self, "options", plain(self.options))
+        object.__setattr__(self, "options", to_json_types(self.options))
 
 
 @settings
@@ -70,7 +75,7 @@ def flatten(config: RunConfig) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for part, fields in dataclasses.asdict(config).items():
         options = fields.pop("options", {})
-        flat |= {f"{part}.{name}": plain(x) for name, x in {**fields, **options}.items()}
+        flat |= {f"{part}.{name}": to_json_types(x) for name, x in {**fields, **options}.items()}
     return flat
 
 
@@ -85,7 +90,7 @@ def replace_fields(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
         part, dot, field = name.partition(".")
         if not dot:
             raise OptionError(f"{name!r} names no field; use PART.FIELD, such as training.steps")
-        record = getattr(config, known(part, PARTS, "part of a configuration"))
+        record = getattr(config, check_name(part, PARTS, "part of a configuration"))
         config = dataclasses.replace(config, **{part: _replaced(record, part, field, value)})
     return config
 
@@ -93,9 +98,9 @@ def replace_fields(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
 def _replaced(record: Any, part: str, field: str, value: Any) -> Any:
     options = getattr(record, "options", None)
     if options is None or field == "backend":
-        known(field, [f.name for f in dataclasses.fields(record)], f"field of {part}")
+        check_name(field, [f.name for f in dataclasses.fields(record)], f"field of {part}")
         return dataclasses.replace(record, **{field: value})
-    known(field, options, f"option of {part} {record.name!r}")
+    check_name(field, options, f"option of {part} {record.name!r}")
     # 1 and 1.0 are one configuration, with one hash.
     if isinstance(options[field], float) and type(value) is int:
         value = float(value)

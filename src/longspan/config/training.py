@@ -7,6 +7,8 @@ from pydantic import Strict
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
+Parallelism = Literal["ddp", "fsdp", "context"]  # of several processes that train one model
+
 
 @settings
 class TrainingConfig:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from longspan.errors import DataError, OptionError, known
+from longspan.errors import DataError, OptionError, check_name
 
 Finalize = Callable[[np.ndarray], np.ndarray]
 
@@ -100,7 +100,7 @@ def get_metric(name: str) -> Metric:
     Raises:
         UnknownNameError: there is no such metric; the message suggests near names.
     """
-    return METRICS[known(name, METRICS, "metric")]
+    return METRICS[check_name(name, METRICS, "metric")]
 
 
 def ratio(sums: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from longspan.errors import known
+from longspan.errors import check_name
 from longspan.report.charts.figures import Figure, FigureSource
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables import runs
@@ -141,7 +141,7 @@ def section_tables(
     Raises:
         UnknownNameError: no section with tables has this name; the message suggests near names.
     """
-    names = [known(only, WITH_TABLES, "section")] if only else list(WITH_TABLES)
+    names = [check_name(only, WITH_TABLES, "section")] if only else list(WITH_TABLES)
     return [
         table for board in boards for name in names for table in WITH_TABLES[name](board, context)
     ]

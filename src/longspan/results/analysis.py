@@ -1,6 +1,6 @@
 """Records of what a trained model attends to, stored beside the record of its run.
 
-The path is `<results>/<protocol>/<task>/analysis/<file name of the record>`; reading needs no torch.
+The path is `<results>/<protocol>/<task>/analysis/<file name of the record>`.
 """
 
 import dataclasses

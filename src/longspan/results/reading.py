@@ -69,7 +69,7 @@ def validate(kind: type[T], content: Any, path: Path) -> T:
         DataError: it is invalid; the message names `path` and lists every reason.
     """
     try:
-        # JSON mode is strict about numbers, and takes mappings for dataclasses and lists for tuples.
+        # JSON mode is strict, but takes mappings for dataclasses and lists for tuples.
         return _adapter(kind).validate_json(json.dumps(content))
     except pydantic.ValidationError as error:
         raise DataError(f"{path}: {describe_errors(error)}") from error

@@ -38,7 +38,19 @@ TRAINING_FIELDS = {
     "accumulate": "gradient_accumulation_steps",
     "evaluation_batch": "eval_batch_size",
 }
-MECHANISM_OPTIONS: dict[str, dict[str, str]] = {}
+MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
+    "bigbird": {"random": "num_random_blocks", "globals": "global_blocks"},
+    "compressive": {"compressed": "compressed_memory", "through": "backprop_through_memory"},
+    "long_short": {"convolution": "conv_kernel_size"},
+    "nystrom": {"convolution": "conv_kernel_size"},
+    "performer": {"map": "feature_map"},
+    "position_infused": {"through": "backprop_through_memory"},
+    "reformer": {"rounds": "hashes"},
+    "sparse_transformer": {"heads_use": "head_patterns"},
+    "transformer_xl": {"through": "backprop_through_memory"},
+}
+# British spellings in the values of synthesizer's option `scores`.
+RESPELLED = ("factorized", "factorized")
 PARTS = {"train": "training", "options": "mechanism", "model": "model", "task": "task"}
 
 
@@ -89,7 +101,7 @@ def _config(content: Content, requested: Content, budget: Content) -> RunConfig:
         part, _, field = name.partition(".")
         recorded[part][field] = value
     mechanism, kind = content["mechanism"], budget["kind"]
-    options = _renamed(recorded["options"], MECHANISM_OPTIONS.get(mechanism, {}))
+    options = _mechanism_options(mechanism, recorded["options"])
     return RunConfig(
         task=TaskConfig(
             name=content["task"],
@@ -187,6 +199,14 @@ def _point(old: Content) -> Content:
         **{name: old[name] for name in kept},
         "train_metrics": metrics(old["train_accuracy"]),
         "validation_metrics": metrics(old["validation_accuracy"]),
+    }
+
+
+def _mechanism_options(mechanism: str, options: Mapping[str, Any]) -> Content:
+    renamed = _renamed(options, MECHANISM_OPTIONS.get(mechanism, {}))
+    return {
+        name: value.replace(*RESPELLED) if isinstance(value, str) else value
+        for name, value in renamed.items()
     }
 
 

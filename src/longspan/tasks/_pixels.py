@@ -37,7 +37,6 @@ class PixelOptions:
     )
 
 
-
 class PixelTask(SequenceTask):
     """A task whose examples are square grey images: n * n tokens of uint8, row by row.
 

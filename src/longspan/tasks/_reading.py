@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 
 from longspan.config import setting, settings
-from longspan.data.characters import SIZES, Bytes, Characters
 from longspan.data.store import Examples
+from longspan.data.tokenizers import VOCAB_SIZES, ByteTokenizer, CharacterTokenizer
 from longspan.errors import OptionError
 from longspan.tasks import _groups
 from longspan.tasks.base import Grouping, Split, check_least
@@ -51,9 +51,11 @@ class ReadingTask(SequenceTask):
     @property
     def vocabulary(self) -> int:
         """Token ids, padding (id 0) included; the same whatever the texts are."""
-        return SIZES[self.options.vocabulary]
+        return VOCAB_SIZES[self.options.vocabulary]
 
-    def encoding(self, trained_on: Callable[[], Iterable[tuple[bytes, int]]]) -> Bytes | Characters:
+    def encoding(
+        self, trained_on: Callable[[], Iterable[tuple[bytes, int]]]
+    ) -> ByteTokenizer | CharacterTokenizer:
         """The ids of these options.
 
         Args:
@@ -61,8 +63,8 @@ class ReadingTask(SequenceTask):
         """
         options = self.options
         if options.vocabulary == "bytes":
-            return Bytes()
-        return Characters.learn(
+            return ByteTokenizer()
+        return CharacterTokenizer.learn(
             trained_on(), length=options.length, minimum=options.minimum, end=options.end
         )
 
@@ -78,8 +80,8 @@ class ReadingTask(SequenceTask):
     def text(self, tokens: np.ndarray) -> str:
         """The text of an example's tokens, for `show`; known once the task is open."""
         if self.options.vocabulary == "bytes":
-            return Bytes().decode(tokens)
-        return Characters(self.facts["characters"], end=self.options.end).decode(tokens)
+            return ByteTokenizer().decode(tokens)
+        return CharacterTokenizer(self.facts["characters"], end=self.options.end).decode(tokens)
 
 
 def pick(

@@ -13,8 +13,8 @@ import numpy as np
 from torch import Tensor
 
 from longspan.config import TaskConfig
-from longspan.data.cache import BuiltSet
-from longspan.errors import OptionError, known
+from longspan.data.cache import BuiltDataset
+from longspan.errors import OptionError, check_name
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks.layout import Layout
@@ -22,7 +22,9 @@ from longspan.tasks.scoring import accuracy_statistics, cross_entropy
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-Report = Callable[[str, int, int], None]  # (description, done, total): progress of a build
+ProgressCallback = Callable[
+    [str, int, int], None
+]  # (description, done, total): progress of a build
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -207,7 +209,9 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def open(self, cache: Path, data: Path | None = None, report: Report | None = None) -> None:
+    def open(
+        self, cache: Path, data: Path | None = None, report: ProgressCallback | None = None
+    ) -> None:
         """Build the splits into `cache`, or verify and map those already built.
 
         Raises:
@@ -231,7 +235,7 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def built(self) -> BuiltSet:
+    def built(self) -> BuiltDataset:
         """Data set on disk; requires an open task."""
 
     @abstractmethod
@@ -346,10 +350,10 @@ def build(name: str, options: dict[str, Any] | None = None) -> Task:
         UnknownNameError: there is no such task or option; the message suggests near names.
         OptionError: an option has an invalid value.
     """
-    cls = TASKS[known(name, TASKS, "task")]
+    cls = TASKS[check_name(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(cls.Options)]
     for option in options or {}:
-        known(option, fields, f"option of task {name!r}")
+        check_name(option, fields, f"option of task {name!r}")
     return cls(cls.Options(**(options or {})))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from longspan.config import setting, settings
-from longspan.data.copying import Copying, generate
+from longspan.data.copying import CopyingSettings, generate
 from longspan.data.store import Examples
 from longspan.tasks import _groups
 from longspan.tasks._drawn import DrawnTask
@@ -46,10 +46,10 @@ class CopyingOptions:
         _ = self.form
 
     @property
-    def form(self) -> Copying:
+    def form(self) -> CopyingSettings:
         """Which tokens stand where."""
-        names = [field.name for field in dataclasses.fields(Copying)]
-        return Copying(**{name: getattr(self, name) for name in names})
+        names = [field.name for field in dataclasses.fields(CopyingSettings)]
+        return CopyingSettings(**{name: getattr(self, name) for name in names})
 
 
 @register

@@ -13,12 +13,12 @@ import torch
 
 from longspan.config import setting, settings
 from longspan.data import cifar
-from longspan.data.cache import Built
-from longspan.data.cifar import Part
-from longspan.data.grey import grey_levels
+from longspan.data.cache import BuildOutput
+from longspan.data.cifar import SourceSplit
+from longspan.data.grayscale import to_grayscale
 from longspan.errors import OptionError
 from longspan.tasks._pixels import LEVELS, PixelOptions, PixelTask, packed
-from longspan.tasks.base import Report, TaskInfo, check_least, published, register
+from longspan.tasks.base import ProgressCallback, TaskInfo, check_least, published, register
 from longspan.tasks.layout import ImageLayout
 
 
@@ -123,21 +123,23 @@ class ImageTask(PixelTask):
         """Which copy of CIFAR-10 is read."""
         return cifar.find(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Read the images, turn them grey, hold out validation, cut to size."""
         source = cifar.find(data)
         read = self._read(source, report)
         rows = {part: len(labels) for part, (_, labels) in read.items()}
         train, validation = self._hold_out(rows["train"])
         test = _first(self._order("test", rows["test"]), self.options.test, "test")
-        return Built(
+        return BuildOutput(
             splits={
                 "train": packed(*read["train"], train),
                 "validation": packed(*read["train"], validation),
                 "test": packed(*read["test"], test),
             },
             source=source.describe(rows),
-            licence=self.info.license,
+            license=self.info.license,
             facts={
                 "source_rows": rows,
                 "source_sha256": source.checksums(),
@@ -147,14 +149,16 @@ class ImageTask(PixelTask):
         )
 
     def _read(
-        self, source: cifar.Source, report: Report | None
-    ) -> dict[Part, tuple[np.ndarray, np.ndarray]]:
+        self, source: cifar.CifarFiles, report: ProgressCallback | None
+    ) -> dict[SourceSplit, tuple[np.ndarray, np.ndarray]]:
         """Grey levels (N, 1024) and labels (N,) of both parts."""
-        chunks: dict[Part, list[tuple[np.ndarray, ...]]] = {part: [] for part in cifar.PARTS}
+        chunks: dict[SourceSplit, list[tuple[np.ndarray, ...]]] = {
+            part: [] for part in cifar.SOURCE_SPLITS
+        }
         done = 0
         for images in cifar.read(source):
-            levels = grey_levels(images.pixels, self.options.grey)
-            chunks[images.part].append((images.rows, levels, images.labels))
+            levels = to_grayscale(images.pixels, self.options.grey)
+            chunks[images.split].append((images.rows, levels, images.labels))
             done += len(images.rows)
             if report:
                 report("reading CIFAR-10", done, source.rows or 0)
@@ -176,7 +180,7 @@ class ImageTask(PixelTask):
         order = self._order("train", count)
         return _first(order[:kept], self.options.train, "train"), np.sort(order[kept:])
 
-    def _order(self, part: Part, count: int) -> np.ndarray:
+    def _order(self, part: SourceSplit, count: int) -> np.ndarray:
         """The rows of a part, shuffled; the last ones are held out, the first ones are kept.
 
         LRA holds out the last tenth of TensorFlow Datasets' order, which is that of the md5 of

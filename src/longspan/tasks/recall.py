@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from longspan.config import setting, settings
-from longspan.data.recall import BLANK, FIRST_KEY, Recall, generate
+from longspan.data.recall import BLANK, FIRST_KEY, RecallSettings, generate
 from longspan.data.store import Examples
 from longspan.tasks import _groups
 from longspan.tasks._drawn import DrawnTask
@@ -44,9 +44,9 @@ class RecallOptions:
         _ = self.form
 
     @property
-    def form(self) -> Recall:
+    def form(self) -> RecallSettings:
         """Which tokens stand where."""
-        return Recall(
+        return RecallSettings(
             length=self.length,
             pairs=self.pairs,
             queries=self.pairs if self.queries is None else self.queries,

@@ -12,12 +12,20 @@ import numpy as np
 
 from longspan.config import setting, settings
 from longspan.data import aan
-from longspan.data.cache import Built
-from longspan.data.characters import Bytes
+from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import OptionError
 from longspan.tasks._reading import ReadingOptions, ReadingTask, pick
-from longspan.tasks.base import SPLITS, Report, Split, TaskInfo, check_least, published, register
+from longspan.tasks.base import (
+    SPLITS,
+    ProgressCallback,
+    Split,
+    TaskInfo,
+    check_least,
+    published,
+    register,
+)
 from longspan.tasks.layout import PairLayout
 
 _SHOWN = 400  # characters of each paper
@@ -61,7 +69,7 @@ class Retrieval(ReadingTask):
         checksum=None,
         license="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
         sizes={"train": 147_086, "validation": 18_090, "test": 17_437},
-        vocabulary=Bytes.size,
+        vocabulary=ByteTokenizer.vocab_size,
         classes=2,
         metrics=("accuracy",),
         chance=0.5,
@@ -135,7 +143,9 @@ class Retrieval(ReadingTask):
         """Which pairs are read."""
         return aan.find(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Read the pairs, cut to size; memory does not grow with their number."""
         source = aan.find(data)
         expected = sum(self.info.sizes.values())
@@ -151,12 +161,12 @@ class Retrieval(ReadingTask):
         for text in collection.texts:
             ids.add(encoding.encode(text.tobytes(), self.options.length))
         encoded = ids.ragged()
-        return Built(
+        return BuildOutput(
             splits={
                 split: _examples(encoded, pairs, scratch / split) for split, pairs in chosen.items()
             },
             source=source.describe({s: len(p.labels) for s, p in collection.splits.items()}),
-            licence=self.info.license,
+            license=self.info.license,
             facts={
                 "source_sha256": source.checksums(),
                 **collection.facts,

@@ -11,11 +11,11 @@ import numpy as np
 
 from longspan.config import setting, settings
 from longspan.data import imdb
-from longspan.data.cache import Built
-from longspan.data.characters import Bytes, Characters
+from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
+from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer
 from longspan.tasks._reading import ReadingOptions, ReadingTask, pick
-from longspan.tasks.base import Report, Split, TaskInfo, check_least, published, register
+from longspan.tasks.base import ProgressCallback, Split, TaskInfo, check_least, published, register
 from longspan.tasks.layout import SequenceLayout
 
 # purposes of the random streams, so that one does not depend on another
@@ -63,7 +63,7 @@ class Text(ReadingTask):
         checksum=imdb.SHA256,
         license="none stated; the README asks to cite Maas et al. 2011",
         sizes={"train": 19_860, "validation": 5_000, "test": 25_000},
-        vocabulary=Bytes.size,
+        vocabulary=ByteTokenizer.vocab_size,
         classes=2,
         metrics=("accuracy",),
         chance=0.5,
@@ -146,7 +146,9 @@ class Text(ReadingTask):
         """Which copy of IMDB is read."""
         return imdb.find(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Read the reviews, hold out validation, leave duplicates out, cut to size."""
         source = imdb.find(data)
         if report:
@@ -158,13 +160,13 @@ class Text(ReadingTask):
         encoding = self.encoding(lambda: ((reviews["train"].texts[row], 1) for row in trained_on))
         whole = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
         choice = "; validation is the test split" if self.validation_is_test else ""
-        return Built(
+        return BuildOutput(
             splits={
                 split: self._encode(encoding, reviews[part], own)
                 for split, (part, own) in chosen.items()
             },
             source=f"IMDB, {whole} ({rows['train']} train and {rows['test']} test reviews){choice}",
-            licence=self.info.license,
+            license=self.info.license,
             facts={
                 "source_rows": rows,
                 "source_sha256": source.checksums(),
@@ -225,7 +227,7 @@ class Text(ReadingTask):
         return pick(rows, labels, count, stream, split, ("neg reviews", "pos reviews"))
 
     def _encode(
-        self, encoding: Bytes | Characters, reviews: imdb.Reviews, rows: np.ndarray
+        self, encoding: ByteTokenizer | CharacterTokenizer, reviews: imdb.Reviews, rows: np.ndarray
     ) -> Examples:
         kept = [encoding.encode(reviews.texts[row], self.options.length) for row in rows]
         return Examples(tokens=Ragged.pack(kept, np.uint8), labels=reviews.labels[rows])

@@ -1,24 +1,32 @@
-"""Whoever looks on while a model is trained."""
-
-from typing import Protocol, runtime_checkable
+"""Callbacks of the training loop."""
 
 import torch
 
 from longspan.results import Alarm, Point
 
 
-@runtime_checkable
-class Callback(Protocol):
-    """Whoever wants to see the run while it goes on."""
+class Callback:
+    """Base class of training callbacks; every method does nothing by default."""
 
     def on_train_begin(self, steps: int) -> None:
-        """Training begins, or goes on: so many steps in all, as the budget has it."""
+        """Handle the start or resumption of training.
+
+        Args:
+            steps: total number of optimizer steps, as the budget allows.
+        """
 
     def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
-        """One optimiser step is done: its loss, and tokens and seconds of the run so far."""
+        """Handle the end of an optimizer step.
+
+        Args:
+            step: number of steps done.
+            loss: mean loss of the batch; reading it synchronizes the device.
+            tokens: number of tokens trained on since the first step.
+            seconds: training time since the first step.
+        """
 
     def on_evaluate(self, point: Point) -> None:
-        """A point of the learning curve is there."""
+        """Handle a new point of the learning curve."""
 
     def on_alarm(self, alarm: Alarm) -> None:
-        """Something looks wrong; the run goes on."""
+        """Handle an alarm; training continues."""

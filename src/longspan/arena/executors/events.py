@@ -1,4 +1,4 @@
-"""What a run in another process tells of itself: short messages, not too many."""
+"""Training events that one process sends to another."""
 
 import time
 from collections.abc import Callable
@@ -9,48 +9,49 @@ import torch
 from longspan.results import Alarm, Point
 from longspan.training import Callback
 
-Message: TypeAlias = tuple[str, tuple[Any, ...]]  # a method of a callback, and what it is given
+Event: TypeAlias = tuple[str, tuple[Any, ...]]  # name of a callback method, and its arguments
 
-EVERY = 1.0  # seconds between two reports of a step
+STEP_INTERVAL = 1.0  # seconds between two step events
 
 
-class Reporter:
-    """A callback that sends what it sees, and of steps one each second."""
+class EventSender(Callback):
+    """Sends every training event; of steps, at most one a second."""
 
-    def __init__(self, send: Callable[[Message], None]):
-        """Send by this function."""
+    def __init__(self, send: Callable[[Event], None]):
+        """Send events with a function that takes one."""
         self.send = send
-        self.sent = 0.0
+        self.last_step_event = 0.0
 
     def on_train_begin(self, steps: int) -> None:
-        """Training begins."""
-        self.send(("begins", (steps,)))
+        """Send the number of steps."""
+        self.send(("on_train_begin", (steps,)))
 
     def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
-        """A step is done; reading its loss waits for the device."""
+        """Send the step if the last one was sent long enough ago."""
         now = time.monotonic()
-        if now - self.sent >= EVERY:
-            self.sent = now
-            self.send(("stepped", (step, float(loss), tokens, seconds)))
+        if now - self.last_step_event >= STEP_INTERVAL:
+            self.last_step_event = now
+            # float() synchronizes the device, so it is called for the steps that are sent only.
+            self.send(("on_step", (step, float(loss), tokens, seconds)))
 
     def on_evaluate(self, point: Point) -> None:
-        """A point of the curve is there."""
-        self.send(("evaluated", (point,)))
+        """Send the point."""
+        self.send(("on_evaluate", (point,)))
 
     def on_alarm(self, alarm: Alarm) -> None:
-        """Something looks wrong."""
-        self.send(("alarmed", (alarm,)))
+        """Send the alarm."""
+        self.send(("on_alarm", (alarm,)))
 
 
-def tell(callback: Callback, message: Message) -> int | None:
-    """Give a callback what a `Reporter` sent; the step that it tells of, if it does."""
-    name, values = message
-    if name == "begins":
-        callback.on_train_begin(*values)
+def dispatch_event(callback: Callback, event: Event) -> int | None:
+    """Call the callback method that an event names; return the event's step, if it has one."""
+    name, arguments = event
+    if name == "on_train_begin":
+        callback.on_train_begin(*arguments)
         return None
-    if name == "stepped":
-        step, loss, tokens, seconds = values
+    if name == "on_step":
+        step, loss, tokens, seconds = arguments
         callback.on_step(step, torch.tensor(loss), tokens, seconds)
         return step
-    getattr(callback, name)(*values)
-    return values[0].step
+    getattr(callback, name)(*arguments)
+    return arguments[0].step

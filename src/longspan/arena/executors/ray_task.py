@@ -1,4 +1,4 @@
-"""The other side of `Ray`: what runs in a process of a cluster."""
+"""Code of `RayExecutor` that runs in the processes of a cluster."""
 
 import functools
 import socket
@@ -7,67 +7,68 @@ from typing import Any
 import torch
 
 from longspan import __version__
-from longspan.arena.executors.base import Bench, Outcome, skipped
-from longspan.arena.executors.events import Message, Reporter
+from longspan.arena.executors.events import Event, EventSender
+from longspan.arena.executors.outcomes import RunOutcome, skip_experiment
+from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
-from longspan.arena.run import trained
+from longspan.arena.run import train
 
 
-class Mailbox:
-    """An actor in which runs leave news for the driver."""
+class EventQueue:
+    """Actor that keeps the events of all runs until the driver takes them."""
 
     def __init__(self) -> None:
-        """Empty."""
-        self.messages: list[tuple[int, Message]] = []
+        """Start empty."""
+        self.events: list[tuple[int, Event]] = []
 
-    def post(self, number: int, message: Message) -> None:
-        """Leave news of a run."""
-        self.messages.append((number, message))
+    def put(self, index: int, event: Event) -> None:
+        """Add an event of run `index`."""
+        self.events.append((index, event))
 
-    def take(self) -> list[tuple[int, Message]]:
-        """What has come since the last time."""
-        taken, self.messages = self.messages, []
+    def take(self) -> list[tuple[int, Event]]:
+        """Remove and return all events."""
+        taken, self.events = self.events, []
         return taken
 
 
-def work(
-    number: int,
+def run_on_node(
+    index: int,
     experiment: Experiment,
     paths: RunPaths,
     driver: tuple[str, str],
     threads: int,
-    mailbox: Any,
-) -> Outcome:
-    """Train and score an experiment; its record goes back to the driver, which writes it.
+    queue: Any,
+) -> RunOutcome:
+    """Train and score an experiment; the driver writes the record.
 
     Args:
-        number: of the experiment, from 0.
-        experiment: what to run.
-        paths: on this node.
-        driver: version of longspan there, and the experiment's hash.
-        threads: for this run.
-        mailbox: a handle of `Mailbox`.
+        index: position of the experiment, from 0.
+        experiment: the experiment to run.
+        paths: paths on this node.
+        driver: the driver's longspan version and hash of the experiment.
+        threads: number of threads for this run.
+        queue: handle of the `EventQueue`.
     """
     if (here := (__version__, experiment.hash)) != driver:
-        return skipped(
+        return skip_experiment(
             experiment,
             f"{socket.gethostname()} has another longspan ({' '.join(here)}) than the driver "
-            f"({' '.join(driver)}); install the same on every node",
+            f"({' '.join(driver)}); install the same version on every node",
         )
     torch.set_num_threads(threads)
-    post = functools.partial(_post, mailbox, number)
-    bench = _bench(paths)
-    post(("starts", (bench.device,)))
-    bench.building = lambda *progress: post(("building", progress))
-    return bench.attempt(experiment, Reporter(post), trained)
+    put = functools.partial(_put_event, queue, index)
+    runner = _get_runner(paths)
+    put(("start", (runner.device,)))
+    runner.on_build = lambda *progress: put(("build", progress))
+    return runner.run(experiment, EventSender(put), train)
 
 
 @functools.cache
-def _bench(paths: RunPaths) -> Bench:
-    """One for the process, which Ray uses for one run after the other."""
-    return Bench(paths, lambda *_: None)
+def _get_runner(paths: RunPaths) -> ExperimentRunner:
+    """Return the runner of this process, which Ray reuses for later runs."""
+    return ExperimentRunner(paths, lambda *_: None)
 
 
-def _post(mailbox: Any, number: int, message: Message) -> None:
-    mailbox.post.remote(number, message)
+def _put_event(queue: Any, index: int, event: Event) -> None:
+    queue.put.remote(index, event)

@@ -1,20 +1,22 @@
-"""One run after the other, in this process."""
+"""Executor for one process: one run after the other."""
 
 from collections.abc import Generator, Sequence
 
-from longspan.arena.executors.base import Bench, GridCallback, Outcome, view
+from longspan.arena.callbacks import GridCallback, select_callback
+from longspan.arena.executors.outcomes import RunOutcome
+from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 
 
 class SerialExecutor:
-    """The executor of a laptop: needs nothing, isolates nothing."""
+    """Runs experiments in this process, in their order."""
 
     def __call__(
         self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
-    ) -> Generator[tuple[int, Outcome], None, None]:
-        """Run them in their order."""
-        bench = Bench(paths, callback.on_build)
-        for number, experiment in enumerate(experiments):
-            callback.on_run_begin(number + 1, len(experiments), experiment)
-            yield number, bench.attempt(experiment, view(callback, number + 1))
+    ) -> Generator[tuple[int, RunOutcome], None, None]:
+        """Yield the position and outcome of each experiment; see `Executor`."""
+        runner = ExperimentRunner(paths, callback.on_build)
+        for index, experiment in enumerate(experiments):
+            callback.on_run_begin(index + 1, len(experiments), experiment)
+            yield index, runner.run(experiment, select_callback(callback, index + 1))

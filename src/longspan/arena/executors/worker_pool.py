@@ -1,7 +1,7 @@
-"""Several processes on this machine, each at one run at a time.
+"""Executor for several processes of this machine.
 
-A process that is killed takes one run with it, not the grid: the run is started again from its
-last checkpoint, and if it dies again, that is its record.
+A killed worker process loses one run at most: the run restarts from its last checkpoint in a new
+process. A run whose process dies twice is recorded as failed.
 """
 
 import collections
@@ -17,212 +17,223 @@ from typing import Any
 
 import torch
 
-from longspan.arena.executors.base import GridCallback, Kind, Outcome, failed, view
-from longspan.arena.executors.events import tell
-from longspan.arena.executors.worker_process import serve
+from longspan.arena.callbacks import GridCallback, select_callback
+from longspan.arena.executors.events import dispatch_event
+from longspan.arena.executors.outcomes import FailureKind, RunOutcome, make_failure
+from longspan.arena.executors.worker_process import serve_experiments
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
 from longspan.errors import OptionError, RunError
 
 logger = logging.getLogger(__name__)
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-PATIENCE = 5.0  # seconds that a process may take to end when it is asked to
-KILLED = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))  # count what the kernel kills
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+EXIT_SECONDS = 5.0  # for a worker to exit by itself before it is killed
+OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
-class Workers:
-    """`--workers N`: processes that share the machine's threads and GPUs."""
+class WorkerPoolExecutor:
+    """Runs experiments in N worker processes that share the machine's cores and GPUs.
+
+    GPUs are assigned round-robin. A worker process that is killed is replaced.
+    """
 
     def __init__(self, count: int):
-        """Run so many experiments at a time.
+        """Run at most `count` experiments at a time.
 
         Raises:
-            OptionError: the count is no positive whole number.
+            OptionError: the count is not a positive integer.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise OptionError(f"--workers takes a whole number, 1 or more, got {count!r}")
+            raise OptionError(f"--workers must be an integer >= 1, got {count!r}")
         self.count = count
 
     def __call__(
         self, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
-    ) -> Generator[tuple[int, Outcome], None, None]:
-        """Hand them out in their order."""
-        crew = _Crew(min(self.count, len(experiments)), experiments, paths, callback)
+    ) -> Generator[tuple[int, RunOutcome], None, None]:
+        """Yield the position and outcome of each experiment; see `Executor`."""
+        pool = _WorkerPool(min(self.count, len(experiments)), experiments, paths, callback)
         try:
-            yield from crew.work()
+            yield from pool.run()
         finally:
-            crew.end()
+            pool.stop()
 
 
-class _Crew:
-    """The processes of one grid, and what each is at."""
+class _WorkerPool:
+    """The worker processes of one grid and the runs assigned to them."""
 
     def __init__(self, count, experiments, paths, callback):
         self.experiments, self.paths, self.callback = experiments, paths, callback
-        self.waiting = collections.deque(range(len(experiments)))
+        self.pending = collections.deque(range(len(experiments)))
         self.deaths: collections.Counter[int] = collections.Counter()
         self.steps: dict[int, int] = {}
         self.threads = max(1, torch.get_num_threads() // max(1, count))
-        cards = visible_gpus() if paths.device != "cpu" else []
+        gpus = list_visible_gpus() if paths.device != "cpu" else []
         self.workers = [
-            _Worker(paths, self.threads, cards[slot % len(cards)] if cards else None)
+            _Worker(paths, self.threads, gpus[slot % len(gpus)] if gpus else None)
             for slot in range(count)
         ]
 
-    def work(self) -> Iterator[tuple[int, Outcome]]:
-        """Until every experiment has ended."""
+    def run(self) -> Iterator[tuple[int, RunOutcome]]:
+        """Yield outcomes until every experiment has one."""
         for worker in self.workers:
-            self._hand_out(worker)
-        while busy := [worker for worker in self.workers if worker.number is not None]:
-            heard = wait([part for worker in busy for part in worker.parts])
+            self._assign(worker)
+        while busy := [worker for worker in self.workers if worker.index is not None]:
+            ready = wait([source for worker in busy for source in worker.sources])
             for worker in busy:
-                if not any(part in heard for part in worker.parts):
+                if not any(source in ready for source in worker.sources):
                     continue
-                for outcome in self._outcomes(worker):
+                for outcome in self._receive(worker):
                     yield outcome
-                    self._hand_out(worker)
+                    self._assign(worker)
 
-    def _outcomes(self, worker: "_Worker") -> Iterator[tuple[int, Outcome]]:
-        """What a worker has said, and whether its run has ended with it, or with its process."""
-        alive, was_at = worker.alive, worker.number
-        for kind, number, value in worker.messages():
-            if kind == "building":
+    def _receive(self, worker: "_Worker") -> Iterator[tuple[int, RunOutcome]]:
+        """Handle a worker's messages, and its death; yield the outcomes among them."""
+        was_alive, assigned = worker.is_alive, worker.index
+        for kind, index, value in worker.receive():
+            if kind == "build":
                 self.callback.on_build(*value)
-            elif kind == "news":
-                if step := tell(view(self.callback, number + 1), value):
-                    self.steps[number] = step
+            elif kind == "event":
+                if step := dispatch_event(select_callback(self.callback, index + 1), value):
+                    self.steps[index] = step
             elif kind == "ready":
                 worker.device = value
-            elif kind == "ended":
-                worker.number = None
-                yield number, value
-        # By now it may be at another run, in a process of its own.
-        if not alive and was_at is not None and worker.number == was_at:
-            worker.number = None
-            yield from self._died(was_at, worker)
+            elif kind == "outcome":
+                worker.index = None
+                yield index, value
+        # After an outcome the worker may have a new run, in a new process.
+        if not was_alive and assigned is not None and worker.index == assigned:
+            worker.index = None
+            yield from self._handle_death(assigned, worker)
 
-    def _died(self, number: int, worker: "_Worker") -> Iterator[tuple[int, Outcome]]:
-        """Start a run again whose process has died, once."""
-        ended_by, of_memory = worker.ended_by(), worker.killed_for_memory()
+    def _handle_death(self, index: int, worker: "_Worker") -> Iterator[tuple[int, RunOutcome]]:
+        """Restart a run whose process died; after a second death, yield a failure."""
+        exit_reason, out_of_memory = worker.describe_exit(), worker.was_killed_for_memory()
         if not any(one.device for one in self.workers):
-            raise RunError(f"a process of --workers could not start ({ended_by}); see above")
-        self.deaths[number] += 1
-        experiment = self.experiments[number]
-        what = f"its process ended without a word ({ended_by})"
-        if of_memory:
-            what = f"its process was killed for using too much memory ({ended_by})"
-        if self.deaths[number] == 1:
-            logger.warning("%s: %s; started again from its checkpoint", experiment.name, what)
-            self.waiting.appendleft(number)
-            self._hand_out(worker)
+            raise RunError(
+                f"a worker process could not start ({exit_reason}); its error is printed above"
+            )
+        self.deaths[index] += 1
+        experiment = self.experiments[index]
+        cause = f"its process died unexpectedly ({exit_reason})"
+        if out_of_memory:
+            cause = f"its process was killed for using too much memory ({exit_reason})"
+        if self.deaths[index] == 1:
+            logger.warning("%s: %s; restarted from its checkpoint", experiment.name, cause)
+            self.pending.appendleft(index)
+            self._assign(worker)
             return
-        reason = f"{what}, twice; use fewer workers or raise train.accumulate"
-        kind: Kind = "memory" if of_memory else "died"
-        yield number, failed(experiment, kind, reason, self.steps.get(number), worker.device)
+        reason = f"{cause}, twice; use fewer workers or raise training.gradient_accumulation_steps"
+        kind: FailureKind = "memory" if out_of_memory else "died"
+        yield index, make_failure(experiment, kind, reason, self.steps.get(index), worker.device)
 
-    def _hand_out(self, worker: "_Worker") -> None:
-        if not self.waiting or worker.number is not None:
+    def _assign(self, worker: "_Worker") -> None:
+        """Give the next run to a worker that has none."""
+        if not self.pending or worker.index is not None:
             return
-        number = self.waiting.popleft()
-        experiment = self.experiments[number]
-        if not self.deaths[number]:
-            self.callback.on_run_begin(number + 1, len(self.experiments), experiment)
-        worker.give(number, experiment)
+        index = self.pending.popleft()
+        experiment = self.experiments[index]
+        if not self.deaths[index]:
+            self.callback.on_run_begin(index + 1, len(self.experiments), experiment)
+        worker.submit(index, experiment)
 
-    def end(self) -> None:
-        """Ask the processes to end, then make them."""
+    def stop(self) -> None:
+        """Stop all worker processes."""
         for worker in self.workers:
-            worker.stop()
+            worker.terminate()
         for worker in self.workers:
             worker.join()
 
 
 class _Worker:
-    """A process, the pipe to it, and the number of the run that it is at."""
+    """A worker process, the pipe to it, and the index of its run."""
 
     pipe: Connection
 
-    def __init__(self, paths: RunPaths, threads: int, card: str | None):
-        self.paths, self.threads, self.card = paths, threads, card
-        self.number: int | None = None
-        self.device: str | None = None  # what its processes have told, once one was ready
-        self.process: Any = None  # until there is something for it to do
+    def __init__(self, paths: RunPaths, threads: int, gpu: str | None):
+        self.paths, self.threads, self.gpu = paths, threads, gpu
+        self.index: int | None = None
+        self.device: str | None = None  # as the process reports it
+        self.process: Any = None  # started with the first run
 
     def start(self) -> None:
-        """A process of its own, that sees its GPU alone before it looks for any."""
-        # Forked from a server that has imported everything, unless what is imported looks at GPUs.
-        method = "spawn" if self.card is not None else "forkserver"
+        """Start a process that sees its own GPU only."""
+        # The forkserver has imported everything. With a GPU, each process must see its
+        # environment before it imports torch.
+        method = "spawn" if self.gpu is not None else "forkserver"
         known = multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context(method if method in known else "spawn")
         if method == "forkserver":
-            context.set_forkserver_preload([serve.__module__, "longspan.arena.record"])
+            preload = [serve_experiments.__module__, "longspan.arena.record"]
+            context.set_forkserver_preload(preload)
         if self.process is not None:
             self.pipe.close()
-        self.kills = _kills()
-        self.pipe, theirs = context.Pipe()
-        given = (theirs, self.paths, self.threads)
-        self.process = context.Process(target=serve, args=given, daemon=True)
-        with _environment(self.threads, self.card):
+        self.oom_kills = _count_oom_kills()
+        self.pipe, child_pipe = context.Pipe()
+        arguments = (child_pipe, self.paths, self.threads)
+        self.process = context.Process(target=serve_experiments, args=arguments, daemon=True)
+        with _worker_environment(self.threads, self.gpu):
             self.process.start()
-        theirs.close()
+        child_pipe.close()
 
     @property
-    def parts(self) -> list[Any]:
-        """What can be waited for."""
+    def sources(self) -> list[Any]:
+        """Objects to wait for: the pipe and the end of the process."""
         return [self.pipe, self.process.sentinel]
 
     @property
-    def alive(self) -> bool:
-        """Whether the process still runs."""
+    def is_alive(self) -> bool:
+        """Whether the process is running."""
         return self.process is not None and self.process.is_alive()
 
-    def give(self, number: int, experiment: Experiment) -> None:
-        """Let it run an experiment; that it dies is found out where it is waited for."""
-        if not self.alive:
+    def submit(self, index: int, experiment: Experiment) -> None:
+        """Send an experiment to the process, which is started if necessary."""
+        if not self.is_alive:
             self.start()
-        self.number = number
+        self.index = index
+        # A process that has died meanwhile is noticed by whatever waits for it.
         with contextlib.suppress(OSError):
-            self.pipe.send((number, experiment))
+            self.pipe.send((index, experiment))
 
-    def messages(self) -> Iterator[tuple[str, int, Any]]:
-        """All that it has said until now."""
+    def receive(self) -> Iterator[tuple[str, int, Any]]:
+        """Yield the messages that have arrived."""
         try:
             while self.pipe.poll():
                 yield self.pipe.recv()
         except (EOFError, OSError):
-            # Its end of the pipe is closed: so is the process, in a moment.
-            self.process.join(PATIENCE)
+            # The process closed its end of the pipe, so it is about to exit.
+            self.process.join(EXIT_SECONDS)
 
-    def ended_by(self) -> str:
-        """How the process ended, in words."""
+    def describe_exit(self) -> str:
+        """Return the signal or exit code that the process ended with."""
         code = self.process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
-    def killed_for_memory(self) -> bool:
-        """Whether the kernel killed a process for memory while this one ran, and this one died."""
-        return self.process.exitcode == -signal.SIGKILL and _kills() > self.kills
+    def was_killed_for_memory(self) -> bool:
+        """Return whether the kernel killed a process for memory, and probably this one."""
+        killed = self.process.exitcode == -signal.SIGKILL
+        return killed and _count_oom_kills() > self.oom_kills
 
-    def stop(self) -> None:
-        """Ask it to end."""
+    def terminate(self) -> None:
+        """Ask the process to exit."""
         if self.process is not None:
             self.process.terminate()
 
     def join(self) -> None:
-        """See it end, whether it wants to or not."""
+        """Wait for the process to exit; kill it after a few seconds."""
         if self.process is not None:
-            self.process.join(PATIENCE)
+            self.process.join(EXIT_SECONDS)
             self.process.kill()
             self.process.join()
             self.pipe.close()
 
 
 @contextlib.contextmanager
-def _environment(threads: int, card: str | None) -> Iterator[None]:
-    """The environment that a process begins with."""
-    own = {"OMP_NUM_THREADS": str(threads), **({} if card is None else {VISIBLE: card})}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+def _worker_environment(threads: int, gpu: str | None) -> Iterator[None]:
+    """Set the environment variables that a worker process inherits."""
+    changes = {"OMP_NUM_THREADS": str(threads), **({} if gpu is None else {VISIBLE_GPUS: gpu})}
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
     try:
         yield
     finally:
@@ -233,16 +244,16 @@ def _environment(threads: int, card: str | None) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def visible_gpus() -> list[str]:
-    """The GPUs of this process, as `CUDA_VISIBLE_DEVICES` names them."""
+def list_visible_gpus() -> list[str]:
+    """Return the GPUs of this process, named as in `CUDA_VISIBLE_DEVICES`."""
     count = torch.cuda.device_count()
-    named = [card for card in os.environ.get(VISIBLE, "").split(",") if card]
-    return (named or [str(card) for card in range(count)])[:count]
+    named = [gpu for gpu in os.environ.get(VISIBLE_GPUS, "").split(",") if gpu]
+    return (named or [str(gpu) for gpu in range(count)])[:count]
 
 
-def _kills() -> int:
-    """Processes that the kernel has killed for memory, in this container or on this machine."""
-    for file in KILLED:
+def _count_oom_kills() -> int:
+    """Return how many processes the kernel has killed for memory, in this container or machine."""
+    for file in OOM_COUNTERS:
         with contextlib.suppress(OSError):
             for line in file.read_text().splitlines():
                 name, _, count = line.partition(" ")

@@ -1,4 +1,4 @@
-"""The other side of `Workers`: a process that is given experiments until it is told to end."""
+"""The worker process of `WorkerPoolExecutor`."""
 
 import functools
 import multiprocessing
@@ -9,43 +9,44 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from longspan.arena.executors.base import Bench
-from longspan.arena.executors.events import Reporter
+from longspan.arena.executors.events import Event, EventSender
+from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.paths import RunPaths
 
 
-def serve(pipe: Connection, paths: RunPaths, threads: int) -> None:
-    """Answer each `(number, experiment)` with ("ended", number, outcome), after news of it.
+def serve_experiments(pipe: Connection, paths: RunPaths, threads: int) -> None:
+    """Receive `(index, experiment)` pairs until None, and run each.
 
-    The first word of all is ("ready", 0, device), the device as a record has it.
+    Sends ("ready", 0, device name) first; then, of each run, any number of
+    ("build", 0, progress) and ("event", index, event), and ("outcome", index, outcome) last.
     """
-    # Ctrl-C reaches every process of a terminal: the parent decides.
+    # Ctrl-C reaches every process of a terminal; the parent stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _stop)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    bench = Bench(paths, lambda *progress: pipe.send(("building", 0, progress)))
-    pipe.send(("ready", 0, bench.device))
+    runner = ExperimentRunner(paths, lambda *progress: pipe.send(("build", 0, progress)))
+    pipe.send(("ready", 0, runner.device))
     try:
-        while (given := pipe.recv()) is not None:
-            number, experiment = given
-            reporter = Reporter(functools.partial(_news, pipe, number))
-            pipe.send(("ended", number, bench.attempt(experiment, reporter)))
+        while (job := pipe.recv()) is not None:
+            index, experiment = job
+            sender = EventSender(functools.partial(_send_event, pipe, index))
+            pipe.send(("outcome", index, runner.run(experiment, sender)))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         pass
 
 
-def _news(pipe: Connection, number: int, message: object) -> None:
-    pipe.send(("news", number, message))
+def _send_event(pipe: Connection, index: int, event: Event) -> None:
+    pipe.send(("event", index, event))
 
 
-def _stop(*_: object) -> None:
-    # What is held is let go of, as after Ctrl-C in one process.
+def _interrupt(*_: object) -> None:
+    # As after Ctrl-C, locks and files are released on the way out.
     raise KeyboardInterrupt
 
 
-def _end_with_parent() -> None:
-    """A parent that was killed leaves no process behind that trains on."""
+def _exit_with_parent() -> None:
+    """Exit when the parent dies: no worker keeps training after its parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Choice, Settings
+from longspan.arena.protocols.base import Choice, MechanismOptions
 from longspan.config import ModelConfig, TrainingConfig
 
 REPOSITORY = "google-research/long-range-arena, lra_benchmarks"
@@ -23,7 +23,7 @@ IMAGES = ("image", "pathfinder", "path_x")
 
 # As in the released modules, which have no more mechanisms than these; the others have the options
 # of the small-model recipe.
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     **lra_small.SETTINGS,
     "local": {"window": 25},
     "dilated": {"window": 25, "dilation": 2},
@@ -32,14 +32,14 @@ SETTINGS: Settings = {
     "strided_local": {"block": 50},
     # 255 keys before and 256 after in the source
     "longformer": {"window": 256},
-    "bigbird": {"block": 64, "random": 3},
+    "bigbird": {"block": 64, "num_random_blocks": 3},
     "sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
-    "reformer": {"chunk": 10, "rounds": 1, "buckets": 10},
+    "reformer": {"chunk": 10, "hashes": 1, "buckets": 10},
     "sinkhorn": {"block": 50, "iterations": 1},
-    "performer": {"map": "relu", "features": None},
+    "performer": {"feature_map": "relu", "features": None},
     "linformer": {"rank": 16, "sharing": "key_value"},
 }
-_OF_IMAGES: Settings = {
+_OF_IMAGES: MechanismOptions = {
     "local": {"window": 32},
     "dilated": {"window": 32},
     "blockwise": {"block": 32},
@@ -146,7 +146,7 @@ COMMON = (
     Choice(
         tasks=TASKS,
         field="mechanism.synthesizer.scores",
-        value="factorised_random+dot",
+        value="factorized_random+dot",
         source="Tay et al. 2021, Synthesizer; k=32 as in the LRA module",
         instead=(("random+dot", f"{REPOSITORY}/models/synthesizer, its default"),),
         why="a table of T x T scores for each head and layer has 128 million weights on ListOps",

@@ -18,7 +18,7 @@ from longspan.config import (
     TrainingConfig,
     replace_fields,
 )
-from longspan.errors import OptionError, known
+from longspan.errors import OptionError, check_name
 from longspan.tasks import configure
 
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
@@ -103,8 +103,8 @@ class Protocol:
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such mechanism.
         """
-        known(task, self.tasks, f"task of protocol {self.name!r}")
-        known(mechanism, MECHANISMS, "mechanism")
+        check_name(task, self.tasks, f"task of protocol {self.name!r}")
+        check_name(mechanism, MECHANISMS, "mechanism")
         recipe = self.recipe(task)
         defaults = MechanismConfig(name=mechanism, options=options_of(mechanism))
         config = RunConfig(
@@ -147,4 +147,4 @@ def get(name: str) -> Protocol:
     Raises:
         UnknownNameError: there is no such protocol; the message suggests near names.
     """
-    return PROTOCOLS[known(name, PROTOCOLS, "protocol")]
+    return PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]

@@ -2,7 +2,7 @@
 
 Not a published recipe: sizes at which two layers of full attention solve both in minutes on a CPU
 (100.0 % of recall, 94.3 % of copying at seed 0), so that what a mechanism loses is its own. Raise
-`task.length` and the other knobs to find where it breaks.
+`task.length` and the other size_options to find where it breaks.
 """
 
 from typing import Any
@@ -73,18 +73,23 @@ register(
             "blockwise": {"block": 8},
             "disjoint": {"block": 16},
             "strided_local": {"block": 8},
-            "bigbird": {"block": 8, "random": 1},
+            "bigbird": {"block": 8, "num_random_blocks": 1},
             "sparse_transformer": {"kind": "strided", "stride": 8},
             "reformer": {"chunk": 8},
             "sinkhorn": {"block": 8},
             "synthesizer": {"scores": "dense"},
             "performer": {"features": 64},
             "linformer": {"rank": 16},
-            "nystrom": {"landmarks": 16, "convolution": 15},
+            "nystrom": {"landmarks": 16, "conv_kernel_size": 15},
             "long_short": {"window": 8, "rank": 8},
-            "transformer_xl": {"segment": 32, "memory": 32, "through": True},
-            "compressive": {"segment": 32, "memory": 32, "compressed": 16, "through": True},
-            "position_infused": {"segment": 32, "memory": 32, "through": True},
+            "transformer_xl": {"segment": 32, "memory": 32, "backprop_through_memory": True},
+            "compressive": {
+                "segment": 32,
+                "memory": 32,
+                "compressed_memory": 16,
+                "backprop_through_memory": True,
+            },
+            "position_infused": {"segment": 32, "memory": 32, "backprop_through_memory": True},
         },
     )
 )

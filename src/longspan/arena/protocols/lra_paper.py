@@ -156,10 +156,26 @@ CHOICES = (
     ),
     *_lra.model_choices(
         "path_x",
-        {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 8, "attention_head_size": 16, "intermediate_size": 128},
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 8,
+            "attention_head_size": 16,
+            "intermediate_size": 128,
+        },
         "the sizes of Pathfinder",
-        (({"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "attention_head_size": 8, "intermediate_size": 32},
-          _lra.CONFIGS["path_x"]),),
+        (
+            (
+                {
+                    "hidden_size": 32,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 2,
+                    "attention_head_size": 8,
+                    "intermediate_size": 32,
+                },
+                _lra.CONFIGS["path_x"],
+            ),
+        ),
         "no sizes of its own are known from the text",
     ),
 )

@@ -68,7 +68,12 @@ CHOICES = (
         "listops",
         {"num_hidden_layers": 4, "intermediate_size": 1024},
         f"{_lra.CONFIGS['listops']} since commit 8d3dc39",
-        (({"num_hidden_layers": 6, "intermediate_size": 2048}, f"{_lra.PAPER}, and the code before"),),
+        (
+            (
+                {"num_hidden_layers": 6, "intermediate_size": 2048},
+                f"{_lra.PAPER}, and the code before",
+            ),
+        ),
         "the protocol is the last state of the repository",
     ),
     Choice(
@@ -122,22 +127,49 @@ CHOICES = (
     ),
     *_lra.model_choices(
         "image",
-        {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 8, "attention_head_size": 8, "intermediate_size": 128},
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 8,
+            "attention_head_size": 8,
+            "intermediate_size": 128,
+        },
         f"{_lra.CONFIGS['image']}/transformer_base.py",
         (
-            ({"hidden_size": 32, "num_attention_heads": 1, "attention_head_size": 32, "intermediate_size": 64},
-             f"{_lra.CONFIGS['image']}/base_cifar10_config.py, and the Transformer before"),
+            (
+                {
+                    "hidden_size": 32,
+                    "num_attention_heads": 1,
+                    "attention_head_size": 32,
+                    "intermediate_size": 64,
+                },
+                f"{_lra.CONFIGS['image']}/base_cifar10_config.py, and the Transformer before",
+            ),
             (PAPER_IMAGE, _lra.PAPER),
         ),
         "the last state of the repository, in size near its Performer",
     ),
     *_lra.model_choices(
         "pathfinder",
-        {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 8, "attention_head_size": 8, "intermediate_size": 128},
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 8,
+            "attention_head_size": 8,
+            "intermediate_size": 128,
+        },
         f"{_lra.ISSUE} 37, the authors' correction",
         (
-            ({"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "attention_head_size": 4, "intermediate_size": 32},
-             f"{_lra.CONFIGS['pathfinder']}/transformer_base.py, as shipped"),
+            (
+                {
+                    "hidden_size": 32,
+                    "num_hidden_layers": 4,
+                    "num_attention_heads": 4,
+                    "attention_head_size": 4,
+                    "intermediate_size": 32,
+                },
+                f"{_lra.CONFIGS['pathfinder']}/transformer_base.py, as shipped",
+            ),
             ({"num_hidden_layers": 4, "attention_head_size": 16}, _lra.PAPER),
         ),
         "the shipped configurations stay at 50 %; the authors gave this one, for the Performer, as "

@@ -9,8 +9,8 @@ import dataclasses
 from typing import Any
 
 from longspan.arena.protocols import lra_small
-from longspan.config import ModelConfig, TrainingConfig
-from longspan.arena.protocols.base import Protocol, Recipe, Settings, register
+from longspan.arena.protocols.base import MechanismOptions, Protocol, Recipe, register
+from longspan.config import TrainingConfig
 
 OPTIONS: dict[str, dict[str, Any]] = {
     # a quarter of the length; 343 tokens on average
@@ -49,26 +49,30 @@ TRAIN = {
 }
 
 
-def _sized(length: int) -> Settings:
+def _sized(length: int) -> MechanismOptions:
     """Options that grow with the length, in the proportion of the small recipe on ListOps."""
     rank, segment, block = length // 8, length // 8, length // 32
     return {
         "strided_local": {"block": block},
-        "bigbird": {"block": block, "random": 3},
+        "bigbird": {"block": block, "num_random_blocks": 3},
         "sparse_transformer": {"stride": block, "summary": block // 4},
-        "reformer": {"chunk": block, "rounds": 2},
+        "reformer": {"chunk": block, "hashes": 2},
         "performer": {"features": rank},
         "linformer": {"rank": rank},
-        "nystrom": {"landmarks": rank // 2, "convolution": 35},
+        "nystrom": {"landmarks": rank // 2, "conv_kernel_size": 35},
         "long_short": {"window": 8, "rank": rank // 8},
-        "transformer_xl": {"segment": segment, "memory": segment, "through": True},
+        "transformer_xl": {"segment": segment, "memory": segment, "backprop_through_memory": True},
         "compressive": {
             "segment": segment,
             "memory": segment,
-            "compressed": segment // 2,
-            "through": True,
+            "compressed_memory": segment // 2,
+            "backprop_through_memory": True,
         },
-        "position_infused": {"segment": segment, "memory": segment, "through": True},
+        "position_infused": {
+            "segment": segment,
+            "memory": segment,
+            "backprop_through_memory": True,
+        },
     }
 
 

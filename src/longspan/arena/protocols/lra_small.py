@@ -6,30 +6,35 @@ mlpen/Nystromformer. One size for all tasks; about a tenth of the cost of LRA's 
 
 import dataclasses
 
-from longspan.arena.protocols.base import Choice, Protocol, Recipe, Settings, register
+from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Recipe, register
 from longspan.config import ModelConfig, TrainingConfig
 
 CONFIG = "mlpen/Nystromformer, LRA/code/lra_config.py"
 # Mechanisms that the source does not have take the options of Xiong et al. or of the LRA code.
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     "local": {"window": 8},
     "dilated": {"window": 8, "dilation": [1, 2]},
     "longformer": {"window": 8},
     "blockwise": {"block": 16},
     "disjoint": {"block": 32},
     "strided_local": {"block": 50},
-    "bigbird": {"block": 64, "random": 3},
+    "bigbird": {"block": 64, "num_random_blocks": 3},
     "sparse_transformer": {"stride": 50, "summary": 10},
-    "reformer": {"chunk": 64, "rounds": 2},
+    "reformer": {"chunk": 64, "hashes": 2},
     "sinkhorn": {"block": 8},
-    "synthesizer": {"scores": "factorised_random+dot", "factors": 32, "mixture": "sum"},
+    "synthesizer": {"scores": "factorized_random+dot", "factors": 32, "mixture": "sum"},
     "performer": {"features": 256},
     "linformer": {"rank": 256},
-    "nystrom": {"landmarks": 128, "convolution": 35},
+    "nystrom": {"landmarks": 128, "conv_kernel_size": 35},
     "long_short": {"window": 8, "rank": 32},
-    "transformer_xl": {"segment": 256, "memory": 256, "through": True},
-    "compressive": {"segment": 256, "memory": 256, "compressed": 128, "through": True},
-    "position_infused": {"segment": 256, "memory": 256, "through": True},
+    "transformer_xl": {"segment": 256, "memory": 256, "backprop_through_memory": True},
+    "compressive": {
+        "segment": 256,
+        "memory": 256,
+        "compressed_memory": 128,
+        "backprop_through_memory": True,
+    },
+    "position_infused": {"segment": 256, "memory": 256, "backprop_through_memory": True},
 }
 MODEL = ModelConfig(
     hidden_size=64,

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Choice, Protocol, Recipe, Settings, register
+from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Recipe, register
 from longspan.config import ModelConfig, TrainingConfig
 
 PULL = "facebookresearch/xformers pull request 192"
@@ -64,19 +64,19 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
         "seed": (14, 3, 5),
     },
 }
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     **lra_small.SETTINGS,
     "local": {"window": 8},
     "longformer": {"window": 8},
     "sinkhorn": {"block": 8},
-    "reformer": {"rounds": 2},
+    "reformer": {"hashes": 2},
     "performer": {"features": 256},
-    "nystrom": {"landmarks": 64, "convolution": 35},
+    "nystrom": {"landmarks": 64, "conv_kernel_size": 35},
     "long_short": {"window": 8, "rank": 32},
 }
 
 
-def _sized(block: int, rank: int) -> Settings:
+def _sized(block: int, rank: int) -> MechanismOptions:
     """What depends on the task; disjoint blocks are twice as large, for as many keys."""
     return {
         "blockwise": {"block": block},

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longspan.errors import OptionError
-from longspan.files import replacing
+from longspan.files import atomic_write
 from longspan.report.charts.attention import (
     draw_rollout,
     draw_similarity,
@@ -200,6 +200,6 @@ def _write(figure: Figure, folder: Path, suffixes: Sequence[str]) -> list[Path]:
     if not isinstance(figure.content, Heatmap):
         return [save_chart(figure.content, folder / f"{figure.name}.{x}") for x in suffixes]
     path = folder / f"{figure.name}.png"
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(figure.content.png(scale=8))
     return [path]

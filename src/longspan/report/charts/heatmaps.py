@@ -4,16 +4,20 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from longspan.report.numbers import Number
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 # From paper to ink through blue, with even steps of lightness: readable in gray, too.
 STOPS = np.array(
     [(247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107)], float
 )
-GLOW = np.array((230, 97, 1), float)
+GLOW = (230, 97, 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,15 +40,17 @@ class Heatmap:
     name: str
     text: str
 
-    def png(self, scale: int = 1) -> bytes:
-        """Return the picture as PNG, every cell `scale` pixels wide and high."""
+    def image(self, scale: int = 1) -> "Image.Image":
+        """Return the picture as an image, every cell `scale` pixels wide and high."""
         from PIL import Image
 
-        picture = Image.fromarray(self.colors)
-        size = (scale * picture.width, scale * picture.height)
-        file = io.BytesIO()
-        picture.resize(size, Image.Resampling.NEAREST).save(file, "PNG", optimize=True)
-        return file.getvalue()
+        image = Image.fromarray(self.colors)
+        size = (scale * image.width, scale * image.height)
+        return image.resize(size, Image.Resampling.NEAREST)
+
+    def png(self, scale: int = 1) -> bytes:
+        """Return the picture as a PNG file, every cell `scale` pixels wide and high."""
+        return encode_png(self.image(scale))
 
     @property
     def data_url(self) -> str:
@@ -66,7 +72,7 @@ def draw_overlay(
     """Draw values as a glow over a square image of gray levels."""
     shares, low, high = _normalize(np.array(values, float).reshape(-1, side))
     gray = np.array(levels, float).reshape(-1, side, 1)
-    colors = gray + 0.9 * shares[..., None] * (GLOW - gray)
+    colors = gray + 0.9 * shares[..., None] * (np.array(GLOW) - gray)
     return _heatmap(colors, shares, low, high, name, text)
 
 
@@ -86,3 +92,10 @@ def _heatmap(
         name=name,
         text=text,
     )
+
+
+def encode_png(image: "Image.Image") -> bytes:
+    """Return an image as a PNG file."""
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return content.getvalue()

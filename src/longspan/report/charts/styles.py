@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.errors import OptionError
-from longspan.files import replacing
+from longspan.files import atomic_write
 from longspan.metrics import Metric
 from longspan.report.numbers import Number, metric_name
 
@@ -172,7 +172,7 @@ def save_chart(chart: Spec, path: Path, *, width: int = 720) -> Path:
 
     config = {**PRINT, **chart["config"]}
     still = {**chart, "width": width, "background": "white", "config": config}
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         if kind == ".svg":
             temporary.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
         else:

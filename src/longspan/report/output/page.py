@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.files import replacing
+from longspan.files import atomic_write
 from longspan.report.charts.figures import Figure, FigureSource
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.styles import Spec, Styles, assign_styles
@@ -106,7 +106,7 @@ def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | Non
         RunError: the file cannot be written.
     """
     text = render_page(boards, context)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 

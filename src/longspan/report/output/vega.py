@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from longspan.errors import RunError
-from longspan.files import cache_folder, replacing
+from longspan.files import atomic_write, cache_folder
 
 EXPORT = "window.vegaEmbed = vegaEmbed;"  # what the page's script uses
 
@@ -26,7 +26,7 @@ def bundle_libraries() -> str:
 
         text = vl_convert.javascript_bundle(EXPORT)
         # A page does not need the cache.
-        with contextlib.suppress(RunError), replacing(path) as temporary:
+        with contextlib.suppress(RunError), atomic_write(path) as temporary:
             temporary.write_text(f"{_checksum(text)}\n{text}", encoding="utf-8")
     return text
 

@@ -36,11 +36,11 @@ from longspan.results import BASELINE
 # The one rule behind ranks, bold type, ties and arrows; docs/arena.md repeats it.
 RULE = (
     "One row beats another if its score is better and the difference is significant: two-sided "
-    "p < 0.05 in a paired test over the same seeds and test examples, for the pair alone. Where two "
-    "rows share no scored examples, their 95 % intervals must not overlap.\n"
-    "Rank: 1 + the number of rows that beat this one. Bold: the best score. ≈: not the best score, "
-    "but no row beats it; a wide interval is enough for that. Where no row beats another, neither "
-    f"is marked. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
+    "p < 0.05 in a paired test over the same seeds and test examples, for the pair alone. Where "
+    "two rows share no scored examples, their 95 % intervals must not overlap.\n"
+    "Rank: 1 + the number of rows that beat this one. Bold: the best score. ≈: not the best "
+    "score, but no row beats it; a wide interval is enough for that. Where no row beats another, "
+    f"neither is marked. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
 )
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over always answering "
@@ -49,8 +49,8 @@ LEGEND = (
     "Intervals cover seeds and test examples where the score of every example was recorded, else "
     "seeds. For a single seed, or seeds that tie, they cover test examples and say nothing about "
     "other seeds.\n"
-    f"A mean needs a score on each of its tasks, in one metric. In a mean of six, {SIXTH} counts as "
-    f"{FAILED:.0%} where nothing was learned. Costs need all tasks; memory is the largest."
+    f"A mean needs a score on each of its tasks, in one metric. In a mean of six, {SIXTH} counts "
+    f"as {FAILED:.0%} where nothing was learned. Costs need all tasks; memory is the largest."
 )
 
 

@@ -1,1 +1,1 @@
-"""Training one run in several processes: the process group, and sharding over it."""
+"""Several processes that train one run: the process group, and models and optimizers across it."""

@@ -1,7 +1,7 @@
-"""The processes that train one run together, as torchrun or `accelerate launch` start them.
+"""The processes that train one run, started by torchrun or `accelerate launch`.
 
-Every process makes every batch, the same in all of them, and works on its share of it. A share is
-of the rows, padded as the whole batch is (data parallel), or of the positions (context parallel).
+Every process builds the same batches and works on its own shard of each: some of the rows, padded
+like the whole batch (data parallel), or some of the positions (context parallel).
 """
 
 import contextlib
@@ -24,22 +24,20 @@ from longspan.errors import (
     OptionError,
     RunError,
     UnknownNameError,
-    known,
+    check_name,
 )
 
-PARALLEL = {
-    "ddp": "rows shared out, the model whole in each process",
-    "fsdp": "rows shared out, the model too",
-    "context": "positions shared out, the model whole in each process",
+PARALLELISM = {
+    "ddp": "rows are sharded, the model is replicated",
+    "fsdp": "rows and the model are sharded",
+    "context": "positions are sharded, the model is replicated",
 }
-# Longer than a check of large data or a write by the main process; torch's own is 10 min for NCCL.
+# Longer than checking large data or a write by the main process; torch's own is 10 min for NCCL.
 TIMEOUT = datetime.timedelta(minutes=30)
-RANK_SEED_STRIDE = (
-    0x9E3779B97F4A7C15  # between the seeds of two processes: odd, and far from any user's
-)
+RANK_SEED_STRIDE = 0x9E3779B97F4A7C15  # odd, and far from any difference of two users' seeds
 
-# What every process finds in the same recipe, and in numbers that are the same for all.
-COMMON = (OptionError, UnknownNameError, InputError, DivergedError)
+# Errors that every process raises: they follow from the recipe or from reduced values.
+SHARED_ERRORS = (OptionError, UnknownNameError, InputError, DivergedError)
 
 CPU = torch.device("cpu")
 
@@ -47,195 +45,215 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """Rows of a batch for one forward pass; without any, one row that does not count."""
+class RowShard:
+    """Rows of a batch for one forward pass.
+
+    Attributes:
+        rows: the rows; one arbitrary row if the shard is empty.
+        weight: weight of their losses: 1, or 0 if the shard is empty.
+    """
 
     rows: slice
-    weight: int  # 1, or 0
+    weight: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Processes:
-    """What a process knows of those it trains with; by default it is alone."""
+class ProcessGroup:
+    """This process's view of the processes that train one run; by default there is one.
 
-    number: int = 1
+    Attributes:
+        world_size: number of processes.
+        rank: rank of this process.
+        parallelism: "none", or one of `PARALLELISM`.
+        device: device of this process.
+    """
+
+    world_size: int = 1
     rank: int = 0
     parallelism: str = "none"
     device: torch.device = CPU
 
     @property
-    def main(self) -> bool:
-        """Whether this is the one that writes files."""
+    def is_main(self) -> bool:
+        """Whether this is the main process, the one that writes files."""
         return self.rank == 0
 
     @property
-    def shares(self) -> int:
-        """Into how many shares the rows of a batch are cut."""
-        return 1 if self.parallelism == "context" else self.number
+    def num_shards(self) -> int:
+        """Number of shards that the rows of a batch are split into."""
+        return 1 if self.parallelism == "context" else self.world_size
 
-    def parts(self, rows: int, parts: int = 1) -> list[Part]:
-        """This process's rows out of `rows`, cut into at most `parts` parts.
+    def shard_rows(self, num_rows: int, num_microbatches: int = 1) -> list[RowShard]:
+        """Return this process's rows of a batch, split into microbatches.
 
-        Every process gets the same number of parts, of which some may be empty, so that all of
-        them call the model equally often.
+        Every process gets the same number of microbatches, some of them possibly empty: all
+        processes must call the model equally often.
+
+        Args:
+            num_rows: rows of the batch.
+            num_microbatches: largest number of microbatches.
         """
-        first, last = (rows * n // self.shares for n in self._share)
-        most = -(-rows // self.shares)
-        size = -(-most // parts)
-        cuts = range(first, first + most, size)
+        shard = 0 if self.num_shards == 1 else self.rank
+        first, last = (num_rows * n // self.num_shards for n in (shard, shard + 1))
+        most = -(-num_rows // self.num_shards)
+        size = -(-most // num_microbatches)
+        starts = range(first, first + most, size)
         return [
-            Part(slice(cut, min(cut + size, last)), 1) if cut < last else Part(slice(0, 1), 0)
-            for cut in cuts
+            RowShard(slice(start, min(start + size, last)), 1)
+            if start < last
+            else RowShard(slice(0, 1), 0)
+            for start in starts
         ]
 
-    @property
-    def _share(self) -> tuple[int, int]:
-        return (0, 1) if self.shares == 1 else (self.rank, self.rank + 1)
-
-    def seed(self, seed: int) -> int:
-        """The seed of this process's own dropout; the main process has that of a run alone."""
+    def rank_seed(self, seed: int) -> int:
+        """Return the seed of this process's dropout; the main process uses the run's seed."""
         return (seed + self.rank * RANK_SEED_STRIDE) % 2**63
 
-    def summed(self, x: Tensor) -> Tensor:
-        """`x` with what all shares have added to it, in place."""
-        if self.shares > 1:
+    def all_reduce_sum(self, x: Tensor) -> Tensor:
+        """Sum a tensor over all shards, in place, and return it."""
+        if self.num_shards > 1:
             distributed.all_reduce(x)
         return x
 
-    def largest(self, value: int | float | None) -> float | None:
-        """The largest value of all processes; None if one has none."""
-        values = [None if x < 0 else float(x) for x in self.gathered(_told(value))]
-        return None if None in values else max(x for x in values if x is not None)
+    def all_reduce_max(self, value: int | float | None) -> float | None:
+        """Return the largest value of all processes; None if a process has none."""
+        # Values are not negative, so -1 can stand for None.
+        own = torch.tensor([-1.0 if value is None else value], dtype=torch.float64)
+        values = [float(x) for x in self.all_gather(own)]
+        return None if min(values) < 0 else max(values)
 
-    def gathered(self, x: Tensor) -> list[Tensor]:
-        """The tensors that the processes hold, equal in shape and type, on the CPU."""
-        if self.number == 1:
+    def all_gather(self, x: Tensor) -> list[Tensor]:
+        """Return the tensors of all processes, equal in shape and dtype, on the CPU."""
+        if self.world_size == 1:
             return [x]
-        mine = x.to(self.device)
-        found = [torch.empty_like(mine) for _ in range(self.number)]
-        distributed.all_gather(found, mine)
-        return [y.cpu() for y in found]
+        own = x.to(self.device)
+        gathered = [torch.empty_like(own) for _ in range(self.world_size)]
+        distributed.all_gather(gathered, own)
+        return [y.cpu() for y in gathered]
 
-    def agreed(self, value: T) -> T:
-        """What the main process has, for all; anything small."""
-        if self.number == 1:
+    def broadcast(self, value: T) -> T:
+        """Return the main process's value, a small picklable object, in every process."""
+        if self.world_size == 1:
             return value
-        held: list[Any] = [value]
-        distributed.broadcast_object_list(held, src=0)
-        return held[0]
+        objects: list[Any] = [value]
+        distributed.broadcast_object_list(objects, src=0)
+        return objects[0]
 
-    def on_main(self, function: Callable[[], T]) -> T:
-        """Let the main process do something while the others wait; its result, or its error."""
+    def run_on_main(self, function: Callable[[], T]) -> T:
+        """Call a function in the main process; return its result, or raise its error, in all."""
         result, error = None, None
-        if self.main:
+        if self.is_main:
             try:
                 result = function()
-            except Exception as raised:  # whatever it is, the others must not go on
+            except Exception as raised:  # any error must reach the waiting processes
                 error = raised
-        result, error = self.agreed((result, error))
+        result, error = self.broadcast((result, error))
         if error is not None:
-            raise _of_all(error)
+            raise _mark_shared(error)
         return result  # type: ignore[return-value]
 
-    def alike(self, flag: bool, what: str) -> bool:
-        """The flag, which is the same in all processes.
+    def check_same(self, flag: bool, action: str) -> bool:
+        """Return a flag after checking that it is the same in all processes.
 
         Args:
-            flag: what this process finds.
-            what: what the processes do where it is true, to say that not all of them do.
+            flag: value in this process.
+            action: what a process does if the flag is set, for the message.
 
         Raises:
-            RunError: it is true in some and false in others.
+            RunError: the flag is set in some processes only.
         """
-        flags = [bool(x) for x in self.gathered(torch.tensor([int(flag)]))]
+        flags = [bool(x) for x in self.all_gather(torch.tensor([int(flag)]))]
         if len(set(flags)) > 1:
-            raise _of_all(RunError(f"not all {self.number} processes {what}"))
+            raise _mark_shared(RunError(f"not all {self.world_size} processes {action}"))
         return flag
 
     @contextlib.contextmanager
-    def bound(self) -> Iterator[None]:
-        """Within it, an error that the others may not have ends this process, and so all of them.
+    def exit_on_local_error(self) -> Iterator[None]:
+        """Exit this process on an error that the other processes may not raise.
 
-        A launcher stops the others when one ends; going on would leave them waiting for it. All
-        have what is `COMMON`, and what `on_main` and `alike` raise.
+        torchrun stops all processes when one exits; otherwise the others would wait for this one
+        forever. `SHARED_ERRORS`, and errors of `run_on_main` and `check_same`, are raised by all
+        processes and pass through.
         """
         try:
             yield
         except Exception as error:
-            if self.number == 1 or isinstance(error, COMMON) or getattr(error, "of_all", False):
+            is_shared = isinstance(error, SHARED_ERRORS) or getattr(error, "is_shared", False)
+            if self.world_size == 1 or is_shared:
                 raise
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise SystemExit(
-                f"process {self.rank} of {self.number} ends ({reason}); "
-                "the same command again continues from the last checkpoint"
+                f"process {self.rank} of {self.world_size} failed ({reason}); "
+                "run the same command to resume from the last checkpoint"
             ) from error
 
 
-SINGLE_PROCESS = Processes()
+SINGLE_PROCESS = ProcessGroup()
 
 
-def current_group(device: str | None = None, parallel: str | None = None) -> Processes:
-    """The processes that this one was started with.
+def current_group(device: str | None = None, parallel: str | None = None) -> ProcessGroup:
+    """Return the group of processes that this process was started with.
 
     Args:
-        device: "cpu" to stay off a CUDA device.
-        parallel: how they work together, one of `PARALLEL`. None: "fsdp" where `accelerate
-            launch` was told to use it, else "ddp".
+        device: "cpu", or None for the available accelerator.
+        parallel: one of `PARALLELISM`. None: "fsdp" if `accelerate launch` is configured for it,
+            otherwise "ddp".
 
     Raises:
-        UnknownNameError: no such way.
-        RunError: the others cannot be reached.
+        UnknownNameError: there is no such parallelism.
+        RunError: the other processes cannot be reached.
     """
     if parallel is not None:
-        known(parallel, PARALLEL, "way to train in parallel")
+        check_name(parallel, PARALLELISM, "parallelism")
     try:
-        state = _state(device)
+        state = _reset_state(device)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(f"the other processes of the run cannot be reached ({reason})") from error
     if state.num_processes == 1:
         return SINGLE_PROCESS
-    launched = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    way = parallel or ("fsdp" if launched else "ddp")
-    return Processes(state.num_processes, state.process_index, way, state.device)
+    uses_fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    parallelism = parallel or ("fsdp" if uses_fsdp else "ddp")
+    return ProcessGroup(state.num_processes, state.process_index, parallelism, state.device)
 
 
-def accelerator(precision: str, folder: Path, device: str | None) -> Accelerator:
-    """The device and precision of a run ("no", "bf16", "fp16"); trackers write below `folder`.
+def make_accelerator(precision: str, folder: Path, device: str | None) -> Accelerator:
+    """Return an accelerator for a run.
+
+    Args:
+        precision: "no", "bf16" or "fp16".
+        folder: folder for the files of trackers.
+        device: "cpu", or None for the available accelerator.
 
     Raises:
-        OptionError: the device cannot train in this precision.
+        OptionError: the device does not support the precision.
     """
-    if precision == "fp16" and _on_cpu(device):
+    if precision == "fp16" and _uses_cpu(device):
         raise OptionError("precision fp16 needs a CUDA device, this run is on CPU; use bf16 or no")
-    _state(device)
-    # The model is sharded by `spread`, on every device and with shared parameters.
+    _reset_state(device)
+    # `wrap_model` shards the model itself: on every device, and with shared parameters.
     with patch_environment(accelerate_use_fsdp="false"):
         return Accelerator(
             mixed_precision=precision,
-            cpu=_on_cpu(device),
+            cpu=_uses_cpu(device),
             log_with="tensorboard",
             project_dir=folder,
         )
 
 
-def _state(device: str | None) -> PartialState:
-    """Accelerate's state, anew: a run in the same process may have another device or precision."""
+def _reset_state(device: str | None) -> PartialState:
+    """Return a new accelerate state: an earlier run may have used another device or precision."""
     if PartialState._shared_state:
         AcceleratorState._reset_state(reset_partial_state=True)
-    return PartialState(cpu=_on_cpu(device), timeout=TIMEOUT)
+    return PartialState(cpu=_uses_cpu(device), timeout=TIMEOUT)
 
 
-def _on_cpu(device: str | None) -> bool:
-    """Whether there is no CUDA device, or none is wanted; other ones accelerate would choose."""
+def _uses_cpu(device: str | None) -> bool:
+    """Return whether to train on the CPU: accelerators other than CUDA are not used."""
     return device == "cpu" or not torch.cuda.is_available()
 
 
-def _of_all(error: Exception) -> Exception:
-    """The error, marked as one that every process raises."""
-    error.of_all = True  # type: ignore[attr-defined]
+def _mark_shared(error: Exception) -> Exception:
+    """Mark an error as one that every process raises, and return it."""
+    error.is_shared = True  # type: ignore[attr-defined]
     return error
-
-
-def _told(value: int | float | None) -> Tensor:
-    return torch.tensor([-1.0 if value is None else value], dtype=torch.float64)
