@@ -26,7 +26,7 @@ from longspan.errors import (
     RunError,
     UnknownNameError,
 )
-from longspan.results import unpack
+from longspan.results import load_result
 from longspan.training import Callback, TrainingConfig
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed import group as process_group
@@ -103,13 +103,9 @@ def check_equal(case, truth):
     one, other = record(case), record(truth)
     for split, score in one.scores.items():
         expected = other.scores[split]
-        assert (score.metrics["accuracy"], score.num_targets) == (
-            expected.accuracy,
-            expected.examples,
-        )
+        assert (score.metrics, score.num_targets) == (expected.metrics, expected.num_targets)
         assert score.loss == pytest.approx(expected.loss, abs=1e-5)
-    assert unpack(one.answers)[0].tolist() == unpack(other.answers)[0].tolist()
-    assert unpack(one.answers)[1].tolist() == unpack(other.answers)[1].tolist()
+    assert one.example_scores == other.example_scores
     for a, b in zip(one.curve, other.curve, strict=True):
         assert (a.step, a.train_metrics["accuracy"]) == (b.step, b.train_metrics["accuracy"])
         assert a.validation_metrics["accuracy"] == b.validation_metrics["accuracy"]
