@@ -27,7 +27,8 @@ from longspan.errors import (
     UnknownNameError,
 )
 from longspan.results import load_result
-from longspan.training import Callback, TrainingConfig
+from longspan.config import TrainingConfig
+from longspan.training import Callback, 
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed import group as process_group
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
