@@ -28,7 +28,7 @@ from longspan.errors import (
 )
 from longspan.results import load_result
 from longspan.config import TrainingConfig
-from longspan.training import Callback, 
+from longspan.training import Callback
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed import group as process_group
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
