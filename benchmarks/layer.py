@@ -18,9 +18,9 @@ import os
 from pathlib import Path
 
 import torch
+from timing import compare, environment, gemm_rate
 
 from longspan.attention import MECHANISMS
-from longspan.bench import compare, environment, gemm_rate
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanConfig
 from longspan.models.layers import SelfAttention

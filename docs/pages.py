@@ -16,10 +16,10 @@ from typing import get_type_hints
 
 import task_pages
 import torch
+from longspan.catalog import weights
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalogue import weights
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"

@@ -37,7 +37,7 @@ def index() -> str:
         "says what is here and what is built, `longspan data card TASK` describes a built set, and",
         "`longspan data show TASK` prints or draws its examples.",
         "",
-        "| task | | length | train, validation, test | classes | data | licence |",
+        "| task | | length | train, validation, test | classes | data | license |",
         "|---|---|---:|---:|---:|---|---|",
     ]
     for name, cls in sorted(TASKS.items()):
@@ -49,7 +49,7 @@ def index() -> str:
             " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
             f"{info.classes:,}",
             "generated" if is_generated(name) else "imported",
-            info.licence,
+            info.license,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -66,7 +66,7 @@ def page(name: str, shown: str) -> str:
         f"{task.info.summary}\n\n{about(task)}\n\n{sizes(task)}",
         "## Options",
         options(task),
-        "## Source and licence",
+        "## Source and license",
         source(task),
         "## Getting it",
         getting(task, notes),

@@ -14,7 +14,7 @@ TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for pa
 
 # Lower layers first: a file imports from its own layer and from those above it in this list.
 LAYERS = (
-    ("shapes", "errors", "fields", "files", "memory", "results"),
+    ("config", "metrics", "shapes", "errors", "fields", "files", "memory", "results"),
     ("checks",),
     ("attention",),
     ("models",),
@@ -22,10 +22,9 @@ LAYERS = (
     ("tasks",),
     ("training",),
     ("arena",),
-    ("bench",),
     ("analysis",),
     ("report",),
-    ("catalogue",),
+    ("catalog",),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -125,7 +125,7 @@ def test_an_import_reads_the_path_and_nothing_else(cli, nowhere, monkeypatch, wr
     path = write(nowhere / "named")
     record = built(cli, nowhere / "cache", "import", "text", path, *SMALL)
     assert (record["train"], record["validation"], record["test"]) == (8, 4, 12)
-    manifest = cached.manifest(Path(record["folder"]))
+    manifest = cached.load_manifest(Path(record["folder"]))
     form = "archive" if path.is_file() else "parquet"
     assert manifest.origin["form"] == form
     # afterwards the source may go
@@ -370,12 +370,14 @@ def test_ctrl_c_while_importing_leaves_nothing_that_is_read(nowhere, reviews):
         "    (folder / 'train.parquet').write_bytes(b'half')\n"
         "    pathlib.Path(sys.argv[-1]).with_name('ready').touch()\n"
         "    time.sleep(60)\n"
-        "hub.fetch = fetch\n"
+        "hub.fetch_parquet = fetch\n"
         "longspan.cli.main()\n"
     )
     command = [sys.executable, "-c", script, "data", "import", "text", "hub", "--cache"]
     cache = nowhere / "cache"
-    process = subprocess.Popen([*command, cache], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, cache], stderr=subprocess.PIPE, text=True, preexec_fn=tiny.restore_sigint
+    )
     deadline = time.monotonic() + 60
     while not (nowhere / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -383,7 +385,7 @@ def test_ctrl_c_while_importing_leaves_nothing_that_is_read(nowhere, reviews):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert err.splitlines()[-1] == "stopped; the same command continues"
+    assert err.splitlines()[-1] == "Interrupted. Run the same command to resume."
     assert files(cache) == set()
 
 

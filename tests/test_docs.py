@@ -109,7 +109,7 @@ def test_every_option_of_a_task_is_explained(name, task_pages):
 def test_the_page_of_a_task_says_where_its_data_comes_from(name, task_pages):
     page, info = task_pages[f"{name}.md"], TASKS[name].info
     assert info.source in page
-    assert info.licence in page
+    assert info.license in page
     assert all(f"{size:,}" in page for size in info.sizes.values())
     assert re.search(rf"^longspan data (build|import) {name}", page, re.MULTILINE)
     assert ("These are not the published files" in page) == ("## An example" in page)

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from longspan.errors import DataError, RunError
-from longspan.files import read_json, replacing, sweep, write_json
+from longspan.files import atomic_write, read_json, remove_temporaries, write_json
 
 FULL = "No space left on device; free space or choose another folder"
 
@@ -19,7 +19,7 @@ def names(folder):
 def test_the_old_content_stands_until_the_new_is_whole(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("half")
         assert path.read_text() == "old"
         temporary.write_text("new")
@@ -39,7 +39,7 @@ def test_folders_are_made_and_permissions_are_those_of_the_user(tmp_path):
 
 
 def write_half(path, error):
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("half")
         raise error
 
@@ -124,5 +124,5 @@ def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
 def test_sweeping_removes_what_killed_writes_to_this_file_left(tmp_path):
     for name in ("a.json", ".a.json.12345678", ".b.json.12345678", ".a.jsonx"):
         (tmp_path / name).write_text("")
-    sweep(tmp_path / "a.json")
+    remove_temporaries(tmp_path / "a.json")
     assert names(tmp_path) == [".a.jsonx", ".b.json.12345678", "a.json"]

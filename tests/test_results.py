@@ -22,7 +22,7 @@ POINT = Point(
 )
 RESULT = Result(
     protocol="quick",
-    overrides={"train.steps": 12},
+    overrides={"training.steps": 12},
     task="listops",
     task_version=1,
     task_options={"train": 200},

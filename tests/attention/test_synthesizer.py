@@ -8,7 +8,7 @@ from contract import assert_near, key_masks, obeys, qkv, unchecked
 
 from longspan import build
 from longspan.errors import InputError, OptionError
-from longspan.models import LongspanConfig, flops
+from longspan.models import LongspanConfig, count_flops
 from longspan.models.layers import SelfAttention
 
 PARTS = ("dot", "dense", "factorized_dense", "random", "factorized_random")
@@ -227,7 +227,7 @@ def test_a_model_projects_only_what_is_read():
         head += 2 * config.classifier_hidden_size * 2
         inside = 2 * layer.mechanism.flops(9, 8)
         expected = projections * 2 * 9 * 16 * 16 + feed_forward + inside
-        assert flops(config, 9, classes=2) == config.num_hidden_layers * expected + head
+        assert count_flops(config, 9, num_labels=2) == config.num_hidden_layers * expected + head
 
 
 def test_positions_beyond_the_longest_are_refused_in_steps_too():

@@ -36,7 +36,7 @@ def wanted(name):
 
 
 def read(path, limits=LIMITS, **options):
-    return {one.name: one.read() for one in archives.members(path, wanted, limits, **options)}
+    return {one.name: one.read() for one in archives.read_members(path, wanted, limits, **options)}
 
 
 def tar_bytes(content=CONTENT, members=(), prefix=""):
@@ -102,20 +102,20 @@ def test_names_are_told_without_needless_dots(tmp_path):
 
 def test_members_that_are_not_read_are_skipped(tmp_path):
     path = written(tmp_path / "a.tar.gz", gzip.compress(tar_bytes()))
-    assert [one.name for one in archives.members(path, wanted, LIMITS)] == list(WANTED)
+    assert [one.name for one in archives.read_members(path, wanted, LIMITS)] == list(WANTED)
 
 
 def test_lines_come_with_their_place_and_without_their_end(tmp_path):
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(CONTENT["top/a.txt"]))
     (tmp_path / "a.txt").write_bytes(CONTENT["top/a.txt"])
     for name in ("a.txt", "b.txt.gz"):
-        with archives.opened(tmp_path, name, LIMITS) as member:
+        with archives.open_member(tmp_path, name, LIMITS) as member:
             found = list(member.lines(6))
         assert [line for _, line in found] == [b"first", b"second", b"", b"last"]
         assert [where for where, _ in found] == [
             f"{tmp_path / name}: line {number}" for number in (1, 2, 3, 4)
         ]
-        with archives.opened(tmp_path, name, LIMITS) as member:
+        with archives.open_member(tmp_path, name, LIMITS) as member:
             lines = member.lines(5)
             next(lines)
             with pytest.raises(DataError, match=rf"{name}: line 2 has more than 5 bytes"):
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
         archives.sha256(path)
     with (
         pytest.raises(DataError, match=r"absent\.txt cannot be read"),
-        archives.opened(tmp_path, "absent.txt", LIMITS),
+        archives.open_member(tmp_path, "absent.txt", LIMITS),
     ):
         pass
 
@@ -237,7 +237,7 @@ def test_a_wrong_checksum_is_refused_before_anything_is_read(tmp_path):
     right = hashlib.sha256(path.read_bytes()).hexdigest()
     assert read(path, expect_sha256=right) == WANTED
     with pytest.raises(DataError, match=rf"a\.tar\.gz has sha256 {right}, expected {'0' * 64}"):
-        next(archives.members(path, wanted, LIMITS, expect_sha256="0" * 64))
+        next(archives.read_members(path, wanted, LIMITS, expect_sha256="0" * 64))
 
 
 # ---- what is hostile
@@ -310,7 +310,7 @@ def test_a_name_cannot_lead_out_of_a_folder(tmp_path):
     for name in ("../a.txt", "/etc/passwd"):
         with (
             pytest.raises(DataError, match=r"a path outside of it"),
-            archives.opened(tmp_path, name, LIMITS),
+            archives.open_member(tmp_path, name, LIMITS),
         ):
             pass
 
@@ -379,7 +379,7 @@ def test_a_bomb_is_refused_early(tmp_path, name):
         passed.extend(len(line) for _, line in member.lines(1 << 16))
 
     with pytest.raises(DataError, match=r"unpacks to more than 200 times its size"):
-        deque(map(count, archives.members(path, bool, Limits(1 << 30, 1 << 30))), 0)
+        deque(map(count, archives.read_members(path, bool, Limits(1 << 30, 1 << 30))), 0)
     assert sum(passed) <= 1 << 25
 
 

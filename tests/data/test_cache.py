@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from longspan.data import cache as cached
-from longspan.data.cache import Built, Recipe
-from longspan.data.parts import Parts
+from longspan.data.build_shards import BuildShards
+from longspan.data.cache import BuildOutput, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
 
-RECIPE = Recipe(task="toy", version=1, options={"seed": 0}, origin={})
+RECIPE = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
 
 
 def examples(count, value=1):
@@ -36,7 +36,7 @@ class Builder:
     def __call__(self, scratch):
         self.calls += 1
         splits = {"train": examples(self.rows), "validation": examples(2), "test": examples(3)}
-        return Built(splits=splits, source="toy", licence="none", facts={"n": self.rows})
+        return BuildOutput(splits=splits, source="toy", license="none", facts={"n": self.rows})
 
 
 # the same in a process of its own; `{before}` may break things
@@ -58,8 +58,8 @@ def process(cache, before):
 
 def test_a_set_is_built_once_and_then_read(tmp_path):
     build = Builder()
-    first = cached.open_set(tmp_path, RECIPE, build)
-    second = cached.open_set(tmp_path, RECIPE, build)
+    first = cached.open_dataset(tmp_path, RECIPE, build)
+    second = cached.open_dataset(tmp_path, RECIPE, build)
     assert build.calls == 1
     assert first.manifest == second.manifest
     assert second.manifest.files["train"].rows == 4
@@ -115,13 +115,13 @@ CORRUPTIONS = {
 @pytest.mark.parametrize(("how", "reason"), CORRUPTIONS.items())
 def test_corrupted_set_is_reported_and_built_again(tmp_path, caplog, how, reason):
     build = Builder()
-    folder = cached.open_set(tmp_path, RECIPE, build).folder
+    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
     cached.verify(tmp_path)
     corrupt(folder, how)
     with pytest.raises(DataError, match=reason):
         cached.verify(tmp_path)
     with caplog.at_level(logging.WARNING):
-        again = cached.open_set(tmp_path, RECIPE, build)
+        again = cached.open_dataset(tmp_path, RECIPE, build)
     assert build.calls == 2
     assert "building" in caplog.text
     assert "again" in caplog.text
@@ -135,9 +135,9 @@ def test_failed_build_leaves_nothing(tmp_path):
         return dataclasses.replace(built, splits={**built.splits, "test": examples(0)})
 
     with pytest.raises(DataError, match="no examples to write"):
-        cached.open_set(tmp_path, RECIPE, build)
+        cached.open_dataset(tmp_path, RECIPE, build)
     assert not (tmp_path / "toy" / RECIPE.key).exists()
-    assert cached.manifests(tmp_path) == {}
+    assert cached.load_manifests(tmp_path) == {}
 
 
 def test_killed_build_is_never_read_and_the_next_one_works(tmp_path):
@@ -154,10 +154,10 @@ store.write = dying
     assert process(tmp_path, before).wait() == -signal.SIGKILL
     folder = tmp_path / "toy" / RECIPE.key
     assert (folder / "train.arrow").exists()
-    assert cached.manifests(tmp_path) == {}
-    assert cached.open_any(tmp_path, "toy", 1, {"seed": 0}) is None
+    assert cached.load_manifests(tmp_path) == {}
+    assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}) is None
     build = Builder()
-    assert len(cached.open_set(tmp_path, RECIPE, build).splits["test"]) == 3
+    assert len(cached.open_dataset(tmp_path, RECIPE, build).splits["test"]) == 3
     assert build.calls == 1
     assert not (folder / ".test.arrow.half").exists()
 
@@ -184,7 +184,7 @@ while len(list(pathlib.Path({str(tmp_path)!r}).glob("ready*"))) < 2:
 def test_cache_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "toy").write_text("a file where a folder should be")
     with pytest.raises(RunError, match=r"cannot write the cache .*set LONGSPAN_CACHE"):
-        cached.open_set(tmp_path, RECIPE, Builder())
+        cached.open_dataset(tmp_path, RECIPE, Builder())
 
 
 def test_foreign_folder_inside_a_set_is_not_removed(tmp_path):
@@ -192,20 +192,20 @@ def test_foreign_folder_inside_a_set_is_not_removed(tmp_path):
     keep.parent.mkdir(parents=True)
     keep.write_text("mine")
     with pytest.raises(RunError, match="cannot clear"):
-        cached.open_set(tmp_path, RECIPE, Builder())
+        cached.open_dataset(tmp_path, RECIPE, Builder())
     assert keep.read_text() == "mine"
 
 
 def test_without_its_source_the_largest_set_of_these_options_serves(tmp_path, caplog):
     for rows in (3, 9, 5):
         origin = {"rows": rows}
-        cached.open_set(tmp_path, dataclasses.replace(RECIPE, origin=origin), Builder(rows))
-    largest = cached.open_any(tmp_path, "toy", 1, {"seed": 0})
+        cached.open_dataset(tmp_path, dataclasses.replace(RECIPE, origin=origin), Builder(rows))
+    largest = cached.find_built(tmp_path, "toy", 1, {"seed": 0})
     assert largest.manifest.origin == {"rows": 9}
-    assert cached.open_any(tmp_path, "toy", 2, {"seed": 0}) is None
-    assert cached.open_any(tmp_path, "toy", 1, {"seed": 1}) is None
+    assert cached.find_built(tmp_path, "toy", 2, {"seed": 0}) is None
+    assert cached.find_built(tmp_path, "toy", 1, {"seed": 1}) is None
     corrupt(largest.folder, "one bit")
-    assert cached.open_any(tmp_path, "toy", 1, {"seed": 0}).manifest.origin == {"rows": 5}
+    assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}).manifest.origin == {"rows": 5}
     assert "passing over" in caplog.text
 
 
@@ -217,17 +217,17 @@ def test_checksum_follows_the_content_and_its_split(tmp_path):
             built, splits={**splits, "train": splits["test"], "test": splits["train"]}
         )
 
-    one = cached.open_set(tmp_path / "a", RECIPE, Builder()).manifest.checksum
-    assert cached.open_set(tmp_path / "b", RECIPE, Builder()).manifest.checksum == one
-    assert cached.open_set(tmp_path / "c", RECIPE, swapped).manifest.checksum != one
+    one = cached.open_dataset(tmp_path / "a", RECIPE, Builder()).manifest.checksum
+    assert cached.open_dataset(tmp_path / "b", RECIPE, Builder()).manifest.checksum == one
+    assert cached.open_dataset(tmp_path / "c", RECIPE, swapped).manifest.checksum != one
 
 
 def test_default_folder_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("LONGSPAN_CACHE", str(tmp_path))
-    assert cached.default_folder() == tmp_path
+    assert cached.cache_folder() == tmp_path
     monkeypatch.delenv("LONGSPAN_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cached.default_folder() == tmp_path / ".cache" / "longspan"
+    assert cached.cache_folder() == tmp_path / ".cache" / "longspan"
 
 
 @pytest.fixture
@@ -245,10 +245,10 @@ def flip(path, place):
 @pytest.mark.usefixtures("large")
 def test_a_changed_row_of_a_large_file_is_never_handed_out(tmp_path):
     build = Builder(40)
-    folder = cached.open_set(tmp_path, RECIPE, build).folder
+    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
     path = folder / "train.arrow"
     flip(path, path.read_bytes().index(bytes([1] * 300)))  # the first of the rows
-    train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+    train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
     train.check(np.arange(1, 40))
     with pytest.raises(DataError, match=r"train\.arrow: row 0 is not as it was written; run"):
         train.check(np.arange(40))
@@ -268,11 +268,11 @@ def place_of(array, path):
 @pytest.mark.parametrize("part", ["labels", "offsets", "checks"])
 def test_a_large_file_with_a_changed_index_is_built_again(tmp_path, caplog, part):
     build = Builder(40)
-    folder = cached.open_set(tmp_path, RECIPE, build).folder
-    train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
+    train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
     array = train.tokens.offsets if part == "offsets" else getattr(train, part)
     flip(folder / "train.arrow", place_of(array, folder / "train.arrow") + 24)
-    again = cached.open_set(tmp_path, RECIPE, build)
+    again = cached.open_dataset(tmp_path, RECIPE, build)
     assert build.calls == 2
     assert "its labels or offsets do not match their record" in caplog.text
     assert again.splits["train"].checksum() == examples(40).checksum()
@@ -282,13 +282,13 @@ def test_a_large_file_with_a_changed_index_is_built_again(tmp_path, caplog, part
 def test_a_bit_changed_anywhere_in_a_large_file_is_harmless(tmp_path):
     """The set is built again, or the row is refused, or the bit stood for nothing."""
     build, truth = Builder(6), examples(6)
-    folder = cached.open_set(tmp_path, RECIPE, build).folder
+    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
     path = folder / "train.arrow"
     whole, kinds = path.read_bytes(), set()
     for place in range(0, len(whole), 11):
         flip(path, place)
         before = build.calls
-        train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+        train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
         kinds.add(outcome(train, truth) if build.calls == before else "built again")
         path.write_bytes(whole)
     assert kinds == {"built again", "refused", "harmless"}
@@ -311,7 +311,7 @@ class InParts:
 
     def __call__(self, scratch):
         spool = Spool(scratch / "tokens", np.uint8)
-        parts = Parts(scratch / "parts")
+        parts = BuildShards(scratch / "parts")
         for number in range(3):
             if number == 2 and self.breaks:
                 self.breaks()
@@ -319,7 +319,7 @@ class InParts:
             spool.add_rows(part["rows"])
         rows = Examples(tokens=spool.ragged(), labels=np.arange(6, dtype=np.uint8))
         splits = {"train": rows, "validation": examples(2), "test": examples(3)}
-        return Built(splits=splits, source="parts", licence="none", facts={})
+        return BuildOutput(splits=splits, source="parts", license="none", facts={})
 
     def make(self, number):
         self.made.append(number)
@@ -336,9 +336,9 @@ def raising(error):
 def check_continued(cache):
     folder = cache / "toy" / RECIPE.key
     assert [path.name for path in folder.iterdir()] == ["building"]
-    assert folder not in cached.manifests(cache)
+    assert folder not in cached.load_manifests(cache)
     build = InParts()
-    train = cached.open_set(cache, RECIPE, build).splits["train"]
+    train = cached.open_dataset(cache, RECIPE, build).splits["train"]
     assert build.made == [2]
     assert [set(row.tolist()) for row in train.tokens] == [{1}, {1}, {2}, {2}, {3}, {3}]
     assert not (folder / "building").exists()
@@ -346,7 +346,7 @@ def check_continued(cache):
 
 def test_parts_survive_ctrl_c_and_are_not_made_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        cached.open_set(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
+        cached.open_dataset(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
     check_continued(tmp_path)
 
 
@@ -358,11 +358,11 @@ def test_parts_survive_a_kill_and_are_not_made_again(tmp_path):
 
 def test_a_half_written_part_is_made_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        cached.open_set(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
+        cached.open_dataset(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
     path = tmp_path / "toy" / RECIPE.key / "building" / "parts" / "part-000001"
     path.write_bytes(path.read_bytes()[:-3])
     build = InParts()
-    train = cached.open_set(tmp_path, RECIPE, build).splits["train"]
+    train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
     assert build.made == [1, 2]
     assert train.tokens.values.reshape(6, 5)[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
 
@@ -370,17 +370,17 @@ def test_a_half_written_part_is_made_again(tmp_path):
 @pytest.mark.parametrize("error", [DataError("foreign"), RunError("full"), ValueError("a bug")])
 def test_a_refusal_removes_the_parts(tmp_path, error):
     with pytest.raises(type(error), match=str(error)):
-        cached.open_set(tmp_path, RECIPE, InParts(raising(error)))
+        cached.open_dataset(tmp_path, RECIPE, InParts(raising(error)))
     assert not (tmp_path / "toy" / RECIPE.key).exists()
     build = InParts()
-    cached.open_set(tmp_path, RECIPE, build)
+    cached.open_dataset(tmp_path, RECIPE, build)
     assert build.made == [0, 1, 2]
 
 
 def test_a_build_of_another_recipe_leaves_the_parts(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        cached.open_set(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
-    cached.open_set(tmp_path, dataclasses.replace(RECIPE, version=2), InParts())
+        cached.open_dataset(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
+    cached.open_dataset(tmp_path, dataclasses.replace(RECIPE, version=2), InParts())
     check_continued(tmp_path)
 
 
@@ -391,7 +391,7 @@ def spools(scratch):
 
 def keeps_parts(scratch):
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
-    Parts(scratch).made(0, lambda: {"x": noise})
+    BuildShards(scratch).made(0, lambda: {"x": noise})
 
 
 def returns_much(scratch):
@@ -399,15 +399,17 @@ def returns_much(scratch):
     much = Examples(
         tokens=Ragged(noise.reshape(-1), np.arange(31) * 10_000), labels=np.zeros(30, np.uint8)
     )
-    return Built(splits={"validation": examples(2), "train": much}, source="", licence="", facts={})
+    return BuildOutput(
+        splits={"validation": examples(2), "train": much}, source="", license="", facts={}
+    )
 
 
 @pytest.mark.parametrize("build", [spools, keeps_parts, returns_much])
 def test_a_full_disk_is_one_line_and_leaves_nothing_of_the_set(small_disk, build):
     with pytest.raises(RunError, match=r"cannot write .*No space left on device; free space or"):
-        cached.open_set(small_disk, RECIPE, build)
+        cached.open_dataset(small_disk, RECIPE, build)
     left = [path for path in small_disk.rglob("*") if path.is_file()]
     assert [path.suffix for path in left] == [".lock"]
-    assert cached.open_set(small_disk, RECIPE, Builder()).manifest.files["train"].rows == 4
+    assert cached.open_dataset(small_disk, RECIPE, Builder()).manifest.files["train"].rows == 4
     for path in (small_disk / "toy" / RECIPE.key).iterdir():
         path.unlink()

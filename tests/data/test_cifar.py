@@ -25,7 +25,7 @@ from cifar_files import (
     write_batches,
     write_parquet,
 )
-from longspan.data import cifar, pickled
+from longspan.data import cifar, restricted_pickle
 from longspan.errors import DataError
 
 FORMS = {"batches": write_batches, "archive": write_archive, "parquet": write_parquet}
@@ -44,7 +44,7 @@ def bare(monkeypatch, tmp_path):
 def collected(source):
     """Pixels and labels of each part, in order of their rows."""
     parts = {}
-    for part in cifar.PARTS:
+    for part in cifar.SOURCE_SPLITS:
         found = [images for images in cifar.read(source) if images.part == part]
         rows = np.concatenate([images.rows for images in found])
         assert sorted(rows) == list(range(len(rows)))
@@ -116,7 +116,7 @@ def test_a_whole_copy_in_jpeg_gives_way_to_whole_batches(tmp_path, monkeypatch):
 def test_search_order(tmp_path, monkeypatch):
     hub = tmp_path / "hub" / "datasets--uoft-cs--cifar10" / "snapshots" / "0b2714" / "plain_text"
     write_parquet(hub, 1)
-    for part in cifar.PARTS:
+    for part in cifar.SOURCE_SPLITS:
         (hub / f"{part}.parquet").rename(hub / f"{part}-00000-of-00001.parquet")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     assert cifar.find(None).rows == 6
@@ -173,7 +173,7 @@ def blank(path, side, count):
 
 def test_the_official_order_is_recognised_and_restored(tmp_path, monkeypatch):
     """The hub's rows come in the order of the archive: data_batch_4, 3, 2, 5, 1."""
-    monkeypatch.setattr("longspan.data.encoded.images", blank)
+    monkeypatch.setattr("longspan.data.image_parquet.images", blank)
     official = cifar.find(write_whole_labels(tmp_path / "a", (1, 2, 3, 4, 5)))
     hub = cifar.find(write_whole_labels(tmp_path / "b", (4, 3, 2, 5, 1)))
     own = cifar.find(write_whole_labels(tmp_path / "c", (2, 1, 3, 4, 5)))
@@ -305,7 +305,7 @@ def test_a_pickle_is_never_run(tmp_path, protocol):
     assert (tmp_path / "run").exists(), "the control: unpickling does run it"
     (tmp_path / "run").unlink()
     with pytest.raises(DataError, match=r"is a pickle with (a reference to|instruction)"):
-        pickled.load(content, "foreign")
+        restricted_pickle.load_batch(content, "foreign")
     assert not (tmp_path / "run").exists()
 
 
@@ -316,17 +316,17 @@ def test_a_pickle_is_never_run(tmp_path, protocol):
 def test_other_values_are_refused(value, protocol):
     content = pickle.dumps(value, protocol)
     if value == {} and protocol == 2:
-        assert pickled.load(content, "empty") == {}
+        assert restricted_pickle.load_batch(content, "empty") == {}
         return
     with pytest.raises(DataError, match=r"foreign is (a pickle with|truncated or no pickle)"):
-        pickled.load(content, "foreign")
+        restricted_pickle.load_batch(content, "foreign")
 
 
 def test_an_array_by_columns_is_refused():
     content = python2({"data": np.zeros((2, 3), np.uint8)})
-    assert pickled.load(content, "plain")["data"].shape == (2, 3)
+    assert restricted_pickle.load_batch(content, "plain")["data"].shape == (2, 3)
     with pytest.raises(DataError, match="an array that is not of uint8, row by row"):
-        pickled.load(content.replace(b"\x89T", b"\x88T"), "foreign")
+        restricted_pickle.load_batch(content.replace(b"\x89T", b"\x88T"), "foreign")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_an_array_by_columns_is_refused():
 )
 def test_nonsense_is_refused(content):
     with pytest.raises(DataError, match=r"foreign is (a pickle with|truncated or no pickle)"):
-        pickled.load(content, "foreign")
+        restricted_pickle.load_batch(content, "foreign")
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_real_batches_are_read_as_python_reads_them(real):
         for member in archive:
             raw = archive.extractfile(member).read()
             expected = pickle.loads(raw, encoding="latin1")
-            found = pickled.load(raw, member.name)
+            found = restricted_pickle.load_batch(raw, member.name)
             assert found.keys() == expected.keys()
             assert all(np.array_equal(found[key], expected[key]) for key in expected)
             seen.add(Path(member.name).name)
@@ -441,7 +441,7 @@ def test_real_archive_and_real_parquet_hold_the_same_images(real, tmp_path):
     for name in (ARCHIVE, "train_jpeg.parquet", "test_jpeg.parquet"):
         if not (real / name).exists():
             pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{name}")
-    for part in cifar.PARTS:
+    for part in cifar.SOURCE_SPLITS:
         (tmp_path / f"{part}.parquet").symlink_to(real / f"{part}_jpeg.parquet")
     packed, table = (collected(cifar.find(one)) for one in (real / ARCHIVE, tmp_path))
     for part, count in (("train", 2000), ("test", 1000)):

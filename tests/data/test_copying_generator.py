@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from longspan.data.copying import MARKER, Copying, generate
+from longspan.data.copying import MARKER, CopyingSettings, generate
 from longspan.errors import OptionError
 
 USUAL = {"length": 32, "count": 4, "symbols": 8, "noise": 1, "together": False, "depth": None}
 
 
 def form(**change):
-    return Copying(**{**USUAL, **change})
+    return CopyingSettings(**{**USUAL, **change})
 
 
 def drawn(shape, count, seed=0, stream="train"):

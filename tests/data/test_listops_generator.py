@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from longspan.data import listops
-from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, parse, symbols
+from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
 
 LRA = Grammar(max_depth=10, max_args=10, min_length=500, max_length=2000)
@@ -110,7 +110,7 @@ def published():
 def test_token_ids_are_fixed():
     assert VOCABULARY.index("0") == 1
     assert VOCABULARY[1:] == (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "X")
-    assert symbols([11, 3, 10, 15, 0, 0]) == ["[MIN", "2", "9", "X"]
+    assert ids_to_symbols([11, 3, 10, 15, 0, 0]) == ["[MIN", "2", "9", "X"]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_every_expression_meets_the_bounds_and_has_its_value(grammar):
     examples = generate(grammar, 3_000, seed=3)
     texts = set()
     for tokens, label in zip(examples.tokens, examples.labels, strict=True):
-        expression = symbols(tokens)
+        expression = ids_to_symbols(tokens)
         assert grammar.min_length < len(expression) == len(tokens) < grammar.max_length
         assert depth(expression) <= grammar.max_depth
         assert 2 <= min(arities(expression)) <= max(arities(expression)) <= grammar.max_args
@@ -212,7 +212,7 @@ def test_digits_and_operators_are_uniform(drawn):
 
 
 def test_statistics_agree_with_the_files_of_the_original_generator(drawn, published):
-    ours = [symbols(tokens) for tokens in list(drawn.tokens)[:3_000]]
+    ours = [ids_to_symbols(tokens) for tokens in list(drawn.tokens)[:3_000]]
     theirs = [expression for expression, _ in published]
     both = (ours, theirs)
     lengths = np.sort([len(one) for one in theirs])

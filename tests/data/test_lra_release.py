@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from longspan.data import listops, lra_images, lra_release
+from longspan.data import listops, lra_pathfinder, lra_release
 from longspan.data.lra_release import AAN, LISTOPS, find
 from longspan.errors import DataError, OptionError, RunError
 
@@ -148,21 +148,21 @@ def bare(monkeypatch):
 
 def read_listops(source, check=True):
     found = {split: [] for split in SPLITS}
-    for split, tokens, value in lra_release.listops(source, check=check):
+    for split, tokens, value in lra_release.read_listops(source, check=check):
         assert tokens.dtype == np.uint8
-        found[split].append((" ".join(listops.symbols(tokens)), value))
+        found[split].append((" ".join(listops.ids_to_symbols(tokens)), value))
     return list(found.values())
 
 
 def read_aan(source):
     found = {split: [] for split in SPLITS}
-    for pair in lra_release.aan(source):
+    for pair in lra_release.read_pairs(source):
         found[pair.split].append((pair.label, *pair.ids, *(one.decode() for one in pair.texts)))
     return list(found.values())
 
 
 def read_images(source, scratch, size=7):
-    images = lra_release.pathfinder(source, scratch)
+    images = lra_release.read_pathfinder(source, scratch)
     return images, np.concatenate(list(images.chunks(size)))
 
 
@@ -234,7 +234,7 @@ def test_what_is_absent_or_incomplete_is_said(tmp_path):
     with pytest.raises(DataError, match=r"curv_contour_length_14 lacks metadata"):
         find(tmp_path, HARD)
     with pytest.raises(DataError, match=r"aan\.tar\.gz holds no pathfinder32/curv_contour"):
-        lra_release.pathfinder(find(tmp_path / "aan.tar.gz", HARD), tmp_path)
+        lra_release.read_pathfinder(find(tmp_path / "aan.tar.gz", HARD), tmp_path)
 
 
 def test_origin_tells_copies_apart_wherever_they_lie(tmp_path):
@@ -284,7 +284,7 @@ def test_two_copies_in_an_archive_have_to_agree(tmp_path):
     ],
 )
 def test_a_source_says_whether_it_is_whole(tmp_path, what, rows, text):
-    assert text in lra_release.Source(what=what, path=tmp_path).describe(rows)
+    assert text in lra_release.LraFiles(what=what, path=tmp_path).describe(rows)
 
 
 # ---- the copy of pathfinder128 that cannot be learnt
@@ -325,7 +325,7 @@ def test_the_outer_copy_alone_is_refused(tmp_path):
         assert find(place, HARD_128, outer_copy=True).outer_copy
     archive = tarred(tmp_path / "lra_release.gz", files)
     with pytest.raises(DataError, match=reason):
-        lra_release.pathfinder(find(archive, HARD_128), tmp_path)
+        lra_release.read_pathfinder(find(archive, HARD_128), tmp_path)
     source = find(archive, HARD_128, outer_copy=True)
     assert (read_images(source, tmp_path)[1] == outer[1]).all()
 
@@ -336,7 +336,7 @@ def test_the_inner_copy_is_not_given_out_as_the_outer_one(tmp_path):
         find(unpacked(tmp_path, inside), HARD_128, outer_copy=True)
     source = find(tarred(tmp_path / "lra_release.gz", inside), HARD_128, outer_copy=True)
     with pytest.raises(DataError, match=r"is the inner copy; leave outer_copy out"):
-        lra_release.pathfinder(source, tmp_path)
+        lra_release.read_pathfinder(source, tmp_path)
     with pytest.raises(OptionError, match=r"outer_copy is for pathfinder128"):
         find(tmp_path, HARD, outer_copy=True)
 
@@ -345,7 +345,7 @@ def test_two_copies_at_the_same_depth_are_refused(tmp_path):
     files, _, _ = drawn(32, (0,), 2)
     archive = tarred(tmp_path / "a.tar", below(f"a/{HARD}", files) | below(f"b/{HARD}", files))
     with pytest.raises(DataError, match=r"pathfinder32/.* is there twice, below '[ab]/' and"):
-        lra_release.pathfinder(find(archive, HARD), tmp_path)
+        lra_release.read_pathfinder(find(archive, HARD), tmp_path)
 
 
 # ---- what is malformed
@@ -395,7 +395,11 @@ def test_an_empty_table_is_refused(tmp_path, what, files, form):
     files = {**files, name: b""}
     data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
     with pytest.raises(DataError, match=rf"{name} is empty"):
-        list((lra_release.listops if what == LISTOPS else lra_release.aan)(find(data, what)))
+        list(
+            (lra_release.read_listops if what == LISTOPS else lra_release.read_pairs)(
+                find(data, what)
+            )
+        )
 
 
 def test_values_are_computed_again_only_when_asked(tmp_path):
@@ -471,7 +475,7 @@ def test_a_damaged_png_is_never_read_as_another_image():
         broken = bytearray(whole)
         broken[place] ^= 1 << place % 8
         with contextlib.suppress(DataError):
-            assert (lra_images.decode(bytes(broken), 32, "image") == pixels).all()
+            assert (lra_pathfinder.decode(bytes(broken), 32, "image") == pixels).all()
             unnoticed.append(place)
     # but in the chunk after the image, which holds nothing
     assert min(unnoticed) >= len(whole) - 12
@@ -481,10 +485,10 @@ def test_a_huge_image_is_refused_before_it_is_decoded(tmp_path):
     bomb = bytearray(png(np.zeros((1, 1), np.uint8)))
     bomb[16:24] = (60_000).to_bytes(4, "big") * 2
     with pytest.raises(DataError, match=r"x\.png is truncated or no PNG|60000 x 60000"):
-        lra_images.decode(bytes(bomb), 32, "x.png")
+        lra_pathfinder.decode(bytes(bomb), 32, "x.png")
     whole = png(np.zeros((9_000, 9_000), np.uint8))
     with pytest.raises(DataError, match=r"x\.png is an image of 9000 x 9000 pixels"):
-        lra_images.decode(whole, 32, "x.png")
+        lra_pathfinder.decode(whole, 32, "x.png")
 
 
 def test_true_npy_metadata_is_read_and_pickled_one_refused(tmp_path):
@@ -503,7 +507,7 @@ def test_true_npy_metadata_is_read_and_pickled_one_refused(tmp_path):
     for content in (file.getvalue(), _saved(np.zeros(3)), _saved(table[:, 0])):
         (tmp_path / HARD / "metadata" / "0.npy").write_bytes(content)
         with pytest.raises(DataError, match=r"metadata/0\.npy is no metadata of Pathfinder"):
-            lra_release.pathfinder(source, tmp_path)
+            lra_release.read_pathfinder(source, tmp_path)
 
 
 class Trap:
@@ -522,7 +526,7 @@ def test_no_pickle_is_ever_loaded(tmp_path):
     trap = np.array([[Trap(tmp_path / "sprung")]], object)
     (tmp_path / HARD / "metadata" / "0.npy").write_bytes(_saved(trap))
     with pytest.raises(DataError, match=r"metadata/0\.npy is no metadata of Pathfinder"):
-        lra_release.pathfinder(source, tmp_path)
+        lra_release.read_pathfinder(source, tmp_path)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -574,12 +578,12 @@ def test_images_without_metadata_are_listed_and_left_out(tmp_path, form):
 def test_unbalanced_labels_are_said(tmp_path, caplog):
     files, _, _ = drawn(32)
     source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    assert lra_release.pathfinder(source, tmp_path).facts["share_of_label_1"] == 0.5
+    assert lra_release.read_pathfinder(source, tmp_path).facts["share_of_label_1"] == 0.5
     assert not caplog.messages
     for number in (0, 1, 2):
         path = tmp_path / HARD / "metadata" / f"{number}.npy"
         path.write_text(path.read_text().replace(" 0 1.8", " 1 1.8"))
-    assert lra_release.pathfinder(source, tmp_path).facts["share_of_label_1"] > 0.8
+    assert lra_release.read_pathfinder(source, tmp_path).facts["share_of_label_1"] > 0.8
     assert "of the images have label 1; expected half" in caplog.text
 
 
@@ -622,7 +626,7 @@ def test_a_full_disk_is_said(tmp_path, small_disk):
     files, _, _ = drawn(32, (0,), 150)
     source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)
     with pytest.raises(RunError, match=r"cannot write .*: No space left"):
-        lra_release.pathfinder(source, small_disk)
+        lra_release.read_pathfinder(source, small_disk)
     (small_disk / "images.u8").unlink(missing_ok=True)
 
 
@@ -666,7 +670,7 @@ def test_real_listops_has_the_values_it_says(tmp_path, form):
 def test_real_aan_keeps_its_quotes(tmp_path):
     folder = real("aan")
     source = find(folder, AAN)
-    pairs = list(lra_release.aan(source))
+    pairs = list(lra_release.read_pairs(source))
     counts = {split: sum(pair.split == split for pair in pairs) for split in SPLITS}
     assert counts == {"train": 200, "validation": 60, "test": 60}
     assert "a subset of the release (320 rows)" in source.describe(counts)

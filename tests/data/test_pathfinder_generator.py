@@ -13,8 +13,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from longspan.data import pathfinder
-from longspan.data._paddles import GROUND, draw_line, ring, shrink
-from longspan.data.pathfinder import RESOLUTIONS, generate, lra, redraw
+from longspan.data._pathfinder_tables import GROUND, draw_line, ring, shrink
+from longspan.data.pathfinder import RESOLUTIONS, generate, lra_settings, redraw
 from longspan.errors import OptionError
 
 FOLDERS = {
@@ -55,7 +55,7 @@ def read(content, start):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return {name: generate(lra(32, name), range(4_000), seed=3) for name in FOLDERS}
+    return {name: generate(lra_settings(32, name), range(4_000), seed=3) for name in FOLDERS}
 
 
 def deviations(first, second):
@@ -130,7 +130,7 @@ def test_shrinking_is_that_of_pillow(size, target):
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
 def test_markers_are_disks_shrunk_by_pillow(resolution):
-    settings = lra(resolution)
+    settings = lra_settings(resolution)
     rows, columns = np.ogrid[: 2 * resolution, : 2 * resolution]
     for number in range(5):
         drawing = redraw(settings, number, seed=0)
@@ -152,7 +152,7 @@ def test_markers_are_disks_shrunk_by_pillow(resolution):
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
 def test_images_are_what_is_said_to_be_in_them(resolution):
-    settings = lra(resolution)
+    settings = lra_settings(resolution)
     images, labels = generate(settings, range(20), seed=1)
     assert images.shape == (20, resolution, resolution)
     assert images.dtype == labels.dtype == np.uint8
@@ -173,7 +173,7 @@ def test_images_are_what_is_said_to_be_in_them(resolution):
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
 def test_the_label_says_whether_the_markers_end_one_contour(resolution):
     for number in range(30):
-        drawing = redraw(lra(resolution), number, seed=2)
+        drawing = redraw(lra_settings(resolution), number, seed=2)
         first, second = drawing.marked_contours
         assert {first, second} <= {0, 1}
         assert drawing.label == (first == second)
@@ -198,7 +198,7 @@ def chains(drawing, settings):
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
 def test_contours_are_chains(resolution):
-    settings = lra(resolution)
+    settings = lra_settings(resolution)
     gaps, turns = zip(
         *(chains(redraw(settings, number, seed=5), settings) for number in range(20)), strict=True
     )
@@ -230,7 +230,7 @@ def joined(drawing, settings):
 
 
 def test_a_chain_of_paddles_joins_the_markers_exactly_where_the_label_says_so():
-    settings = lra(256)
+    settings = lra_settings(256)
     drawings = [redraw(settings, number, seed=1) for number in range(200)]
     found = np.array([joined(drawing, settings) for drawing in drawings])
     labels = np.array([drawing.label for drawing in drawings], bool)
@@ -241,16 +241,16 @@ def test_a_chain_of_paddles_joins_the_markers_exactly_where_the_label_says_so():
 
 def test_few_directions_start_a_contour_of_short_paddles():
     """The original gives up where its template leaves a corner of the image."""
-    firsts = [redraw(lra(32), number, seed=6).paddles[0] for number in range(60)]
+    firsts = [redraw(lra_settings(32), number, seed=6).paddles[0] for number in range(60)]
     steps = np.array([head - tail for tail, head in firsts])
     assert (steps <= 0).all()  # up and left
-    both = [redraw(lra(256), number, seed=6).paddles[0] for number in range(60)]
+    both = [redraw(lra_settings(256), number, seed=6).paddles[0] for number in range(60)]
     assert {tuple(np.sign(head - tail)) for tail, head in both} >= {(1, 1), (-1, -1), (1, -1)}
 
 
 @pytest.mark.parametrize("resolution", [32, 256])
 def test_distractors_start_where_the_ground_is_free(resolution):
-    settings = lra(resolution)
+    settings = lra_settings(resolution)
     (tables,) = pathfinder._tables(settings)
     both = 2 * settings.contour_length
     covered = []
@@ -273,7 +273,7 @@ def test_distractors_start_where_the_ground_is_free(resolution):
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
 def test_contours_start_near_the_middle_at_the_seed_distance(resolution):
-    settings = lra(resolution)
+    settings = lra_settings(resolution)
     tails = np.array(
         [redraw(settings, number, seed=7).paddles[:2, 0] for number in range(20)], float
     )
@@ -288,7 +288,7 @@ def test_contours_start_near_the_middle_at_the_seed_distance(resolution):
 def test_half_of_the_labels_are_one_and_margins_are_drawn(drawn):
     labels = np.concatenate([labels for _, labels in drawn.values()])
     assert abs(labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
-    settings = lra(128)
+    settings = lra_settings(128)
     margins = [pathfinder._margin(settings, pathfinder._digest(0, n)) for n in range(2_000)]
     assert abs(np.mean(margins) - 0.5) < 4 * 0.5 / np.sqrt(len(margins))
 
@@ -349,7 +349,7 @@ def test_strokes_and_markers_are_as_many_and_as_far_apart_as_the_original(
 def test_the_detector_of_markers_finds_those_that_were_drawn():
     close = 0
     for number in range(100):
-        drawing = redraw(lra(32), number, seed=8)
+        drawing = redraw(lra_settings(32), number, seed=8)
         found, _ = marker_places(drawing.image)
         error = [np.abs(found - order).max() for order in (drawing.markers, drawing.markers[::-1])]
         close += min(error) <= 1
@@ -382,29 +382,29 @@ def checksum(settings, numbers, seed, workers=None):
 
 @pytest.mark.parametrize("resolution", [32, 128])
 def test_number_of_threads_makes_no_difference(resolution):
-    one, many = (checksum(lra(resolution), range(150), 5, workers) for workers in (1, 5))
+    one, many = (checksum(lra_settings(resolution), range(150), 5, workers) for workers in (1, 5))
     assert one == many
 
 
 def test_an_image_does_not_depend_on_those_drawn_with_it():
-    images, labels = generate(lra(128), range(90), seed=5)
-    part, part_labels = generate(lra(128), range(17, 90, 3), seed=5)
+    images, labels = generate(lra_settings(128), range(90), seed=5)
+    part, part_labels = generate(lra_settings(128), range(17, 90, 3), seed=5)
     np.testing.assert_array_equal(part, images[17::3])
     np.testing.assert_array_equal(part_labels, labels[17::3])
 
 
 def test_seeds_give_different_streams_and_the_global_seed_none():
-    first = checksum(lra(32), range(50), 5)
+    first = checksum(lra_settings(32), range(50), 5)
     random.seed(1)
     np.random.seed(1)
-    assert checksum(lra(32), range(50), 5) == first
-    assert checksum(lra(32), range(50), 6) != first
-    images, _ = generate(lra(32), range(2_000), seed=5)
+    assert checksum(lra_settings(32), range(50), 5) == first
+    assert checksum(lra_settings(32), range(50), 6) != first
+    images, _ = generate(lra_settings(32), range(2_000), seed=5)
     assert len({image.tobytes() for image in images}) == 2_000
 
 
 def test_no_images_are_none():
-    images, labels = generate(lra(32), range(0), seed=0)
+    images, labels = generate(lra_settings(32), range(0), seed=0)
     assert images.shape == (0, 32, 32)
     assert labels.shape == (0,)
 
@@ -424,25 +424,25 @@ def test_no_images_are_none():
 )
 def test_settings_that_leave_nothing_to_draw_are_refused(change, reason):
     with pytest.raises(OptionError, match=reason):
-        dataclasses.replace(lra(32), **change)
+        dataclasses.replace(lra_settings(32), **change)
 
 
 @pytest.mark.parametrize("change", [{"contour_length": 200}, {"padding": 15}])
 def test_contours_that_find_no_place_are_refused(change):
-    settings = dataclasses.replace(lra(32), **change)
+    settings = dataclasses.replace(lra_settings(32), **change)
     with pytest.raises(OptionError, match="find no place in 32 x 32 pixels; use a smaller"):
         generate(settings, range(1), seed=0)
 
 
 def test_an_unknown_resolution_is_refused():
     with pytest.raises(OptionError, match="resolution=48; there are 32, 64, 128, 256"):
-        lra(48)
+        lra_settings(48)
 
 
 @pytest.mark.parametrize("distractors", [0, 3])
 def test_other_settings_are_drawn(distractors):
     settings = dataclasses.replace(
-        lra(64),
+        lra_settings(64),
         resolution=48,
         contour_length=4,
         distractor_length=1,

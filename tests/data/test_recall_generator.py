@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from longspan.data.recall import BLANK, Recall, generate
+from longspan.data.recall import BLANK, RecallSettings, generate
 from longspan.errors import OptionError
 
 USUAL = {"length": 64, "pairs": 4, "queries": 4, "vocabulary": 64, "power": 0.01, "noise": False}
 
 
 def form(**change):
-    return Recall(**{**USUAL, **change})
+    return RecallSettings(**{**USUAL, **change})
 
 
 def drawn(shape, count, seed=0, stream="train"):

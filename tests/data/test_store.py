@@ -47,8 +47,8 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), min_
 def test_what_is_written_is_read(tmp_path, sequences, dtype, pair, scored):
     targets = [[token % 3 for token in one] for one in sequences] if scored else None
     examples = make(sequences, dtype, second=sequences[::-1] if pair else None, targets=targets)
-    store.write(tmp_path / "a.arrow", examples)
-    back = store.read(tmp_path / "a.arrow")
+    store.write_examples(tmp_path / "a.arrow", examples)
+    back = store.read_examples(tmp_path / "a.arrow")
     assert contents(back) == contents(examples)
     assert back.tokens.values.dtype == dtype
     assert list(back.lists) == ["tokens", *["second"] * pair, *["targets"] * scored]
@@ -76,9 +76,9 @@ def test_concatenate_and_select_agree_with_lists(left, right, data):
 
 
 def test_reading_copies_nothing(tmp_path):
-    store.write(tmp_path / "a.arrow", make([[1] * 1_000_000, [2]]))
+    store.write_examples(tmp_path / "a.arrow", make([[1] * 1_000_000, [2]]))
     before = pa.total_allocated_bytes()
-    back = store.read(tmp_path / "a.arrow")
+    back = store.read_examples(tmp_path / "a.arrow")
     assert back.tokens.values.sum() == 1_000_002
     assert pa.total_allocated_bytes() - before < 10_000
     assert not back.tokens.values.flags.owndata
@@ -125,21 +125,21 @@ def test_checksum_is_of_the_content_not_of_its_type():
 )
 def test_inconsistent_examples_are_not_written(tmp_path, examples, reason):
     with pytest.raises(DataError, match=reason):
-        store.write(tmp_path / "a.arrow", examples)
+        store.write_examples(tmp_path / "a.arrow", examples)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_truncated_file_is_refused(tmp_path):
     path = tmp_path / "a.arrow"
-    store.write(path, make([[1, 2, 3]] * 50))
+    store.write_examples(path, make([[1, 2, 3]] * 50))
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(DataError, match=r"a\.arrow is not a readable Arrow file"):
-        store.read(path)
+        store.read_examples(path)
 
 
 def test_absent_file_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"a\.arrow is not a readable Arrow file"):
-        store.read(tmp_path / "a.arrow")
+        store.read_examples(tmp_path / "a.arrow")
 
 
 def test_foreign_arrow_file_is_refused(tmp_path):
@@ -148,7 +148,7 @@ def test_foreign_arrow_file_is_refused(tmp_path):
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
     with pytest.raises(DataError, match=r"is not a longspan split \(columns \['x'\]\)"):
-        store.read(path)
+        store.read_examples(path)
 
 
 def test_full_disk_is_one_line_and_leaves_nothing(tmp_path):
@@ -180,7 +180,7 @@ def written(tmp_path):
     """A file of rows with all lists, and the examples in it."""
     rows = [[row * 10 + place for place in range(4)] for row in range(9)]
     scored = [[place % 2 for place in range(4)] for _ in rows]
-    store.write(
+    store.write_examples(
         tmp_path / "a.arrow",
         make(rows, second=[[200 + row] * 8 for row in range(9)], targets=scored),
     )
@@ -193,7 +193,7 @@ def test_a_row_changed_on_the_disk_is_named_and_the_others_are_not(written, cont
     place = raw.index(content) + 1
     raw[place] ^= 4
     written.write_bytes(raw)
-    examples = store.read(written)
+    examples = store.read_examples(written)
     examples.check(np.delete(np.arange(9), row))
     for rows in ([row], [8, row, 0]):
         with pytest.raises(DataError, match=rf"a\.arrow: row {row} is not as it was written; run"):
@@ -201,11 +201,11 @@ def test_a_row_changed_on_the_disk_is_named_and_the_others_are_not(written, cont
 
 
 def test_a_changed_target_is_seen(tmp_path):
-    store.write(tmp_path / "a.arrow", make([[1, 2]], targets=[[0, 111]]))
+    store.write_examples(tmp_path / "a.arrow", make([[1, 2]], targets=[[0, 111]]))
     raw = (tmp_path / "a.arrow").read_bytes().replace(bytes([0, 111]), bytes([0, 112]))
     (tmp_path / "a.arrow").write_bytes(raw)
     with pytest.raises(DataError, match="row 0 is not as it was written"):
-        store.read(tmp_path / "a.arrow").check(np.array([0]))
+        store.read_examples(tmp_path / "a.arrow").check(np.array([0]))
 
 
 def test_examples_that_are_not_written_have_nothing_to_compare_with():
@@ -292,10 +292,10 @@ def test_of_a_large_file_only_what_was_read_lately_stays_in_memory(tmp_path, mon
     examples = Examples(
         tokens=Ragged(values, np.arange(rows + 1) * width), labels=np.zeros(rows, np.uint8)
     )
-    store.write(tmp_path / "a.arrow", examples)
+    store.write_examples(tmp_path / "a.arrow", examples)
     monkeypatch.setattr(store, "_SMALL", 0 if large else 1 << 40)
     monkeypatch.setattr(store, "_KEPT", 4)
-    back, before, most = store.read(tmp_path / "a.arrow"), file_pages(), 0
+    back, before, most = store.read_examples(tmp_path / "a.arrow"), file_pages(), 0
     for row in range(rows):
         back.check(np.array([row]))
         assert np.array_equal(back.tokens[row], examples.tokens[row])
@@ -305,10 +305,10 @@ def test_of_a_large_file_only_what_was_read_lately_stays_in_memory(tmp_path, mon
 
 
 def test_pages_may_go_while_another_thread_reads(tmp_path, monkeypatch):
-    store.write(tmp_path / "a.arrow", make([[row] * 5000 for row in range(200)]))
+    store.write_examples(tmp_path / "a.arrow", make([[row] * 5000 for row in range(200)]))
     monkeypatch.setattr(store, "_SMALL", 0)
     monkeypatch.setattr(store, "_KEPT", 1)
-    examples, wrong = store.read(tmp_path / "a.arrow"), []
+    examples, wrong = store.read_examples(tmp_path / "a.arrow"), []
 
     def read():
         for row in range(200):
@@ -335,8 +335,8 @@ def test_more_tokens_than_32_bits_can_count(tmp_path):
     examples = Examples(
         tokens=Ragged(values, np.arange(rows + 1) * width), labels=np.zeros(rows, np.uint8)
     )
-    store.write(tmp_path / "a.arrow", examples)
-    back = store.read(tmp_path / "a.arrow")
+    store.write_examples(tmp_path / "a.arrow", examples)
+    back = store.read_examples(tmp_path / "a.arrow")
     assert back.tokens.lengths.tolist() == [width] * rows
     back.check(np.array([1]))
     (tmp_path / "a.arrow").unlink()

@@ -9,13 +9,13 @@ from rich.console import Console
 
 import tiny
 from longspan.arena import make_model
-from longspan.arena.progress import ConsoleWatcher
+from longspan.arena.console import ConsoleCallback
 from longspan.results import Alarm, Point, Score
-from longspan.training import TrainConfig, fit
+from longspan.training import Callback, TrainingConfig, fit
 from longspan.training.alarms import Sight, Warmed, alarms, at_chance, diverging, waiting_for_data
 from longspan.training.checkpoint import LATER, Progress
 
-CONFIG = TrainConfig(
+CONFIG = TrainingConfig(
     steps=1_000,
     batch=32,
     learning_rate=5e-4,
@@ -111,7 +111,7 @@ def test_a_loss_that_rises_for_long_is_told_once():
     assert told(losses=losses) == [("diverging", 300)]
     assert diverging(sight(curve(losses=losses[:6]))) == (
         "the training loss has risen to 1.70 from 1.00 at step 150; lower the learning rate "
-        "(now 0.0005), lengthen the warmup (now 100) or clip gradients (train.clip)"
+        "(now 0.0005), lengthen the warmup (now 100) or clip gradients (training.max_grad_norm)"
     )
 
 
@@ -162,36 +162,32 @@ def test_kinds_are_told_apart_each_once():
     assert list(alarms(now, ["chance", "diverging", "waiting"])) == []
 
 
-class Ear:
-    """A watcher that keeps alarms and may stop the run."""
+class Ear(Callback):
+    """A callback that keeps alarms and may stop the run."""
 
     def __init__(self, stop=None):
         self.alarms, self.stop = [], stop
 
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         if step == self.stop:
             raise KeyboardInterrupt
 
-    def evaluated(self, point): ...
-
-    def alarmed(self, alarm):
+    def on_alarm(self, alarm):
         self.alarms.append(alarm)
 
 
 # a rate at which nothing moves
-ASLEEP = {"train.learning_rate": 1e-12, "train.steps": 40}
+ASLEEP = {"training.learning_rate": 1e-12, "training.steps": 40}
 
 
 @pytest.fixture
 def asleep(listops, tmp_path):
     made = tiny.experiment(changes=ASLEEP)
 
-    def train(watcher):
+    def train(callback):
         model = make_model(made, listops)
         return fit(
-            model, listops, made.train, seed=0, folder=tmp_path, device="cpu", watcher=watcher
+            model, listops, made.train, seed=0, folder=tmp_path, device="cpu", callback=callback
         )
 
     return train
@@ -229,9 +225,9 @@ def test_a_checkpoint_of_before_alarms_is_continued(asleep, tmp_path):
 
 def test_the_console_tells_an_alarm_in_one_line():
     output = io.StringIO()
-    watcher = ConsoleWatcher(Console(file=output, width=40))
-    watcher.starts(2, 3, tiny.experiment(seed=1))
-    watcher.alarmed(Alarm(kind="chance", step=4, message="nothing [bold]learnt[/x] so far, 50 %"))
+    callback = ConsoleCallback(Console(file=output, width=40))
+    callback.on_run_begin(2, 3, tiny.experiment(seed=1))
+    callback.on_alarm(Alarm(kind="chance", step=4, message="nothing [bold]learnt[/x] so far, 50 %"))
     assert output.getvalue().splitlines()[-1] == (
         "alarm: run 2/3  local on listops, seed 1: nothing [bold]learnt[/x] so far, 50 %"
     )

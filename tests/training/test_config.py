@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from longspan.errors import OptionError
-from longspan.training import TrainConfig
+from longspan.training import TrainingConfig
 
 GOOD = {
     "steps": 10,
@@ -48,21 +48,21 @@ CASES = [(name, value) for name, values in REFUSED.items() for value in values]
 @pytest.mark.parametrize(("name", "value"), CASES)
 def test_a_value_that_cannot_be_used_is_named(name, value):
     with pytest.raises(OptionError, match=REFUSED[name][value]):
-        TrainConfig(**{**GOOD, name: value})
+        TrainingConfig(**{**GOOD, name: value})
 
 
 def test_every_field_has_a_refusal_and_a_help_text():
-    fields = dataclasses.fields(TrainConfig)
+    fields = dataclasses.fields(TrainingConfig)
     assert {field.name for field in fields} == set(REFUSED)
     assert all(field.metadata["help"] for field in fields)
 
 
 def test_all_reasons_come_at_once():
     with pytest.raises(OptionError, match=r"steps .*; batch .*; clip "):
-        TrainConfig(**{**GOOD, "steps": 0, "batch": 0, "clip": -1.0})
+        TrainingConfig(**{**GOOD, "steps": 0, "batch": 0, "clip": -1.0})
     with pytest.raises(OptionError, match=r"steps .*; clip "):
-        TrainConfig(**{**GOOD, "steps": "x", "clip": "y"})
+        TrainingConfig(**{**GOOD, "steps": "x", "clip": "y"})
 
 
 def test_averages_read_back_from_json_are_the_same_recipe():
-    assert TrainConfig(**GOOD, betas=[0.9, 0.98]) == TrainConfig(**GOOD, betas=(0.9, 0.98))
+    assert TrainingConfig(**GOOD, betas=[0.9, 0.98]) == TrainingConfig(**GOOD, betas=(0.9, 0.98))

@@ -8,11 +8,11 @@ from safetensors.torch import load_file
 import tiny
 from longspan.arena import make_model
 from longspan.results import Score
-from longspan.training import fit, loop
+from longspan.training import Callback, fit, loop
 from longspan.training.evaluate import Evaluation, answered
 
 # the learning rate is high enough for validation to go up and down
-RESTLESS = {"train.steps": 40, "train.learning_rate": 0.03, "train.evaluate_every": 2}
+RESTLESS = {"training.steps": 40, "training.learning_rate": 0.03, "training.evaluate_every": 2}
 
 
 @pytest.fixture
@@ -20,31 +20,26 @@ def restless(listops, tmp_path):
     """Train with some selection: the outcome, the model, and its weights at each evaluation."""
 
     def trained(selection):
-        made = tiny.experiment(changes={**RESTLESS, "train.selection": selection})
+        made = tiny.experiment(changes={**RESTLESS, "training.selection": selection})
         model = make_model(made, listops)
-        watcher = Recorder(model)
-        options = {"seed": 0, "folder": tmp_path, "device": "cpu", "watcher": watcher}
-        return fit(model, listops, made.train, **options), model, watcher.kept
+        callback = Recorder(model)
+        options = {"seed": 0, "folder": tmp_path, "device": "cpu", "callback": callback}
+        return fit(model, listops, made.train, **options), model, callback.kept
 
     return trained
 
 
-class Recorder:
-    """A watcher that keeps the weights of each evaluation."""
+class Recorder(Callback):
+    """A callback that keeps the weights of each evaluation."""
 
     def __init__(self, model):
         self.model, self.kept, self.steps = model, {}, 0
 
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         self.steps = step
 
-    def evaluated(self, point):
+    def on_evaluate(self, point):
         self.kept[point.step] = {k: x.clone() for k, x in self.model.state_dict().items()}
-
-    def alarmed(self, alarm):
-        pass
 
 
 def test_the_best_on_validation_is_what_is_tested(restless, listops):
@@ -90,17 +85,17 @@ def test_of_equal_accuracies_the_lower_loss_is_best_and_of_equal_scores_the_earl
 def test_test_is_read_once_after_the_last_step(listops, tmp_path, monkeypatch):
     made, read = tiny.experiment(), []
     model = make_model(made, listops)
-    watcher = Recorder(model)
+    callback = Recorder(model)
 
     def spied(function):
         def spy(split, **options):
-            read.append((split, watcher.steps))
+            read.append((split, callback.steps))
             return function(split, **options)
 
         return spy
 
     for name in ("batches", "labels"):
         monkeypatch.setattr(listops, name, spied(getattr(listops, name)))
-    fit(model, listops, made.train, seed=0, folder=tmp_path, device="cpu", watcher=watcher)
+    fit(model, listops, made.train, seed=0, folder=tmp_path, device="cpu", callback=callback)
     assert {step for split, step in read if split == "test"} == {12}
     assert {step for split, step in read if split == "validation"} == {4, 8, 12}

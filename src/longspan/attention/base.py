@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longspan.attention.cache import Cache, append_tokens, clear_rows
 from longspan.attention.masking import apply_mask
 from longspan.attention.traits import LayerInput, Traits
-from longspan.errors import InputError, OptionError, known
+from longspan.errors import InputError, OptionError, check_name
 from longspan.shapes import Bool, Float
 
 
@@ -388,5 +388,5 @@ def register_kernel(
 
 def backends(name: str) -> list[str]:
     """Return the backends of a mechanism: "auto", "torch", "reference", and its kernels."""
-    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     return ["auto", "torch", "reference", *KERNELS.get(cls, {})]

@@ -4,7 +4,7 @@ import inspect
 from typing import Any, get_type_hints
 
 from longspan.attention.base import MECHANISMS, Attention, backends
-from longspan.errors import OptionError, known, mistyped
+from longspan.errors import OptionError, check_name, mistyped
 
 SIZES = {
     "heads": "number of heads",
@@ -42,9 +42,9 @@ def build(
             near names.
         OptionError: there is no causal form, a size is missing, or a value is invalid.
     """
-    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     for option in options:
-        known(option, options_of(name), f"option of {name!r}")
+        check_name(option, options_of(name), f"option of {name!r}")
     reasons = mistyped(options, get_type_hints(cls.__init__))
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
@@ -57,13 +57,13 @@ def build(
     if cls.traits.causal:
         needed["causal"] = causal
     attention = cls(**needed, **options)
-    attention.backend = known(backend, backends(name), f"backend of {name!r}")
+    attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
 
 
 def options_of(name: str) -> dict[str, Any]:
     """Return the options of a mechanism with their defaults, without sizes and `causal`."""
-    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
     given = {"self", "causal", *cls.traits.sizes}
     return {p.name: p.default for p in parameters if p.name not in given}

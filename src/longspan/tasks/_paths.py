@@ -3,22 +3,28 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, no_type_check
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 
+from longspan.config import setting, settings
 from longspan.data import lra_release
-from longspan.data.cache import Built
-from longspan.data.markers import find_markers
-from longspan.data.parts import Parts
-from longspan.data.pathfinder import Drawing, Settings, generate, lra, redraw
+from longspan.data.build_shards import BuildShards
+from longspan.data.cache import BuildOutput
+from longspan.data.pathfinder import (
+    AnnotatedImage,
+    PathfinderSettings,
+    generate,
+    lra_settings,
+    redraw,
+)
+from longspan.data.pathfinder_markers import find_markers
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import OptionError
-from longspan.fields import setting
 from longspan.tasks import _groups
 from longspan.tasks._pixels import PixelOptions, PixelTask, marked
-from longspan.tasks.base import SPLITS, Grouping, Report, Split, check_whole
+from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split, check_least
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 CLASSES = ("the markers lie on two contours", "one contour joins the markers")
@@ -31,9 +37,7 @@ _CHUNK = 1000  # images drawn, or copied, in one go
 _COLOURS = ("#e6550d", "#3182bd")  # of the two marked contours
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class PathOptions(PixelOptions):
     """Origin and difficulty of the images, and how they are split."""
 
@@ -54,8 +58,7 @@ class PathOptions(PixelOptions):
 
     def __post_init__(self) -> None:
         """Refuse empty splits, and options that would have no effect."""
-        super().__post_init__()
-        check_whole(self, dict.fromkeys(SPLITS, 1) | {"seed": 0, "split_seed": 0})
+        check_least(self, dict.fromkeys(SPLITS, 1) | {"seed": 0, "split_seed": 0})
         if self.source == "release" and self.seed:
             raise OptionError(f"seed={self.seed} draws images; source=release has its own")
         if self.split == "lra" and self.split_seed != 42:
@@ -67,7 +70,7 @@ class _Images(NamedTuple):
 
     labels: np.ndarray  # (N,)
     pixels: np.ndarray  # (N, R * R), mapped from a file
-    built: dict[str, Any]  # source, licence and facts of what is built from them
+    built: dict[str, Any]  # source, license and facts of what is built from them
 
 
 class PathTask(PixelTask):
@@ -79,15 +82,17 @@ class PathTask(PixelTask):
     classes: ClassVar[tuple[str, ...]] = CLASSES
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> PathfinderSettings:
         """What generated images look like."""
-        return lra(self.side, self.options.difficulty)
+        return lra_settings(self.side, self.options.difficulty)
 
     def origin(self, data: Path | None) -> dict[str, Any]:
         """Which files of the release are read; none for generated images."""
         return {} if self.options.source == "generated" else self._release(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Draw the images, or read them, and split them."""
         if self.options.source == "generated":
             images = self._draw(scratch, report)
@@ -97,7 +102,7 @@ class PathTask(PixelTask):
             split: _examples(images, rows, scratch / f"{split}.u8")
             for split, rows in self._rows(len(images.labels)).items()
         }
-        return Built(splits=splits, **images.built)
+        return BuildOutput(splits=splits, **images.built)
 
     def grouped(self, examples: Examples) -> list[Grouping]:
         """By distance of the markers, measured from the pixels, in thirds; and by contour.
@@ -113,7 +118,7 @@ class PathTask(PixelTask):
             _by_contour(distance, examples.labels == 1),
         ]
 
-    def drawing(self, split: Split, row: int) -> Drawing | None:
+    def drawing(self, split: Split, row: int) -> AnnotatedImage | None:
         """A generated image drawn again, with what is in it; None for the release."""
         if self.options.source == "release":
             return None
@@ -141,9 +146,9 @@ class PathTask(PixelTask):
             for contour, colour in zip(chosen, _COLOURS, strict=False)
         )
 
-    def _draw(self, scratch: Path, report: Report | None) -> _Images:
+    def _draw(self, scratch: Path, report: ProgressCallback | None) -> _Images:
         total, seed = sum(self._sizes().values()), self.options.seed
-        parts, settings = Parts(scratch / "parts"), self.settings
+        shards, settings = BuildShards(scratch / "shards"), self.settings
 
         def drawn(first: int) -> dict[str, np.ndarray]:
             numbers = range(first, min(first + _CHUNK, total))
@@ -152,7 +157,7 @@ class PathTask(PixelTask):
 
         def chunks() -> Iterator[np.ndarray]:
             for first in range(0, total, _CHUNK):
-                part = parts.made(first // _CHUNK, lambda first=first: drawn(first))  # type: ignore[misc]
+                part = shards.get_or_build(first // _CHUNK, lambda first=first: drawn(first))  # type: ignore[misc]
                 labels.append(part["labels"])
                 yield part["images"]
 
@@ -163,7 +168,7 @@ class PathTask(PixelTask):
             pixels=pixels,
             built={
                 "source": f"generated by longspan, seed {seed}; not the published files",
-                "licence": "Apache-2.0 (generated by longspan)",
+                "license": "Apache-2.0 (generated by longspan)",
                 "facts": {
                     "settings": dataclasses.asdict(settings),
                     "share_of_label_1": round(float(np.concatenate(labels).mean()), 4),
@@ -171,9 +176,9 @@ class PathTask(PixelTask):
             },
         )
 
-    def _read(self, data: Path | None, scratch: Path, report: Report | None) -> _Images:
+    def _read(self, data: Path | None, scratch: Path, report: ProgressCallback | None) -> _Images:
         source = self._release(data)
-        images = lra_release.pathfinder(source, scratch)
+        images = lra_release.read_pathfinder(source, scratch)
         pixels = self._spooled(images.chunks(_CHUNK), len(images), scratch, report, "reading")
         lengths, counts = np.unique(images.contour_lengths, return_counts=True)
         return _Images(
@@ -181,7 +186,7 @@ class PathTask(PixelTask):
             pixels=pixels,
             built={
                 "source": source.describe({"all": len(images)}),
-                "licence": "Apache-2.0 (google-research/long-range-arena)",
+                "license": "Apache-2.0 (google-research/long-range-arena)",
                 "facts": {
                     **images.facts,
                     "contour_lengths": {
@@ -198,7 +203,7 @@ class PathTask(PixelTask):
         chunks: Iterator[np.ndarray],
         total: int,
         scratch: Path,
-        report: Report | None,
+        report: ProgressCallback | None,
         doing: str,
     ) -> np.ndarray:
         """Images (n, R, R), as they come, in one file: (total, R * R), mapped."""
@@ -211,7 +216,7 @@ class PathTask(PixelTask):
                 report(f"{doing} {self.info.title}", done, total)
         return spool.ragged().values.reshape(total, self.length)
 
-    def _release(self, data: Path | None) -> lra_release.Source:
+    def _release(self, data: Path | None) -> lra_release.LraFiles:
         folder = lra_release.pathfinder_folder(self.side, self.options.difficulty)
         return lra_release.find(data, folder)
 

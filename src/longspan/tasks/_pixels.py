@@ -5,20 +5,19 @@ id 0, is no padding.
 """
 
 import base64
-import dataclasses
 import io
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, no_type_check
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
-from longspan.errors import OptionError, mistyped_fields
-from longspan.fields import setting
 from longspan.tasks.base import Grouping, Split
+from longspan.tasks.layout import ImageLayout
 from longspan.tasks.sequence import SequenceTask
 
 LEVELS = 256
@@ -29,20 +28,13 @@ _DRAWN = 512  # pixels of the side of a picture, at least
 _MARKED = "#e6550d"
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class PixelOptions:
     """How a model reads the pixels."""
 
     pixels: Literal["tokens", "continuous"] = setting(
         "what a pixel is: one of 256 token ids (Long Range Arena), or a number (S4)", "tokens"
     )
-
-    def __post_init__(self) -> None:
-        """Refuse values of the wrong type."""
-        if reasons := mistyped_fields(self):
-            raise OptionError("; ".join(reasons))
 
 
 class PixelTask(SequenceTask):
@@ -61,6 +53,11 @@ class PixelTask(SequenceTask):
     def length(self) -> int:
         """The number of pixels of an image."""
         return self.side**2
+
+    @property
+    def layout(self) -> ImageLayout:
+        """Square images."""
+        return ImageLayout(self.side)
 
     @property
     @abstractmethod

@@ -1,23 +1,20 @@
 """What tasks over texts share: the ids that texts are read as, and subsets balanced by class."""
 
-import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Literal, no_type_check
+from typing import Literal
 
 import numpy as np
 
-from longspan.data.characters import SIZES, Bytes, Characters
+from longspan.config import setting, settings
 from longspan.data.store import Examples
-from longspan.errors import OptionError, mistyped_fields
-from longspan.fields import setting
+from longspan.data.tokenizers import VOCAB_SIZES, ByteTokenizer, CharacterTokenizer
+from longspan.errors import OptionError
 from longspan.tasks import _groups
-from longspan.tasks.base import Grouping, Split, check_whole
+from longspan.tasks.base import Grouping, Split, check_least
 from longspan.tasks.sequence import SequenceTask
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class ReadingOptions:
     """How texts are read."""
 
@@ -31,9 +28,7 @@ class ReadingOptions:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be read, and options that would make no difference."""
-        check_whole(self, {"length": 1, "minimum": 1, "seed": 0})
-        if reasons := mistyped_fields(self):
-            raise OptionError("; ".join(reasons))
+        check_least(self, {"length": 1, "minimum": 1, "seed": 0})
         if self.end and self.length < 2:
             raise OptionError("length=1 leaves no token before the end symbol; use 2 or more")
         if self.vocabulary == "bytes" and (self.end or self.minimum != type(self).minimum):
@@ -56,9 +51,11 @@ class ReadingTask(SequenceTask):
     @property
     def vocabulary(self) -> int:
         """Token ids, padding (id 0) included; the same whatever the texts are."""
-        return SIZES[self.options.vocabulary]
+        return VOCAB_SIZES[self.options.vocabulary]
 
-    def encoding(self, trained_on: Callable[[], Iterable[tuple[bytes, int]]]) -> Bytes | Characters:
+    def encoding(
+        self, trained_on: Callable[[], Iterable[tuple[bytes, int]]]
+    ) -> ByteTokenizer | CharacterTokenizer:
         """The ids of these options.
 
         Args:
@@ -66,8 +63,8 @@ class ReadingTask(SequenceTask):
         """
         options = self.options
         if options.vocabulary == "bytes":
-            return Bytes()
-        return Characters.learn(
+            return ByteTokenizer()
+        return CharacterTokenizer.learn(
             trained_on(), length=options.length, minimum=options.minimum, end=options.end
         )
 
@@ -83,8 +80,8 @@ class ReadingTask(SequenceTask):
     def text(self, tokens: np.ndarray) -> str:
         """The text of an example's tokens, for `show`; known once the task is open."""
         if self.options.vocabulary == "bytes":
-            return Bytes().decode(tokens)
-        return Characters(self.facts["characters"], end=self.options.end).decode(tokens)
+            return ByteTokenizer().decode(tokens)
+        return CharacterTokenizer(self.facts["characters"], end=self.options.end).decode(tokens)
 
 
 def pick(

@@ -47,12 +47,12 @@ def listing(cache: Path, data: Path | None = None) -> list[dict[str, Any]]:
 
 def sets(task: Task, cache: Path) -> list[dict[str, Any]]:
     """The built sets of a task: options that are not the defaults, size, source; what is wrong."""
-    return [_entry(task, folder) for folder in cached.folders(cache, task.info.name)]
+    return [_entry(task, folder) for folder in cached.built_folders(cache, task.info.name)]
 
 
 def _entry(task: Task, folder: Path) -> dict[str, Any]:
     try:
-        record = cached.manifest(folder)
+        record = cached.load_manifest(folder)
     except DataError as error:
         return {"folder": str(folder), "problem": str(error)}
     usable = (
@@ -163,7 +163,7 @@ def source(task: Task, built: Manifest | None = None) -> str:
         rows.append(("this set", _cell(built.source)))
     if task.info.checksum:
         rows.append(("sha256 of the published files", f"`{task.info.checksum}`"))
-    rows.append(("licence", _cell(built.licence if built else task.info.licence)))
+    rows.append(("license", _cell(built.license if built else task.info.license)))
     drawn = generated(task) if built is None else not built.origin
     return _table(("", ""), rows) + (f"\n\n{GENERATED}" if drawn else "")
 

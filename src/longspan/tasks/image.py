@@ -4,27 +4,25 @@ Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; as a 
 al., "Long Range Arena", 2021.
 """
 
-import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any, Literal, no_type_check
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from longspan.config import setting, settings
 from longspan.data import cifar
-from longspan.data.cache import Built
-from longspan.data.cifar import Part
-from longspan.data.grey import grey_levels
+from longspan.data.cache import BuildOutput
+from longspan.data.cifar import SourceSplit
+from longspan.data.grayscale import to_grayscale
 from longspan.errors import OptionError
-from longspan.fields import setting
 from longspan.tasks._pixels import LEVELS, PixelOptions, PixelTask, packed
-from longspan.tasks.base import Report, TaskInfo, check_whole, published, register
+from longspan.tasks.base import ProgressCallback, TaskInfo, check_least, published, register
+from longspan.tasks.layout import ImageLayout
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class ImageOptions(PixelOptions):
     """How colours become grey levels, and sizes of the splits."""
 
@@ -41,8 +39,7 @@ class ImageOptions(PixelOptions):
 
     def __post_init__(self) -> None:
         """Refuse empty splits."""
-        super().__post_init__()
-        check_whole(self, {"validation": 1, "train": 1, "test": 1, "seed": 0})
+        check_least(self, {"validation": 1, "train": 1, "test": 1, "seed": 0})
 
 
 @register
@@ -62,14 +59,13 @@ class ImageTask(PixelTask):
         summary="Which of ten things a photograph, read pixel by pixel, shows.",
         source=f"CIFAR-10, Krizhevsky 2009, {cifar.URL}",
         checksum=cifar.SHA256,
-        licence="none stated; the page of the set asks to cite Krizhevsky 2009",
+        license="none stated; the page of the set asks to cite Krizhevsky 2009",
         sizes={"train": 45_000, "validation": 5_000, "test": 10_000},
         vocabulary=LEVELS,
         classes=len(cifar.CLASSES),
-        metric="accuracy",
-        higher_is_better=True,
+        metrics=("accuracy",),
         chance=0.1,
-        pair=False,
+        layout=ImageLayout(cifar.SIDE),
         hub=cifar.HUB,
         published=(
             *published(
@@ -127,21 +123,23 @@ class ImageTask(PixelTask):
         """Which copy of CIFAR-10 is read."""
         return cifar.find(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Read the images, turn them grey, hold out validation, cut to size."""
         source = cifar.find(data)
         read = self._read(source, report)
         rows = {part: len(labels) for part, (_, labels) in read.items()}
         train, validation = self._hold_out(rows["train"])
         test = _first(self._order("test", rows["test"]), self.options.test, "test")
-        return Built(
+        return BuildOutput(
             splits={
                 "train": packed(*read["train"], train),
                 "validation": packed(*read["train"], validation),
                 "test": packed(*read["test"], test),
             },
             source=source.describe(rows),
-            licence=self.info.licence,
+            license=self.info.license,
             facts={
                 "source_rows": rows,
                 "source_sha256": source.checksums(),
@@ -151,14 +149,16 @@ class ImageTask(PixelTask):
         )
 
     def _read(
-        self, source: cifar.Source, report: Report | None
-    ) -> dict[Part, tuple[np.ndarray, np.ndarray]]:
+        self, source: cifar.CifarFiles, report: ProgressCallback | None
+    ) -> dict[SourceSplit, tuple[np.ndarray, np.ndarray]]:
         """Grey levels (N, 1024) and labels (N,) of both parts."""
-        chunks: dict[Part, list[tuple[np.ndarray, ...]]] = {part: [] for part in cifar.PARTS}
+        chunks: dict[SourceSplit, list[tuple[np.ndarray, ...]]] = {
+            part: [] for part in cifar.SOURCE_SPLITS
+        }
         done = 0
         for images in cifar.read(source):
-            levels = grey_levels(images.pixels, self.options.grey)
-            chunks[images.part].append((images.rows, levels, images.labels))
+            levels = to_grayscale(images.pixels, self.options.grey)
+            chunks[images.split].append((images.rows, levels, images.labels))
             done += len(images.rows)
             if report:
                 report("reading CIFAR-10", done, source.rows or 0)
@@ -180,7 +180,7 @@ class ImageTask(PixelTask):
         order = self._order("train", count)
         return _first(order[:kept], self.options.train, "train"), np.sort(order[kept:])
 
-    def _order(self, part: Part, count: int) -> np.ndarray:
+    def _order(self, part: SourceSplit, count: int) -> np.ndarray:
         """The rows of a part, shuffled; the last ones are held out, the first ones are kept.
 
         LRA holds out the last tenth of TensorFlow Datasets' order, which is that of the md5 of

@@ -4,27 +4,34 @@ Radev et al., "The ACL Anthology Network Corpus", 2013 (AAN); pairs read byte by
 as in Tay et al., "Long Range Arena", 2021, or by characters, as in Gu et al., "S4", 2022.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, no_type_check
+from typing import Any
 
 import numpy as np
 
+from longspan.config import setting, settings
 from longspan.data import aan
-from longspan.data.cache import Built
-from longspan.data.characters import Bytes
+from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.tokenizers import ByteTokenizer
 from longspan.errors import OptionError
-from longspan.fields import setting
 from longspan.tasks._reading import ReadingOptions, ReadingTask, pick
-from longspan.tasks.base import SPLITS, Report, Split, TaskInfo, check_whole, published, register
+from longspan.tasks.base import (
+    SPLITS,
+    ProgressCallback,
+    Split,
+    TaskInfo,
+    check_least,
+    published,
+    register,
+)
+from longspan.tasks.layout import PairLayout
 
 _SHOWN = 400  # characters of each paper
 
 
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class RetrievalOptions(ReadingOptions):
     """How papers are read, and sizes of the splits."""
 
@@ -38,7 +45,7 @@ class RetrievalOptions(ReadingOptions):
     def __post_init__(self) -> None:
         """Refuse empty splits, and what cannot be read."""
         # two pairs are one of each class
-        check_whole(self, dict.fromkeys(SPLITS, 2))
+        check_least(self, dict.fromkeys(SPLITS, 2))
         super().__post_init__()
         if self.length > aan.LONGEST:
             raise OptionError(
@@ -60,14 +67,13 @@ class Retrieval(ReadingTask):
         summary="Whether one of two papers, each read byte by byte, cites the other.",
         source="AAN pairs of the Long Range Arena release, Tay et al. 2021",
         checksum=None,
-        licence="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
+        license="none stated for the pairs; ACL papers before 2016 are CC BY-NC-SA 3.0",
         sizes={"train": 147_086, "validation": 18_090, "test": 17_437},
-        vocabulary=Bytes.size,
+        vocabulary=ByteTokenizer.vocab_size,
         classes=2,
-        metric="accuracy",
-        higher_is_better=True,
+        metrics=("accuracy",),
         chance=0.5,
-        pair=True,
+        layout=PairLayout(),
         published=(
             *published(
                 "lra-paper",
@@ -137,7 +143,9 @@ class Retrieval(ReadingTask):
         """Which pairs are read."""
         return aan.find(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Read the pairs, cut to size; memory does not grow with their number."""
         source = aan.find(data)
         expected = sum(self.info.sizes.values())
@@ -153,12 +161,12 @@ class Retrieval(ReadingTask):
         for text in collection.texts:
             ids.add(encoding.encode(text.tobytes(), self.options.length))
         encoded = ids.ragged()
-        return Built(
+        return BuildOutput(
             splits={
                 split: _examples(encoded, pairs, scratch / split) for split, pairs in chosen.items()
             },
             source=source.describe({s: len(p.labels) for s, p in collection.splits.items()}),
-            licence=self.info.licence,
+            license=self.info.license,
             facts={
                 "source_sha256": source.checksums(),
                 **collection.facts,

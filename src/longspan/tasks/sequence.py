@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from longspan.data import cache as cached
-from longspan.data.cache import Built, BuiltSet, Recipe
+from longspan.data.cache import BuildOutput, BuiltDataset, DatasetSpec
 from longspan.data.store import Examples, Ragged
-from longspan.errors import DataError, OptionError, RunError, known
+from longspan.errors import DataError, OptionError, RunError, check_name
 from longspan.shapes import Float, Int
-from longspan.tasks.base import IGNORE, SPLITS, Batch, Grouping, Report, Split, Task
+from longspan.tasks.base import SPLITS, Batch, Grouping, ProgressCallback, Split, Task
+from longspan.tasks.scoring import IGNORE
 
 # Widths of batches are multiples of it: the libraries below prepare and keep code for each width
 # that they meet, gigabytes of it where every batch has its own (docs/decisions.md).
@@ -31,12 +32,14 @@ class SequenceTask(Task):
     def __init__(self, options: object | None = None):
         """Use the given options, or the defaults."""
         super().__init__(options)
-        self._set: BuiltSet | None = None
-        self._grouped: tuple[BuiltSet | None, dict[Split, list[Grouping]]] = (None, {})
+        self._set: BuiltDataset | None = None
+        self._grouped: tuple[BuiltDataset | None, dict[Split, list[Grouping]]] = (None, {})
 
     @abstractmethod
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
-        """Build the splits; `scratch` is a folder for `Spool` and `Parts`.
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
+        """Build the splits; `scratch` is a folder for `Spool` and `BuildShards`.
 
         Raises:
             DataError: the source is absent, truncated or foreign.
@@ -74,7 +77,9 @@ class SequenceTask(Task):
             return None if built else str(error)
         return None
 
-    def open(self, cache: Path, data: Path | None = None, report: Report | None = None) -> None:
+    def open(
+        self, cache: Path, data: Path | None = None, report: ProgressCallback | None = None
+    ) -> None:
         """Build the splits into `cache`, or verify and map those already there.
 
         A source named by `data` is used or refused; without it, a set built earlier from a source
@@ -91,8 +96,10 @@ class SequenceTask(Task):
             if self._set is None:
                 raise
             return
-        recipe = self._recipe(origin)
-        self._set = cached.open_set(cache, recipe, lambda scratch: self.make(data, scratch, report))
+        spec = self._dataset_spec(origin)
+        self._set = cached.open_dataset(
+            cache, spec, lambda scratch: self.make(data, scratch, report)
+        )
 
     def open_built(self, cache: Path) -> bool:
         """Open the set built earlier with these options, from whatever source; build nothing.
@@ -106,7 +113,7 @@ class SequenceTask(Task):
     def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
         """The checksum of the set that `open` would map, from its record alone, or None."""
         try:
-            built = cached.recorded(cache, self._recipe(self.origin(data)))
+            built = cached.find_manifest(cache, self._dataset_spec(self.origin(data)))
         except DataError:
             return None
         return built.checksum if built else None
@@ -145,29 +152,30 @@ class SequenceTask(Task):
         return [str(token) for token in tokens.tolist()]
 
     def batches(
-        self, split: Split, *, batch: int, seed: int = 0, start: int = 0
+        self, split: Split, *, batch_size: int, seed: int = 0, start: int = 0
     ) -> Iterator[Batch]:
-        """Yield batches from the `start`-th on, as `Task.batches` says.
+        """Yield batches, beginning with number `start`; see `Task.batches`.
 
         Raises:
-            OptionError: batch, seed or start is out of range.
+            OptionError: batch_size, seed or start is out of range.
         """
         examples = self._examples(split)
-        if batch < 1 or seed < 0 or start < 0:
+        if batch_size < 1 or seed < 0 or start < 0:
             raise OptionError(
-                f"batch={batch}, seed={seed}, start={start}; expected at least 1, 0 and 0"
+                f"expected batch_size >= 1, seed >= 0 and start >= 0; got batch_size={batch_size}, "
+                f"seed={seed}, start={start}"
             )
         if split != "train":
-            return self._collated(examples, _evaluation_rows(examples, batch, start))
-        if batch > len(examples):
+            return self._collated(examples, _evaluation_rows(examples, batch_size, start))
+        if batch_size > len(examples):
             raise OptionError(
-                f"batch={batch} is larger than the train split ({len(examples)} examples); "
-                f"use {len(examples)} or less"
+                f"batch_size={batch_size} is larger than the train split ({len(examples)} "
+                f"examples); use {len(examples)} or less"
             )
-        return self._collated(examples, _training_rows(len(examples), batch, seed, start))
+        return self._collated(examples, _training_rows(len(examples), batch_size, seed, start))
 
-    def _recipe(self, origin: dict[str, Any]) -> Recipe:
-        return Recipe(
+    def _dataset_spec(self, origin: dict[str, Any]) -> DatasetSpec:
+        return DatasetSpec(
             task=self.info.name,
             version=self.info.version,
             options=self.data_options(),
@@ -178,14 +186,14 @@ class SequenceTask(Task):
         return (collate(examples, chosen, self.inputs, self.length) for chosen in rows)
 
     @property
-    def built(self) -> BuiltSet:
+    def built(self) -> BuiltDataset:
         """The set on the disk; known once the task is open."""
         if self._set is None:
             raise RunError(f"task {self.info.name!r} is not open; call open(cache) first")
         return self._set
 
     def _examples(self, split: str) -> Examples:
-        return self.built.splits[known(split, SPLITS, "split")]
+        return self.built.splits[check_name(split, SPLITS, "split")]
 
     def _example(self, split: Split, row: int) -> tuple[np.ndarray, int]:
         """Tokens and label of one example, for `show`."""
@@ -194,26 +202,27 @@ class SequenceTask(Task):
             raise OptionError(f"row {row} of {split!r}: expected 0 to {len(examples) - 1}")
         return examples.tokens[row], int(examples.labels[row])
 
-    def _built_before(self, cache: Path) -> BuiltSet | None:
-        return cached.open_any(cache, self.info.name, self.info.version, self.data_options())
+    def _built_before(self, cache: Path) -> BuiltDataset | None:
+        return cached.find_built(cache, self.info.name, self.info.version, self.data_options())
 
 
-def _training_rows(count: int, batch: int, seed: int, start: int) -> Iterator[np.ndarray]:
-    """Epochs without end; batch n is found from (seed, n) alone."""
-    per_epoch = count // batch
+def _training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    """Yield the rows of endless epochs; batch n depends on (seed, n) alone."""
+    per_epoch = count // batch_size
     epoch, first = divmod(start, per_epoch)
     while True:
         stream = np.random.SeedSequence([seed, epoch])
         order = np.random.Generator(np.random.PCG64(stream)).permutation(count)
         for number in range(first, per_epoch):
-            yield order[number * batch : (number + 1) * batch]
+            yield order[number * batch_size : (number + 1) * batch_size]
         epoch, first = epoch + 1, 0
 
 
-def _evaluation_rows(examples: Examples, batch: int, start: int) -> Iterator[np.ndarray]:
+def _evaluation_rows(examples: Examples, batch_size: int, start: int) -> Iterator[np.ndarray]:
+    """Yield every row once, sorted by length."""
     order = np.argsort(examples.tokens.lengths, kind="stable")
-    for first in range(start * batch, len(examples), batch):
-        yield order[first : first + batch]
+    for first in range(start * batch_size, len(examples), batch_size):
+        yield order[first : first + batch_size]
 
 
 def collate(

@@ -4,26 +4,25 @@ Maas et al., "Learning Word Vectors for Sentiment Analysis", 2011 (IMDB); read b
 Tay et al., "Long Range Arena", 2021, or by characters, as in Gu et al., "S4", 2022.
 """
 
-import dataclasses
 from pathlib import Path
-from typing import Any, Literal, no_type_check
+from typing import Any, Literal
 
 import numpy as np
 
+from longspan.config import setting, settings
 from longspan.data import imdb
-from longspan.data.cache import Built
-from longspan.data.characters import Bytes, Characters
+from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
-from longspan.fields import setting
+from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer
 from longspan.tasks._reading import ReadingOptions, ReadingTask, pick
-from longspan.tasks.base import Report, Split, TaskInfo, check_whole, published, register
+from longspan.tasks.base import ProgressCallback, Split, TaskInfo, check_least, published, register
+from longspan.tasks.layout import SequenceLayout
 
 # purposes of the random streams, so that one does not depend on another
 _VALIDATION, _TRAIN, _TEST = range(3)
 
 
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class TextOptions(ReadingOptions):
     """How reviews are read, and sizes of the splits."""
 
@@ -45,7 +44,7 @@ class TextOptions(ReadingOptions):
         least = {"train": 2, "validation": 2, "test": 2}
         if self.validation == "test":
             del least["validation"]
-        check_whole(self, least)
+        check_least(self, least)
         super().__post_init__()
 
 
@@ -62,14 +61,13 @@ class Text(ReadingTask):
         summary="Whether a film review, read byte by byte, is positive.",
         source=f"IMDB, Maas et al. 2011, {imdb.URL}",
         checksum=imdb.SHA256,
-        licence="none stated; the README asks to cite Maas et al. 2011",
+        license="none stated; the README asks to cite Maas et al. 2011",
         sizes={"train": 19_860, "validation": 5_000, "test": 25_000},
-        vocabulary=Bytes.size,
+        vocabulary=ByteTokenizer.vocab_size,
         classes=2,
-        metric="accuracy",
-        higher_is_better=True,
+        metrics=("accuracy",),
         chance=0.5,
-        pair=False,
+        layout=SequenceLayout(),
         hub=imdb.HUB,
         published=(
             *published(
@@ -148,7 +146,9 @@ class Text(ReadingTask):
         """Which copy of IMDB is read."""
         return imdb.find(data).origin
 
-    def make(self, data: Path | None, scratch: Path, report: Report | None) -> Built:
+    def make(
+        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    ) -> BuildOutput:
         """Read the reviews, hold out validation, leave duplicates out, cut to size."""
         source = imdb.find(data)
         if report:
@@ -160,13 +160,13 @@ class Text(ReadingTask):
         encoding = self.encoding(lambda: ((reviews["train"].texts[row], 1) for row in trained_on))
         whole = "the whole set" if sum(rows.values()) == 50_000 else "a subset"
         choice = "; validation is the test split" if self.validation_is_test else ""
-        return Built(
+        return BuildOutput(
             splits={
                 split: self._encode(encoding, reviews[part], own)
                 for split, (part, own) in chosen.items()
             },
             source=f"IMDB, {whole} ({rows['train']} train and {rows['test']} test reviews){choice}",
-            licence=self.info.licence,
+            license=self.info.license,
             facts={
                 "source_rows": rows,
                 "source_sha256": source.checksums(),
@@ -227,7 +227,7 @@ class Text(ReadingTask):
         return pick(rows, labels, count, stream, split, ("neg reviews", "pos reviews"))
 
     def _encode(
-        self, encoding: Bytes | Characters, reviews: imdb.Reviews, rows: np.ndarray
+        self, encoding: ByteTokenizer | CharacterTokenizer, reviews: imdb.Reviews, rows: np.ndarray
     ) -> Examples:
         kept = [encoding.encode(reviews.texts[row], self.options.length) for row in rows]
         return Examples(tokens=Ragged.pack(kept, np.uint8), labels=reviews.labels[rows])
