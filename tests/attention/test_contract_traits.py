@@ -157,7 +157,7 @@ def test_values_may_be_wider_or_narrower_than_keys(name, causal, backend):
 def test_other_keys_than_queries_are_refused_without_the_trait(name):
     if MECHANISMS[name].traits.cross:
         return
-    with pytest.raises(InputError, match="cross-attention is not supported .*, got T=7 and S=9"):
+    with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=7 and S=9"):
         built(name)(*qkv(7, 9))
 
 

@@ -378,7 +378,7 @@ def test_a_weight_too_small_to_divide_by_is_no_key():
 @pytest.mark.parametrize("options", [{"sorting": "linear"}, {"gumbel": True}])
 def test_inputs_of_other_sizes_are_refused(options):
     attention = sinkhorn(causal=True, **(options | {"max_length": 30}))
-    message = r"T=31 exceeds max_length=30; build with a larger max_length"
+    message = r"T=31 exceeds max_length=30"
     with pytest.raises(InputError, match=message):
         attention(*qkv(31))
     message = r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 8\)"
@@ -400,7 +400,10 @@ def test_inputs_of_other_sizes_are_refused(options):
         ({"temperature": 0.0}, r"temperature must be > 0, got 0\.0"),
         ({"sortcut": 0}, r"sortcut must be >= 1 or None \(each block its own\), got 0"),
         ({"sortcut": 1, "causal": True}, "causal=True requires sortcut=None"),
-        ({"block": -1, "temperature": -2.0}, "block must be >= 1.*got -1; temperature must be > 0, got -2"),
+        (
+            {"block": -1, "temperature": -2.0},
+            "block must be .*got -1; temperature must be .*got -2",
+        ),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):
