@@ -109,7 +109,10 @@ def argument_help(docstring: str) -> dict[str, str]:
     """Return the descriptions of the section `Args:` by argument."""
     _, _, section = inspect.cleandoc(docstring).partition("Args:\n")
     entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
-    return {name: re.sub(r"\s+", " ", text).replace("|", "\\|") for name, text in entries}
+    pairs = ((name, re.sub(r"\s+", " ", text).rstrip(".")) for name, text in entries)
+    return {name: text.replace("|", "\\|") for name, text in pairs}
+        name: re.sub(r"\s+", " ", text).rstrip(".").replace("|", "\\|") for name, text in entries
+    }
 
 
 def traits_table(cls: type[Attention]) -> str:
