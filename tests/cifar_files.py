@@ -51,7 +51,7 @@ def labels(name, count):
 
 
 def planes(images):
-    """Colours (N, 32, 32, 3) as (N, 3, 1024)."""
+    """Reshape colors (N, 32, 32, 3) to (N, 3, 1024)."""
     return images.transpose(0, 3, 1, 2).reshape(len(images), 3, 1024)
 
 

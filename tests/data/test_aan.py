@@ -281,7 +281,7 @@ def test_real_pairs_by_id_have_the_expected_counts(real, tmp_path):
 
 
 def test_real_forms_agree(real, tmp_path):
-    """The files in the release's form have some of the pairs by id, with titles before the texts."""
+    """The files in the release's form have some pairs by id, with titles before the texts."""
     by_id = {(pair.split, pair.ids): pair for pair in aan.read(aan.PairsById(folder=real))}
     for path in real.glob("new_aan_pairs.*.tsv.gz"):
         shutil.copy(path, tmp_path)

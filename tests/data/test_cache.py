@@ -47,7 +47,7 @@ sys.path.insert(0, {tests!r})
 import test_cache as t
 from longspan.data import cache as cached, store
 {before}
-cached.open_set(pathlib.Path({cache!r}), t.SPEC, build)
+cached.open_dataset(pathlib.Path({cache!r}), t.SPEC, build)
 """
 
 

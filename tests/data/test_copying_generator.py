@@ -1,5 +1,7 @@
 """Generator of copying: format, positions of the symbols, and dependence on the seed."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -108,6 +110,14 @@ def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
         assert not set(map(bytes, other)) & set(map(bytes, first))
     # chunks do not repeat
     assert len(set(map(bytes, first))) == 600
+
+
+def test_the_stream_is_the_same_in_every_version():
+    """If this digest changes, the data has changed: raise the version of the task."""
+    chunks = generate(settings(noise=5), 600, seed=0, stream="train")
+    digest = hashlib.sha256(b"".join(one.tobytes() for chunk in chunks for one in chunk))
+    expected = "28bf782b5da5b1ce17821fd83d99fcd530c35e4c8a6c4708d89c9c8dc144e223"
+    assert digest.hexdigest() == expected
 
 
 @pytest.mark.parametrize(

@@ -228,9 +228,7 @@ def test_links_and_huge_members_are_rejected(bare, tmp_path, kind):
     member = malicious(kind)
     with tarfile.open(tmp_path / "aclImdb.tar.gz", "w:gz") as archive:
         archive.addfile(member, io.BytesIO(bytes(member.size)))
-    with pytest.raises(
-        DataError, match=r"0_7\.txt is .*; expected a regular file of at most 1 MiB"
-    ):
+    with pytest.raises(DataError, match=r"0_7\.txt.* is (unsafe|.*; expected a regular file)"):
         imdb.read(imdb.find(tmp_path))
 
 

@@ -401,6 +401,18 @@ def test_streams_depend_on_the_seed_but_not_on_the_global_seed():
     assert len({image.tobytes() for image in images}) == 2_000
 
 
+@pytest.mark.parametrize(
+    ("resolution", "digest"),
+    [
+        (32, "1aca062d3d30d93ceb8f05a23e5c3c8bfce96f0f727b9a3ca023e05b6cc8a082"),
+        (128, "9f655f3add46f7a18a5b39a93c8124df5ee520ff791417479480179140250d15"),
+    ],
+)
+def test_the_stream_is_the_same_in_every_version(resolution, digest):
+    """If this digest changes, the data has changed: raise the version of the task."""
+    assert checksum(lra_settings(resolution), range(50), 5) == digest
+
+
 def test_an_empty_range_gives_empty_arrays():
     images, labels = generate(lra_settings(32), range(0), seed=0)
     assert images.shape == (0, 32, 32)

@@ -1,5 +1,6 @@
 """Generator of associative recall: format, distributions, and dependence on the seed."""
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -132,6 +133,14 @@ def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
         assert not set(map(bytes, other)) & set(map(bytes, first))
     # chunks do not repeat
     assert len(set(map(bytes, first))) == 600
+
+
+def test_the_stream_is_the_same_in_every_version():
+    """If this digest changes, the data has changed: raise the version of the task."""
+    chunks = generate(settings(noise=True), 600, seed=0, stream="train")
+    digest = hashlib.sha256(b"".join(one.tobytes() for chunk in chunks for one in chunk))
+    expected = "4c7377e1d6e37087cb05a2aa0a927773bcc504b35b34f5f62f978335d4963253"
+    assert digest.hexdigest() == expected
 
 
 @pytest.mark.parametrize(
