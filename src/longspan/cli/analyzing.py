@@ -53,7 +53,7 @@ def analyze(
 
     Each analysis is saved in the folder `analysis` next to the run's record.
     """
-    from longspan.report.attention_maps import write_plot
+    from longspan.report.charts.attention_maps import write_plot
 
     paths = _find_records(records)
     if plot is not None and len(paths) > 1:

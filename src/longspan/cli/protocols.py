@@ -53,8 +53,8 @@ def diff(
     found = compare(
         one,
         two,
-        tasks=split_names(tasks, "--tasks"),
-        mechanisms=split_names(mechanisms, "--mechanisms"),
+        tasks=names(tasks, "--tasks"),
+        mechanisms=names(mechanisms, "--mechanisms"),
     )
     if as_json:
         heads = {"a": _head(one), "b": _head(two)}
