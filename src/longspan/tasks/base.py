@@ -37,7 +37,7 @@ class Published:
     metric: str = "accuracy"
 
 
-def published(
+def published_scores(
     protocol: str, source: str, shown: dict[str, float], metric: str = "accuracy"
 ) -> tuple[Published, ...]:
     """Return the published scores of one column of a table, given as printed there."""
@@ -187,7 +187,7 @@ class Task(ABC):
 
     @property
     def validation_is_test(self) -> bool:
-        """Whether the validation split is the test split, as in some papers."""
+        """True if the validation split is the test split, as in some papers."""
         return False
 
     @property
