@@ -88,7 +88,7 @@ def analyze_run(
 def _check_position(task: Task, row: int, token: int | None) -> None:
     if not 0 <= row < task.size(SPLIT):
         raise OptionError(f"row of {SPLIT!r} must be in 0..{task.size(SPLIT) - 1}, got {row}")
-    length = len(task.built.splits[SPLIT].tokens[row])
+    length = len(task.dataset.splits[SPLIT].tokens[row])
     if token is not None and not 0 <= token < length:
         raise OptionError(f"token of {SPLIT} example {row} must be in 0..{length - 1}, got {token}")
 
@@ -210,7 +210,7 @@ def _roll_out(encoder: LongspanModel, task: Task, row: int, token: int | None = 
     scored = batch.targets != IGNORE if isinstance(task.layout, TokenLayout) else None
     start, distribution = rollout_start(encoder, calls[-1].real, scored, token)
     shares = attention_rollout(calls, distribution)[0, _num_summary_tokens(encoder) :].tolist()
-    tokens = task.built.splits[SPLIT].tokens[row]
+    tokens = task.dataset.splits[SPLIT].tokens[row]
     layout = task.layout
     is_image = isinstance(layout, ImageLayout)
     return Rollout(
@@ -220,7 +220,7 @@ def _roll_out(encoder: LongspanModel, task: Task, row: int, token: int | None = 
         shares=[round(share, 8) for share in shares[: len(tokens)]],
         side=layout.side if isinstance(layout, ImageLayout) else None,
         levels=tokens.tolist() if is_image else None,
-        tokens=None if is_image else cast(SequenceTask, task).words(tokens),
+        tokens=None if is_image else cast(SequenceTask, task).ids_to_tokens(tokens),
     )
 
 
