@@ -60,7 +60,7 @@ class Metric:
             )
         if not len(statistics):
             raise DataError(f"{self.name} needs at least one example")
-        return float(self.finalize(statistics.sum(0, dtype=np.float64)))
+        return float(self.finalize(statistics.sum(0, dtype=np.float64, keepdims=True))[0])
 
     def signed(self, value: float) -> float:
         """Return the value with the sign under which larger is better."""
