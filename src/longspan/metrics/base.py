@@ -60,7 +60,7 @@ class Metric:
             )
         if not len(statistics):
             raise DataError(f"{self.name} needs at least one example")
-        return float(self.finalize(statistics.sum(0, dtype=np.float64, keepdims=True))[0])
+        return float(self.finalize(statistics.sum(0, dtype=np.float64)))
 
     def signed(self, value: float) -> float:
         """Return the value with the sign under which larger is better."""
@@ -104,8 +104,10 @@ def get_metric(name: str) -> Metric:
 
 
 def ratio(sums: np.ndarray) -> np.ndarray:
-    """Return the first column over the second."""
-    return sums[..., 0] / sums[..., 1]
+    """Return the first column over the second; NaN where the second is 0."""
+    numerator, denominator = np.moveaxis(sums, -1, 0)
+    undefined = np.full(np.shape(numerator), np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
 def percent(name: str, title: str, columns: tuple[str, str]) -> Metric:

@@ -193,7 +193,7 @@ def _score(old: Content) -> Content:
     }
 
 
-def _example_scores(packed: str) -> Content:
+def _example_scores(packed: Any) -> Content:
     return {"metric": "accuracy", "dtype": "uint16", "columns": 2, "data": packed}
 
 
