@@ -1,20 +1,20 @@
-"""Like is compared with like: parameters within a tenth of full attention's."""
+"""Models are comparable if their parameter counts differ by at most 10 % from `full`."""
 
 import dataclasses
 
 import pytest
 
-from longspan.results import PARAMETER_BUDGET, outside_parameter_budget, parameter_excess
+from longspan.results import PARAMETER_TOLERANCE, exceeds_parameter_tolerance, parameter_excess
 
 
 @dataclasses.dataclass
 class Counts:
-    parameters: int
-    full_parameters: int | None
+    num_parameters: int
+    full_num_parameters: int | None
 
 
 @pytest.mark.parametrize(
-    ("own", "full", "excess", "outside"),
+    ("count", "full", "excess", "exceeds"),
     [
         (100, 100, 0.0, False),
         (109, 100, 0.09, False),
@@ -24,9 +24,9 @@ class Counts:
         (100, None, None, False),
     ],
 )
-def test_an_excess_is_a_share_of_full_attention(own, full, excess, outside):
-    counts = Counts(own, full)
+def test_the_excess_is_a_share_of_the_parameters_with_full(count, full, excess, exceeds):
+    counts = Counts(count, full)
     found = parameter_excess(counts)
     assert found == (None if excess is None else pytest.approx(excess))
-    assert outside_parameter_budget(counts) == outside
-    assert PARAMETER_BUDGET == 0.10
+    assert exceeds_parameter_tolerance(counts) == exceeds
+    assert PARAMETER_TOLERANCE == 0.10

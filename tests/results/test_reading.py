@@ -1,234 +1,249 @@
-"""A record comes back as it was; whatever is no record is refused by name."""
+"""Records are read back as they were written; invalid files are refused with every reason."""
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import pytest
+from record_examples import FAILURE, POINT, RESULT, SCORE
 
-from longspan.errors import DataError, RunError
-from longspan.results import Point, Result, Score, config_hash, load, load_all
-
-SCORE = Score(accuracy=0.5, loss=1.25, examples=40, majority=0.2)
-POINT = Point(
-    step=4,
-    seconds=0.5,
-    learning_rate=1e-3,
-    train_loss=None,
-    train_accuracy=0.1,
-    validation_loss=2.3,
-    validation_accuracy=0.1,
-)
-RESULT = Result(
-    protocol="quick",
-    overrides={"training.steps": 12},
-    task="listops",
-    task_version=1,
-    task_options={"train": 200},
-    data_source="generated",
-    data_checksum="ab" * 32,
-    chance=0.1,
-    mechanism="local",
-    options={"window": 16, "nested": {"a": [1, None]}},
-    backend="torch",
-    model={"width": 16},
-    training={"steps": 12},
-    seed=3,
-    config_hash="0123456789",
-    parameters=100,
-    full_parameters=100,
-    budget={"kind": "steps", "limit": 12},
-    tuning=None,
-    flops=10**13,
-    attended_pairs=None,
-    length=39,
-    selection="best validation",
-    selected_step=12,
-    scores={"validation": SCORE, "test": SCORE},
-    answers=None,
-    slices={},
-    alarms=[],
-    steps=12,
-    curve=[POINT],
-    seconds=1.0,
-    waiting=0.25,
-    tokens_per_second=100.1,
-    peak_memory=None,
-    device="cpu, 1 threads",
-    processes=1,
-    parallelism="none",
-    dtype="float32",
-    versions={"torch": "2.13"},
-    git_commit=None,
-    date="2026-01-01T00:00:00+00:00",
+from longspan.errors import DataError, OptionError
+from longspan.files import write_json
+from longspan.results import (
+    Failure,
+    Result,
+    failure_paths,
+    load_failure,
+    load_failures,
+    load_result,
+    load_results,
+    record_paths,
+    write_record,
 )
 
+STEM = f"local-{RESULT.config_hash}-3"
 
-def test_a_record_comes_back_as_it_was_from_where_it_belongs(tmp_path):
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path):
     path = RESULT.save(tmp_path)
-    assert path == tmp_path / "quick" / "listops" / "local-0123456789-3.json"
-    assert load(path) == RESULT
-    assert load_all([tmp_path]) == [RESULT]
+    assert path == tmp_path / "quick" / "listops" / f"{STEM}.json"
+    assert load_result(path) == RESULT
+    assert load_results([tmp_path]) == [RESULT]
+    failed = FAILURE.save(tmp_path)
+    assert failed == tmp_path / "quick" / "listops" / f"{STEM}.failed.json"
+    assert load_failure(failed) == FAILURE
+    assert write_record(RESULT, path).read_bytes() == path.read_bytes()
 
 
-def test_a_whole_number_may_stand_for_a_real_one(tmp_path):
+def test_properties_of_a_record():
+    for record in (RESULT, FAILURE):
+        assert (record.task, record.mechanism, record.stem) == ("listops", "local", STEM)
+    assert RESULT.main.name == "accuracy"
+    assert RESULT.score() == RESULT.score("validation") == 0.5
+    assert RESULT.config.mechanism.options["window"] == 16
+    assert RESULT.effective_config.mechanism.options["window"] == 32
+    unchanged = dataclasses.replace(RESULT, resolved_budget=None)
+    assert unchanged.effective_config == RESULT.config
+
+
+def test_an_integer_is_accepted_for_a_float(tmp_path):
     path = RESULT.save(tmp_path)
     assert '"seconds": 1.0' in path.read_text()
     path.write_text(path.read_text().replace('"seconds": 1.0', '"seconds": 1'))
-    assert load(path) == RESULT
+    record = load_result(path)
+    assert record == RESULT
+    assert type(record.seconds) is float
 
 
-def test_a_long_curve_is_checked_to_its_last_point(tmp_path):
-    """Lists are looked at field by field; what is wrong with one point is still said."""
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (True, "curve.49.seconds should be a valid number, got True"),
+        ("x", "curve.49.seconds should be a valid number, got 'x'"),
+        (None, "curve.49.seconds should be a valid number, got None"),
+        (2**63, r"cannot be read as JSON \(9223372036854775808... has more than 64 bits\)"),
+    ],
+)
+def test_every_point_of_a_long_curve_is_checked(tmp_path, value, message):
     many = dataclasses.replace(RESULT, curve=[POINT] * 50)
     path = many.save(tmp_path)
-    assert load(path) == many
-    whole = json.loads(path.read_text())
-    for value, said in (
-        (True, "got True"),
-        ("x", "got 'x'"),
-        (10**400, "got 1000"),
-        (None, "None"),
-    ):
-        spoilt = json.loads(json.dumps(whole))
-        spoilt["curve"][-1]["seconds"] = "VALUE"
-        path.write_text(json.dumps(spoilt).replace('"VALUE"', json.dumps(value)))
-        with pytest.raises(DataError, match=f"seconds must be a number, .*{said}"):
-            load(path)
-    whole["curve"][-1]["seconds"] = 1
-    path.write_text(json.dumps(whole))
-    last = load(path).curve[-1].seconds
-    assert (last, type(last)) == (1.0, float)
-
-
-def test_a_record_of_schema_1_is_read_and_says_nothing_of_waiting(tmp_path):
-    path = RESULT.save(tmp_path)
-    record = {**json.loads(path.read_text()), "schema": 1}
-    del record["waiting"]
+    assert load_result(path) == many
+    record = json.loads(path.read_text())
+    record["curve"][-1]["seconds"] = value
     path.write_text(json.dumps(record))
-    assert load(path) == dataclasses.replace(RESULT, waiting=None)
-    # saved again it is a record of today
-    assert load(load(path).save(tmp_path / "again")) == dataclasses.replace(RESULT, waiting=None)
-    path.write_text(json.dumps({k: v for k, v in record.items() if k != "seconds"}))
-    with pytest.raises(DataError, match=r"missing fields \['seconds'\], unknown fields \[\]"):
-        load(path)
+    with pytest.raises(DataError, match=message):
+        load_result(path)
 
 
-def test_a_number_that_is_none_is_not_written(tmp_path):
-    score = dataclasses.replace(SCORE, loss=float("nan"))
-    with pytest.raises(RunError, match="it would hold a number that is not one"):
-        dataclasses.replace(RESULT, scores={"test": score}).save(tmp_path)
-    assert not list(tmp_path.rglob("*.*"))
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_and_infinity_are_refused_in_a_record(tmp_path, value):
+    with pytest.raises(OptionError, match=r"loss should be a finite number, got (nan|inf)"):
+        dataclasses.replace(SCORE, loss=value)
+    path = RESULT.save(tmp_path)
+    record = json.loads(path.read_text())
+    record["scores"]["test"]["loss"] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=f"{path} cannot be read as JSON"):
+        load_result(path)
 
 
 def without(name):
     return lambda record: record.pop(name)
 
 
-def setting(value, *way):
+def replaced(value, *path):
     def change(record):
-        for name in way[:-1]:
+        for name in path[:-1]:
             record = record[name]
-        record[way[-1]] = value
+        record[path[-1]] = value
 
     return change
 
 
 MALFORMED = {
-    "no schema": (without("schema"), r"is not a longspan result \(no 'schema' field\)"),
-    "older": (setting(0, "schema"), "has schema 0, this version reads 1 to 3"),
-    "newer": (setting(4, "schema"), "has schema 4, this version reads 1 to 3"),
-    "missing": (without("seed"), r"Result with missing fields \['seed'\], unknown fields \[\]"),
-    "unknown": (setting(1, "x"), r"Result with missing fields \[\], unknown fields \['x'\]"),
-    "text for number": (setting("3", "seed"), "seed must be a whole number, got '3'"),
-    "fraction": (setting(0.5, "steps"), "steps must be a whole number, got 0.5"),
-    "truth": (setting(True, "parameters"), "parameters must be a whole number, got True"),
-    "none": (setting(None, "chance"), "chance must be a number, got None"),
-    "number for text": (setting(7, "task"), "task must be text, got 7"),
-    "options": (setting([1], "options"), r"options must be named values, got \[1\]"),
-    "version": (setting(2, "versions", "torch"), "versions must be named values"),
-    "scores": (setting(5, "scores"), "scores must be named values, got 5"),
-    "curve": (setting(5, "curve"), "curve must be a list, got 5"),
-    "score": (setting(None, "scores", "test"), "a Score has named fields, got None"),
-    "part of score": (setting({}, "scores", "test"), r"Score with missing fields \['accuracy'"),
-    "accuracy": (setting("x", "scores", "test", "accuracy"), "Score is malformed: accuracy must"),
-    "point": (setting({"step": 1}, "curve", 0), "Point with missing fields"),
-    "loss": (setting("x", "curve", 0, "train_loss"), "train_loss must be a number or none"),
+    "no schema": (without("schema"), "is not a longspan record: it has no field 'schema'"),
+    "older schema": (replaced(0, "schema"), "has schema 0; expected 1 to 4, update longspan"),
+    "newer schema": (replaced(5, "schema"), "has schema 5; expected 1 to 4, update longspan"),
+    "schema as text": (replaced("4", "schema"), "has schema '4'; expected 1 to 4"),
+    "boolean schema": (replaced(True, "schema"), "has schema True; expected 1 to 4"),
+    "missing": (without("seed"), "seed is missing"),
+    "unknown": (replaced(1, "x"), "x is not a known field"),
+    "text for integer": (replaced("3", "seed"), "seed should be a valid integer, got '3'"),
+    "fraction": (replaced(0.5, "steps"), "steps should be a valid integer, .*got 0.5"),
+    "boolean": (replaced(True, "num_parameters"), "num_parameters should be a valid integer, got"),
+    "integer for text": (replaced(7, "protocol"), "protocol should be a valid string, got 7"),
+    "config": (replaced([1], "config"), r"config should be an object, got \[1\]"),
+    "option": (
+        replaced("12", "config", "training", "steps"),
+        "config.training.steps should be a valid integer, got '12'",
+    ),
+    "range": (replaced(0, "config", "training", "steps"), "steps must be at least 1, got 0"),
+    "budget": (
+        replaced("money", "config", "budget", "kind"),
+        "config.budget.kind should be 'steps', 'seconds', 'flops' or 'memory', got 'money'",
+    ),
+    "version": (replaced(2, "versions", "torch"), "versions.torch should be a valid string, got 2"),
+    "scores": (replaced(5, "scores"), "scores should be an object, got 5"),
+    "curve": (replaced(5, "curve"), "curve should be a valid array, got 5"),
+    "score": (replaced(None, "scores", "test"), "scores.test should be an object, got None"),
+    "part of score": (replaced({}, "scores", "test"), "scores.test.metrics is missing; scores.te"),
+    "accuracy": (
+        replaced("x", "scores", "test", "metrics", "accuracy"),
+        "scores.test.metrics.accuracy should be a valid number, got 'x'",
+    ),
+    "point": (replaced({"step": 1}, "curve", 0), "curve.0.seconds is missing"),
+    "loss": (replaced("x", "curve", 0, "train_loss"), "curve.0.train_loss should be a valid numb"),
+    "metric": (replaced("acuracy", "metric"), "metric called 'acuracy'; did you mean accuracy|'ac"),
+    "main metric": (replaced("f1", "metric"), "scores of validation, test lack the main metric f1"),
+    "trial": (replaced({}, "tuning", "trials", 0), "tuning.trials.0.changes is missing"),
 }
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-def test_every_malformed_record_is_refused_with_its_file_and_its_fault(tmp_path, case):
-    spoil, message = MALFORMED[case]
+def test_malformed_records_are_refused_with_file_and_reason(tmp_path, case):
+    change, message = MALFORMED[case]
     path = RESULT.save(tmp_path)
     record = json.loads(path.read_text())
-    spoil(record)
+    change(record)
     path.write_text(json.dumps(record))
-    for read in (load, lambda _: load_all([tmp_path])):
+    for read in (load_result, lambda _: load_results([tmp_path])):
         with pytest.raises(DataError, match=message) as caught:
             read(path)
         assert str(caught.value).startswith(str(path))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_message_lists_every_reason(tmp_path):
+    path = RESULT.save(tmp_path)
+    record = json.loads(path.read_text())
+    record["seed"] = "3"
+    record["extra"] = 1
+    record["config"]["model"]["hidden_size"] = 1.5
+    del record["device"], record["curve"][0]["step"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError) as caught:
+        load_result(path)
+    for reason in (
+        "seed should be a valid integer, got '3'",
+        "extra is not a known field",
+        "config.model.hidden_size should be a valid integer",
+        "device is missing",
+        "curve.0.step is missing",
+    ):
+        assert reason in str(caught.value)
+
+
+def test_malformed_failures_are_refused(tmp_path):
+    path = FAILURE.save(tmp_path)
+    record = json.loads(path.read_text())
+    for change, message in (
+        ({"kind": "tired"}, "kind should be 'memory', 'diverged' or 'died', got 'tired'"),
+        ({"reason": None}, "reason should be a valid string, got None"),
+        ({"schema": 9}, "has schema 9; expected 1 to 4"),
+    ):
+        path.write_text(json.dumps({**record, **change}))
+        with pytest.raises(DataError, match=message):
+            load_failure(path)
+    with pytest.raises(DataError, match="scores is missing"):
+        load_result(write_json(path, record) or path)
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "{}", '"schema"', '{"schema": 1}', ""])
-def test_foreign_json_is_refused(tmp_path, text):
+def test_other_json_is_refused(tmp_path, text):
     path = tmp_path / "a.json"
     path.write_text(text)
-    with pytest.raises(DataError, match=r"a\.json"):
-        load(path)
-
-
-def test_every_field_is_needed(tmp_path):
-    path = RESULT.save(tmp_path)
-    whole = json.loads(path.read_text())
-    for field in dataclasses.fields(Result):
-        path.write_text(json.dumps({k: v for k, v in whole.items() if k != field.name}))
-        with pytest.raises(DataError, match=f"'{field.name}'"):
+    for load in (load_result, load_failure):
+        with pytest.raises(DataError, match=r"a\.json"):
             load(path)
 
 
-CONFIG = {"b": [1, 2.5, None, "é"], "a": {"y": True, "x": 1e-6}}
+@pytest.mark.parametrize("kind", [Result, Failure])
+def test_every_field_is_required(tmp_path, kind):
+    record, load = (RESULT, load_result) if kind is Result else (FAILURE, load_failure)
+    path = record.save(tmp_path)
+    content = json.loads(path.read_text())
+    for field in dataclasses.fields(kind):
+        path.write_text(json.dumps({k: v for k, v in content.items() if k != field.name}))
+        with pytest.raises(DataError, match=f"(?:{field.name} is missing|field '{field.name}')"):
+            load(path)
 
 
-def test_the_hash_is_the_same_in_another_process_and_order_of_names():
-    code = f"from longspan.results import config_hash; print(config_hash({CONFIG!r}))"
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for _ in range(2)
-    }
-    turned = {"a": {"x": 1e-6, "y": True}, "b": CONFIG["b"]}
-    assert found == {config_hash(CONFIG)} == {config_hash(turned)}
-    assert len(config_hash(CONFIG)) == 10
-
-
-def test_another_value_has_another_hash():
-    others = [{**CONFIG, "b": []}, {**CONFIG, "a": {"y": True, "x": 2e-6}}, {"a": CONFIG["a"]}]
-    assert len({config_hash(x) for x in (CONFIG, *others)}) == 4
-
-
-def test_records_come_in_a_stable_order_and_working_files_are_passed_over(tmp_path):
+def test_records_are_listed_in_a_stable_order_without_other_files(tmp_path):
     seeds = [dataclasses.replace(RESULT, seed=seed) for seed in (2, 0, 1)]
     saved = [result.save(tmp_path) for result in seeds]
-    work = saved[0].parent / "work" / saved[0].stem
-    for name in ("experiment.json", "last.json", "best-000004/config.json", "a/b/c.json"):
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        (work / name).write_text("{}")
-    (saved[0].parent / f".{saved[0].name}.json").write_text("{")
-    assert [result.seed for result in load_all([tmp_path])] == [0, 1, 2]
-    assert [result.seed for result in load_all([tmp_path / "quick", tmp_path])] == [0, 1, 2] * 2
+    folder = saved[0].parent
+    work = folder / "work" / saved[0].stem
+    for path in (
+        *(work / name for name in ("experiment.json", "last.json", "best-000004/config.json")),
+        folder / "trials" / saved[0].name,
+        folder / "analysis" / saved[0].name,
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (folder / f".{saved[0].name}.json").write_text("{")
+    assert [result.seed for result in load_results([tmp_path])] == [0, 1, 2]
+    assert [result.seed for result in load_results([tmp_path / "quick", tmp_path])] == [0, 1, 2] * 2
 
 
-def test_results_may_lie_in_a_folder_called_work(tmp_path):
+def test_a_failure_is_listed_until_its_run_has_finished(tmp_path):
+    failed = FAILURE.save(tmp_path)
+    other = dataclasses.replace(FAILURE, seed=4).save(tmp_path)
+    assert failure_paths(tmp_path) == [failed, other]
+    finished = RESULT.save(tmp_path)
+    assert failure_paths(tmp_path) == [other]
+    assert [failure.seed for failure in load_failures([tmp_path])] == [4]
+    assert record_paths(tmp_path) == sorted([failed, finished, other])
+    assert load_results([tmp_path]) == [RESULT]
+
+
+def test_results_may_be_in_a_folder_called_work(tmp_path):
     RESULT.save(tmp_path / "work")
-    assert load_all([tmp_path / "work"]) == [RESULT]
-    assert load_all([tmp_path / "work" / "quick" / "listops"]) == [RESULT]
+    assert load_results([tmp_path / "work"]) == [RESULT]
+    assert load_results([tmp_path / "work" / "quick" / "listops"]) == [RESULT]
 
 
-def test_a_folder_that_is_absent_or_empty_is_refused_with_the_remedy(tmp_path):
+def test_an_absent_or_empty_folder_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(DataError, match=r"absent is not a folder of results"):
-        load_all([tmp_path / "absent"])
+        load_results([tmp_path / "absent"])
     with pytest.raises(DataError, match=r"holds no results; run `longspan arena` first"):
-        load_all([tmp_path])
+        load_results([tmp_path])
+    assert load_failures([tmp_path]) == []
