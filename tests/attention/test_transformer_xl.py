@@ -279,9 +279,7 @@ def test_what_it_refuses():
             unchecked("transformer_xl", **sizes, **options)
         with pytest.raises(OptionError, match=message):
             unchecked("compressive", **sizes, **options)
-    with pytest.raises(
-        OptionError, match=r"position_infused .* segment must be >= 1, got 0"
-    ):
+    with pytest.raises(OptionError, match=r"position_infused .* segment must be >= 1, got 0"):
         unchecked("position_infused", segment=0)
     with pytest.raises(
         InputError, match=r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 4\)"
