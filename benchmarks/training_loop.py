@@ -22,28 +22,20 @@ from timing import environment
 
 from longspan.arena import get, make_model
 from longspan.arena.experiment import Experiment
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import TASKS, Task
-from longspan.training import fit
+from longspan.training import Callback, fit
 
 
-class Clock:
-    """A watcher that notes when steps end."""
+class Clock(Callback):
+    """A callback that notes when steps end."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds) -> None:
+    def on_step(self, step, loss, tokens, seconds) -> None:
         self.times.append(time.perf_counter())
-
-    def evaluated(self, point) -> None:
-        pass
-
-    def alarmed(self, alarm) -> None:
-        pass
 
     @property
     def per_step(self) -> float:
@@ -54,15 +46,15 @@ def bare(experiment: Experiment, task: Task) -> float:
     train = experiment.train
     model = make_model(experiment, task).train()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    ready = task.batches("train", batch=train.batch, seed=0)
-    batches, clock = list(itertools.islice(ready, train.steps)), Clock()
+    ready = task.batches("train", batch=training.batch_size, seed=0)
+    batches, clock = list(itertools.islice(ready, training.steps)), Clock()
     for batch in batches:
-        with torch.autocast("cpu", torch.bfloat16, enabled=train.precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bf16"):
             logits = model(input_ids=batch.inputs, attention_mask=batch.key_mask).logits
         torch.nn.functional.cross_entropy(logits.float(), batch.targets).backward()
         optimizer.step()
         optimizer.zero_grad()
-        clock.stepped(0, None, 0, 0.0)
+        clock.on_step(0, None, 0, 0.0)
     return clock.per_step
 
 
@@ -76,7 +68,7 @@ def loop(experiment: Experiment, task: Task) -> float:
             seed=0,
             folder=Path(folder),
             device="cpu",
-            watcher=clock,
+            callback=clock,
         )
     return clock.per_step
 
@@ -95,7 +87,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
     experiment = dataclasses.replace(experiment, train=train, task=spec)
     kind = TASKS["listops"]
     task = kind(kind.Options(**spec.options))
-    task.open(default_folder())
+    task.open(cache_folder())
     bare(experiment, task)
     taken = [(bare(experiment, task), loop(experiment, task)) for _ in range(rounds)]
     step, whole = (statistics.median(x) for x in zip(*taken, strict=True))
@@ -106,7 +98,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
         "mechanism": mechanism,
         "batch": batch,
         "length": task.length,
-        "precision": train.precision,
+        "precision": training.precision,
         "steps": steps,
         "rounds": [{"bare": a, "loop": b} for a, b in taken],
         "bare_seconds_per_step": step,

@@ -112,6 +112,6 @@ def finished(tiny_cache, tmp_path_factory):
 
     runs = tmp_path_factory.mktemp("finished")
     for mechanism in ("local", "full"):
-        places = tiny.places(runs, tiny_cache)
-        run(tiny.experiment(mechanism), tiny.listops(tiny_cache), places)
+        paths = tiny.paths(runs, tiny_cache)
+        run(tiny.experiment(mechanism), tiny.listops(tiny_cache), paths)
     return runs

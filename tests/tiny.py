@@ -7,14 +7,14 @@ import signal
 import sys
 from pathlib import Path
 
-from longspan.arena import Places, get, override
+from longspan.arena import RunPaths, get, override
 from longspan.tasks import build
 
 # what the command line imports when it is needed
 PRELOADED = (
-    "longspan.arena.launch.console",
-    "longspan.arena.meeting",
-    "longspan.arena.progress",
+    "longspan.arena.parallel_console",
+    "longspan.arena.budget_resolution",
+    "longspan.arena.console",
     "longspan.arena.record",
     "longspan.arena.rescore",
     "longspan.cli",
@@ -34,19 +34,25 @@ TASK = {
     "max_depth": 3,
     "max_args": 4,
 }
-MODEL = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "classifier": 16}
+MODEL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "classifier_hidden_size": 16,
+}
 TRAIN = {
     "steps": 12,
-    "batch": 4,
-    "warmup": 2,
+    "batch_size": 4,
+    "warmup_steps": 2,
     "learning_rate": 0.01,
     "evaluate_every": 4,
     "checkpoint_every": 2,
-    "evaluation_batch": 16,
+    "eval_batch_size": 16,
 }
 CHANGES = {
     f"{part}.{name}": value
-    for part, values in (("task", TASK), ("model", MODEL), ("train", TRAIN))
+    for part, values in (("task", TASK), ("model", MODEL), ("training", TRAIN))
     for name, value in values.items()
 }
 
@@ -64,8 +70,8 @@ def listops(cache):
     return task
 
 
-def places(runs, cache):
-    return Places(runs=Path(runs), cache=Path(cache), device="cpu")
+def paths(runs, cache):
+    return RunPaths(runs=Path(runs), cache=Path(cache), device="cpu")
 
 
 def flags(changes=None):
@@ -81,8 +87,16 @@ def command(runs, cache, *more, changes=None):
     return [*what, *flags(changes), *where, *more]
 
 
+def restore_sigint():
+    """Restore the default handler of SIGINT in a child process, for `preexec_fn`.
+
+    A shell starts background jobs with SIGINT ignored, and child processes inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def server():
-    """Starts processes that have imported everything already."""
+    """Return a context that starts processes which have imported everything already."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, "tiny"])
     return context

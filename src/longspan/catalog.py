@@ -9,7 +9,8 @@ import torch
 from longspan.analysis.weights import compute_weights
 from longspan.arena.protocols import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
-from longspan.errors import known
+from longspan.errors import check_name
+from longspan.metrics import get_metric
 from longspan.tasks import TASKS, Task
 
 SAMPLE_TOKENS, SAMPLE_HEADS, SAMPLE_HEAD_DIM = 48, 3, 8
@@ -35,7 +36,7 @@ def list_mechanisms() -> list[dict[str, Any]]:
 
 def list_tasks() -> list[dict[str, Any]]:
     """Return the main metadata of every task."""
-    names = ("name", "version", "title", "classes", "chance", "metric", "licence", "source")
+    names = ("name", "version", "title", "classes", "chance", "metrics", "license", "source")
     return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
 
 
@@ -51,7 +52,7 @@ def describe(name: str) -> dict[str, Any]:
     Raises:
         UnknownNameError: nothing has that name; the message suggests near names.
     """
-    known(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
+    check_name(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
     if name in MECHANISMS:
         return _describe_mechanism(name)
     if name in TASKS:
@@ -62,7 +63,7 @@ def describe(name: str) -> dict[str, Any]:
 def _describe_mechanism(name: str) -> dict[str, Any]:
     cls = MECHANISMS[name]
     row = next(row for row in list_mechanisms() if row["name"] == name)
-    small = ", ".join(f"{k}={v}" for k, v in cls.small.items()) or "no options"
+    small = ", ".join(f"{k}={v}" for k, v in cls.small_options.items()) or "no options"
     module = sys.modules[cls.__module__]
     drawing = draw_weights(sample_weights(name, SAMPLE_TOKENS)[0])
     return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": drawing}
@@ -81,17 +82,17 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     row = next(row for row in list_protocols() if row["name"] == protocol.name)
     row["budget"] = str(protocol.budget)
     for task in protocol.tasks:
-        spec, model, train = protocol.parts(task)
-        row[f"task ({task})"] = dict(spec.options)
-        for part, record in (("model", model), ("train", train)):
+        recipe = protocol.recipe(task)
+        row[f"task ({task})"] = dict(recipe.task_options)
+        for part, record in (("model", recipe.model), ("training", recipe.training)):
             row[f"{part} ({task})"] = {
                 field.name: f"{getattr(record, field.name)!r}: {field.metadata['help']}"
                 for field in dataclasses.fields(record)
             }
         if grid := protocol.grids.get(task):
             row[f"grid ({task})"] = {field: list(values) for field, values in grid.items()}
-    row["options by mechanism"] = {k: dict(v) for k, v in protocol.settings.items()}
-    for task, options in protocol.exceptions.items():
+    row["options by mechanism"] = {k: dict(v) for k, v in protocol.mechanism_options.items()}
+    for task, options in protocol.task_mechanism_options.items():
         row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
     row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
     return row
@@ -102,7 +103,7 @@ def published_scores(task: str) -> list[dict[str, str]]:
     return [
         {
             "mechanism": score.mechanism,
-            "score": f"{100 * score.accuracy:.2f} %",
+            "score": get_metric(score.metric).format(score.value),
             "protocol": score.protocol,
             "source": score.source,
         }
@@ -127,7 +128,7 @@ def build_sample(name: str, T: int, *, causal: bool = False) -> Attention:
     sizes: dict[str, Any] = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
-        return build(name, causal=causal, **sizes, **MECHANISMS[name].small)
+        return build(name, causal=causal, **sizes, **MECHANISMS[name].small_options)
 
 
 def draw_weights(matrix: torch.Tensor) -> str:

@@ -32,7 +32,7 @@ def call_with(weights, B=1, key_mask=None):
 
 def build_small(name, causal=False, options=None):
     """Build a small mechanism in float64 with perturbed parameters."""
-    options = MECHANISMS[name].small if options is None else options
+    options = MECHANISMS[name].small_options if options is None else options
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 64}
     torch.manual_seed(5)
     attention = build(name, causal=causal, **sizes, **options).double().eval()

@@ -27,21 +27,21 @@ CHANGES = {"model.layers": 2, "model.pooling": "cls"}
 
 @pytest.fixture(scope="module")
 def finished_runs(tiny_cache, tmp_path_factory):
-    """Two finished runs: their places and records."""
-    places = tiny.places(tmp_path_factory.mktemp("runs"), tiny_cache)
+    """Two finished runs: their paths and records."""
+    paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     made = [tiny.experiment(name, changes=CHANGES) for name in ("full", "local")]
     for one in made:
-        run(one, tiny.listops(tiny_cache), places)
-    return places, [places.record(one) for one in made]
+        run(one, tiny.listops(tiny_cache), paths)
+    return paths, [paths.record_file(one) for one in made]
 
 
 @pytest.fixture
 def copied(finished_runs, tmp_path):
     """A copy of the finished runs that a test may change."""
-    places, records = finished_runs
-    shutil.copytree(places.runs, tmp_path / "runs")
-    places = dataclasses.replace(places, runs=tmp_path / "runs")
-    return places, [places.runs / record.relative_to(finished_runs[0].runs) for record in records]
+    paths, records = finished_runs
+    shutil.copytree(paths.runs, tmp_path / "runs")
+    paths = dataclasses.replace(paths, runs=tmp_path / "runs")
+    return paths, [paths.runs / record.relative_to(finished_runs[0].runs) for record in records]
 
 
 def encoder(seed=0, **fields):
@@ -63,7 +63,7 @@ def attend_uniformly(model):
 def test_model_with_uniform_weights_has_uniform_span(listops, pooling):
     rows = np.array([0, 3, 17, 39])
     measured_spans = module.measure_spans(attend_uniformly(encoder(pooling=pooling)), listops, rows)
-    lengths = listops.built.splits["validation"].tokens.lengths[rows]
+    lengths = listops.dataset.splits["validation"].tokens.lengths[rows]
     assert sorted(measured_spans.lengths.tolist()) == sorted(lengths.tolist())
     expected = [uniform_span([n]) for n in measured_spans.lengths.tolist()]
     assert measured_spans.spans.shape == (4, 2, 2)
@@ -86,7 +86,7 @@ def test_spans_of_first_layer_follow_from_its_projections(listops):
     model, task = encoder(initializer_range=0.5, pooling="cls"), listops
     rows = np.array([5])
     measured_spans = module.measure_spans(model, task, rows)
-    tokens = task.built.splits["validation"].tokens[5].astype(np.int64)
+    tokens = task.dataset.splits["validation"].tokens[5].astype(np.int64)
     layer = model.layers[0]
     with torch.no_grad():
         x = layer.attention_norm(model.embeddings(torch.from_numpy(tokens)[None]))[0]
@@ -118,13 +118,13 @@ def test_both_sequences_of_a_pair_are_samples():
 
 
 def test_record_describes_analyzed_samples(finished_runs):
-    places, (record, _) = finished_runs
+    paths, (record, _) = finished_runs
     reported = []
-    found = analyze_run(record, places, samples=30, row=7, progress=lambda *x: reported.append(x))
+    found = analyze_run(record, paths, samples=30, row=7, progress=lambda *x: reported.append(x))
     name = f"{found.mechanism}-{found.config_hash}-{found.seed}.json"
     assert (found.filename, name) == (record.name, record.name)
     assert (found.split, found.samples, found.available) == ("validation", 30, 40)
-    lengths = build_listops(places).built.splits["validation"].tokens.lengths
+    lengths = build_listops(paths).dataset.splits["validation"].tokens.lengths
     sampled = lengths[module.sample_rows(40, 30)]
     assert found.mean_length == pytest.approx(sampled.mean())
     assert found.uniform == pytest.approx(uniform_span(sampled.tolist()))
@@ -139,17 +139,17 @@ def test_record_describes_analyzed_samples(finished_runs):
     assert (found.tokens.count, found.positions.count) == (16, 23)
 
 
-def build_listops(places):
-    return tiny.listops(places.cache)
+def build_listops(paths):
+    return tiny.listops(paths.cache)
 
 
 def test_rollout_is_of_requested_row(finished_runs):
-    places, (record, _) = finished_runs
-    found = analyze_run(record, places, samples=1, row=7).rollout
-    task = build_listops(places)
-    tokens = task.built.splits["validation"].tokens[7]
+    paths, (record, _) = finished_runs
+    found = analyze_run(record, paths, samples=1, row=7).rollout
+    task = build_listops(paths)
+    tokens = task.dataset.splits["validation"].tokens[7]
     assert (found.split, found.row, found.start) == ("validation", 7, "first state")
-    assert found.tokens == task.words(tokens)
+    assert found.tokens == task.ids_to_tokens(tokens)
     assert " ".join(found.tokens).startswith("[")
     assert len(found.shares) == len(tokens)
     # Over two layers the summary token keeps at least a quarter of itself.
@@ -157,8 +157,8 @@ def test_rollout_is_of_requested_row(finished_runs):
 
 
 def test_rollout_starts_at_requested_token(finished_runs):
-    places, (record, _) = finished_runs
-    found = analyze_run(record, places, samples=1, row=7, token=3).rollout
+    paths, (record, _) = finished_runs
+    found = analyze_run(record, paths, samples=1, row=7, token=3).rollout
     assert found.start == "token 3"
     # Over two layers a state keeps at least a quarter of itself.
     assert int(np.argmax(found.shares)) == 3
@@ -167,14 +167,14 @@ def test_rollout_starts_at_requested_token(finished_runs):
     for token in (-1, length):
         message = rf"token of validation example 7 must be in 0\.\.{length - 1}, got {token}"
         with pytest.raises(OptionError, match=message):
-            analyze_run(record, places, samples=1, row=7, token=token)
+            analyze_run(record, paths, samples=1, row=7, token=token)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_rollout_of_scored_tokens_is_mean_over_tokens(tmp_path, pooling):
     task = build("copying", {"train": 2, "validation": 3, "test": 2, "length": 20, "count": 4})
     task.open(tmp_path)
-    sizes = {"vocab_size": task.vocabulary, "max_position_embeddings": task.length}
+    sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
     model = encoder(pooling=pooling, initializer_range=0.5, **sizes)
     found = module._roll_out(model, task, 1)
     assert found.start == "scored tokens"
@@ -186,8 +186,8 @@ def test_rollout_of_scored_tokens_is_mean_over_tokens(tmp_path, pooling):
 
 
 def test_head_without_span_is_left_out_of_its_means_only(finished_runs, monkeypatch):
-    places, (record, _) = finished_runs
-    complete, measure = analyze_run(record, places, samples=4, row=0), module.measure_spans
+    paths, (record, _) = finished_runs
+    complete, measure = analyze_run(record, paths, samples=4, row=0), module.measure_spans
     kept = []
 
     def without_span(samples):
@@ -200,14 +200,14 @@ def test_head_without_span_is_left_out_of_its_means_only(finished_runs, monkeypa
         return measured
 
     monkeypatch.setattr(module, "measure_spans", without_span([0, 2]))
-    found = analyze_run(record, places, samples=4, row=0)
+    found = analyze_run(record, paths, samples=4, row=0)
     assert found.samples == 4
     assert found.heads[0][0] == complete.heads[0][0]
     assert found.layers[1] == complete.layers[1]
     assert found.heads[0][1].mean == pytest.approx((kept[1] + kept[3]) / 2)
     monkeypatch.setattr(module, "measure_spans", without_span([0, 1, 2, 3]))
     with pytest.raises(RunError, match="a head attends to nothing in every sample"):
-        analyze_run(record, places, samples=4, row=0)
+        analyze_run(record, paths, samples=4, row=0)
 
 
 def test_rollout_of_image_covers_its_pixels(tmp_path):
@@ -221,15 +221,15 @@ def test_rollout_of_image_covers_its_pixels(tmp_path):
 
 
 def test_saved_analysis_loads_equal(copied):
-    places, (record, _) = copied
-    before = load_all([places.runs])
-    found = analyze_run(record, places, samples=3, row=0)
+    paths, (record, _) = copied
+    before = load_all([paths.runs])
+    found = analyze_run(record, paths, samples=3, row=0)
     path = found.save(record.parent)
     assert path == record.parent / "analysis" / record.name
     assert load_analysis(path) == found
-    assert load_analyses([places.runs]) == [found]
-    assert load_all([places.runs]) == before
-    assert runs_below(places.runs) == sorted(copied[1])
+    assert load_analyses([paths.runs]) == [found]
+    assert load_all([paths.runs]) == before
+    assert runs_below(paths.runs) == sorted(copied[1])
 
 
 @pytest.mark.parametrize(
@@ -244,39 +244,39 @@ def test_saved_analysis_loads_equal(copied):
     ],
 )
 def test_malformed_analysis_is_rejected(copied, change, message):
-    places, (record, _) = copied
-    path = analyze_run(record, places, samples=1, row=0).save(record.parent)
+    paths, (record, _) = copied
+    path = analyze_run(record, paths, samples=1, row=0).save(record.parent)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=message):
-        load_analyses([places.runs])
+        load_analyses([paths.runs])
 
 
 def test_refusals_give_reason(copied, monkeypatch):
-    places, (record, other) = copied
+    paths, (record, other) = copied
     with pytest.raises(OptionError, match="samples must be >= 1, got 0"):
-        analyze_run(record, places, samples=0, row=0)
+        analyze_run(record, paths, samples=0, row=0)
     with pytest.raises(OptionError, match=r"row of 'validation' must be in 0\.\.39, got 40"):
-        analyze_run(record, places, samples=1, row=40)
+        analyze_run(record, paths, samples=1, row=40)
     monkeypatch.setattr("longspan.analysis.weights.TOLERANCE", -1)
     with pytest.raises(
         RunError, match=f"{record.name} cannot be analyzed: full has no attention weights"
     ):
-        analyze_run(record, places, samples=1, row=0)
+        analyze_run(record, paths, samples=1, row=0)
     shutil.rmtree(other.parent / "work" / other.stem)
     with pytest.raises(DataError, match="holds no saved model"):
-        analyze_run(other, places, samples=1, row=0)
+        analyze_run(other, paths, samples=1, row=0)
 
 
-def flags(places):
-    return ["--cache", places.cache, "--device", "cpu"]
+def flags(paths):
+    return ["--cache", paths.cache, "--device", "cpu"]
 
 
 def test_command_prints_one_line_per_run(cli, copied):
-    places, _ = copied
-    code, printed, _ = cli("analyze", places.runs, "--samples", 5, *flags(places))
+    paths, _ = copied
+    code, printed, _ = cli("analyze", paths.runs, "--samples", 5, *flags(paths))
     assert code == 0
     lines = printed.splitlines()
-    found = load_analyses([places.runs])
+    found = load_analyses([paths.runs])
     assert [one.mechanism for one in found] == ["full", "local"]
     assert len(lines) == 2
     for line, one in zip(lines, found, strict=True):
@@ -286,38 +286,38 @@ def test_command_prints_one_line_per_run(cli, copied):
 
 
 def test_command_prints_json_and_rollout(cli, copied):
-    places, records = copied
-    code, printed, _ = cli("analyze", *records, "--samples", 2, "--json", *flags(places))
+    paths, records = copied
+    code, printed, _ = cli("analyze", *records, "--samples", 2, "--json", *flags(paths))
     assert code == 0
-    assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([places.runs])]
-    arguments = ["analyze", records[0], "--samples", 2, "--rollout", 7, *flags(places)]
+    assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([paths.runs])]
+    arguments = ["analyze", records[0], "--samples", 2, "--rollout", 7, *flags(paths)]
     code, printed, _ = cli(*arguments)
     rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollout
     assert rollout.row == 7
     assert " ".join(rollout.tokens) in printed
     largest = int(np.argmax(rollout.shares))
     assert f"largest: {rollout.tokens[largest]!r} at {largest} (" in printed
-    _, printed, _ = cli("analyze", records[0], "--samples", 2, "--token", 1, *flags(places))
+    _, printed, _ = cli("analyze", records[0], "--samples", 2, "--token", 1, *flags(paths))
     assert "validation example 0, from token 1:" in printed
 
 
 def test_run_without_model_is_reported_and_skipped(cli, copied):
-    places, (record, _) = copied
+    paths, (record, _) = copied
     shutil.rmtree(record.parent / "work" / record.stem)
-    code, printed, errors = cli("analyze", places.runs, "--samples", 2, *flags(places))
+    code, printed, errors = cli("analyze", paths.runs, "--samples", 2, *flags(paths))
     assert code == 1
     assert f"failed: {record.stem}: " in errors
     assert "holds no saved model" in errors
     assert len(printed.splitlines()) == 1
-    code, _, errors = cli("analyze", record, *flags(places))
+    code, _, errors = cli("analyze", record, *flags(paths))
     assert code == 2
     assert "holds no saved model" in errors
 
 
 def test_plot_takes_one_run(cli, copied, tmp_path):
-    places, records = copied
+    paths, records = copied
     plot = tmp_path / "analysis.svg"
-    arguments = ["analyze", "--samples", 1, *flags(places), "--plot", plot]
+    arguments = ["analyze", "--samples", 1, *flags(paths), "--plot", plot]
     code, _, errors = cli(*arguments, *records)
     assert code == 2
     assert "--plot takes one run, got 2" in errors

@@ -8,8 +8,8 @@ import torch
 
 from longspan.analysis import weights as module
 from longspan.analysis.weights import Call, check_weighted_sum, compute_weights
-from longspan.attention import MECHANISMS, Attention, Source, Traits
-from longspan.attention.weighing import ValueNorm, weighing
+from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
+from longspan.attention.value_norms import ValueNorm, skip_value_norms
 from longspan.errors import InputError
 
 CASES = [
@@ -47,7 +47,7 @@ def test_weights_times_values_equal_output(name, causal, monkeypatch):
     for mask, global_mask in masks(name):
         call = calls.make_call(attention, mask=mask, global_mask=global_mask)
         weights = compute_weights(
-            attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, source=None
+            attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, layer_input=None
         )
         out = attention(call.q, call.k, call.v, mask, global_mask=global_mask)
         if norms_values(attention):
@@ -90,7 +90,7 @@ def test_formed_weights_equal_weights_read_from_output(causal, mask, monkeypatch
     call = calls.make_call(attention, mask=mask)
     formed = all_weights(call)
     monkeypatch.setattr(module, "MAX_FORMED_WEIGHTS", 0)
-    monkeypatch.setattr(type(attention), "formed", None)
+    monkeypatch.setattr(type(attention), "attention_weights", None)
     assert_near(formed, all_weights(call))
 
 
@@ -122,16 +122,16 @@ def test_projected_values_are_rejected():
     attention = calls.build_small("longformer", options=options)
     call = calls.make_call(attention, global_mask=torch.arange(calls.LENGTH).expand(2, -1) == 0)
     states = torch.randn(2, calls.LENGTH, calls.HEADS * calls.HEAD_DIM, dtype=torch.float64)
-    source = Source(states=states, query=lambda x: x, key=lambda x: x)
+    layer_input = LayerInput(states=states, query=lambda x: x, key=lambda x: x)
     with pytest.raises(InputError, match="longformer has no attention weights"):
-        check_weighted_sum(dataclasses.replace(call, source=source))
+        check_weighted_sum(dataclasses.replace(call, layer_input=layer_input))
     # Without global tokens nothing is projected.
-    local = dataclasses.replace(call, source=source, global_mask=None)
+    local = dataclasses.replace(call, layer_input=layer_input, global_mask=None)
     assert local.relative_error() < 1e-12
 
 
 def test_mixed_values_are_rejected():
-    options = {**MECHANISMS["compressive"].small, "compression": "conv"}
+    options = {**MECHANISMS["compressive"].small_options, "compression": "conv"}
     call = calls.make_call(calls.build_small("compressive", options=options))
     with pytest.raises(InputError, match="compressive has no attention weights"):
         check_weighted_sum(call)
@@ -143,7 +143,7 @@ def test_norms_of_values_are_restored_after_interrupt():
     before = attention(call.q, call.k, call.v)
 
     def interrupted():
-        with weighing(attention):
+        with skip_value_norms(attention):
             assert not torch.allclose(attention(call.q, call.k, call.v), before)
             raise KeyboardInterrupt
 

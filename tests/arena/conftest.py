@@ -5,18 +5,18 @@ import tiny
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread):
-    """Everything here is tiny."""
+    """Use one thread: every model here is tiny."""
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tiny_cache, tmp_path_factory, with_one_thread):
-    """The records of a serial grid, with the threads that workers and nodes have."""
-    from watchers import Log, longer, metrics
+    """Metrics of an uninterrupted serial grid, with the thread count of workers and nodes."""
+    from callbacks import Log, longer, metrics
 
     from longspan.arena import arena
 
-    places = tiny.places(tmp_path_factory.mktemp("serial"), tiny_cache)
+    paths = tiny.paths(tmp_path_factory.mktemp("serial"), tiny_cache)
     with with_one_thread():
-        results, failed = arena(longer(), places, Log())
+        results, failed = arena(longer(), paths, Log())
     assert failed == []
     return metrics(results)

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 import torch
+from callbacks import Log
 from rich.console import Console
-from watchers import Log
 
 import tiny
 from longspan.arena import arena, run
-from longspan.arena.launch.console import ManyConsoleWatcher
+from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.errors import DivergedError, NoMemoryError
 from longspan.results import load_all, load_failures
 from longspan.training.loop import _Run
 
-WILD = {"train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+WILD = {"training.learning_rate": 1e30, "training.max_grad_norm": None, "training.warmup_steps": 0}
 ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you"
 
 
 def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_cache, tmp_path):
-    places = tiny.places(tmp_path, tiny_cache)
+    paths = tiny.paths(tmp_path, tiny_cache)
     wild, tame = tiny.experiment("full", changes=WILD), tiny.experiment()
-    results, _ = arena([wild, tame], places, Log())
+    results, _ = arena([wild, tame], paths, Log())
     assert [result.mechanism for result in results] == ["local"]
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step, record.device) == ("diverged", 2, "cpu, 1 threads")
@@ -34,14 +34,14 @@ def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_ca
         0,
         wild.overrides,
     )
-    assert places.failure(wild).name == record.filename
+    assert paths.failure_file(wild).name == record.filename
     log = Log()
-    assert arena([wild, tame], places, log)[0] == results
-    ((again,),) = arena([wild], places, log)[1:]
+    assert arena([wild, tame], paths, log)[0] == results
+    ((again,),) = arena([wild], paths, log)[1:]
     assert log.lines == []
     assert again.reason.startswith(record.reason)
     assert again.reason.endswith(f"(recorded {record.date}; --retry-failed runs it again)")
-    arena([wild, tame], places, log, retry_failed=True)
+    arena([wild, tame], paths, log, retry_failed=True)
     assert log.lines == ["1/1 full 0"]
 
 
@@ -58,7 +58,7 @@ def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_ca
 def test_too_little_memory_is_known_in_all_its_words(
     tiny_cache, tmp_path, monkeypatch, listops, error
 ):
-    places, made = tiny.places(tmp_path, tiny_cache), tiny.experiment()
+    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
 
     def fail(*_):
         raise error
@@ -66,53 +66,53 @@ def test_too_little_memory_is_known_in_all_its_words(
     with monkeypatch.context() as patch:
         patch.setattr(_Run, "_step", fail)
         with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise train\.accumul"):
-            run(made, listops, places)
-        results, _ = arena([made], places, Log())
+            run(made, listops, paths)
+        results, _ = arena([made], paths, Log())
     assert results == []
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step) == ("memory", None)
     # a result written later takes its place
-    (result,), failed = arena([made], places, Log(), retry_failed=True)
+    (result,), failed = arena([made], paths, Log(), retry_failed=True)
     assert failed == []
-    assert not places.failure(made).exists()
+    assert not paths.failure_file(made).exists()
     assert load_all([tmp_path]) == [result]
 
 
 def test_a_fault_of_a_mechanism_is_told_and_tried_again(tiny_cache, tmp_path, monkeypatch):
-    places, broken = tiny.places(tmp_path, tiny_cache), tiny.experiment("full")
+    paths, broken = tiny.paths(tmp_path, tiny_cache), tiny.experiment("full")
 
     def fail(*_):
         raise RuntimeError("shape '[3]' is invalid")
 
     with monkeypatch.context() as patch:
         patch.setattr(_Run, "_step", fail)
-        results, failed = arena([broken], places, Log())
+        results, failed = arena([broken], paths, Log())
     assert (results, [x.reason for x in failed]) == ([], ["RuntimeError: shape '[3]' is invalid"])
     assert load_failures([tmp_path]) == []
-    assert len(arena([broken], places, Log())[0]) == 1
+    assert len(arena([broken], paths, Log())[0]) == 1
 
 
 def test_a_bar_goes_however_its_run_ends(tiny_cache, tmp_path):
     experiments = [tiny.experiment("full", changes=WILD), tiny.experiment()]
-    with ManyConsoleWatcher(Console(file=io.StringIO())) as watcher:
-        results, failed = arena(experiments, tiny.places(tmp_path, tiny_cache), watcher)
-        assert (len(results), len(failed), watcher.lines) == (1, 1, {})
+    with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
+        results, failed = arena(experiments, tiny.paths(tmp_path, tiny_cache), callback)
+        assert (len(results), len(failed), callback.lines) == (1, 1, {})
 
 
 def test_run_alone_raises_what_happened(tiny_cache, tmp_path, listops):
     with pytest.raises(DivergedError, match="the training loss is nan"):
-        run(tiny.experiment(changes=WILD), listops, tiny.places(tmp_path, tiny_cache))
+        run(tiny.experiment(changes=WILD), listops, tiny.paths(tmp_path, tiny_cache))
 
 
 def limited(runs, cache):
     """Run a large model and a small one where the large one cannot be."""
     torch.set_num_threads(1)
-    places = tiny.places(runs, cache)
+    paths = tiny.paths(runs, cache)
     large = tiny.experiment("full", changes={"model.width": 8192, "model.feed_forward": 8192})
-    arena([tiny.experiment("full", seed=1)], places, Log())
+    arena([tiny.experiment("full", seed=1)], paths, Log())
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), resource.RLIM_INFINITY))
-    arena([large, tiny.experiment()], places, Log())
+    arena([large, tiny.experiment()], paths, Log())
 
 
 def test_a_real_death_of_memory(tiny_cache, tmp_path):

@@ -6,37 +6,30 @@ import pytest
 
 import many
 import tiny
-from longspan.arena import Workers, arena, get, grid, run, searches
+from longspan.arena import WorkerPoolExecutor, arena, get, grid, run, searches
+from longspan.arena.callbacks import GridCallback
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import load_all
 
 
-class Log:
-    """A watcher that notes what happens."""
+class Log(GridCallback):
+    """A callback that notes what happens."""
 
     def __init__(self):
         self.lines = []
 
-    def building(self, what, done, total):
+    def on_build(self, what, done, total):
         self.lines.append(f"building {what}")
 
-    def starts(self, number, total, experiment):
+    def on_run_begin(self, number, total, experiment):
         self.lines.append(f"{number}/{total} {experiment.mechanism} {experiment.seed}")
 
-    def ended(self, result):
+    def on_run_end(self, result):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
 
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         self.lines.append("step")
-
-    def evaluated(self, point):
-        pass
-
-    def alarmed(self, alarm):
-        pass
 
 
 def small(mechanisms=("local", "full"), **options):
@@ -68,7 +61,7 @@ def test_everything_is_the_default_and_repetitions_count_once():
 def test_an_empty_list_is_nothing_and_not_everything(cli):
     assert grid("quick", tasks=[]) == ([], [])
     assert grid("quick", mechanisms=[]) == ([], [])
-    tried = {"train.batch": [4]}
+    tried = {"training.batch_size": [4]}
     assert searches("quick", tasks=[], grid=tried) == ([], [])
     assert searches("quick", mechanisms=[], grid=tried) == ([], [])
     for option, text in (("--tasks", ","), ("--mechanisms", "")):
@@ -81,7 +74,7 @@ def test_an_empty_list_is_nothing_and_not_everything(cli):
 def test_data_that_one_of_two_processes_lacks_stop_neither_and_mix_nothing_up(tiny_cache, tmp_path):
     """One that went on alone would meet the other in the middle of another run."""
     runs = str(tmp_path / "runs")
-    case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"train.steps": 4}]}
+    case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"training.steps": 4}]}
     both = many.launch(tiny.server(), 2, [{**case, "blind": True}, case], tmp_path)
     reasons = ("not all 2 processes can open the data of listops", "no folder")
     for output, reason in zip(both, reasons, strict=True):
@@ -94,12 +87,16 @@ def test_data_that_one_of_two_processes_lacks_stop_neither_and_mix_nothing_up(ti
 def test_processes_that_torchrun_started_start_no_others(tiny_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(OptionError, match="each of several processes would start a grid of its"):
-        arena(small(), tiny.places(tmp_path, tiny_cache), Log(), launcher=Workers(2))
+        arena(small(), tiny.paths(tmp_path, tiny_cache), Log(), executor=WorkerPoolExecutor(2))
 
 
 def test_the_main_process_decides_for_all_what_there_is_to_do(tiny_cache, tmp_path):
     """What has ended, what fails, in what order: the others see, and write, no files."""
-    wild = {"train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+    wild = {
+        "training.learning_rate": 1e30,
+        "training.max_grad_norm": None,
+        "training.warmup_steps": 0,
+    }
     case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, wild]}
     both = many.launch(tiny.server(), 2, [case, case], tmp_path)
     assert "wrote" not in both[1]
@@ -130,7 +127,7 @@ def picky(monkeypatch):
 
 def test_what_does_not_fit_is_left_out_with_the_reason_unless_asked_for(picky):
     experiments, skipped = grid("quick", tasks=["listops", "text"])
-    assert [(x.what, x.reason) for x in skipped] == [
+    assert [(x.name, x.reason) for x in skipped] == [
         ("picky on text", "picky takes max_length up to 500, got 1024")
     ]
     assert ("listops", "picky") in {(x.task.name, x.mechanism) for x in experiments}
@@ -153,10 +150,10 @@ def test_unknown_names_are_refused_before_anything_runs(options, message):
 
 
 def test_results_come_in_order_and_are_written_as_each_ends(tiny_cache, tmp_path):
-    log, places = Log(), tiny.places(tmp_path, tiny_cache)
-    seen = log.ended
-    log.ended = lambda result: seen(result) or log.lines.append(len(load_all([tmp_path])))
-    results, failed = arena(small(), places, log)
+    log, paths = Log(), tiny.paths(tmp_path, tiny_cache)
+    seen = log.on_run_end
+    log.on_run_end = lambda result: seen(result) or log.lines.append(len(load_all([tmp_path])))
+    results, failed = arena(small(), paths, log)
     assert failed == []
     assert [result.mechanism for result in results] == ["full", "local"]
     told = [line for line in log.lines if line != "step"]
@@ -165,34 +162,39 @@ def test_results_come_in_order_and_are_written_as_each_ends(tiny_cache, tmp_path
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_cache, tmp_path):
-    wild = {**tiny.CHANGES, "train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+    wild = {
+        **tiny.CHANGES,
+        "training.learning_rate": 1e30,
+        "training.max_grad_norm": None,
+        "training.warmup_steps": 0,
+    }
     broken = small(mechanisms=["full"], changes=wild)
     log = Log()
-    results, failed = arena([*broken, *small(["local"])], tiny.places(tmp_path, tiny_cache), log)
+    results, failed = arena([*broken, *small(["local"])], tiny.paths(tmp_path, tiny_cache), log)
     assert [result.mechanism for result in results] == ["local"]
-    assert [x.what for x in failed] == [f"{broken[0].name} on listops"]
+    assert [x.name for x in failed] == [f"{broken[0].name} on listops"]
     assert failed[0].reason.startswith("the training loss is nan at step 2; lower the learning")
     assert "ended full 0" not in log.lines
 
 
 def test_a_task_without_data_fails_each_of_its_runs_and_no_other(tiny_cache, tmp_path):
     text, _ = grid("quick", tasks=["text"], mechanisms=["full", "local"])
-    places = tiny.places(tmp_path / "runs", tiny_cache)
+    paths = tiny.paths(tmp_path / "runs", tiny_cache)
     empty = tmp_path / "empty"
     empty.mkdir()
-    places = type(places)(runs=places.runs, cache=places.cache, data=empty, device="cpu")
-    results, failed = arena([*text, *small(["local"])], places, Log())
+    paths = type(paths)(runs=paths.runs, cache=paths.cache, data=empty, device="cpu")
+    results, failed = arena([*text, *small(["local"])], paths, Log())
     assert len(results) == 1
     assert len(failed) == 2
     assert all("IMDB is not here" in x.reason for x in failed)
 
 
 def test_what_has_ended_is_not_run_again(tiny_cache, tmp_path):
-    places = tiny.places(tmp_path, tiny_cache)
-    first, _ = arena(small(), places, Log())
+    paths = tiny.paths(tmp_path, tiny_cache)
+    first, _ = arena(small(), paths, Log())
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
     log = Log()
-    again, _ = arena(small(), places, log)
+    again, _ = arena(small(), paths, log)
     assert again == first
     assert "step" not in log.lines
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == files
@@ -200,16 +202,16 @@ def test_what_has_ended_is_not_run_again(tiny_cache, tmp_path):
 
 @pytest.fixture
 def ended(listops, tiny_cache, tmp_path):
-    """An experiment that has ended, its places, and a function that runs it again."""
-    made, places = tiny.experiment(), tiny.places(tmp_path, tiny_cache)
-    run(made, listops, places)
-    return made, places, lambda: run(made, listops, places)
+    """An experiment that has ended, its paths, and a function that runs it again."""
+    made, paths = tiny.experiment(), tiny.paths(tmp_path, tiny_cache)
+    run(made, listops, paths)
+    return made, paths, lambda: run(made, listops, paths)
 
 
 @pytest.mark.parametrize(("field", "value"), [("config_hash", "0123456789"), ("seed", 4)])
 def test_a_record_of_another_configuration_is_refused(ended, field, value):
-    made, places, again = ended
-    path = places.record(made)
+    made, paths, again = ended
+    path = paths.record_file(made)
     record = {**json.loads(path.read_text()), field: value}
     path.write_text(json.dumps(record))
     message = f"{path.name} records configuration .* expected {made.hash} with 0; move it away or"
@@ -218,17 +220,17 @@ def test_a_record_of_another_configuration_is_refused(ended, field, value):
 
 
 def test_a_record_of_other_data_is_refused(ended):
-    made, places, again = ended
-    path = places.record(made)
+    made, paths, again = ended
+    path = paths.record_file(made)
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
     with pytest.raises(RunError, match=r"was scored on data 000000000000, here is .*--data or"):
         again()
 
 
 def test_a_folder_of_other_data_is_refused(ended):
-    made, places, again = ended
-    places.record(made).unlink()
-    path = places.work(made) / "experiment.json"
+    made, paths, again = ended
+    paths.record_file(made).unlink()
+    path = paths.run_dir(made) / "experiment.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "data": "0" * 64}))
     message = r"another configuration \(data: '0{36}\.\.\. there, '[0-9a-f]{36}\.\.\. here\)"
     with pytest.raises(RunError, match=message):
@@ -236,16 +238,16 @@ def test_a_folder_of_other_data_is_refused(ended):
 
 
 def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(ended):
-    made, places, again = ended
-    places.record(made).unlink()
-    path = places.work(made) / "experiment.json"
+    made, paths, again = ended
+    paths.record_file(made).unlink()
+    path = paths.run_dir(made) / "experiment.json"
     there = json.loads(path.read_text())
     there["train"]["learning_rate"] = 7.0
     there["options"] = {}
     path.write_text(json.dumps(there))
     message = (
         r"was started with another configuration \(options.window: absent there, \d+ here; "
-        r"train.learning_rate: 7.0 there, 0.01 here\); move it away or choose another --runs"
+        r"training.learning_rate: 7.0 there, 0.01 here\); move it away or choose another --runs"
     )
     with pytest.raises(RunError, match=message):
         again()
@@ -253,8 +255,8 @@ def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(end
 
 @pytest.mark.parametrize("last", ["step-000012", None])
 def test_a_kill_between_record_and_clean_up_is_mended_at_the_next_start(ended, last):
-    made, places, again = ended
-    work = places.work(made)
+    made, paths, again = ended
+    work = paths.run_dir(made)
     pointer = json.loads((work / "last.json").read_text())
     (work / "step-000012").mkdir()
     (work / "last.json").write_text(json.dumps({**pointer, "last": last}))

@@ -7,16 +7,17 @@ import random
 import sys
 
 import pytest
+from longspan.arena.budget import parse
 
 import tiny
 from longspan.arena import ordered, plan, run, under
-from longspan.arena.budget import parse
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.plan import Operations, Planned, totals
 from longspan.arena.record import device_name, failure_of
 from longspan.attention import MECHANISMS
 from longspan.results import load
-from longspan.training.footprint import footprint
+from longspan.training import Callback
+from longspan.training.footprint import measure_step_memory
 
 
 def shuffled(costs, seeds=(1, 0)):
@@ -71,7 +72,7 @@ def test_equal_costs_keep_the_order_and_nothing_is_lost():
 
 def test_a_run_costs_its_operations():
     cheap, dear = tiny.experiment("linear"), tiny.experiment("performer")
-    more = tiny.experiment("linear", changes={"train.steps": 120})
+    more = tiny.experiment("linear", changes={"training.steps": 120})
     operations = Operations()
     assert operations(more) == 10 * operations(cheap)
     assert operations(dear) > operations(cheap)
@@ -80,13 +81,13 @@ def test_a_run_costs_its_operations():
 
 
 @pytest.fixture
-def places(tiny_cache, tmp_path):
-    return tiny.places(tmp_path, tiny_cache)
+def paths(tiny_cache, tmp_path):
+    return tiny.paths(tmp_path, tiny_cache)
 
 
-def test_a_row_is_what_the_run_will_be(places, listops):
+def test_a_row_is_what_the_run_will_be(paths, listops):
     experiment = tiny.experiment()
-    (row,) = plan([experiment], places)
+    (row,) = plan([experiment], paths)
     model = make_model(experiment, listops)
     full = make_model(tiny.experiment("full"), listops)
     assert (row.state, row.steps, row.done, row.left) == ("new", 12, 0, 1)
@@ -94,39 +95,31 @@ def test_a_row_is_what_the_run_will_be(places, listops):
     assert row.full_parameters == full.num_parameters(only_trainable=True)
     assert row.flops == forward_flops(experiment, listops)
     assert row.training_flops == 3 * 4 * 12 * row.flops
-    assert row.memory == footprint(model, listops, experiment.train).total
+    assert row.memory == measure_step_memory(model, listops, experiment.train).total
     assert row.seconds_from == "FLOPs"
     assert row.seconds > 0
-    assert not list(places.runs.iterdir()), "nothing is written"
+    assert not list(paths.runs.iterdir()), "nothing is written"
 
 
 class _Stop(Exception):
     pass
 
 
-class _Stopping:
-    """A watcher that ends a run in the middle."""
+class _Stopping(Callback):
+    """A callback that ends a run in the middle."""
 
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         if step == 7:
             raise _Stop
 
-    def evaluated(self, point):
-        pass
 
-    def alarmed(self, alarm):
-        pass
-
-
-def test_states_are_read_from_the_files(places, listops):
+def test_states_are_read_from_the_files(paths, listops):
     ended, half, failed, new = (tiny.experiment(seed=seed) for seed in range(4))
-    result = run(ended, listops, places)
+    result = run(ended, listops, paths)
     with pytest.raises(_Stop):
-        run(half, listops, places, _Stopping())
-    failure_of(failed, "diverged", "the loss is nan", 3, "cpu").save(places.runs)
-    rows = list(plan([ended, half, failed, new], places))
+        run(half, listops, paths, _Stopping())
+    failure_of(failed, "diverged", "the loss is nan", 3, "cpu").save(paths.runs)
+    rows = list(plan([ended, half, failed, new], paths))
     assert [row.state for row in rows] == ["finished", "half done", "failed", "new"]
     assert [row.done for row in rows] == [12, 6, 0, 0]
     assert rows[2].reason == "the loss is nan"
@@ -139,59 +132,59 @@ def test_states_are_read_from_the_files(places, listops):
     assert whole.memory == rows[3].memory
 
 
-def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(places, listops):
-    result = run(tiny.experiment(), listops, places)
+def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(paths, listops):
+    result = run(tiny.experiment(), listops, paths)
     assert result.device == device_name("cpu")
     step = result.seconds / result.steps
-    longer = tiny.experiment(seed=5, changes={"train.steps": 30, "train.learning_rate": 0.5})
-    other = tiny.experiment(seed=5, changes={"train.batch": 3})
+    longer = tiny.experiment(seed=5, changes={"training.steps": 30, "training.learning_rate": 0.5})
+    other = tiny.experiment(seed=5, changes={"training.batch_size": 3})
     wider = tiny.experiment(seed=5, changes={"options.window": 3})
-    rows = list(plan([longer, other, wider], places))
+    rows = list(plan([longer, other, wider], paths))
     assert [row.seconds_from for row in rows] == ["record", "FLOPs", "FLOPs"]
     assert rows[0].seconds == pytest.approx(30 * step)
-    path = places.record(tiny.experiment())
+    path = paths.record_file(tiny.experiment())
     record = json.loads(path.read_text())
     # elsewhere, by several, or of an earlier version
     training = {k: x for k, x in record["training"].items() if k != "gradient_checkpointing"}
     for change in ({"device": "another"}, {"processes": 2}, {"training": training}):
         path.write_text(json.dumps({**record, **change}))
-        (row,) = plan([longer], places)
+        (row,) = plan([longer], paths)
         assert row.seconds_from == "FLOPs"
 
 
-def test_seeds_are_looked_at_once_and_steps_are_timed_when_asked(places, monkeypatch):
+def test_seeds_are_looked_at_once_and_steps_are_timed_when_asked(paths, monkeypatch):
     calls = []
 
     def fixed(model, task, config, *, seed, device, counted):
         calls.append(task.checksum)
         return 0.25
 
-    monkeypatch.setattr("longspan.training.timing.seconds_per_step", fixed)
-    rows = list(plan([tiny.experiment(seed=seed) for seed in (0, 1)], places, measure=True))
+    monkeypatch.setattr("longspan.training.timing.measure_step_seconds", fixed)
+    rows = list(plan([tiny.experiment(seed=seed) for seed in (0, 1)], paths, measure=True))
     assert [(row.seconds_from, row.seconds) for row in rows] == [("measured", 3.0)] * 2
     assert len(calls) == 1
 
 
-def test_budgets_are_met_and_what_was_written_down_holds(places, listops):
+def test_budgets_are_met_and_what_was_written_down_holds(paths, listops):
     flops = under(tiny.experiment(), parse("flops=1e9"))
     none = under(tiny.experiment(), parse("flops=1e3"))
     memory = under(tiny.experiment(changes={"options.window": 3}), parse("memory=1GiB"))
     seconds = under(tiny.experiment(), parse("seconds=5"))
-    rows = list(plan([flops, none, memory, seconds], places))
+    rows = list(plan([flops, none, memory, seconds], paths))
     assert rows[0].steps * 3 * 4 * rows[0].flops == rows[0].training_flops <= 1e9
     assert "raise it" in rows[1].reason
     assert rows[2].option == ("window", 16)
     assert rows[3].seconds == pytest.approx(5, rel=0.2)
     assert totals(rows).seconds == pytest.approx(sum(rows[n].seconds for n in (0, 2, 3)))
-    result = run(memory, listops, places)
-    assert load(places.record(memory)) == result
-    (row,) = plan([memory], places)
-    assert Operations(places)(memory) == 0 < Operations()(memory)
+    result = run(memory, listops, paths)
+    assert load(paths.record_file(memory)) == result
+    (row,) = plan([memory], paths)
+    assert Operations(paths)(memory) == 0 < Operations()(memory)
     assert (row.option, row.state) == (("window", 16), "finished")
 
 
-def test_dry_run_prints_rows_and_totals_and_trains_nothing(cli, places):
-    where = ["--runs", places.runs, "--cache", places.cache, "--device", "cpu"]
+def test_dry_run_prints_rows_and_totals_and_trains_nothing(cli, paths):
+    where = ["--runs", paths.runs, "--cache", paths.cache, "--device", "cpu"]
     what = ["arena", "--tasks", "listops", "--mechanisms", "linformer,full", *tiny.flags()]
     code, out, err = cli(*what, *where, "--dry-run", "--json", "--seeds", "0,1")
     assert (code, err) == (0, "")
@@ -204,16 +197,16 @@ def test_dry_run_prints_rows_and_totals_and_trains_nothing(cli, places):
     assert "2 runs (2 new); left: " in out
     assert "parameters differ by more than 10 % from full attention's: linformer" in out
     assert "--measure times real steps" in out
-    assert not list(places.runs.iterdir())
+    assert not list(paths.runs.iterdir())
     code, _, err = cli(*what, *where, "--budget", "fuel=3")
     assert (code, "no budget called 'fuel'" in err) == (2, True)
 
 
-def test_train_runs_under_a_budget(cli, places):
-    changes = tiny.command(places.runs, places.cache, "--budget", "flops=20M", "--json")
+def test_train_runs_under_a_budget(cli, paths):
+    changes = tiny.command(paths.runs, paths.cache, "--budget", "flops=20M", "--json")
     code, _, _ = cli(*changes)
     assert code == 0
-    (record,) = places.runs.rglob("local-*-0.json")
+    (record,) = paths.runs.rglob("local-*-0.json")
     result = load(record)
     assert result.budget["kind"] == "flops"
     assert result.overrides["budget"] == "flops=20000000"
@@ -236,7 +229,7 @@ def test_no_number_of_a_plan_is_cut_off_in_a_pipe(monkeypatch, capsys):
     ]
     # The package has a function of the module's name.
     monkeypatch.setattr(sys.modules["longspan.arena.plan"], "plan", lambda *_, **__: rows)
-    print_plan([], tiny.places("runs", "cache"), measure=False, as_json=False)
+    print_plan([], tiny.paths("runs", "cache"), measure=False, as_json=False)
     text = capsys.readouterr().out
     assert "…" not in text
     for one in rows:

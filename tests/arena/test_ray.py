@@ -1,4 +1,4 @@
-"""A real Ray cluster of this machine: workers die, the cluster goes, records stay."""
+"""Runs on a real Ray cluster of this machine survive killed workers and a lost cluster."""
 
 import contextlib
 import logging
@@ -12,17 +12,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from watchers import Killer, Log, longer, metrics
+from callbacks import Killer, Log, longer, metrics
 
 import tiny
-from longspan.arena import Ray, arena
-from longspan.arena.launch import Skipped
-from longspan.arena.launch import ray as launcher
-from longspan.arena.launch._node import Mailbox
+from longspan.arena import RayExecutor, arena
+from longspan.arena.executors import Skipped
+from longspan.arena.executors import ray as ray_executor
+from longspan.arena.executors.ray_task import EventQueue
 from longspan.errors import OptionError, RunError
 from longspan.results import load_all
 
-# A token of these tests' own, before Ray looks for one: nobody else may talk to their clusters.
+# Set before Ray is imported: only these tests may connect to their clusters.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 ray = pytest.importorskip("ray")
 
@@ -36,24 +36,25 @@ def free_ports(count):
 
 
 @pytest.fixture
-def cluster():
-    """A cluster in processes of its own; its address, and what stops it."""
+def cluster(request):
+    """Start a cluster of 2 cores, or as parametrized; yield its address and a stop function."""
     main, client, *workers = free_ports(22)
     log = Path("/tmp") / f"longspan-ray-{os.getpid()}.log"
     command = [
         str(Path(sys.executable).with_name("ray")), "start", "--head", "--block",
         f"--port={main}", f"--ray-client-server-port={client}",
-        f"--worker-port-list={','.join(map(str, workers))}", "--num-cpus=2",
+        f"--worker-port-list={','.join(map(str, workers))}",
+        f"--num-cpus={getattr(request, 'param', 2)}",
         "--include-dashboard=false", "--object-store-memory=80000000", "--disable-usage-stats",
     ]  # fmt: skip
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    search_path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     with log.open("w") as output:
         process = subprocess.Popen(
             command,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": search_path},
         )
 
     def stop():
@@ -72,17 +73,17 @@ def cluster():
     log.unlink()
 
 
-def test_a_worker_killed_in_the_middle_costs_nothing(
+def test_runs_of_killed_workers_restart(
     cluster,
     tiny_cache,
     tmp_path,
     undisturbed,
     caplog,
 ):
-    places, experiments = tiny.places(tmp_path, tiny_cache), longer()
-    killer = Killer(places, experiments, {"full": 1, "linear": 2}, note="train.json")
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
+    killer = Killer(paths, experiments, {"full": 1, "linear": 2}, lock="train")
     with caplog.at_level(logging.WARNING):
-        results, failed = arena(experiments, places, killer, launcher=Ray(cluster[0]))
+        results, failed = arena(experiments, paths, killer, executor=RayExecutor(cluster[0]))
     assert killer.done == {"full": 1, "linear": 2}
     assert metrics(results) == {
         name: record for name, record in undisturbed.items() if not name.startswith("linear")
@@ -92,65 +93,69 @@ def test_a_worker_killed_in_the_middle_costs_nothing(
         "ended full 0",
         "ended local 0",
     ]
-    assert sum("was lost (" in message for message in caplog.messages) == 2
-    assert [x.what for x in failed] == [f"{experiments[2].name} on listops"]
+    assert sum("its process died (" in message for message in caplog.messages) == 2
+    assert [x.name for x in failed] == [f"{experiments[2].name} on listops"]
     assert "its process died 2 times (WorkerCrashedError)" in failed[0].reason
 
 
+# One core runs one experiment at a time, with one thread like the undisturbed grid.
 @pytest.mark.slow
-def test_a_cluster_that_disappears_is_one_line_and_the_next_command_continues(
+@pytest.mark.parametrize("cluster", [1], indirect=True)
+def test_a_lost_cluster_raises_and_the_next_command_resumes(
     cluster,
     tiny_cache,
     tmp_path,
     undisturbed,
+    with_one_thread,
 ):
     address, stop = cluster
-    places, experiments = tiny.places(tmp_path, tiny_cache), longer()
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
     log = Log()
-    log.ended = lambda result: stop()
-    with pytest.raises(RunError, match=f"the Ray cluster at {address} is gone; what has ended is"):
-        # One at a time: nothing ends beside the first.
-        arena(experiments, places, log, launcher=Ray(address, cpus_per_run=2.0))
+    log.on_run_end = lambda result: stop()
+    with pytest.raises(
+        RunError, match=f"lost the Ray cluster at {address}; finished runs are kept"
+    ):
+        arena(experiments, paths, log, executor=RayExecutor(address))
     ray.shutdown()
     kept = load_all([tmp_path])
-    # A second short run may end while the cluster is being stopped.
+    # A second short run may finish while the cluster is being stopped.
     assert 0 < len(kept) < len(experiments)
-    results, failed = arena(experiments, places, Log())
+    with with_one_thread():
+        results, failed = arena(experiments, paths, Log())
     assert failed == []
-    # Two threads do not give the last digits of one.
-    assert metrics(results).keys() == undisturbed.keys()
+    assert metrics(results) == undisturbed
     assert all(run in results for run in kept)
 
 
-def test_no_cluster_is_one_line_at_once(tiny_cache, tmp_path):
+def test_an_absent_cluster_raises_at_once(tiny_cache, tmp_path):
     (port,) = free_ports(1)
-    places = tiny.places(tmp_path, tiny_cache)
+    paths = tiny.paths(tmp_path, tiny_cache)
     message = rf"no Ray cluster answers at 127.0.0.1:{port} \(.*refused\); start one with `ray st"
     with pytest.raises(RunError, match=message):
-        arena([tiny.experiment()], places, Log(), launcher=Ray(f"127.0.0.1:{port}"))
+        arena([tiny.experiment()], paths, Log(), executor=RayExecutor(f"127.0.0.1:{port}"))
     assert not ray.is_initialized()
 
 
-class Held:
-    """Ray, in which a task flies until it lands with what was told."""
+class FakeRay:
+    """Ray with tasks that end only if an outcome is given for their index."""
 
     exceptions = ray.exceptions
 
-    def __init__(self, landing):
-        self.landing, self.cancelled = landing, []
+    def __init__(self, outcomes):
+        self.outcomes, self.cancelled = outcomes, []
 
     def remote(self, **_):
         return lambda thing: SimpleNamespace(remote=lambda *given: self._reference(thing, given))
 
     def _reference(self, thing, given):
-        inbox = SimpleNamespace(take=SimpleNamespace(remote=list))
-        return inbox if thing is Mailbox else given[0]
+        queue = SimpleNamespace(take=SimpleNamespace(remote=list))
+        return queue if thing is EventQueue else given[0]
 
     def get(self, reference, timeout=None):
-        return reference if isinstance(reference, list) else self.landing[reference]
+        return reference if isinstance(reference, list) else self.outcomes[reference]
 
     def wait(self, references, timeout):
-        return [x for x in references if x in self.landing], []
+        return [x for x in references if x in self.outcomes], []
 
     def cancel(self, reference, force):
         self.cancelled.append((reference, force))
@@ -168,60 +173,60 @@ class Held:
         return SimpleNamespace(gcs_address="auto")
 
 
-def held(landing):
-    made = Ray("auto")
-    made.ray = Held(landing)
+def fake_executor(outcomes):
+    made = RayExecutor("auto")
+    made.ray = FakeRay(outcomes)
     return made
 
 
-def test_a_grid_that_is_stopped_stops_what_flies_in_a_cluster_of_somebody_else(
-    tiny_cache, tmp_path
-):
-    places = tiny.places(tmp_path, tiny_cache)
-    made = held({0: Skipped("full", "why")})
-    flight = made([tiny.experiment(seed=seed) for seed in range(3)], places, Log())
-    assert next(flight)[0] == 0
+def test_a_closed_grid_cancels_its_tasks_on_a_cluster_it_did_not_start(tiny_cache, tmp_path):
+    paths = tiny.paths(tmp_path, tiny_cache)
+    made = fake_executor({0: Skipped("full", "why")})
+    outcomes = made([tiny.experiment(seed=seed) for seed in range(3)], paths, Log())
+    assert next(outcomes)[0] == 0
     assert made.ray.cancelled == []
-    flight.close()
+    outcomes.close()
     assert made.ray.cancelled == [(1, True), (2, True)]
 
 
-def test_what_the_driver_refuses_of_one_run_stops_no_other(tiny_cache, tmp_path, monkeypatch):
-    places = tiny.places(tmp_path, tiny_cache)
+def test_errors_of_the_driver_skip_one_run_only(tiny_cache, tmp_path, monkeypatch):
+    paths = tiny.paths(tmp_path, tiny_cache)
     there, damaged, unwritten = (tiny.experiment(seed=seed) for seed in range(3))
-    (result,), _ = arena([there], places, Log())
-    places.record(damaged).write_text("{")
+    (result,), _ = arena([there], paths, Log())
+    paths.record_file(damaged).write_text("{")
 
     def save(*_):
         raise RunError("the disk is full")
 
-    monkeypatch.setattr(launcher, "save", save)
+    monkeypatch.setattr(ray_executor, "save", save)
     log = Log()
-    ended = dict(held({2: result})([there, damaged, unwritten], places, log))
+    ended = dict(fake_executor({2: result})([there, damaged, unwritten], paths, log))
     assert ended[0] == result
-    assert ended[1].reason.startswith(f"{places.record(damaged)} is not JSON")
+    assert ended[1].reason.startswith(f"{paths.record_file(damaged)} is not JSON")
     assert ended[2].reason == "the disk is full"
-    # what another process has ended has a name of its own
     assert log.lines == ["1/3 local 0", "3/3 local 2"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"address": "here"}, "--ray takes auto, local, HOST:PORT or ray://HOST:PORT, got 'here'"),
-        ({"address": "auto", "cpus_per_run": 0.0}, "--cpus-per-run is positive, got 0.0"),
-        ({"address": "auto", "gpus_per_run": -0.5}, "--gpus-per-run is 0 or more, got -0.5"),
+        (
+            {"address": "here"},
+            "--ray must be auto, local, HOST:PORT or ray://HOST:PORT, got 'here'",
+        ),
+        ({"address": "auto", "cpus_per_run": 0.0}, "--cpus-per-run must be > 0, got 0.0"),
+        ({"address": "auto", "gpus_per_run": -0.5}, "--gpus-per-run must be >= 0, got -0.5"),
     ],
 )
-def test_what_cannot_be_used_is_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
-        Ray(**options)
+        RayExecutor(**options)
 
 
-def test_without_ray_the_remedy_is_said(monkeypatch):
+def test_a_missing_ray_names_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(OptionError, match=r"--ray needs Ray; pip install 'longspan\[ray\]'"):
-        Ray("auto")
+        RayExecutor("auto")
 
 
 @pytest.mark.parametrize(
@@ -229,10 +234,10 @@ def test_without_ray_the_remedy_is_said(monkeypatch):
     [
         (["--ray", "auto", "--workers", "2"], "--ray for a cluster; give one of them"),
         (["--cpus-per-run", "2"], "--cpus-per-run and --gpus-per-run are for --ray ADDRESS"),
-        (["--workers", "0"], "--workers takes a whole number, 1 or more, got 0"),
+        (["--workers", "0"], "--workers must be an integer >= 1, got 0"),
     ],
 )
-def test_the_command_refuses_what_does_not_go_together(cli, flags, message):
+def test_the_command_refuses_conflicting_options(cli, flags, message):
     code, out, err = cli("arena", *flags)
     assert (code, out) == (2, "")
     assert message in err

@@ -13,9 +13,10 @@ from rich.console import Console
 
 import longspan
 import tiny
-from longspan.arena import Places, arena, grid, make_model, run
+from longspan.arena import RunPaths, arena, grid, make_model, run
 from longspan.arena import record as recording
-from longspan.arena.progress import ConsoleWatcher
+from longspan.arena.callbacks import GridCallback
+from longspan.arena.console import ConsoleCallback
 from longspan.arena.record import git_commit
 from longspan.arena.rescore import rescore
 from longspan.attention import MECHANISMS, options_of
@@ -23,31 +24,19 @@ from longspan.errors import DataError, RunError, UnknownNameError
 from longspan.results import SCHEMA, Result, load, load_all
 
 
-class Quiet:
-    """A watcher that does not watch."""
-
-    def building(self, what, done, total): ...
-    def starts(self, number, total, experiment): ...
-    def ended(self, result): ...
-    def begins(self, steps): ...
-    def stepped(self, step, loss, tokens, seconds): ...
-    def evaluated(self, point): ...
-    def alarmed(self, alarm): ...
-
-
 @pytest.fixture(scope="module")
 def ended(tiny_cache, tmp_path_factory):
-    """A run that has ended: experiment, task, places, record."""
+    """A run that has ended: experiment, task, paths, record."""
     torch.set_num_threads(1)
-    places = tiny.places(tmp_path_factory.mktemp("runs"), tiny_cache)
+    paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     made, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
-    run(made, task, places)
-    return made, task, places, load(places.record(made))
+    run(made, task, paths)
+    return made, task, paths, load(paths.record_file(made))
 
 
 def test_the_record_names_what_was_run_on_what(ended):
-    made, task, places, record = ended
-    assert record.filename == places.record(made).name == f"performer-{made.hash}-2.json"
+    made, task, paths, record = ended
+    assert record.filename == paths.record_file(made).name == f"performer-{made.hash}-2.json"
     names = ("protocol", "task", "task_version", "mechanism", "seed", "config_hash", "selection")
     values = ("quick", "listops", 1, "performer", 2, made.hash, "best validation")
     assert tuple(getattr(record, name) for name in names) == values
@@ -110,8 +99,8 @@ def test_the_record_says_where_and_when(ended):
 def test_a_run_that_waited_for_data_says_so(ended, waiting, said):
     *_, record = ended
     output = io.StringIO()
-    watcher = ConsoleWatcher(Console(file=output))
-    watcher.ended(dataclasses.replace(record, seconds=100.0, waiting=waiting))
+    callback = ConsoleCallback(Console(file=output))
+    callback.on_run_end(dataclasses.replace(record, seconds=100.0, waiting=waiting))
     assert f"majority class), {said}{record.tokens_per_second:,.0f} tokens/s" in output.getvalue()
 
 
@@ -133,56 +122,58 @@ def test_no_field_of_a_record_is_forgotten_here(ended):
 
 def test_pairs_are_counted_where_there_are_some(listops, tiny_cache, tmp_path):
     made = tiny.experiment("full")
-    record = run(made, listops, tiny.places(tmp_path, tiny_cache))
+    record = run(made, listops, tiny.paths(tmp_path, tiny_cache))
     assert record.attended_pairs == listops.length**2
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_rescoring_gives_the_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
-    places = tiny.places(tmp_path, tiny_cache)
-    made = tiny.experiment(changes={"train.precision": precision, "train.learning_rate": 0.03})
-    record = run(made, listops, places)
+    paths = tiny.paths(tmp_path, tiny_cache)
+    made = tiny.experiment(
+        changes={"training.precision": precision, "training.learning_rate": 0.03}
+    )
+    record = run(made, listops, paths)
     for split in ("validation", "test"):
-        assert rescore(places.record(made), split, places) == record.scores[split]
+        assert rescore(paths.record_file(made), split, paths) == record.scores[split]
 
 
 def test_rescoring_is_refused_where_it_would_not_be_the_same(ended, tmp_path):
-    made, _, places, _ = ended
-    path = places.record(made)
+    made, _, paths, _ = ended
+    path = paths.record_file(made)
     with pytest.raises(
         UnknownNameError, match="no split to score called 'tset'; did you mean test"
     ):
-        rescore(path, "tset", places)
+        rescore(path, "tset", paths)
     # it has no end
     with pytest.raises(UnknownNameError, match="no split to score called 'train'; there are: test"):
-        rescore(path, "train", places)
+        rescore(path, "train", paths)
     with pytest.raises(DataError, match=r"absent\.json does not exist"):
-        rescore(tmp_path / "absent.json", "test", places)
+        rescore(tmp_path / "absent.json", "test", paths)
     lonely = tmp_path / path.name
     shutil.copy(path, lonely)
     with pytest.raises(DataError, match=r"work.* holds no saved model of .*; run it again"):
-        rescore(lonely, "test", places)
+        rescore(lonely, "test", paths)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_damaged_model_is_refused_in_one_line(ended, tmp_path, name):
-    made, _, places, _ = ended
-    shutil.copytree(places.runs, tmp_path / "runs")
-    there = tiny.places(tmp_path / "runs", places.cache)
-    (path,) = there.work(made).glob(f"best-*/{name}")
+    made, _, paths, _ = ended
+    shutil.copytree(paths.runs, tmp_path / "runs")
+    there = tiny.paths(tmp_path / "runs", paths.cache)
+    (path,) = there.run_dir(made).glob(f"best-*/{name}")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=r"best-0000\d\d cannot be read \(.*\); run it again") as e:
-        rescore(there.record(made), "test", there)
+        rescore(there.record_file(made), "test", there)
     assert "\n" not in str(e.value)
 
 
 def test_other_data_than_was_trained_on_is_refused(ended, tmp_path):
-    made, _, places, record = ended
-    shutil.copytree(places.runs, tmp_path / "runs")
-    path = tiny.places(tmp_path / "runs", places.cache).record(made)
+    made, _, paths, record = ended
+    shutil.copytree(paths.runs, tmp_path / "runs")
+    path = tiny.paths(tmp_path / "runs", paths.cache).record_file(made)
     dataclasses.replace(record, data_checksum="0" * 64).save(tmp_path / "runs")
     with pytest.raises(DataError, match=r"was scored on data 000000000000, here is .*--data"):
-        rescore(path, "test", places)
+        rescore(path, "test", paths)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +190,7 @@ def test_a_machine_that_has_too_little_is_one_line(
     monkeypatch.setattr(_Run, "_step", fail)
     message = "No space left on device; free space|needs more memory than the device has; raise"
     with pytest.raises(RunError, match=message):
-        run(tiny.experiment(), listops, tiny.places(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
 
 
 def test_an_error_that_is_not_of_the_disk_is_not_said_to_be(
@@ -212,7 +203,7 @@ def test_an_error_that_is_not_of_the_disk_is_not_said_to_be(
 
     monkeypatch.setattr(_Run, "_step", fail)
     with pytest.raises(OSError, match=r"^\[Errno 24\] Too many open files$"):
-        run(tiny.experiment(), listops, tiny.places(tmp_path, tiny_cache))
+        run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
 
 
 def test_no_commit_is_recorded_outside_a_working_tree(monkeypatch, tmp_path):
@@ -232,8 +223,8 @@ def write_imdb(place, count=8):
 
 CUT = {
     **{name: value for name, value in tiny.CHANGES.items() if not name.startswith("task.")},
-    "train.steps": 2,
-    "train.evaluate_every": 2,
+    "training.steps": 2,
+    "training.evaluate_every": 2,
 }
 TEXT = {"task.length": 32, "task.train": 8, "task.validation": 4, "task.test": 10}
 
@@ -245,15 +236,15 @@ def test_every_mechanism_runs_on_every_task(tiny_cache, tmp_path):
         made, skipped = grid("quick", tasks=[task], changes=changes)
         assert skipped == []
         experiments += made
-    places = Places(
+    paths = RunPaths(
         runs=tmp_path / "runs",
         cache=tiny_cache,
         data=write_imdb(tmp_path / "data"),
         device="cpu",
     )
-    results, failed = arena(experiments, places, Quiet())
+    results, failed = arena(experiments, paths, GridCallback())
     assert failed == []
     cells = {(result.task, result.mechanism) for result in results}
     assert cells == {(task, name) for task in ("listops", "text") for name in MECHANISMS}
     assert all(result.scores["test"].examples in (44, 10) for result in results)
-    assert sorted(map(repr, load_all([places.runs]))) == sorted(map(repr, results))
+    assert sorted(map(repr, load_all([paths.runs]))) == sorted(map(repr, results))

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from longspan.arena.tuning import Tried, choose, tuning
 
 import tiny
 from longspan.arena import (
@@ -18,74 +19,67 @@ from longspan.arena import (
     settle,
     tune,
 )
+from longspan.arena.callbacks import GridCallback
 from longspan.arena.rescore import rescore
-from longspan.arena.tuning import Tried, choose, tuning
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, UnknownNameError
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import Failure, Score, load, load_all
 from longspan.tasks import TASKS
 
 RATES = (1e-12, 0.01)
-SMALL = {name: x for name, x in tiny.CHANGES.items() if name != "train.learning_rate"}
-GRID = {"train.learning_rate": RATES, "seed": (0, 1)}
+SMALL = {name: x for name, x in tiny.CHANGES.items() if name != "training.learning_rate"}
+GRID = {"training.learning_rate": RATES, "seed": (0, 1)}
 WHAT = {"tasks": ["listops"], "mechanisms": ["local"], "changes": SMALL}
 
 
-class Log:
-    """A watcher that notes what happens."""
+class Log(GridCallback):
+    """A callback that notes what happens."""
 
     def __init__(self):
         self.lines, self.stop = [], None
 
-    def building(self, what, done, total): ...
-    def alarmed(self, alarm): ...
-
-    def starts(self, number, total, experiment):
+    def on_run_begin(self, number, total, experiment):
         self.lines.append(f"{number}/{total}")
 
-    def ended(self, result):
+    def on_run_end(self, result):
         self.lines.append(f"ended {sorted(result.scores)}")
 
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds):
+    def on_step(self, step, loss, tokens, seconds):
         self.lines.append("step")
         if self.stop is not None and self.lines.count("step") == self.stop:
             raise KeyboardInterrupt
-
-    def evaluated(self, point): ...
 
 
 @pytest.fixture(scope="module")
 def tuned(tiny_cache, tmp_path_factory):
     """A folder in which a grid has been settled, and what came of it."""
-    places = tiny.places(tmp_path_factory.mktemp("tuned"), tiny_cache)
-    return places, tune("quick", places, Log(), grid=GRID, **WHAT)
+    paths = tiny.paths(tmp_path_factory.mktemp("tuned"), tiny_cache)
+    return paths, tune("quick", paths, Log(), grid=GRID, **WHAT)
 
 
 @pytest.fixture
 def copied(tuned, tmp_path):
     """A copy of that folder without its results: only the trials are there."""
-    places, _ = tuned
-    shutil.copytree(places.runs, tmp_path / "runs")
-    there = dataclasses.replace(places, runs=tmp_path / "runs")
+    paths, _ = tuned
+    shutil.copytree(paths.runs, tmp_path / "runs")
+    there = dataclasses.replace(paths, runs=tmp_path / "runs")
     for path in results_of(there):
         path.unlink()
     shutil.rmtree(there.runs / "quick" / "listops" / "work")
     return there
 
 
-def results_of(places):
-    return sorted((places.runs / "quick" / "listops").glob("*.json"))
+def results_of(paths):
+    return sorted((paths.runs / "quick" / "listops").glob("*.json"))
 
 
 def found(**options):
     return search("quick", "listops", "local", **{"grid": GRID, "changes": SMALL, **options})
 
 
-def trial_paths(places):
-    return [places.of_trials().record(trial.experiment) for trial in found().trials]
+def trial_paths(paths):
+    return [paths.for_trials().record_file(trial.experiment) for trial in found().trials]
 
 
 def edit(path, accuracy, loss=1.0):
@@ -101,7 +95,10 @@ def test_every_combination_is_tried_with_every_seed():
     whole = search("xiong", "listops", "local").experiments
     own = get("xiong").grids["listops"]
     assert len(whole) == 2 * 1 * 2 * 4
-    tried = [(x.train.learning_rate, x.train.warmup, x.train.weight_decay, x.seed) for x in whole]
+    tried = [
+        (x.training.learning_rate, x.training.warmup_steps, x.training.weight_decay, x.seed)
+        for x in whole
+    ]
     assert len(set(tried)) == 16
     assert tried[:5] == [
         *((1e-4, 2_000, 0.02, seed) for seed in own["seed"]),
@@ -114,10 +111,10 @@ def test_every_combination_is_tried_with_every_seed():
 
 def test_values_from_outside_are_overrides_and_the_protocols_own_are_none():
     whole = search(
-        "xiong", "listops", "local", grid={"train.learning_rate": [3e-4, 7e-4]}, seeds=[0]
+        "xiong", "listops", "local", grid={"training.learning_rate": [3e-4, 7e-4]}, seeds=[0]
     ).experiments
-    assert [x.train.learning_rate for x in whole] == [3e-4, 3e-4, 7e-4, 7e-4]
-    assert [x.overrides for x in whole] == [{}, {}, *[{"train.learning_rate": 7e-4}] * 2]
+    assert [x.training.learning_rate for x in whole] == [3e-4, 3e-4, 7e-4, 7e-4]
+    assert [x.overrides for x in whole] == [{}, {}, *[{"training.learning_rate": 7e-4}] * 2]
     more = search("xiong", "listops", "local", grid={"model.layers": [2, 3]}, seeds=[0]).experiments
     assert len(more) == 8
     assert [x.overrides for x in more[:2]] == [{}, {"model.layers": 3}]
@@ -131,7 +128,8 @@ def test_values_from_outside_are_overrides_and_the_protocols_own_are_none():
 def test_seeds_given_take_the_place_of_the_grids():
     assert {x.seed for x in search("xiong", "text", "local", seeds=[7, 8, 7]).experiments} == {7, 8}
     assert {
-        x.seed for x in search("quick", "text", "local", grid={"train.batch": [4]}).experiments
+        x.seed
+        for x in search("quick", "text", "local", grid={"training.batch_size": [4]}).experiments
     } == {0}
     twice = r"seeds are given twice, \[1\] and in the grid \[0, 1\]"
     with pytest.raises(OptionError, match=twice):
@@ -145,13 +143,25 @@ def test_seeds_given_take_the_place_of_the_grids():
         ({"trian.steps": [1]}, UnknownNameError, "called 'trian'; did you mean train"),
         ({"options.windw": [1]}, UnknownNameError, "called 'windw'; did you mean window"),
         ({"sede": [1]}, OptionError, "'sede' names no field; write PART.FIELD=VALUE"),
-        ({"train.clip": [1.0, "no"]}, OptionError, "clip must be a number or none, got 'no'"),
-        ({"train.clip": []}, OptionError, r"the grid of train.clip is a list of values, got"),
-        ({"train.schedule": "linear"}, OptionError, "is a list of values, got 'linear'"),
-        ({"seed": [0, -1], "train.clip": [4]}, OptionError, "a seed is a whole number"),
+        (
+            {"training.max_grad_norm": [1.0, "no"]},
+            OptionError,
+            "clip must be a number or none, got 'no'",
+        ),
+        (
+            {"training.max_grad_norm": []},
+            OptionError,
+            r"the grid of training.max_grad_norm is a list of values, got",
+        ),
+        ({"training.schedule": "linear"}, OptionError, "is a list of values, got 'linear'"),
+        ({"seed": [0, -1], "training.max_grad_norm": [4]}, OptionError, "a seed is a whole number"),
         ({"seed": [0, 1]}, OptionError, "'quick' has no grid for listops; give one, as --grid tr"),
         (None, OptionError, "protocol 'quick' has no grid for listops; give one"),
-        ({"train.steps": [5]}, OptionError, "is overridden and in the grid; give its one value as"),
+        (
+            {"training.steps": [5]},
+            OptionError,
+            "is overridden and in the grid; give its one value as",
+        ),
     ],
 )
 def test_a_grid_that_cannot_be_tried_is_refused(grid, error, message):
@@ -160,14 +170,14 @@ def test_a_grid_that_cannot_be_tried_is_refused(grid, error, message):
 
 
 def test_a_grid_is_not_chosen_on_a_validation_split_that_is_test():
-    options = {"grid": {"train.batch": [4]}, "seeds": [0]}
+    options = {"grid": {"training.batch_size": [4]}, "seeds": [0]}
     on_test = {"task.validation": "test"}
     with pytest.raises(OptionError, match="split of text is its test split here, and a grid must"):
         search("quick", "text", "local", changes=on_test, **options)
-    named = {"mechanisms": ["local"], "grid": {"train.batch": [4]}}
+    named = {"mechanisms": ["local"], "grid": {"training.batch_size": [4]}}
     made, left_out = searches("lra-paper", **named)
     assert "text" not in {one.trials[0].experiment.task.name for one in made}
-    assert [x.what for x in left_out] == ["text"]
+    assert [x.name for x in left_out] == ["text"]
     with pytest.raises(OptionError, match="protocol 'quick' has no grid for any of its tasks"):
         searches("quick")
 
@@ -182,7 +192,7 @@ def test_whether_validation_is_test_is_asked_of_each_combination():
 
 def test_options_of_one_mechanism_are_not_those_of_the_baseline():
     changes = {"options.window": 8, "task.min_length": 4}
-    grid = {"train.batch": [4]}
+    grid = {"training.batch_size": [4]}
     with pytest.raises(UnknownNameError, match="option of task 'text' called 'min_length'"):
         searches("quick", mechanisms=["local"], grid=grid, changes=changes)
     (made, *_), _ = searches(
@@ -217,7 +227,7 @@ def ended(tuned):
 
     def make(scores, seeds=2, failed=()):
         rates = [0.1 * (n + 1) for n in range(len(scores) // seeds)]
-        made = found(grid={"train.learning_rate": rates, "seed": range(seeds)}).trials
+        made = found(grid={"training.learning_rate": rates, "seed": range(seeds)}).trials
         return [
             Tried(trial=trial, result=None, failed="diverged")
             if n in failed
@@ -267,9 +277,9 @@ def test_where_all_have_failed_nothing_is_chosen(ended):
 
 
 def test_an_unknown_rule_is_refused_before_anything_runs(tmp_path):
-    places = tiny.places(tmp_path, tmp_path)
+    paths = tiny.paths(tmp_path, tmp_path)
     with pytest.raises(UnknownNameError, match="no rule called 'best-rn'; did you mean best-run"):
-        tune("quick", places, Log(), grid=GRID, rule="best-rn", **WHAT)
+        tune("quick", paths, Log(), grid=GRID, rule="best-rn", **WHAT)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -286,10 +296,10 @@ def test_trials_never_look_at_test(tiny_cache, tmp_path, monkeypatch):
             return whole(self, split, *rest, **options)
 
         monkeypatch.setattr(TASKS["listops"], name, spy)
-    places = tiny.places(tmp_path, tiny_cache)
+    paths = tiny.paths(tmp_path, tiny_cache)
     made = found(grid={**GRID, "seed": [0]})
     experiments = [trial.experiment for trial in made.trials]
-    results, failed = arena(experiments, places.of_trials(), Log())
+    results, failed = arena(experiments, paths.for_trials(), Log())
     assert failed == []
     assert {"train", "validation"} <= set(seen)
     # at the first rate nothing moves, which the record of a run says
@@ -299,18 +309,18 @@ def test_trials_never_look_at_test(tiny_cache, tmp_path, monkeypatch):
         assert set(result.scores) == {"validation"}
         assert (result.answers, result.slices, result.tuning) == (None, {}, None)
     seen.clear()
-    settle([made], places, Log())
+    settle([made], paths, Log())
     assert seen.count("test") == len(["batches", "groupings"])
 
 
 def test_the_chosen_combination_is_reported_with_all_its_seeds(tuned):
-    places, settled = tuned
+    paths, settled = tuned
     assert (settled.failed, settled.moved) == ([], [])
     assert [result.seed for result in settled.results] == [0, 1]
-    assert load_all([places.runs]) == sorted(settled.results, key=lambda x: x.seed)
+    assert load_all([paths.runs]) == sorted(settled.results, key=lambda x: x.seed)
     (rate,) = {result.training["learning_rate"] for result in settled.results}
     means = {}
-    for path in trial_paths(places):
+    for path in trial_paths(paths):
         trial = load(path)
         means.setdefault(trial.training["learning_rate"], []).append(
             trial.scores["validation"].accuracy
@@ -321,16 +331,16 @@ def test_the_chosen_combination_is_reported_with_all_its_seeds(tuned):
 
 def test_a_promoted_trial_is_the_run_that_it_would_have_been(tuned, tiny_cache, tmp_path):
     """The same configuration run as always gives the same record, but for the grid and the time."""
-    places, settled = tuned
+    paths, settled = tuned
     promoted = settled.results[1]
-    there = tiny.places(tmp_path, tiny_cache)
+    there = tiny.paths(tmp_path, tiny_cache)
     rate = promoted.training["learning_rate"]
     (made,) = grid(
         "quick",
         tasks=["listops"],
         mechanisms=["local"],
         seeds=[1],
-        changes={**SMALL, "train.learning_rate": rate},
+        changes={**SMALL, "training.learning_rate": rate},
     )[0]
     (usual,), _ = arena([made], there, Log())
     own = ("tuning", "seconds", "waiting", "tokens_per_second", "peak_memory", "date", "curve")
@@ -339,19 +349,21 @@ def test_a_promoted_trial_is_the_run_that_it_would_have_been(tuned, tiny_cache, 
         k: x for k, x in two.items() if k not in own
     }
     assert usual.tuning is None
-    assert rescore(places.record(made), "test", places) == promoted.scores["test"]
+    assert rescore(paths.record_file(made), "test", paths) == promoted.scores["test"]
 
 
 def test_the_record_holds_the_rule_and_the_whole_grid(tuned):
-    places, settled = tuned
+    paths, settled = tuned
     note = settled.results[0].tuning
-    assert all(load(path).tuning == note for path in results_of(places))
+    assert all(load(path).tuning == note for path in results_of(paths))
     assert note["rule"] == f"mean: {RULES['mean']}"
-    assert note["grid"] == {"train.learning_rate": list(RATES), "seed": [0, 1]}
-    assert note["chosen"] == {"train.learning_rate": settled.results[0].training["learning_rate"]}
-    told = [(x["changes"]["train.learning_rate"], x["seed"]) for x in note["trials"]]
+    assert note["grid"] == {"training.learning_rate": list(RATES), "seed": [0, 1]}
+    assert note["chosen"] == {
+        "training.learning_rate": settled.results[0].training["learning_rate"]
+    }
+    told = [(x["changes"]["training.learning_rate"], x["seed"]) for x in note["trials"]]
     assert told == [(rate, seed) for rate in RATES for seed in (0, 1)]
-    for row, path in zip(note["trials"], trial_paths(places), strict=True):
+    for row, path in zip(note["trials"], trial_paths(paths), strict=True):
         trial = load(path)
         score = trial.scores["validation"]
         assert (row["validation_accuracy"], row["validation_loss"]) == (score.accuracy, score.loss)
@@ -359,12 +371,12 @@ def test_the_record_holds_the_rule_and_the_whole_grid(tuned):
 
 
 def test_validation_chooses_even_where_test_says_otherwise(copied):
-    paths = trial_paths(copied)
-    tested = [rescore(path, "test", copied).accuracy for path in paths]
+    files = trial_paths(copied)
+    tested = [rescore(path, "test", copied).accuracy for path in files]
     means = [tested[0] + tested[1], tested[2] + tested[3]]
     assert means[0] != means[1], "choose other rates: test cannot tell them apart"
     worse = means.index(min(means))
-    for n, path in enumerate(paths):
+    for n, path in enumerate(files):
         edit(path, 0.9 if n // 2 == worse else 0.1)
     settled = settle([found()], copied, Log())
     assert [x.training["learning_rate"] for x in settled.results] == [RATES[worse]] * 2
@@ -378,14 +390,14 @@ def test_the_best_run_is_one_record_that_says_so(copied):
     (result,) = settle([found()], copied, Log(), "best-run").results
     assert (result.training["learning_rate"], result.seed) == (RATES[1], 1)
     assert result.tuning["rule"].startswith("best-run: the trial, over combinations and seeds")
-    assert result.tuning["chosen"] == {"train.learning_rate": RATES[1], "seed": 1}
+    assert result.tuning["chosen"] == {"training.learning_rate": RATES[1], "seed": 1}
     # and the means over seeds choose otherwise
     assert choose_mean(copied) == RATES[0]
 
 
-def choose_mean(places):
+def choose_mean(paths):
     """What the other rule takes; the record of the first choice is moved, not lost."""
-    settled = settle([found()], places, Log())
+    settled = settle([found()], paths, Log())
     assert len(settled.moved) == 1
     assert settled.moved[0].reason.startswith("the grid was chosen from anew; it is now ")
     (rate,) = {x.training["learning_rate"] for x in settled.results}
@@ -396,7 +408,7 @@ def test_a_failed_trial_rules_its_combination_out_and_is_in_the_record(copied):
     made = found()
     failed = made.trials[3].experiment
     edit(trial_paths(copied)[2], 0.99)
-    copied.of_trials().record(failed).unlink()
+    copied.for_trials().record_file(failed).unlink()
     note_failure(failed, copied)
     settled = settle([made], copied, Log())
     assert [x.training["learning_rate"] for x in settled.results] == [RATES[0]] * 2
@@ -409,7 +421,7 @@ def test_a_failed_trial_rules_its_combination_out_and_is_in_the_record(copied):
     assert [x["failed"] for x in settled.results[0].tuning["trials"][:3]] == [None] * 3
 
 
-def note_failure(experiment, places):
+def note_failure(experiment, paths):
     about = {
         "protocol": "quick",
         "overrides": {},
@@ -431,7 +443,7 @@ def note_failure(experiment, places):
         "git_commit": None,
         "date": "2026-01-01T00:00:00+00:00",
     }
-    path = places.of_trials().failure(experiment)
+    path = paths.for_trials().failure_file(experiment)
     path.write_text(json.dumps(dataclasses.asdict(Failure(**about))))
 
 
@@ -439,7 +451,7 @@ def test_nothing_is_chosen_before_all_have_ended(copied):
     trial_paths(copied)[3].unlink()
     settled = settle([found()], copied, Log())
     assert settled.results == []
-    assert [(x.what, x.reason[:42]) for x in settled.failed] == [
+    assert [(x.name, x.reason[:42]) for x in settled.failed] == [
         ("local on listops", "1 of 4 trials have not ended, so nothing i")
     ]
     assert results_of(copied) == []
@@ -474,7 +486,7 @@ def test_choices_under_a_budget_of_seconds_are_rivals_whatever_was_measured(tune
     def under_seconds(limit, steps, rate):
         budget = {"kind": "seconds", "limit": limit, "steps": steps, "seconds_per_step": 1 / steps}
         training = {**one.training, "steps": steps, "learning_rate": rate}
-        budget["asked"] = {"train.steps": 12}
+        budget["asked"] = {"training.steps": 12}
         return dataclasses.replace(one, budget=budget, training=training)
 
     first = under_seconds(10.0, 100, 0.1)
@@ -485,18 +497,18 @@ def test_choices_under_a_budget_of_seconds_are_rivals_whatever_was_measured(tune
 def test_an_interrupted_search_goes_on_exactly(tuned, tiny_cache, tmp_path):
     """Stopped in the first run and in a later one, and given again after the end."""
     _, truth = tuned
-    places = tiny.places(tmp_path, tiny_cache)
+    paths = tiny.paths(tmp_path, tiny_cache)
     for stop in (5, 20):
         log = Log()
         log.stop = stop
         with pytest.raises(KeyboardInterrupt):
-            tune("quick", places, log, grid=GRID, **WHAT)
-        assert results_of(places) == []
-    settled = tune("quick", places, Log(), grid=GRID, **WHAT)
+            tune("quick", paths, log, grid=GRID, **WHAT)
+        assert results_of(paths) == []
+    settled = tune("quick", paths, Log(), grid=GRID, **WHAT)
     assert [lasting(x) for x in settled.results] == [lasting(x) for x in truth.results]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     log = Log()
-    again = tune("quick", places, log, grid=GRID, **WHAT)
+    again = tune("quick", paths, log, grid=GRID, **WHAT)
     assert "step" not in log.lines
     assert again.results == settled.results
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.json")} == before
@@ -507,16 +519,16 @@ def lasting(result):
 
 
 def test_a_settled_search_does_not_score_test_again(tuned, monkeypatch):
-    places, settled = tuned
+    paths, settled = tuned
     monkeypatch.setattr(promotion, "build", None)
-    assert settle([found()], places, Log()).results == settled.results
+    assert settle([found()], paths, Log()).results == settled.results
 
 
 def test_a_larger_grid_adds_trials_chooses_anew_and_loses_nothing(copied, monkeypatch):
     for path, accuracy in zip(trial_paths(copied), (0.3, 0.3, 0.2, 0.2), strict=True):
         edit(path, accuracy)
     before = settle([found()], copied, Log()).results
-    larger = {**GRID, "train.learning_rate": (*RATES, 0.02)}
+    larger = {**GRID, "training.learning_rate": (*RATES, 0.02)}
     log = Log()
     settled = tune("quick", copied, log, grid=larger, **WHAT)
     assert log.lines.count("step") == 24
@@ -538,7 +550,7 @@ def test_records_of_other_recipes_stay(copied, tiny_cache):
     (usual,), _ = grid(
         "quick", tasks=["listops"], mechanisms=["local"], seeds=[0], changes=tiny.CHANGES
     )
-    longer = {**SMALL, "train.steps": 16}
+    longer = {**SMALL, "training.steps": 16}
     changed = {"grid": {**GRID, "seed": [0]}, **WHAT, "changes": longer}
     tune("quick", copied, Log(), **changed)
     (other,) = results_of(copied)
@@ -548,7 +560,7 @@ def test_records_of_other_recipes_stay(copied, tiny_cache):
     assert settled.moved == []
     assert {path.name for path in results_of(copied)} == {
         other.name,
-        copied.record(usual).name,
+        copied.record_file(usual).name,
         *names,
     }
 
@@ -561,12 +573,12 @@ def test_a_run_without_a_grid_makes_room_for_the_same_run_chosen_from_one(copied
         edit(path, accuracy)
     arena([usual], copied, Log())
     settled = settle([found()], copied, Log())
-    assert [x.what for x in settled.moved] == [copied.record(usual).name]
+    assert [x.name for x in settled.moved] == [copied.record_file(usual).name]
     assert len(results_of(copied)) == 2
 
 
 def test_the_note_is_what_json_reads_back(ended):
     outcomes = ended([(0.5, 1.0)] * 4)
-    made = found(grid={"train.betas": ((0.9, 0.99), (0.9, 0.98)), "seed": (0, 1)})
-    note = plain(tuning(made, outcomes, outcomes[:2], "mean"))
+    made = found(grid={"training.adam_betas": ((0.9, 0.99), (0.9, 0.98)), "seed": (0, 1)})
+    note = to_json_types(tuning(made, outcomes, outcomes[:2], "mean"))
     assert json.loads(json.dumps(note)) == note

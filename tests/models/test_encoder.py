@@ -89,7 +89,7 @@ def test_summary_acts_as_prepended_token(small):
 def recorded_masks(model: LongspanModel, monkeypatch) -> list:
     seen, forward = [], Attention.forward
 
-    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, source=None):
+    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, layer_input=None):
         seen.append(global_mask)
         return forward(self, q, k, v, key_mask, query_mask=query_mask, global_mask=global_mask)
 
@@ -114,7 +114,7 @@ def test_summary_is_not_global_without_global_token_support(small, stateful, mon
     ids = torch.ones(2, 3, dtype=torch.long)
     model(ids)
     assert seen == [None, None]
-    with pytest.raises(InputError, match=r"stateful refuses .* no global tokens"):
+    with pytest.raises(InputError, match=r"stateful .* global_mask is not supported"):
         model(ids, None, torch.ones_like(ids))
 
 

@@ -27,7 +27,7 @@ def test_model_trains_and_ignores_padding(small, name, pooling):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "idle"),
+    ("name", "options", "has_unused_parameters"),
     [
         *((name, {}, False) for name in sorted(MECHANISMS)),
         ("longformer", {"global_projections": True}, True),
@@ -36,10 +36,14 @@ def test_model_trains_and_ignores_padding(small, name, pooling):
         ("compressive", {"compression": "most_used"}, False),
     ],
 )
-def test_mechanisms_declare_parameters_without_gradient(small, name, options, idle):
+def test_mechanisms_declare_parameters_without_gradient(
+    small, name, options, has_unused_parameters
+):
     """DistributedDataParallel must know whether parameters may receive no gradient."""
     model = LongspanForSequenceClassification(small(attention=name, attention_options=options))
-    assert {x.idle for x in model.modules() if isinstance(x, Attention)} == {idle}
+    assert {x.has_unused_parameters for x in model.modules() if isinstance(x, Attention)} == {
+        has_unused_parameters
+    }
     without = set()
     for length in (1, 19, 40):
         for real in (length, length // 2, 0):
@@ -47,7 +51,7 @@ def test_mechanisms_declare_parameters_without_gradient(small, name, options, id
             mask = (torch.arange(length) < real).expand(2, -1)
             model(torch.ones(2, length, dtype=torch.long), mask).logits.sum().backward()
             without |= {n for n, parameter in model.named_parameters() if parameter.grad is None}
-    assert bool(without) == idle, without
+    assert bool(without) == has_unused_parameters, without
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

@@ -9,8 +9,8 @@ from PIL import Image
 from report_records import analysis, record
 
 from longspan.errors import OptionError, UnknownNameError
-from longspan.report.attention_maps import GAP, PANEL_SIZE, similarity_image, write_plot
-from longspan.report.pictures import heat
+from longspan.report.charts.attention_maps import GAP, PANEL_SIZE, similarity_image, write_plot
+from longspan.report.charts.heatmaps import draw_matrix
 from longspan.results import Rollout, Similarity
 
 LEVELS = list(range(0, 160, 10))
@@ -68,10 +68,10 @@ def test_png_of_text_shows_shares_as_matrix(tmp_path):
 
 def test_similarity_on_grid_shows_one_tile_per_group():
     matrix = (np.random.default_rng(0).random((6, 6)) * 2 - 1).tolist()
-    image = similarity_image(Similarity(count=6, grid=[2, 3], matrix=matrix), "positions")
+    image = similarity_image(Similarity(count=6, grid=[2, 3], matrix=matrix), "position")
     pixels = np.asarray(image)
     assert pixels.shape == (2 * 3 - 1, 3 * 4 - 1, 3)
-    colors = np.asarray(heat(matrix, "", "").image())
+    colors = np.asarray(draw_matrix(matrix, "", "").image())
     for row in range(2):
         for column in range(3):
             tile = pixels[3 * row : 3 * row + 2, 4 * column : 4 * column + 3]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from longspan.arena import Places, get, run
+from longspan.arena import RunPaths, get, run
 from longspan.tasks import build
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -11,9 +11,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 def accuracy(name, mechanism, folder):
     experiment = get("diagnostic").experiment(name, mechanism, 0)
     task = build(name, experiment.task.options)
-    places = Places(runs=folder / "runs", cache=folder / "cache", device="cpu")
-    task.open(places.cache)
-    return run(experiment, task, places).scores["test"].accuracy, task.chance
+    paths = RunPaths(runs=folder / "runs", cache=folder / "cache", device="cpu")
+    task.open(paths.cache)
+    return run(experiment, task, paths).scores["test"].accuracy, task.chance
 
 
 @pytest.mark.parametrize("name", get("diagnostic").tasks)

@@ -1,4 +1,4 @@
-"""Bytes of a step: against sums by hand, and the same with fake tensors as with real ones."""
+"""Memory of a training step equals sums by hand, with fake tensors and with real ones."""
 
 import contextlib
 import dataclasses
@@ -11,69 +11,72 @@ from torch import nn
 import tiny
 from longspan.arena.model import make_model
 from longspan.attention import MECHANISMS
-from longspan.attention.full import FullAttention
+from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
+from longspan.training import Callback
 from longspan.training import footprint as module
-from longspan.training.footprint import Alive, filled, footprint
+from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measure_step_memory
 from longspan.training.loop import fit
 
 
 def made(mechanism="local", changes=None):
-    """The tiny experiment's model, its task (not open) and recipe."""
+    """Return the tiny experiment's model, its task (not open) and its training configuration."""
     experiment = tiny.experiment(mechanism, changes=changes)
     task = build("listops", dict(experiment.task.options))
-    return make_model(experiment, task), task, experiment.train
+    return make_model(experiment, task), task, experiment.config.training
 
 
-def test_what_is_alive_is_counted_by_storage_until_nothing_holds_it():
-    with Alive() as alive:
+def test_storages_count_until_nothing_holds_them():
+    with LiveTensorBytes() as live:
         a = torch.zeros(100)  # 400 bytes
         b = a.view(10, 10)[2:]
-        assert alive.now == 400
+        assert live.current == 400
         del a
-        assert alive.now == 400, "a view holds the storage"
+        assert live.current == 400, "a view holds the storage"
         del b
-        assert (alive.now, alive.most) == (0, 400)
+        assert (live.current, live.peak) == (0, 400)
         c, d = torch.zeros(10, dtype=torch.int64), torch.zeros(3, dtype=torch.bool)
-        assert alive.now == 80 + 3
+        assert live.current == 80 + 3
         c.add_(1)
-        assert alive.now == 83, "in place makes nothing"
+        assert live.current == 83, "in-place operators allocate nothing"
         del c, d
-    assert (alive.now, alive.most) == (0, 400)
+    assert (live.current, live.peak) == (0, 400)
 
 
-def test_the_graph_of_the_backward_pass_holds_what_it_needs():
+def test_tensors_held_by_the_autograd_graph_count():
     w, x = torch.zeros(5, 7, requires_grad=True), torch.zeros(3, 5)
-    there = 4 * 35 + 4 * 15
-    with Alive() as alive:
-        alive.count([w, x])
-        # the product's gradient needs x, which was there; that of exp needs its own output
+    inputs = 4 * 35 + 4 * 15
+    with LiveTensorBytes() as live:
+        live.count([w, x])
+        # The gradient of the product needs x, which is counted; that of exp needs its output.
         y = (x @ w).exp()
-        assert alive.now == there + 4 * 21
+        assert live.current == inputs + 4 * 21
         total = y.sum()
         del y
-        assert alive.now == there + 4 * 21 + 4
+        assert live.current == inputs + 4 * 21 + 4
         total.backward()
-        assert alive.now == there + 4 + 4 * 35, "the output is gone, the gradient of w is there"
-        # at one time: the sum and its gradient, that of the product, that of w
-        assert alive.most == there + 4 + 4 + 4 * 21 + 4 * 35
+        assert live.current == inputs + 4 + 4 * 35, (
+            "the output is freed, the gradient of w is alive"
+        )
+        # The peak: the sum and its gradient, the gradient of the product, and that of w.
+        assert live.peak == inputs + 4 + 4 + 4 * 21 + 4 * 35
 
 
-def test_weights_and_state_are_those_of_the_parameters():
+def test_parameters_and_optimizer_state():
     model, task, train = made("performer")
     parameters, buffers = list(model.parameters()), list(model.buffers())
-    found = footprint(model, task, train)
+    found = measure_step_memory(model, task, train)
     numbers = sum(p.numel() for p in parameters)
     assert buffers, "random features are a buffer"
-    assert found.weights == 4 * numbers + sum(b.numel() * b.element_size() for b in buffers)
+    assert found.parameters == 4 * numbers + sum(b.numel() * b.element_size() for b in buffers)
     assert found.optimizer == 4 * (2 * numbers + len(parameters))
-    assert found.total == found.weights + found.optimizer + found.working
-    assert found.working > 4 * numbers, "gradients are among it"
+    assert found.total == found.parameters + found.optimizer + found.working
+    assert found.working > 4 * numbers, "gradients are included"
     assert all(p.grad is None and type(p) is nn.Parameter for p in model.parameters())
 
 
-def test_working_bytes_of_a_mechanism_by_hand(monkeypatch):
-    """One more tensor (B, H, T, T) kept by the mechanism costs its bytes, for each layer."""
+def test_tensors_kept_by_a_mechanism_count_in_every_layer(monkeypatch):
+    """Let the mechanism keep one more tensor (B, H, T, T)."""
 
     def attend(self, q, k, v, key_mask, global_mask):
         weights = (q @ k.mT).softmax(-1)
@@ -83,11 +86,11 @@ def test_working_bytes_of_a_mechanism_by_hand(monkeypatch):
     seen = {}
     for twice in (False, True):
         monkeypatch.setattr(FullAttention, "twice", twice, raising=False)
-        # so long that nothing but the scores matters for the peak
-        changes = {"task.max_length": 400, "model.layers": 3}
-        seen[twice] = footprint(*made("full", changes)).working
-    _, task, train = made("full", {"task.max_length": 400})
-    scores = 4 * train.batch * 2 * task.length**2
+        # Long enough for the scores to dominate the peak.
+        changes = {"task.max_length": 400, "model.num_hidden_layers": 3}
+        seen[twice] = measure_step_memory(*made("full", changes)).working
+    _, task, training = made("full", {"task.max_length": 400})
+    scores = 4 * training.batch_size * 2 * task.length**2
     assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
 
 
@@ -98,16 +101,16 @@ QUICK = {"full", "local", "reformer"}
     "name",
     [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in sorted(MECHANISMS)],
 )
-def test_fake_tensors_and_real_ones_weigh_the_same(name, monkeypatch):
+def test_fake_and_real_tensors_give_the_same_memory(name, monkeypatch):
     model, task, train = made(name)
-    fake = footprint(model, task, train)
+    fake = measure_step_memory(model, task, train)
     monkeypatch.setattr(module, "FakeTensorMode", lambda **_: contextlib.nullcontext())
     monkeypatch.setattr(module, "FakeCopyMode", contextlib.nullcontext)
-    assert footprint(model, task, train) == fake
+    assert measure_step_memory(model, task, train) == fake
 
 
-def test_shapes_that_depend_on_numbers_are_measured_with_real_ones(monkeypatch):
-    plain = footprint(*made("full"))
+def test_shapes_that_depend_on_values_are_measured_with_real_tensors(monkeypatch):
+    plain = measure_step_memory(*made("full"))
     attend = FullAttention.attend
 
     def picky(self, q, k, v, key_mask, global_mask):
@@ -116,81 +119,75 @@ def test_shapes_that_depend_on_numbers_are_measured_with_real_ones(monkeypatch):
         return attend(self, q, k, v, key_mask, global_mask)
 
     monkeypatch.setattr(FullAttention, "attend", picky)
-    assert footprint(*made("full")).total >= plain.total
+    assert measure_step_memory(*made("full")).total >= plain.total
 
 
-class _Enough(Exception):
-    pass
+class _Done(Exception):
+    """Ends the training."""
 
 
-class _Log:
-    """A watcher of two steps that notes the most that was alive."""
+class _PeakRecorder(Callback):
+    """Records the peak after each of two steps, then ends the training."""
 
     def __init__(self):
-        self.most = []
+        self.peaks = []
 
-    def begins(self, steps): ...
-
-    def stepped(self, step, loss, tokens, seconds):
-        self.most.append(self.alive.most)
+    def on_step(self, step, loss, tokens, seconds):
+        self.peaks.append(self.live.peak)
         if step == 2:
-            raise _Enough
-
-    def evaluated(self, point):
-        pass
-
-    def alarmed(self, alarm):
-        pass
+            raise _Done
 
 
-def test_it_is_what_the_training_loop_holds(listops, tmp_path, monkeypatch):
-    """The loop itself, under the same count; it has other counters and losses."""
-    experiment = tiny.experiment("local", changes={"train.steps": 3, "model.width": 64})
-    longest = filled(listops, experiment.train.batch)
+def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypatch):
+    """The loop differs only in its counters and losses."""
+    experiment = tiny.experiment("local", changes={"training.steps": 3, "model.hidden_size": 64})
+    longest = make_dummy_batch(listops, experiment.training.batch_size)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
-    model, log = make_model(experiment, listops), _Log()
-    with Alive() as log.alive:
-        log.alive.count([*model.parameters(), *model.buffers()])
-        with contextlib.suppress(_Enough):
+    model, recorder = make_model(experiment, listops), _PeakRecorder()
+    with LiveTensorBytes() as recorder.live:
+        recorder.live.count([*model.parameters(), *model.buffers()])
+        with contextlib.suppress(_Done):
             fit(
                 model,
                 listops,
-                experiment.train,
+                experiment.config.training,
                 seed=0,
                 folder=tmp_path,
                 device="cpu",
-                watcher=log,
+                callback=recorder,
             )
-    expected = footprint(make_model(experiment, listops), listops, experiment.train).total
-    assert log.most[1] == pytest.approx(expected, rel=0.001)
+    expected = measure_step_memory(
+        make_model(experiment, listops), listops, experiment.config.training
+    ).total
+    assert recorder.peaks[1] == pytest.approx(expected, rel=0.001)
 
 
-def test_memory_follows_batch_parts_precision_and_recomputation():
-    model, task, train = made("full", {"task.max_length": 100, "train.batch": 8})
-    plain = footprint(model, task, train).working
+def test_memory_follows_batch_size_accumulation_precision_and_checkpointing():
+    model, task, train = made("full", {"task.max_length": 100, "training.batch_size": 8})
+    plain = measure_step_memory(model, task, train).working
 
     def working(**changes):
-        return footprint(model, task, dataclasses.replace(train, **changes)).working
+        return measure_step_memory(model, task, dataclasses.replace(train, **changes)).working
 
     assert working(batch=16) > 1.7 * plain
     assert working(accumulate=4) < 0.5 * plain
     assert working(gradient_checkpointing=True) < plain
     assert working(precision="bf16") != plain
-    assert not model.is_gradient_checkpointing
+    assert not model.is_activation_checkpointing
 
 
-def test_recomputation_is_asked_for_by_its_present_name():
-    model, task, train = made(changes={"train.gradient_checkpointing": True})
+def test_activation_checkpointing_uses_no_deprecated_name():
+    model, task, train = made(changes={"training.gradient_checkpointing": True})
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
-        footprint(model, task, train)
+        measure_step_memory(model, task, train)
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_every_task_has_a_filled_batch(name):
+def test_every_task_has_a_dummy_batch(name):
     task = TASKS[name]()
-    batch = filled(task, 3)
+    batch = make_dummy_batch(task, 3)
     assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
-    assert batch.inputs.is_floating_point() == (task.features is not None)
+    assert batch.inputs.is_floating_point() == (task.input_features is not None)
     assert (batch.inputs_b is not None) == task.info.pair
     assert batch.targets.shape == ((3, task.length) if task.info.per_token else (3,))

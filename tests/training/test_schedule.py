@@ -1,4 +1,4 @@
-"""Learning rates follow the rules they are named after, to the step."""
+"""Learning rates follow the schedules they are named after, at every step."""
 
 import itertools
 import math
@@ -6,14 +6,14 @@ import math
 import pytest
 import torch
 
-from longspan.training import TrainConfig
-from longspan.training.schedule import learning_rate
+from longspan.config import TrainingConfig
+from longspan.training.schedule import compute_learning_rate
 
 EXACT = {"rel": 1e-9, "abs": 1e-15}
 
 
 def config(schedule, steps=100, warmup=10, learning_rate=1e-3):
-    return TrainConfig(
+    return TrainingConfig(
         steps=steps,
         batch=1,
         learning_rate=learning_rate,
@@ -23,8 +23,8 @@ def config(schedule, steps=100, warmup=10, learning_rate=1e-3):
     )
 
 
-def course(made):
-    return [learning_rate(made, step) for step in range(made.steps)]
+def rates_of(made):
+    return [compute_learning_rate(made, step) for step in range(made.steps)]
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (5000, 1000), (7, 2), (20, 19), (30, 30)])
@@ -46,30 +46,30 @@ def test_linear_is_the_one_cycle_of_torch(steps, warmup):
         optimizer.step()
         if step + 1 < steps:
             truth.step()
-    assert course(config("linear", steps, warmup, 1e-4)) == pytest.approx(rates, **EXACT)
+    assert rates_of(config("linear", steps, warmup, 1e-4)) == pytest.approx(rates, **EXACT)
 
 
 def test_linear_has_its_peak_at_the_end_of_warmup_and_ends_low():
-    rates = course(config("linear"))
+    rates = rates_of(config("linear"))
     assert rates.index(max(rates)) == 9
     assert rates[9] == 1e-3
     assert rates[0] == pytest.approx(1e-3 / 25)
     assert rates[-1] == pytest.approx(1e-3 / 250_000)
 
 
-def test_rsqrt_is_the_rule_of_the_long_range_arena():
+def test_rsqrt_is_the_rule_of_long_range_arena():
     made = config("rsqrt", steps=20_000, warmup=8_000, learning_rate=0.05)
-    rates = course(made)
+    rates = rates_of(made)
     for step in (1, 2, 777, 7_999, 8_000, 8_001, 20_000):
         rule = 0.05 * min(1.0, step / 8_000) / math.sqrt(max(step, 8_000))
         assert rates[step - 1] == pytest.approx(rule, **EXACT)
     assert max(rates) == pytest.approx(5.59e-4, rel=1e-3)
-    # a run shorter than its warmup never gets there
+    # A run shorter than its warmup never reaches the peak.
     assert rates[4_999] == pytest.approx(3.49e-4, rel=2e-3)
 
 
 def test_cosine_is_half_a_cosine_after_warmup():
-    rates = course(config("cosine"))
+    rates = rates_of(config("cosine"))
     assert rates[9] == rates[10] == 1e-3
     assert rates[55] == pytest.approx(0.5e-3)
     assert 0 < rates[-1] < 1e-6
@@ -78,12 +78,12 @@ def test_cosine_is_half_a_cosine_after_warmup():
 
 
 def test_constant_stays_at_the_peak():
-    assert set(course(config("constant"))[9:]) == {1e-3}
+    assert set(rates_of(config("constant"))[9:]) == {1e-3}
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "rsqrt", "constant"])
-def test_every_course_rises_through_warmup_and_never_after(schedule):
-    rates = course(config(schedule))
+def test_every_schedule_rises_during_warmup_only(schedule):
+    rates = rates_of(config(schedule))
     assert all(a < b for a, b in itertools.pairwise(rates[:10]))
     assert all(a >= b for a, b in itertools.pairwise(rates[9:]))
     assert min(rates) > 0
@@ -91,18 +91,18 @@ def test_every_course_rises_through_warmup_and_never_after(schedule):
 
 @pytest.mark.parametrize("schedule", ["cosine", "rsqrt", "constant"])
 def test_warmup_is_linear(schedule):
-    rates = course(config(schedule))
+    rates = rates_of(config(schedule))
     assert [rate / rates[9] for rate in rates[:10]] == pytest.approx([n / 10 for n in range(1, 11)])
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "rsqrt", "constant"])
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (1, 1), (5, 0), (5, 5), (5, 9)])
-def test_short_runs_have_a_rate_at_every_step(schedule, steps, warmup):
-    rates = course(config(schedule, steps, warmup))
+def test_short_runs_have_a_positive_rate_at_every_step(schedule, steps, warmup):
+    rates = rates_of(config(schedule, steps, warmup))
     assert all(0 < rate <= 1e-3 for rate in rates)
 
 
 def test_without_warmup_the_one_cycle_falls_to_its_end():
-    rates = course(config("linear", steps=10, warmup=0))
+    rates = rates_of(config("linear", steps=10, warmup=0))
     assert all(a > b for a, b in itertools.pairwise(rates))
     assert rates[-1] == pytest.approx(1e-3 / 250_000)

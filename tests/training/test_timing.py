@@ -1,15 +1,15 @@
-"""Seconds of a step: what is counted and what is not, by a clock that the test moves."""
+"""Timing of training steps, with a clock that the test controls."""
 
 import pytest
 
 import tiny
 from longspan.arena.model import make_model
 from longspan.training import timing
-from longspan.training.timing import COUNTED, WARM, seconds_per_step
+from longspan.training.timing import TIMED_STEPS, WARMUP_STEPS, measure_step_seconds
 
 
 class Time:
-    """Each look at the clock is one look further down a list of times."""
+    """A clock that each reading moves by the next duration of a list."""
 
     def __init__(self, durations):
         self.now, self.durations = 0.0, iter(durations)
@@ -22,42 +22,44 @@ class Time:
 
 @pytest.fixture
 def timed(listops, monkeypatch, tmp_path):
-    """Time steps that last as long as the test says; also how many there were."""
+    """Time steps of given durations."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def run(durations, **options):
         experiment = tiny.experiment()
         monkeypatch.setattr(timing, "time", Time([*durations, 0.0]))
         model = make_model(experiment, listops)
-        found = seconds_per_step(model, listops, experiment.train, seed=0, device="cpu", **options)
-        assert list(tmp_path.iterdir()) == [], "the scratch folder is gone"
-        return found
+        seconds = measure_step_seconds(
+            model, listops, experiment.config.training, seed=0, device="cpu", **options
+        )
+        assert list(tmp_path.iterdir()) == [], "the scratch folder is removed"
+        return seconds
 
     return run
 
 
-def test_the_median_of_what_comes_after_the_warm_up(timed):
-    slow, steps = [50.0] * WARM, [1.0, 9.0, 2.0, 3.0, 2.0, 2.5, 2.25, 8.0]
-    assert len(steps) == COUNTED
+def test_the_median_excludes_warmup_steps(timed):
+    slow, steps = [50.0] * WARMUP_STEPS, [1.0, 9.0, 2.0, 3.0, 2.0, 2.5, 2.25, 8.0]
+    assert len(steps) == TIMED_STEPS
     assert timed([*slow, *steps]) == (2.25 + 2.5) / 2
 
 
-def test_patience_ends_it_early_but_never_without_a_step(timed):
+def test_patience_ends_the_timing_after_one_step_at_least(timed):
     assert timed([1.0, 1.0, 4.0, 6.0, 100.0], patience=10.0) == 5.0
     assert timed([100.0, 100.0, 7.0], patience=10.0) == 7.0
 
 
-def test_as_many_steps_as_asked_for(timed):
-    assert timed([1.0, 1.0, 3.0, 5.0], counted=2) == 4.0
+def test_the_number_of_timed_steps(timed):
+    assert timed([1.0, 1.0, 3.0, 5.0], timed_steps=2) == 4.0
 
 
-def test_a_run_of_few_steps_is_timed_beyond_its_end(timed):
+def test_the_number_of_steps_of_the_configuration_is_ignored(timed):
     """The tiny experiment has 12 steps, and evaluations after 4."""
-    assert timed([1.0] * (WARM + 20), counted=20) == 1.0
+    assert timed([1.0] * (WARMUP_STEPS + 20), timed_steps=20) == 1.0
 
 
-def test_a_rate_is_operations_by_seconds(monkeypatch):
+def test_the_matmul_rate_is_operations_per_second_of_the_best_trial(monkeypatch):
     import torch
 
     monkeypatch.setattr(timing, "time", Time([3.0, 0, 0.5, 0, 2.0, 0, 2.0, 0, 2.0, 0]))
-    assert timing.product_rate(torch.device("cpu")) == 2 * 1024**3 / 0.5
+    assert timing.measure_matmul_rate(torch.device("cpu")) == 2 * 1024**3 / 0.5

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.attention import Attention, Source
-from longspan.attention.masking import zeroed
-from longspan.attention.weighing import weighing
+from longspan.attention import Attention, LayerInput
+from longspan.attention.masking import apply_mask
+from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float
 
@@ -33,7 +33,7 @@ class Call:
     key_mask: Bool[Tensor, "B S"] | None = None
     query_mask: Bool[Tensor, "B T"] | None = None
     global_mask: Bool[Tensor, "B S"] | None = None
-    source: Source | None = None
+    layer_input: LayerInput | None = None
 
     @property
     def real(self) -> Bool[Tensor, "B T"]:
@@ -49,9 +49,9 @@ class Call:
         """Return the output for other values, with norms of the values disabled."""
         masks: dict[str, Any] = {"query_mask": self.query_mask, "global_mask": self.global_mask}
         # Calling the module itself would run its hooks, which may read weights in turn.
-        with torch.no_grad(), weighing(self.attention):
+        with torch.no_grad(), skip_value_norms(self.attention):
             return self.attention.forward(
-                self.q, self.k, v, self.key_mask, **masks, source=self.source
+                self.q, self.k, v, self.key_mask, **masks, layer_input=self.layer_input
             )
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
@@ -76,7 +76,7 @@ class Call:
         for columns, weights in self.columns():
             v = self.v[:, :, columns]
             if self.key_mask is not None:
-                v = zeroed(v, self.key_mask[:, None, columns, None])
+                v = apply_mask(v, self.key_mask[:, None, columns, None])
             out = out - weights @ v
         return float(out.abs().max() / size)
 
@@ -87,10 +87,10 @@ class Call:
             return None
         q, k = self.q, self.k
         if self.key_mask is not None:
-            k = zeroed(k, self.key_mask[:, None, :, None])
+            k = apply_mask(k, self.key_mask[:, None, :, None])
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-            formed = self.attention.formed(q, k, self.key_mask)
-        return None if formed is None else zeroed(formed, self.real[:, None, :, None])
+            formed = self.attention.attention_weights(q, k, self.key_mask)
+        return None if formed is None else apply_mask(formed, self.real[:, None, :, None])
 
     def _num_columns(self) -> int:
         """Return the number of columns per pass.
@@ -114,7 +114,7 @@ def compute_weights(
     v: Float[Tensor, "B H S E"] | None = None,
     query_mask: Bool[Tensor, "B T"] | None = None,
     global_mask: Bool[Tensor, "B S"] | None = None,
-    source: Source | None = None,
+    layer_input: LayerInput | None = None,
 ) -> Float[Tensor, "B H T S"]:
     """Return the weight of each key's value in each output, implicit or not.
 
@@ -129,13 +129,13 @@ def compute_weights(
         v: values; if given, the weights are checked against the output.
         query_mask: True at real queries.
         global_mask: True at global tokens.
-        source: input of the layer, for mechanisms that need it.
+        layer_input: input of the layer, for mechanisms that need it.
 
     Raises:
         InputError: the mechanism refuses the inputs, or its output is not a weighted sum of the
             values.
     """
-    call = Call(attention, q, k, v, key_mask, query_mask, global_mask, source)
+    call = Call(attention, q, k, v, key_mask, query_mask, global_mask, layer_input)
     if v is not None:
         check_weighted_sum(call)
     return torch.cat([weights for _, weights in call.columns()], dim=3)

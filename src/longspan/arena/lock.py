@@ -1,4 +1,4 @@
-"""One process at a run: a lock that the system frees when its holder dies, and a note who it is."""
+"""A lock on a run's folder, which the system releases when the process that holds it dies."""
 
 import contextlib
 import datetime
@@ -10,46 +10,51 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from longspan.errors import BusyError, DataError, RunError
-from longspan.files import REMEDY, read_json, sweep, write_json
+from longspan.files import WRITE_REMEDY, read_json, remove_temporaries, write_json
 
 
 @contextlib.contextmanager
-def held(folder: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock `<what>.lock` of a folder, made if absent; `<what>.json` says who does.
+def hold_lock(folder: Path, name: str, *, timeout: float = 0.0) -> Iterator[None]:
+    """Hold the lock `<name>.lock` of a folder and describe the holder in `<name>.json`.
 
-    The lock file stays: removing it would let two processes lock two files of one name.
+    The lock file is never removed: otherwise two processes could lock two files of one name.
 
     Args:
-        folder: the work folder of a run.
-        what: name of the lock.
-        patience: seconds to wait for a holder that is about to end.
+        folder: the run's folder; created if absent.
+        name: name of the lock.
+        timeout: seconds to wait for another process to release the lock.
 
     Raises:
-        BusyError: another process holds it; the message names the process, its host and since when.
+        BusyError: another process holds the lock; the message names process, host and time.
         RunError: the folder cannot be written.
     """
-    lock, note = FileLock(folder / f"{what}.lock"), folder / f"{what}.json"
+    lock, holder_file = FileLock(folder / f"{name}.lock"), folder / f"{name}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=patience, poll_interval=0.2)
+        lock.acquire(timeout=timeout, poll_interval=0.2)
     except Timeout as error:
-        raise BusyError(f"{folder.name} is being run by {_holder(note)}") from error
+        raise BusyError(
+            f"Another process holds this run's lock{_describe_holder(holder_file)}."
+        ) from error
     except OSError as error:
-        raise RunError(f"cannot write {folder}: {error.strerror or error}; {REMEDY}") from error
+        raise RunError(
+            f"cannot write {folder}: {error.strerror or error}; {WRITE_REMEDY}"
+        ) from error
     try:
-        sweep(note)
+        remove_temporaries(holder_file)
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        write_json(note, {"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+        write_json(holder_file, {"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         yield
     finally:
-        note.unlink(missing_ok=True)
+        holder_file.unlink(missing_ok=True)
         lock.release()
 
 
-def _holder(note: Path) -> str:
-    """Who holds a lock, in words; the note may be written, or be removed, at this moment."""
+def _describe_holder(holder_file: Path) -> str:
+    """Return " (pid ..., host ..., since ...)", or nothing if the file cannot be read."""
+    # The holder may be writing or removing the file at this moment.
     try:
-        holder = read_json(note)
-        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+        holder = read_json(holder_file)
+        return f" (pid {holder['pid']}, host {holder['host']}, since {holder['since']})"
     except (DataError, TypeError, KeyError):
-        return "another process"
+        return ""

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from longspan.attention import MECHANISMS, backends, options_of
-from longspan.errors import InputError, OptionError, known
+from longspan.errors import InputError, OptionError, check_name
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "position": ("learned", "sinusoidal", "rotary", "none"),
@@ -111,7 +111,7 @@ class LongspanConfig(PreTrainedConfig):
         fields = {field.name for field in dataclasses.fields(self)}
         for name in kwargs:
             if not name.startswith("_"):
-                known(name, fields | TRANSFORMERS_FIELDS, "field of LongspanConfig")
+                check_name(name, fields | TRANSFORMERS_FIELDS, "field of LongspanConfig")
         super().__post_init__(**kwargs)
         self.check()
 
@@ -151,11 +151,13 @@ class LongspanConfig(PreTrainedConfig):
             UnknownNameError: a choice, mechanism, option or backend does not exist.
         """
         for field, names in CHOICES.items():
-            known(getattr(self, field), names, field)
-        known(self.attention, MECHANISMS, "mechanism")
+            check_name(getattr(self, field), names, field)
+        check_name(self.attention, MECHANISMS, "mechanism")
         for option in self.attention_options:
-            known(option, options_of(self.attention), f"option of {self.attention!r}")
-        known(self.attention_backend, backends(self.attention), f"backend of {self.attention!r}")
+            check_name(option, options_of(self.attention), f"option of {self.attention!r}")
+        check_name(
+            self.attention_backend, backends(self.attention), f"backend of {self.attention!r}"
+        )
         if reasons := self._refusals():
             raise OptionError(f"LongspanConfig: {'; '.join(reasons)}")
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from longspan.attention import MECHANISMS
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import apply_mask
 from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
@@ -178,7 +178,7 @@ class LongspanModel(LongspanPreTrainedModel):
             rotary = rotary_table(length, self.config.head_dim, device=x.device, dtype=x.dtype)
         x = self.norm(self._run_layers(x, key_mask, global_mask, rotary))
         if key_mask is not None:
-            x = zeroed(x, key_mask[..., None])
+            x = apply_mask(x, key_mask[..., None])
         tokens = x[:, length - inputs.shape[1] :]
         return BaseModelOutputWithPooling(
             last_hidden_state=tokens, pooler_output=self._pool(x, key_mask)

@@ -34,7 +34,7 @@ def count_flops(
     encoder = config.num_hidden_layers * feed_forward + linear_flops(length, features, M)
     for layer in range(config.num_hidden_layers):
         attention = build_mechanism(config, layer)
-        projections = len(attention.traits.reads) + 1
+        projections = len(attention.traits.inputs) + 1
         encoder += projections * linear_flops(T, M, config.all_head_size)
         encoder += config.num_attention_heads * attention.flops(T, config.head_dim)
     head_input_size = pair_feature_size(config) if pair else M

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from longspan.attention import Attention, Source, build
+from longspan.attention import Attention, LayerInput, build
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
@@ -53,7 +53,7 @@ class SelfAttention(nn.Module):
         self.config = config
         self.layer = layer
         self.mechanism = build_mechanism(config, layer)
-        reads = self.mechanism.traits.reads
+        reads = self.mechanism.traits.inputs
         self.query = nn.Linear(width, inner) if "q" in reads else None
         self.key = nn.Linear(width, inner) if "k" in reads else None
         self.value = nn.Linear(width, inner)
@@ -91,7 +91,7 @@ class SelfAttention(nn.Module):
             key_mask,
             query_mask=query_mask,
             global_mask=global_mask,
-            source=self._source(x),
+            layer_input=self._layer_input(x),
         )
         return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
 
@@ -99,12 +99,12 @@ class SelfAttention(nn.Module):
         heads = self._split_heads(projection(x))
         return heads if rotary is None else apply_rotary(heads, rotary)
 
-    def _source(self, x: Tensor) -> Source | None:
+    def _layer_input(self, x: Tensor) -> LayerInput | None:
         """Return the layer's input and projections for mechanisms that need them."""
-        if not self.mechanism.traits.source or self.query is None or self.key is None:
+        if not self.mechanism.traits.needs_layer_input or self.query is None or self.key is None:
             return None
         query, key = self.query.weight, self.key.weight
-        return Source(
+        return LayerInput(
             states=x,
             query=lambda p: self._split_heads(F.linear(p, query)),
             key=lambda p: self._split_heads(F.linear(p, key)),

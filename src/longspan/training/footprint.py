@@ -1,10 +1,10 @@
-"""Bytes of a training step, counted from its tensors: the same on every machine and device.
+"""Memory of a training step, counted from its tensors: the same on every machine and device.
 
-A mode sees every operator and counts the storages that are alive between two of them, as torch's
-own memory tracker does. Tensors are fake (shapes without numbers), so that a step of any size
-takes a fraction of a second and no memory; a mechanism whose shapes depend on numbers gets real
-ones. Scratch memory inside an operator and an allocator's rounding are not seen; the operators are
-those of the CPU.
+A dispatch mode sees every operator and counts the storages that are alive between two of them, as
+torch's own memory tracker does. Tensors are fake (shapes without values), so a step of any size
+takes a fraction of a second and no memory. A mechanism whose shapes depend on values is measured
+with real tensors. Scratch memory inside an operator and the allocator's rounding are not counted;
+the operators are those of the CPU.
 """
 
 import copy
@@ -25,12 +25,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
+from longspan.config import TrainingConfig
 from longspan.tasks.base import Batch, Task
-from longspan.training.config import TrainConfig
-from longspan.training.evaluate import to_device
-from longspan.training.spread import recompute
+from longspan.tasks.layout import PairLayout, TokenLayout
+from longspan.training.evaluate import model_inputs
 
-NEEDS_NUMBERS = (
+NEEDS_VALUES = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedFakeTensorException,
@@ -40,121 +40,137 @@ CPU = torch.device("cpu")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Footprint:
-    """Bytes of one step of a training that has begun."""
+class StepMemory:
+    """Memory of a training step after the first one, in bytes.
 
-    weights: int  # parameters and buffers
-    optimizer: int  # state of the optimiser
-    working: int  # most of all else at one time: gradients, activations, the batch, temporaries
+    Attributes:
+        parameters: parameters and buffers.
+        optimizer: state of the optimizer.
+        working: peak of everything else: gradients, activations, the batch, temporaries.
+    """
+
+    parameters: int
+    optimizer: int
+    working: int
 
     @property
     def total(self) -> int:
-        """The most bytes alive at one time."""
-        return self.weights + self.optimizer + self.working
+        """Peak memory."""
+        return self.parameters + self.optimizer + self.working
 
 
-class Alive(TorchDispatchMode):
-    """Counts the bytes of tensors that operators make inside the mode, while they are alive.
+class LiveTensorBytes(TorchDispatchMode):
+    """Dispatch mode that counts the bytes of live tensors.
 
-    A storage counts once, whatever views there are of it, and until nothing holds it: Python,
-    or the graph of the backward pass.
+    A storage counts once, however many views it has, until neither Python nor the autograd graph
+    holds it.
+
+    Attributes:
+        current: bytes alive now.
+        peak: largest number of bytes alive at one time.
     """
 
     def __init__(self) -> None:
-        """Nothing is alive yet."""
+        """Start with no live tensors."""
         super().__init__()
         self.bytes: dict[weakref.ref, int] = {}
-        self.now = self.most = 0
+        self.current = self.peak = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run an operator and count what it returns."""
+        """Run an operator and count its outputs."""
         out = func(*args, **(kwargs or {}))
         self.count(x for x in tree_leaves(out) if isinstance(x, Tensor))
         return out
 
     def count(self, tensors: Iterable[Tensor]) -> None:
-        """Count tensors, also ones that were there before."""
+        """Count tensors, which may have been made outside the mode."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
-            reference = weakref.ref(storage, self._died)
+            reference = weakref.ref(storage, self._release)
             if reference not in self.bytes:
                 self.bytes[reference] = storage.nbytes()
-                self.now += storage.nbytes()
-        self.most = max(self.most, self.now)
+                self.current += storage.nbytes()
+        self.peak = max(self.peak, self.current)
 
-    def _died(self, reference: weakref.ref) -> None:
-        self.now -= self.bytes.pop(reference)
+    def _release(self, reference: weakref.ref) -> None:
+        self.current -= self.bytes.pop(reference)
 
 
-def footprint(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footprint:
-    """Bytes of one training step with a batch of the recipe, its examples at the task's length.
+def measure_step_memory(model: PreTrainedModel, task: Task, config: TrainingConfig) -> StepMemory:
+    """Measure the memory of a training step whose examples have the task's full length.
 
     Args:
-        model: left as it is.
-        task: need not be open.
-        config: the recipe; of a batch in parts, one part is alive at a time.
+        model: the model; it is not changed.
+        task: the task; it need not be open.
+        config: training configuration; of several microbatches one is alive at a time.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with torch.random.fork_rng(devices=()):  # a step on the CPU draws from its generator alone
+    with torch.random.fork_rng(devices=()):  # the step runs on the CPU
         try:
             with FakeCopyMode(fake):
                 copied = copy.deepcopy(model)
             with fake:
-                return _measured(copied, task, config)
-        except NEEDS_NUMBERS:
-            return _measured(copy.deepcopy(model), task, config)
+                return _measure(copied, task, config)
+        except NEEDS_VALUES:
+            return _measure(copy.deepcopy(model), task, config)
 
 
-def _measured(model: PreTrainedModel, task: Task, config: TrainConfig) -> Footprint:
+def _measure(model: PreTrainedModel, task: Task, config: TrainingConfig) -> StepMemory:
     model.train()
     if config.gradient_checkpointing:
-        recompute(model)
+        model.activation_checkpointing_enable()
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, foreach=True)
-    with Alive() as alive:
-        alive.count([*parameters, *model.buffers()])
-        weights = alive.now
+    with LiveTensorBytes() as live:
+        live.count([*parameters, *model.buffers()])
+        parameter_bytes = live.current
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-        # A first step with nothing learned makes the state.
+        # A step with zero gradients creates the optimizer's state.
         optimizer.step()
         optimizer.zero_grad()
-        held = alive.most = alive.now
-        _step(model, task, config, optimizer)
-        return Footprint(weights=weights, optimizer=held - weights, working=alive.most - held)
+        persistent = live.peak = live.current
+        _run_step(model, task, config, optimizer)
+        return StepMemory(
+            parameters=parameter_bytes,
+            optimizer=persistent - parameter_bytes,
+            working=live.peak - persistent,
+        )
 
 
-def _step(
-    model: PreTrainedModel, task: Task, config: TrainConfig, optimizer: torch.optim.Optimizer
+def _run_step(
+    model: PreTrainedModel, task: Task, config: TrainingConfig, optimizer: torch.optim.Optimizer
 ) -> None:
-    batch = filled(task, config.batch)
-    inputs = to_device(batch, CPU)
-    rows = torch.arange(config.batch).chunk(config.accumulate)
+    batch = make_dummy_batch(task, config.batch_size)
+    inputs = model_inputs(batch, CPU)
+    microbatches = torch.arange(config.batch_size).chunk(config.gradient_accumulation_steps)
     dtype = AUTOCAST.get(config.precision)
-    # The gradients of the first part are there while the second works; so they stay.
-    for part in rows[:2]:
-        own = slice(0, len(part))
+    # From the second microbatch on, the gradients of the first are alive too: two show the peak.
+    for microbatch in microbatches[:2]:
+        rows = slice(0, len(microbatch))
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
-            logits = model(**{name: x[own] for name, x in inputs.items()}).logits
-        task.losses(logits, batch.targets[own]).mean().backward()
+            logits = model(**{name: x[rows] for name, x in inputs.items()}).logits
+        task.losses(logits, batch.targets[rows]).mean().backward()
         del logits
-    if config.clip is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+    if config.max_grad_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
     optimizer.step()
 
 
-def filled(task: Task, rows: int) -> Batch:
-    """A batch of a task that need not be open: zeros, as long as examples can be."""
-    shape = (rows, task.length)
+def make_dummy_batch(task: Task, num_rows: int) -> Batch:
+    """Return a batch of zeros with examples of full length, for a task that need not be open."""
+    shape = (num_rows, task.length)
     inputs = torch.zeros(shape, dtype=torch.long)
-    if task.features is not None:
-        inputs = torch.zeros(*shape, task.features)
+    if task.input_features is not None:
+        inputs = torch.zeros(*shape, task.input_features)
     mask = torch.ones(shape, dtype=torch.bool)
-    pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if task.info.pair else {}
+    is_pair = isinstance(task.layout, PairLayout)
+    pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if is_pair else {}
+    per_token = isinstance(task.layout, TokenLayout)
     return Batch(
         inputs=inputs,
         key_mask=mask,
-        targets=torch.zeros(shape if task.info.per_token else rows, dtype=torch.long),
-        rows=torch.arange(rows),
+        targets=torch.zeros(shape if per_token else num_rows, dtype=torch.long),
+        rows=torch.arange(num_rows),
         **pair,
     )

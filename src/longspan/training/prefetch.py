@@ -1,4 +1,4 @@
-"""Batches made ahead of their use, by one thread beside the model."""
+"""Batches prepared by a background thread while the model works on earlier ones."""
 
 import dataclasses
 import queue
@@ -12,27 +12,27 @@ from longspan.tasks.base import Batch
 
 T = TypeVar("T")
 
-DEPTH = 2  # items that lie ready; memory holds one more in the making and one in use
+DEPTH = 2  # prepared items; one more is being made and one is in use
 
 
 @dataclasses.dataclass(frozen=True)
 class _End:
-    """What the thread hands over last: why there is nothing more."""
+    """The last item that the thread puts into the queue, with its error if it failed."""
 
     error: BaseException | None = None
 
 
-def prefetched(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, None]:
-    """Yield the items in their order while a thread makes the next ones.
+def prefetch_items(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, None]:
+    """Yield items in order while a thread makes the next ones.
 
-    An exception of `items` is raised here with its traceback, after the items before it. The
-    thread ends with the generator: at its end, when it is closed (`contextlib.closing`), or when
-    an exception, Ctrl-C included, goes through the consumer. It then still finishes the item that
-    it is making.
+    An exception of `items` is raised here, with its traceback, after the items before it. The
+    thread stops with the generator: when the items are exhausted, when the generator is closed
+    (`contextlib.closing`), or when the consumer raises, Ctrl-C included. It finishes the item that
+    it is making first.
     """
     ready: queue.Queue[T | _End] = queue.Queue(depth)
     stopped = threading.Event()
-    # A daemon, lest a consumer that is never closed keep the process alive.
+    # A daemon thread does not keep the process alive if the generator is never closed.
     thread = threading.Thread(
         target=_fill, args=(items, ready, stopped), name="longspan-prefetch", daemon=True
     )
@@ -44,10 +44,10 @@ def prefetched(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, Non
             raise item.error
     finally:
         stopped.set()
-        # It puts at most once more, for which there is room now.
+        # The thread puts one more item at most; emptying the queue makes room for it.
         while not ready.empty():
             ready.get_nowait()
-        # Ctrl-C may have come before it started.
+        # Ctrl-C may have arrived before the thread started.
         if thread.is_alive():
             thread.join()
 
@@ -59,20 +59,23 @@ def _fill(items: Iterator[T], ready: "queue.Queue[T | _End]", stopped: threading
             ready.put(item)
             if stopped.is_set():
                 return
-    except BaseException as error:  # whatever it is, it belongs to the consumer
+    except BaseException as error:  # every error is raised in the consumer
         end = _End(error)
     ready.put(end)
 
 
-def ahead(batches: Iterator[Batch], device: torch.device) -> Generator[Batch, None, None]:
-    """Batches made ahead, in pinned memory if they go to a GPU, so that copying waits for nothing.
+def prefetch_batches(
+    batches: Iterator[Batch], device: torch.device
+) -> Generator[Batch, None, None]:
+    """Yield prefetched batches, in pinned memory if they are copied to a GPU.
 
-    Close it when it is not read to its end.
+    Close the generator unless it is read to its end.
     """
-    return prefetched(map(_pinned, batches) if device.type == "cuda" else batches)
+    return prefetch_items(map(_pin, batches) if device.type == "cuda" else batches)
 
 
-def _pinned(batch: Batch) -> Batch:
-    parts = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    tensors = {name: x.pin_memory() for name, x in parts.items() if isinstance(x, torch.Tensor)}
+def _pin(batch: Batch) -> Batch:
+    """Return the batch in pinned memory, from which copies to the GPU are asynchronous."""
+    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+    tensors = {name: x.pin_memory() for name, x in fields.items() if isinstance(x, torch.Tensor)}
     return dataclasses.replace(batch, **tensors)

@@ -1,46 +1,47 @@
-"""Learning rates of the protocols, as pure functions of the step."""
+"""Learning rate schedules, as pure functions of the step."""
 
 import math
 
-from longspan.training.config import TrainConfig
+from longspan.config import TrainingConfig
 
-FIRST, LAST = 1 / 25, 1e-4 / 25  # ends of the one-cycle course, relative to its peak
+# First and last factor of the one-cycle schedule, relative to its peak.
+FIRST_FACTOR, LAST_FACTOR = 1 / 25, 1e-4 / 25
 
 
-def learning_rate(config: TrainConfig, step: int) -> float:
-    """The learning rate of optimiser step `step`, counted from 0.
+def compute_learning_rate(config: TrainingConfig, step: int) -> float:
+    """Return the learning rate of optimizer step `step`, counted from 0.
 
-    - "linear": one cycle (Smith 2017) as the small-model LRA recipe runs it: from peak/25 up to
-      the peak at the end of warmup, then down to peak/250,000 at the last step, both linearly.
-    - "cosine": linear from 0, then half a cosine to 0.
+    - "linear": one cycle (Smith 2017) as in the small-model LRA recipe: linear from peak/25 to
+      the peak at the end of warmup, then linear to peak/250,000 at the last step.
+    - "cosine": linear from 0 during warmup, then half a cosine to 0.
     - "rsqrt": the LRA code's rule, factor * min(1, t/warmup) / sqrt(max(t, warmup)).
-    - "constant": linear from 0, then the peak.
+    - "constant": linear from 0 during warmup, then the peak.
     """
     return config.learning_rate * _factor(config, step)
 
 
-def _factor(config: TrainConfig, step: int) -> float:
+def _factor(config: TrainingConfig, step: int) -> float:
     if config.schedule == "linear":
-        return _one_cycle(config, step)
-    # The first step would otherwise be wasted on a rate of zero.
-    reached = min(1.0, (step + 1) / max(config.warmup, 1))
+        return _one_cycle_factor(config, step)
+    # Counted from 1, so that the first step has a learning rate above zero.
+    warmup = min(1.0, (step + 1) / max(config.warmup_steps, 1))
     if config.schedule == "rsqrt":
-        return reached / math.sqrt(max(step + 1, config.warmup))
+        return warmup / math.sqrt(max(step + 1, config.warmup_steps))
     if config.schedule == "cosine":
-        return reached * (1 + math.cos(math.pi * _progress(config, step))) / 2
-    return reached
+        return warmup * (1 + math.cos(math.pi * _progress_after_warmup(config, step))) / 2
+    return warmup
 
 
-def _progress(config: TrainConfig, step: int) -> float:
-    """How much of the course after warmup is over, 0 to 1."""
-    rest = config.steps - config.warmup
-    return min(max(step - config.warmup, 0) / rest, 1.0) if rest > 0 else 0.0
+def _progress_after_warmup(config: TrainingConfig, step: int) -> float:
+    """Return the fraction of the steps after warmup that are done, 0 to 1."""
+    rest = config.steps - config.warmup_steps
+    return min(max(step - config.warmup_steps, 0) / rest, 1.0) if rest > 0 else 0.0
 
 
-def _one_cycle(config: TrainConfig, step: int) -> float:
-    top = config.warmup - 1  # the step that has the peak
-    if step < top:
-        return FIRST + (1 - FIRST) * step / top
-    rest = config.steps - 1 - top
-    down = min((step - top) / rest, 1.0) if rest > 0 else 0.0
-    return 1 + (LAST - 1) * down
+def _one_cycle_factor(config: TrainingConfig, step: int) -> float:
+    peak_step = config.warmup_steps - 1
+    if step < peak_step:
+        return FIRST_FACTOR + (1 - FIRST_FACTOR) * step / peak_step
+    rest = config.steps - 1 - peak_step
+    progress = min((step - peak_step) / rest, 1.0) if rest > 0 else 0.0
+    return 1 + (LAST_FACTOR - 1) * progress

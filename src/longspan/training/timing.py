@@ -1,4 +1,4 @@
-"""Seconds of training steps, measured on the machine at hand."""
+"""Time of training steps, measured on this machine."""
 
 import contextlib
 import dataclasses
@@ -11,90 +11,88 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from longspan.results import Alarm, Point
+from longspan.config import TrainingConfig
 from longspan.tasks.base import Task
-from longspan.training.config import TrainConfig
+from longspan.training.callbacks import Callback
 from longspan.training.loop import fit
 
-WARM, COUNTED = 2, 8  # steps
-ENDLESS = 10**9  # steps
-SIDE, TRIALS = 1024, 5  # of the product that `product_rate` times
+WARMUP_STEPS, TIMED_STEPS = 2, 8
+UNREACHED_STEP = 10**9
+MATMUL_SIZE, MATMUL_TRIALS = 1024, 5
 
 
-class _Enough(Exception):
-    pass
+class _TimingDone(Exception):
+    """Raised to end the training after enough steps."""
 
 
-class _Clock:
-    """A watcher that notes when steps end, and ends the run after some of them."""
+class _StepTimer(Callback):
+    """Records when steps end, and stops the training after enough of them."""
 
-    def __init__(self, counted: int, patience: float | None):
-        self.counted, self.patience = counted, patience
+    def __init__(self, timed_steps: int, patience: float | None):
+        self.timed_steps, self.patience = timed_steps, patience
         self.started = time.perf_counter()
         self.ends: list[float] = []
 
-    def begins(self, steps: int) -> None:
-        pass
-
-    def stepped(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
-        # reading the loss waits for the device
+    def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+        # Reading the loss waits until the device has finished the step.
         loss.item()
         self.ends.append(time.perf_counter())
-        late = self.patience is not None and self.ends[-1] - self.started > self.patience
-        if len(self.ends) >= WARM + self.counted or (late and len(self.ends) > WARM):
-            raise _Enough
-
-    def evaluated(self, point: Point) -> None:
-        pass
-
-    def alarmed(self, alarm: Alarm) -> None:
-        pass
+        is_late = self.patience is not None and self.ends[-1] - self.started > self.patience
+        done = len(self.ends) - WARMUP_STEPS
+        if done >= self.timed_steps or (is_late and done > 0):
+            raise _TimingDone
 
     def median(self) -> float:
-        ends = self.ends[WARM - 1 :]
+        ends = self.ends[WARMUP_STEPS - 1 :]
         return statistics.median(b - a for a, b in itertools.pairwise(ends))
 
 
-def seconds_per_step(
+def measure_step_seconds(
     model: PreTrainedModel,
     task: Task,
-    config: TrainConfig,
+    config: TrainingConfig,
     *,
     seed: int,
     device: str | None = None,
-    counted: int = COUNTED,
+    timed_steps: int = TIMED_STEPS,
     patience: float | None = None,
 ) -> float:
-    """The median time of real training steps: data, forward, backward, optimiser.
+    """Return the median time of a training step: data, forward, backward, optimizer.
 
     Args:
-        model: is trained by these steps: give one that is not needed afterwards.
-        task: open.
-        config: the recipe; its number of steps does not matter.
-        seed: of the batches, which are the first ones of a run with this seed.
-        device: as `fit` takes it.
-        counted: steps that count, after the first two, which warm up.
-        patience: seconds after which fewer steps are enough, but never none.
+        model: model to train; its weights change.
+        task: an open task.
+        config: training configuration; its number of steps is ignored.
+        seed: seed of the batches, which are the first ones of a run with this seed.
+        device: device, as in `fit`.
+        timed_steps: number of steps to time, after two warmup steps.
+        patience: seconds after which fewer timed steps are enough, but at least one.
 
     Raises:
-        OptionError, RunError: as `fit` does.
+        OptionError, RunError: as in `fit`.
     """
     endless = dataclasses.replace(
-        config, steps=ENDLESS, evaluate_every=ENDLESS, checkpoint_every=ENDLESS
+        config,
+        steps=UNREACHED_STEP,
+        evaluate_every=UNREACHED_STEP,
+        checkpoint_every=UNREACHED_STEP,
     )
-    clock = _Clock(counted, patience)
-    with tempfile.TemporaryDirectory(prefix="longspan-") as scratch, contextlib.suppress(_Enough):
+    timer = _StepTimer(timed_steps, patience)
+    with (
+        tempfile.TemporaryDirectory(prefix="longspan-") as scratch,
+        contextlib.suppress(_TimingDone),
+    ):
         folder = Path(scratch)
-        fit(model, task, endless, seed=seed, folder=folder, device=device, watcher=clock)
-    return clock.median()
+        fit(model, task, endless, seed=seed, folder=folder, device=device, callback=timer)
+    return timer.median()
 
 
-def product_rate(device: torch.device) -> float:
-    """Floating-point operations per second of a large matrix product in float32, at its best."""
-    a = torch.ones(SIDE, SIDE, device=device)
+def measure_matmul_rate(device: torch.device) -> float:
+    """Return the best FLOP/s of a large float32 matrix product on the device."""
+    a = torch.ones(MATMUL_SIZE, MATMUL_SIZE, device=device)
     seconds = []
-    for _ in range(TRIALS):
+    for _ in range(MATMUL_TRIALS):
         started = time.perf_counter()
         (a @ a)[0, 0].item()
         seconds.append(time.perf_counter() - started)
-    return 2 * SIDE**3 / min(seconds)
+    return 2 * MATMUL_SIZE**3 / min(seconds)

@@ -1,0 +1,128 @@
+"""Running experiments one after the other in one process."""
+
+import gc
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+
+from longspan.arena.executors.outcomes import (
+    FailureKind,
+    RunOutcome,
+    make_failure,
+    skip_experiment,
+)
+from longspan.arena.experiment import Experiment
+from longspan.arena.paths import RunPaths
+from longspan.arena.run import check_same, run
+from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
+from longspan.memory import keep_freed_memory
+from longspan.results import Alarm, Point, Result
+from longspan.tasks import Task, build
+from longspan.tasks.base import ProgressCallback
+from longspan.training import Callback
+
+logger = logging.getLogger(__name__)
+
+RunFunction: TypeAlias = Callable[[Experiment, Task, RunPaths, Callback], Result]
+
+
+class ExperimentRunner:
+    """Runs experiments in this process; tasks stay open between runs."""
+
+    def __init__(self, paths: RunPaths, on_build: ProgressCallback):
+        """Make the allocator keep freed memory, which training reuses.
+
+        Args:
+            paths: paths and device of the runs.
+            on_build: receives the progress of building data sets.
+        """
+        keep_freed_memory()
+        self.paths, self.on_build = paths, on_build
+        self.tasks: dict[str, Task | Exception] = {}
+
+    def run(
+        self, experiment: Experiment, callback: Callback, run_function: RunFunction = run
+    ) -> RunOutcome:
+        """Run an experiment and return its outcome; errors are outcomes too.
+
+        Args:
+            experiment: the experiment to run.
+            callback: receives the training events.
+            run_function: `run`, or `train`, which writes no record.
+        """
+        tracker = _StepTracker(callback)
+        try:
+            return run_function(experiment, self._open_task(experiment), self.paths, tracker)
+        except BusyError as error:
+            return skip_experiment(experiment, str(error), is_locked=True)
+        except DivergedError as error:
+            kind: FailureKind = "diverged"
+            reason = str(error)
+        except NoMemoryError as error:
+            kind, reason = "memory", str(error)
+        except LongspanError as error:
+            return skip_experiment(experiment, str(error))
+        except Exception as error:  # a bug in one mechanism must not stop the grid
+            logger.debug("%s", experiment.name, exc_info=True)
+            return skip_experiment(experiment, f"{type(error).__name__}: {error}")
+        # The error kept the run's tensors alive until here.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return make_failure(experiment, kind, reason, tracker.step, self.device)
+
+    @property
+    def device(self) -> str:
+        """Name of the device that this process trains on, as in records."""
+        from longspan.arena.provenance import device_name
+
+        return device_name(self.paths.device_type)
+
+    def _open_task(self, experiment: Experiment) -> Task:
+        """Return the experiment's task, opened once; a failure to open it is raised every time."""
+        key = experiment.config.task.key
+        if key not in self.tasks:
+            self.tasks[key] = self._try_open_task(experiment)
+        task = self.tasks[key]
+        if isinstance(task, Exception):
+            raise task
+        return task
+
+    def _try_open_task(self, experiment: Experiment) -> Task | Exception:
+        """Open a task in all processes of the run, or return the error."""
+        task = build(experiment.task, experiment.config.task.options)
+        own_error: Exception | None = None
+        try:
+            task.open(self.paths.cache, self.paths.data, self.on_build)
+        except Exception as error:  # any error must be reported to the other processes
+            own_error = error
+        try:
+            action = f"can open the data of {experiment.task}"
+            check_same(self.paths, own_error is None, action)
+        except LongspanError as error:
+            # A process with an error of its own reports that one: it is the cause.
+            own_error = own_error or error
+        return own_error or task
+
+
+class _StepTracker(Callback):
+    """Passes every event to another callback and remembers the last step."""
+
+    def __init__(self, callback: Callback):
+        self.callback = callback
+        self.step: int | None = None
+
+    def on_train_begin(self, steps: int) -> None:
+        self.callback.on_train_begin(steps)
+
+    def on_step(self, step: int, loss: torch.Tensor, tokens: int, seconds: float) -> None:
+        self.step = step
+        self.callback.on_step(step, loss, tokens, seconds)
+
+    def on_evaluate(self, point: Point) -> None:
+        self.callback.on_evaluate(point)
+
+    def on_alarm(self, alarm: Alarm) -> None:
+        self.callback.on_alarm(alarm)

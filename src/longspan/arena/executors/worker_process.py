@@ -1,0 +1,53 @@
+"""The worker process of `WorkerPoolExecutor`."""
+
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection
+
+import torch
+
+from longspan.arena.executors.events import Event, EventSender
+from longspan.arena.executors.runner import ExperimentRunner
+from longspan.arena.paths import RunPaths
+
+
+def serve_experiments(pipe: Connection, paths: RunPaths, threads: int) -> None:
+    """Receive `(index, experiment)` pairs until None, and run each.
+
+    Sends ("ready", 0, device name) first; then, of each run, any number of
+    ("build", 0, progress) and ("event", index, event), and ("outcome", index, outcome) last.
+    """
+    # Ctrl-C reaches every process of a terminal; the parent stops its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    runner = ExperimentRunner(paths, lambda *progress: pipe.send(("build", 0, progress)))
+    pipe.send(("ready", 0, runner.device))
+    try:
+        while (job := pipe.recv()) is not None:
+            index, experiment = job
+            sender = EventSender(functools.partial(_send_event, pipe, index))
+            pipe.send(("outcome", index, runner.run(experiment, sender)))
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        pass
+
+
+def _send_event(pipe: Connection, index: int, event: Event) -> None:
+    pipe.send(("event", index, event))
+
+
+def _interrupt(*_: object) -> None:
+    # As after Ctrl-C, locks and files are released on the way out.
+    raise KeyboardInterrupt
+
+
+def _exit_with_parent() -> None:
+    """Exit when the parent dies: no worker keeps training after its parent was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
