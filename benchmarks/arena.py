@@ -25,9 +25,9 @@ from pathlib import Path
 
 import synthetic_records
 import torch
+from timing import environment
 
 from longspan.attention import MECHANISMS
-from longspan.bench import environment
 
 # Runs of a fraction of a second: what is measured is all the rest.
 RECIPE = {
@@ -42,11 +42,11 @@ RECIPE = {
     "model.layers": 1,
     "model.feed_forward": 16,
     "model.classifier": 16,
-    "train.steps": 12,
-    "train.batch": 4,
-    "train.warmup": 2,
-    "train.evaluate_every": 6,
-    "train.evaluation_batch": 16,
+    "training.steps": 12,
+    "training.batch_size": 4,
+    "training.warmup_steps": 2,
+    "training.evaluate_every": 6,
+    "training.eval_batch_size": 16,
 }
 # Runs before the command line, in its process, and adds up what `fit` takes.
 CLOCKED = """

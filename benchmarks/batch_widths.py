@@ -19,11 +19,11 @@ import tempfile
 from pathlib import Path
 
 import torch
+from timing import environment
 from training_loop import Clock
 
 from longspan.arena import get, make_model
-from longspan.bench import environment
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import build, sequence
 from longspan.training import fit
@@ -39,7 +39,7 @@ def per_step(times: list[float]) -> float:
 def one(mechanism: str, grain: int, steps: int) -> dict:
     """A run in this process."""
     keep_freed_memory()
-    sequence.GRAIN = grain
+    sequence.PAD_TO_MULTIPLE_OF = grain
     experiment = get("lra-small").experiment("listops", mechanism, 0)
     train = dataclasses.replace(
         experiment.train, steps=steps, evaluate_every=steps, checkpoint_every=steps
@@ -47,7 +47,7 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
     spec = dataclasses.replace(experiment.task, options={"validation": 32, "test": 32})
     experiment = dataclasses.replace(experiment, train=train, task=spec)
     task = build("listops", spec.options)
-    task.open(default_folder())
+    task.open(cache_folder())
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         outcome = fit(
@@ -62,8 +62,8 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
     return {
         "mechanism": mechanism,
         "grain": grain,
-        "precision": train.precision,
-        "batch": train.batch,
+        "precision": training.precision,
+        "batch": training.batch_size,
         "steps": steps,
         "seconds_per_step": per_step(clock.times),
         "peak_bytes": outcome.peak_memory,

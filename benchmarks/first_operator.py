@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from longspan.arena import get
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.tasks import build
 
 PROTOCOLS = ("quick", "lra-scaled", "lra-small")
@@ -32,8 +32,8 @@ def measure(protocol: str) -> dict:
     """Accuracy of the rule, made from the training split, on the others."""
     spec = get(protocol).experiment("listops", "full", 0).task
     task = build("listops", dict(spec.options))
-    task.open(default_folder())
-    splits = task.built.splits
+    task.open(cache_folder())
+    splits = task.dataset.splits
     heads = {
         name: [int(split.tokens[row][0]) for row in range(len(split))]
         for name, split in splits.items()

@@ -18,9 +18,9 @@ import os
 from pathlib import Path
 
 import torch
+from timing import compare, environment, gemm_rate
 
 from longspan.attention import MECHANISMS
-from longspan.bench import compare, environment, gemm_rate
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanConfig
 from longspan.models.layers import SelfAttention
@@ -76,14 +76,14 @@ def group(length: int, dtype: str, names: list[str], runs: int, device: torch.de
     for name, timing in timings.items():
         mechanism = modules[name].mechanism
         inside = HEADS * mechanism.flops(length, WIDTH // HEADS)
-        projections = len(mechanism.traits.reads) + 1
+        projections = len(mechanism.traits.inputs) + 1
         flops = 3 * rows * (2 * projections * length * WIDTH**2 + inside)
         line = {
             "length": length,
             "batch": rows,
             "dtype": dtype,
             "mechanism": name,
-            "backend": mechanism.ran,
+            "backend": mechanism.backend_used,
             **dataclasses.asdict(timing),
             "flops": flops,
             "gemm_flops_per_second": rate,

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 import torch
 
-from longspan.data.cache import Built
+from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.memory import keep_freed_memory
 from longspan.tasks import SPLITS, TASKS, Task
@@ -56,7 +56,7 @@ class Noise(SequenceTask):
         summary="",
         source="random bytes",
         checksum=None,
-        licence="",
+        license="",
         sizes={},
         vocabulary=256,
         classes=2,
@@ -71,7 +71,7 @@ class Noise(SequenceTask):
     def length(self) -> int:
         return self.options.length
 
-    def make(self, data, scratch, report) -> Built:
+    def make(self, data, scratch, report) -> BuildOutput:
         options = self.options
         spool, draw = Spool(scratch / "tokens", np.uint8), np.random.default_rng(0)
         for first in range(0, options.rows, CHUNK):
@@ -88,7 +88,7 @@ class Noise(SequenceTask):
             )
             for split, (first, end) in zip(SPLITS, itertools.pairwise(borders), strict=True)
         }
-        return Built(splits=splits, source="noise", licence="none", facts={})
+        return BuildOutput(splits=splits, source="noise", license="none", facts={})
 
     def show(self, split, row) -> str:
         return ""
@@ -285,7 +285,7 @@ def main() -> None:
             for name in ("listops", "an image task")
             for mechanism in ("full", "linear", "local")
         ]
-    from longspan.bench import environment
+    from timing import environment
 
     record = {"environment": environment(torch.device("cpu")), "rows": rows, "waiting": waits}
     record["environment"]["load"] = round(os.getloadavg()[1], 1)

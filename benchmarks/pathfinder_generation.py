@@ -14,14 +14,14 @@ import time
 import numba
 import numpy
 
-from longspan.data.pathfinder import RESOLUTIONS, generate, lra
+from longspan.data.pathfinder import RESOLUTIONS, generate, lra_settings
 
 ORIGINAL = 10  # images of 32 x 32 per second and core
 COUNT = 256
 
 
 def measured(resolution: int, limit: float) -> dict[str, float]:
-    settings = lra(resolution)
+    settings = lra_settings(resolution)
     start = time.perf_counter()
     generate(settings, range(len(settings.margins) * 8), seed=0, workers=1)
     starting = time.perf_counter() - start

@@ -20,7 +20,7 @@ import numpy as np
 from longspan import __version__
 from longspan.arena import Experiment, get
 from longspan.attention import MECHANISMS, options_of
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import Point, Result, Score, Slice, pack
 from longspan.tasks import TASKS, Task
 
@@ -59,26 +59,26 @@ def record(experiment: Experiment) -> Result:
         overrides=dict(experiment.overrides),
         task=task.info.name,
         task_version=task.info.version,
-        task_options=plain(experiment.task.complete()),
+        task_options=to_json_types(experiment.task.complete()),
         data_source=f"drawn, as {task.info.name}",
         data_checksum=hashlib.sha256(task.info.name.encode()).hexdigest(),
         chance=task.chance,
         mechanism=experiment.mechanism,
-        options=plain({**options_of(experiment.mechanism), **experiment.options}),
+        options=to_json_types({**options_of(experiment.mechanism), **experiment.options}),
         backend="torch",
-        model=plain(vars(experiment.model)),
-        training=plain(vars(train)),
+        model=to_json_types(vars(experiment.model)),
+        training=to_json_types(vars(train)),
         seed=experiment.seed,
         config_hash=experiment.hash,
         parameters=200_000 + int(usual.integers(0, 100_000)),
         full_parameters=214_154,
-        budget=experiment.budget.record(train.steps),
+        budget=experiment.budget.record(training.steps),
         tuning=None,
         flops=int(1e8 * task.length / 1000 * cost),
         attended_pairs=int(task.length * min(task.length, 256)),
         length=task.length,
-        selection=train.selection,
-        selected_step=best.step if train.selection == "best validation" else curve[-1].step,
+        selection=training.selection,
+        selected_step=best.step if training.selection == "best validation" else curve[-1].step,
         scores={
             "validation": Score(
                 accuracy=best.validation_accuracy or 0.0,
@@ -96,16 +96,16 @@ def record(experiment: Experiment) -> Result:
         answers=pack(right.astype(int).tolist(), [1] * examples),
         slices=_slices(task, right),
         alarms=[],
-        steps=train.steps,
+        steps=training.steps,
         curve=curve,
         seconds=seconds,
         waiting=0.005 * seconds,
-        tokens_per_second=train.steps * train.batch * 0.7 * task.length / seconds,
+        tokens_per_second=training.steps * training.batch_size * 0.7 * task.length / seconds,
         peak_memory=int(2**30 * cost),
         device="cpu, 2 threads",
         processes=1,
         parallelism="none",
-        dtype="bfloat16 mixed" if train.precision == "bf16" else "float32",
+        dtype="bfloat16 mixed" if training.precision == "bf16" else "float32",
         versions={"longspan": __version__, "python": "3.11.7", "torch": "2.13.0"},
         git_commit="0123456789ab",
         date=f"2026-03-{1 + experiment.seed % 28:02d}T12:00:00+00:00",
@@ -157,20 +157,20 @@ def _curve(
     experiment: Experiment, task: Task, skill: float, luck: np.random.Generator
 ) -> list[Point]:
     train, examples = experiment.train, _size(task, "validation")
-    steps = list(range(train.evaluate_every, train.steps + 1, train.evaluate_every))
-    if not steps or steps[-1] != train.steps:
-        steps.append(train.steps)
+    steps = list(range(training.evaluate_every, training.steps + 1, training.evaluate_every))
+    if not steps or steps[-1] != training.steps:
+        steps.append(training.steps)
     speed = float(luck.uniform(0.05, 0.2))
     points = []
     for step in steps:
-        grown = 1 - math.exp(-5 * step / train.steps)
+        grown = 1 - math.exp(-5 * step / training.steps)
         top = task.chance + 0.4 * min(1.0, max(0.05, skill)) * (1 - task.chance) * grown
         hits = int(luck.binomial(examples, min(0.99, max(0.01, top))))
         points.append(
             Point(
                 step=step,
                 seconds=speed * step,
-                learning_rate=train.learning_rate * (1 - step / train.steps) + 1e-9,
+                learning_rate=training.learning_rate * (1 - step / training.steps) + 1e-9,
                 train_loss=2.3 - grown + float(luck.normal(0.0, 0.02)),
                 train_accuracy=top,
                 validation_loss=2.3 - 0.9 * grown + float(luck.normal(0.0, 0.01)),

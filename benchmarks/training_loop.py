@@ -18,11 +18,11 @@ import time
 from pathlib import Path
 
 import torch
+from timing import environment
 
 from longspan.arena import get, make_model
 from longspan.arena.experiment import Experiment
-from longspan.bench import environment
-from longspan.data.cache import default_folder
+from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import TASKS, Task
 from longspan.training import Callback, fit
@@ -46,10 +46,10 @@ def bare(experiment: Experiment, task: Task) -> float:
     train = experiment.train
     model = make_model(experiment, task).train()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    ready = task.batches("train", batch=train.batch, seed=0)
-    batches, clock = list(itertools.islice(ready, train.steps)), Clock()
+    ready = task.batches("train", batch=training.batch_size, seed=0)
+    batches, clock = list(itertools.islice(ready, training.steps)), Clock()
     for batch in batches:
-        with torch.autocast("cpu", torch.bfloat16, enabled=train.precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bf16"):
             logits = model(input_ids=batch.inputs, attention_mask=batch.key_mask).logits
         torch.nn.functional.cross_entropy(logits.float(), batch.targets).backward()
         optimizer.step()
@@ -87,7 +87,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
     experiment = dataclasses.replace(experiment, train=train, task=spec)
     kind = TASKS["listops"]
     task = kind(kind.Options(**spec.options))
-    task.open(default_folder())
+    task.open(cache_folder())
     bare(experiment, task)
     taken = [(bare(experiment, task), loop(experiment, task)) for _ in range(rounds)]
     step, whole = (statistics.median(x) for x in zip(*taken, strict=True))
@@ -98,7 +98,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
         "mechanism": mechanism,
         "batch": batch,
         "length": task.length,
-        "precision": train.precision,
+        "precision": training.precision,
         "steps": steps,
         "rounds": [{"bare": a, "loop": b} for a, b in taken],
         "bare_seconds_per_step": step,

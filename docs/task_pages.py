@@ -13,7 +13,7 @@ from rendering import words
 from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Task, build
-from longspan.tasks.cards import about, generated, source
+from longspan.tasks.data_cards import about, generated, source
 
 FOLDER = Path(__file__).parent / "tasks"
 
@@ -37,7 +37,7 @@ def index() -> str:
         "says what is here and what is built, `longspan data card TASK` describes a built set, and",
         "`longspan data show TASK` prints or draws its examples.",
         "",
-        "| task | | length | train, validation, test | classes | data | licence |",
+        "| task | | length | train, validation, test | classes | data | license |",
         "|---|---|---:|---:|---:|---|---|",
     ]
     for name, cls in sorted(TASKS.items()):
@@ -47,9 +47,9 @@ def index() -> str:
             info.title,
             f"{task.length:,}{' + ' * info.pair}{f'{task.length:,}' * info.pair}",
             " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
-            f"{info.classes:,}",
+            f"{info.num_classes:,}",
             "generated" if is_generated(name) else "imported",
-            info.licence,
+            info.license,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -66,7 +66,7 @@ def page(name: str, shown: str) -> str:
         f"{task.info.summary}\n\n{about(task)}\n\n{sizes(task)}",
         "## Options",
         options(task),
-        "## Source and licence",
+        "## Source and license",
         source(task),
         "## Getting it",
         getting(task, notes),

@@ -17,7 +17,7 @@ import tiny
 from longspan.training import Callback
 
 COPYING = {"train": 60, "validation": 10, "test": 11, "length": 20, "count": 4, "symbols": 5}
-DRY = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
+DRY = {"model.hidden_dropout_prob": 0.0, "model.attention_dropout": 0.0}
 
 
 def free_port():
@@ -92,8 +92,7 @@ class Killer(Callback):
 
 def prepared(case):
     """Return the experiment of a case and its open task."""
-    from longspan.arena import TaskSpec
-    from longspan.tasks import build
+    from longspan.tasks import build, configure
 
     cache = Path(case["cache"])
     made = tiny.experiment(case["mechanism"], changes={**DRY, **case.get("changes", {})})
@@ -101,7 +100,8 @@ def prepared(case):
         return made, tiny.listops(cache)
     task = build("copying", COPYING)
     task.open(cache)
-    return dataclasses.replace(made, task=TaskSpec(name="copying", options=COPYING)), task
+    config = dataclasses.replace(made.config, task=configure("copying", COPYING))
+    return dataclasses.replace(made, config=config), task
 
 
 def grid(changes, paths):

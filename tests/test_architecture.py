@@ -14,7 +14,7 @@ TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for pa
 
 # Lower layers first: a file imports from its own layer and from those above it in this list.
 LAYERS = (
-    ("shapes", "errors", "fields", "files", "memory", "results"),
+    ("config", "metrics", "shapes", "errors", "fields", "files", "memory", "results"),
     ("checks",),
     ("attention",),
     ("models",),
@@ -22,18 +22,20 @@ LAYERS = (
     ("tasks",),
     ("training",),
     ("arena",),
-    ("bench",),
     ("analysis",),
     ("report",),
-    ("catalogue",),
+    ("catalog",),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
-FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 150, 40, 3
+FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
 LONGER_FUNCTIONS = {"training/loop.py": 60}
 # Names of mechanisms that are everyday words too: a schedule may be linear.
 EVERYDAY = {"full", "local", "linear"}
+# CIFAR-10 is published as pickles; this file reads them without running foreign code. Checkpoints
+# are never pickled.
+MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
 MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/")
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
@@ -157,7 +159,10 @@ def forbidden(tree):
 
 @every_file
 def test_no_print_no_pickle_no_hash(file):
-    assert not list(forbidden(TREES[file]))
+    found = list(forbidden(TREES[file]))
+    if file in MAY_IMPORT_PICKLE:
+        found = [one for one in found if not one.endswith(": pickle")]
+    assert not found
 
 
 PLANTED = {

@@ -52,7 +52,7 @@ FLAGS = {
                   "--cache", "--help"},
     "report": {"FOLDERS", "--page", "--format", "--section", "--figures",
                "--figure-format", "--snapshot", "--into", "--json", "--help"},
-    "analyse": {"RECORDS", "--samples", "--rollout", "--token", "--picture", "--device", "--json",
+    "analyze": {"RECORDS", "--samples", "--rollout", "--token", "--plot", "--device", "--json",
                 "--help", *PLACES},
     "results": {"--help"},
     "results list": {"FOLDERS", "--json", "--help"},
@@ -134,7 +134,7 @@ def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatc
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of another kind")
 def test_ctrl_c_in_a_process_says_how_to_continue(tiny_cache, tmp_path):
-    arguments = tiny.command(tmp_path, tiny_cache, changes={"train.steps": 100_000})
+    arguments = tiny.command(tmp_path, tiny_cache, changes={"training.steps": 100_000})
     command = [sys.executable, "-m", "longspan", *arguments]
     process = subprocess.Popen(
         command,
@@ -320,20 +320,20 @@ def test_report_in_every_format_and_the_page(cli, finished, tmp_path):
 
 def test_tuning_from_the_command_line_is_a_search(cli, tiny_cache, tmp_path):
     flags = tiny.flags()
-    rate = flags.index("train.learning_rate=0.01")
+    rate = flags.index("training.learning_rate=0.01")
     where = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu", "--json"]
     command = ["arena", "--tasks", "listops", "--mechanisms", "local", *where]
     command += [*flags[: rate - 1], *flags[rate + 1 :], "--tune", "--seeds", "0,3"]
-    code, out, err = cli(*command, "--grid", "train.learning_rate=1e-12,0.01")
+    code, out, err = cli(*command, "--grid", "training.learning_rate=1e-12,0.01")
     assert code == 0, err
     assert json.loads(out)
     assert "run 3/4  local on listops, learning_rate=0.01: validation" in err
     assert err.count(": test ") == 2
     records = load_all([tmp_path])
     assert [record.seed for record in records] == [0, 3]
-    assert records[0].tuning["grid"] == {"train.learning_rate": [1e-12, 0.01], "seed": [0, 3]}
+    assert records[0].tuning["grid"] == {"training.learning_rate": [1e-12, 0.01], "seed": [0, 3]}
     assert len(list(tmp_path.glob("quick/listops/trials/*.json"))) == 4
-    code, _, err = cli(*command, "--grid", "train.learning_rate=0.01,0.02", "--rule", "best-run")
+    code, _, err = cli(*command, "--grid", "training.learning_rate=0.01,0.02", "--rule", "best-run")
     assert code == 0, err
     assert "moved: local-" in err
     assert len(load_all([tmp_path])) == 1
@@ -342,10 +342,14 @@ def test_tuning_from_the_command_line_is_a_search(cli, tiny_cache, tmp_path):
 def test_values_of_a_grid_are_json_or_words():
     from longspan.cli.common import grid_of
 
-    pairs = ["train.schedule=linear, cosine", "train.clip=null,1", "train.betas=[0.9,0.99],[0.8,1]"]
+    pairs = [
+        "training.schedule=linear, cosine",
+        "training.max_grad_norm=null,1",
+        "training.adam_betas=[0.9,0.99],[0.8,1]",
+    ]
     assert grid_of(pairs) == {
-        "train.schedule": ["linear", "cosine"],
-        "train.clip": [None, 1],
-        "train.betas": [[0.9, 0.99], [0.8, 1]],
+        "training.schedule": ["linear", "cosine"],
+        "training.max_grad_norm": [None, 1],
+        "training.adam_betas": [[0.9, 0.99], [0.8, 1]],
     }
     assert grid_of(None) is None

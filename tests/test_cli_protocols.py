@@ -25,7 +25,7 @@ def test_json_has_every_difference_with_its_choices():
     assert [d["field"] for d in told["differences"]] == [d.field for d in found]
     (rate,) = [
         d for d in told["differences"]
-        if d["field"] == "train.learning_rate" and "retrieval" in d["tasks"]
+        if d["field"] == "training.learning_rate" and "retrieval" in d["tasks"]
     ]  # fmt: skip
     assert (rate["a"], rate["b"]) == (0.5, 0.05)
     assert rate["choices_a"][0]["instead"][0][0] == 0.05
@@ -34,10 +34,10 @@ def test_json_has_every_difference_with_its_choices():
 def test_the_table_has_a_row_for_each_difference_and_its_notes():
     text = printed("protocols", "diff", "lra-paper", "lra-repo", "--tasks", "retrieval")
     rows = [line.split() for line in text.splitlines()]
-    assert ["train.learning_rate", "retrieval", "0.5", "0.05"] in [row[:4] for row in rows]
-    (row,) = [row for row in rows if row[:1] == ["train.learning_rate"]]
+    assert ["training.learning_rate", "retrieval", "0.5", "0.05"] in [row[:4] for row in rows]
+    (row,) = [row for row in rows if row[:1] == ["training.learning_rate"]]
     for number, name in zip(row[4:], ("lra-paper", "lra-repo"), strict=True):
-        note = f"{number.strip(',')}  {name}, train.learning_rate: "
+        note = f"{number.strip(',')}  {name}, training.learning_rate: "
         assert len([line for line in text.splitlines() if line.startswith(note)]) == 1
     assert f"lra-repo, source: {get('lra-repo').source}" in text
     # the same words for both are no difference
@@ -68,7 +68,7 @@ def test_no_difference_is_said():
     assert told["differences"] == []
 
 
-def test_list_and_show_are_those_of_the_catalogue():
+def test_list_and_show_agree_with_catalog():
     assert printed("protocols", "list", "--json") == printed("list", "protocols", "--json")
     assert printed("protocols", "show", "xiong") == printed("show", "xiong")
 

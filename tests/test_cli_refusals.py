@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import tiny
-from longspan.arena import PROTOCOLS, ModelSpec, TaskSpec, get
+from longspan.arena import PROTOCOLS, ModelConfig, TaskSpec, get
 
 
 def refused(result, *parts, code=2):
@@ -33,16 +33,16 @@ BAD = {
     "field": (["train", "local", "listops", "--set", "train.stps=1"], "did you mean steps"),
     "option": (["train", "local", "listops", "--set", "options.windw=1"], "did you mean window?"),
     "task option": (["train", "local", "listops", "--set", "task.trian=1"], "did you mean train"),
-    "value": (["train", "local", "listops", "--set", "train.steps=ten"], "steps must be a whole"),
+    "value": (["train", "local", "listops", "--set", "training.steps=ten"], "steps must be a whole"),
     "fraction": (["train", "local", "listops", "--set", "model.layers=1.5"], "layers must be a wh"),
-    "no number": (["train", "local", "listops", "--set", "train.clip=NaN"], "NaN is no finite"),
+    "no number": (["train", "local", "listops", "--set", "training.max_grad_norm=NaN"], "NaN is no finite"),
     "vast number": (
         ["train", "local", "listops", "--set", "options.window=1e999"],
         "--set cannot take 1e999 (1e999 is no finite number)",
     ),
     "set twice": (
-        ["train", "local", "listops", "--set", "train.steps=1", "--set", "train.steps=2"],
-        "--set names train.steps twice; give it one value",
+        ["train", "local", "listops", "--set", "training.steps=1", "--set", "training.steps=2"],
+        "--set names training.steps twice; give it one value",
     ),
     "no mechanisms": (
         ["arena", "--mechanisms", ","], "--mechanisms takes names with commas between them, got ','"
@@ -54,21 +54,21 @@ BAD = {
     "window": (["train", "local", "listops", "--set", "options.window=wide"], "window must be a"),
     "grammar": (["train", "local", "listops", "--set", "task.max_length=3"], "max_length"),
     "choice": (["train", "local", "listops", "--set", "model.norm=pr"], "did you mean pre"),
-    "no value": (["train", "local", "listops", "--set", "train.steps"], "--set takes NAME=VALUE"),
+    "no value": (["train", "local", "listops", "--set", "training.steps"], "--set takes NAME=VALUE"),
     "markup": (["train", "local", "listops", "--set", "[/red][bold]=1"], "'[/red][bold]' names no"),
     "seed": (["train", "local", "listops", "--seed", "-1"], "a seed is a whole number, 0 or more"),
     "device": (["train", "local", "listops", "--device", "tpu"], "--device is cpu or left out"),
     "data": (["train", "local", "text", "--data", "/nowhere"], "--data /nowhere does not exist"),
     "seeds": (["arena", "--seeds", "0,x"], "--seeds takes whole numbers, as 0,1,2, got '0,x'"),
-    "grid": (["arena", "--tune", "--grid", "train.steps"], "--grid takes NAME=VALUES, as train.le"),
+    "grid": (["arena", "--tune", "--grid", "training.steps"], "--grid takes NAME=VALUES, as train.le"),
     "grid field": (["arena", "--tune", "--grid", "train.stps=1,2"], "did you mean steps"),
-    "grid number": (["arena", "--tune", "--grid", "train.clip=1,NaN"], "NaN is no finite"),
+    "grid number": (["arena", "--tune", "--grid", "training.max_grad_norm=1,NaN"], "NaN is no finite"),
     "grid twice": (
-        ["arena", "--tune", "--grid", "train.clip=1", "--grid", "train.clip=2"],
-        "--grid names train.clip twice; give all its values at once",
+        ["arena", "--tune", "--grid", "training.max_grad_norm=1", "--grid", "training.max_grad_norm=2"],
+        "--grid names training.max_grad_norm twice; give all its values at once",
     ),
     "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; give one"),
-    "no tuning": (["arena", "--grid", "train.clip=1,2"], "--grid needs --tune"),
+    "no tuning": (["arena", "--grid", "training.max_grad_norm=1,2"], "--grid needs --tune"),
     "rule alone": (["arena", "--rule", "mean"], "--rule needs --tune"),
     "rule": (["arena", "--tune", "--rule", "men"], "no rule called 'men'; did you mean mean?"),
     "arena mechanism": (["arena", "--mechanisms", "local,ful"], "'ful'; did you mean full"),
@@ -134,7 +134,7 @@ def test_a_malformed_record_is_refused_by_the_report(cli, finished, tmp_path):
 def build_command(cache, monkeypatch):
     """`data build` of a small set: the protocol's own would take seconds."""
     _, _, train = get("quick").parts("listops")
-    model = ModelSpec(width=8, layers=1, heads=1, feed_forward=8, classifier=8)
+    model = ModelConfig(width=8, layers=1, heads=1, feed_forward=8, classifier=8)
     parts = TaskSpec(name="listops", options=tiny.TASK), model, train
     small = get("quick").__class__(**{**vars(get("quick")), "parts": lambda task: parts})
     monkeypatch.setitem(PROTOCOLS, "quick", small)

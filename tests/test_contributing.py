@@ -15,7 +15,7 @@ def test_the_example_passes_the_contract_when_it_is_saved_as_one_file(tmp_path):
     for name in ("src", "tests", "pyproject.toml"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
-    (tmp_path / "src/longspan/attention/efficient.py").write_text(block)
+    (tmp_path / "src/longspan/attention/mechanisms/efficient.py").write_text(block)
     contract = sorted(str(path) for path in (tmp_path / "tests/attention").glob("test_contract*"))
     command = [sys.executable, "-m", "pytest", "-k", "efficient", "-m", "not slow", *contract]
     ran = subprocess.run(

@@ -13,7 +13,7 @@ from longspan.tasks import build
 # what the command line imports when it is needed
 PRELOADED = (
     "longspan.arena.parallel_console",
-    "longspan.arena.meeting",
+    "longspan.arena.budget_resolution",
     "longspan.arena.console",
     "longspan.arena.record",
     "longspan.arena.rescore",
@@ -34,19 +34,25 @@ TASK = {
     "max_depth": 3,
     "max_args": 4,
 }
-MODEL = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 16, "classifier": 16}
+MODEL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "classifier_hidden_size": 16,
+}
 TRAIN = {
     "steps": 12,
-    "batch": 4,
-    "warmup": 2,
+    "batch_size": 4,
+    "warmup_steps": 2,
     "learning_rate": 0.01,
     "evaluate_every": 4,
     "checkpoint_every": 2,
-    "evaluation_batch": 16,
+    "eval_batch_size": 16,
 }
 CHANGES = {
     f"{part}.{name}": value
-    for part, values in (("task", TASK), ("model", MODEL), ("train", TRAIN))
+    for part, values in (("task", TASK), ("model", MODEL), ("training", TRAIN))
     for name, value in values.items()
 }
 

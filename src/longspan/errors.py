@@ -1,4 +1,4 @@
-"""What longspan says when it refuses: one line that names the value and the remedy."""
+"""Exceptions of longspan: each message is one line that names the value and the remedy."""
 
 import dataclasses
 import difflib
@@ -9,56 +9,65 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 
 class LongspanError(Exception):
-    """Base of every refusal; the command line prints its message and exits with code 2."""
+    """Base class; the command line prints the message and exits with code 2."""
 
     def __str__(self) -> str:
-        """The bare message (a `KeyError` alone would print it in quotes)."""
+        """Return the bare message; `KeyError` would quote it."""
         return str(self.args[0]) if self.args else ""
 
 
 class UnknownNameError(LongspanError, KeyError):
-    """A mechanism, option, task, protocol or backend that does not exist."""
+    """Unknown mechanism, option, task, protocol or backend."""
 
 
 class OptionError(LongspanError, ValueError):
-    """An option whose value cannot be used."""
+    """Invalid value of an option."""
 
 
 class InputError(LongspanError, ValueError):
-    """Tensors that a mechanism cannot serve; the message lists every reason."""
+    """Inputs that a mechanism does not support; the message lists every reason."""
 
 
 class DataError(LongspanError, ValueError):
-    """A file that is absent, truncated, foreign or inconsistent."""
+    """Missing, truncated, inconsistent or unsupported file."""
 
 
 class RunError(LongspanError, RuntimeError):
-    """A run that cannot go on, or a folder that belongs to another one."""
+    """Failed run, or a folder that cannot be used for the run."""
 
 
 class DivergedError(RunError):
-    """A run whose loss is no longer finite."""
+    """Loss of a run is NaN or infinite."""
 
 
 class NoMemoryError(RunError):
-    """A run that needs more memory than there is."""
+    """Run needs more memory than is available."""
 
 
 class BusyError(RunError):
-    """A run whose lock another process holds."""
+    """Another process holds this run's lock."""
 
 
-def known(name: str, names: Iterable[str], what: str) -> str:
+def check_name(name: str, names: Iterable[str], what: str) -> str:
     """Return `name` if it is one of `names`.
 
+    Args:
+        name: the name to check.
+        names: the valid names.
+        what: the kind of name, for the message.
+
     Raises:
-        UnknownNameError: it is not; the message suggests near names, or lists all of them.
+        UnknownNameError: `name` is not one of them; the message suggests similar names, or lists
+            all of them.
     """
     names = sorted(names)
     if name in names:
         return name
     near = difflib.get_close_matches(name, names, n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else f"there are: {', '.join(names)}"
+    if near:
+        hint = f"did you mean {', '.join(near)}?"
+    else:
+        hint = f"there are: {', '.join(names)}" if names else "there are none"
     raise UnknownNameError(f"no {what} called {name!r}; {hint}")
 
 
@@ -100,7 +109,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def in_range(value: int) -> bool:
-    """Whether 64 bits hold a whole number: arithmetic with floats and arrays can go on with it."""
+    """Return whether an integer fits into 64 bits, as arrays and floats require."""
     return -(2**63) <= value < 2**63
 
 

@@ -1,4 +1,4 @@
-"""Files: written so that a reader sees the old content or the new, and read with refusals."""
+"""Atomic writes, checked JSON, checksums and the cache folder."""
 
 import contextlib
 import glob
@@ -13,38 +13,51 @@ from typing import Any
 
 from longspan.errors import DataError, RunError
 
-REMEDY = "free space or choose another folder"
+WRITE_REMEDY = "free space or choose another folder"
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it takes `path`'s place atomically.
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Raise `RunError` naming `path` when writing to it fails.
 
     Raises:
-        RunError: the disk is full or the folder cannot be written; nothing is left behind.
+        RunError: the disk is full or the folder cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"cannot write {path}: {reason}; {WRITE_REMEDY}") from error
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; on success, move that file to `path` atomically.
+
+    Raises:
+        RunError: the disk is full or the folder cannot be written; the temporary file is removed.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch(exist_ok=False)
-        yield temporary
-        flush(temporary)
-        temporary.replace(path)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}; {REMEDY}") from error
+        with explain_write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.touch(exist_ok=False)
+            yield temporary
+            flush_to_disk(temporary)
+            temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def flush(path: Path) -> None:
-    """Wait until a file is on the disk itself."""
+def flush_to_disk(path: Path) -> None:
+    """Block until the content of a file is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def sweep(path: Path) -> None:
-    """Remove the temporary files of writes to `path` whose process was killed."""
+def remove_temporaries(path: Path) -> None:
+    """Remove the temporary files that killed processes left when writing to `path`."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.*"):
         temporary.unlink(missing_ok=True)
 
@@ -53,13 +66,15 @@ def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON, atomically.
 
     Raises:
-        RunError: the disk is full, or a number is not finite (what was not measured is `None`).
+        RunError: the disk is full, or `value` contains NaN or infinity.
     """
     try:
         text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
-        raise RunError(f"cannot write {path}: it would hold a number that is not one") from error
-    with replacing(path) as temporary:
+        raise RunError(
+            f"cannot write {path}: a value is NaN or infinite; write null for a missing number"
+        ) from error
+    with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
@@ -67,7 +82,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        DataError: it is absent or not JSON; the message names the file and the place.
+        DataError: the file is missing or not JSON; the message names the file and the line.
     """
     try:
         return parse_json(path.read_text(encoding="utf-8"))
@@ -78,41 +93,55 @@ def read_json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
     except (RecursionError, ValueError) as error:
-        # nested without end, or a number that is none or has thousands of digits
+        # too deeply nested, a number that is not finite, or one with thousands of digits
         raise DataError(f"{path} cannot be read as JSON ({error})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text, all of its numbers finite.
+    """Parse JSON, accepting finite numbers and integers of 64 bits only.
 
     Raises:
-        ValueError: it is not JSON (`json.JSONDecodeError`), or a number is NaN or too large.
-        RecursionError: it is nested too deeply.
+        ValueError: the text is not JSON (`json.JSONDecodeError`), or a number is NaN or too large.
+        RecursionError: the text is nested too deeply.
     """
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_integer)
 
 
 def _finite(text: str) -> float:
     if math.isfinite(number := float(text)):
         return number
-    raise ValueError(f"{text} is no finite number")
+    raise ValueError(f"{text} is not a finite number")
 
 
-def sha256(path: Path) -> str:
-    """The sha256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _integer(text: str) -> int:
+    # Arithmetic of larger integers with floats and arrays overflows.
+    if -(2**63) <= (number := int(text)) < 2**63:
+        return number
+    raise ValueError(f"{text:.20}... has more than 64 bits")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file as hexadecimal digits.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
 def cache_folder() -> Path:
-    """Where things are kept that can be made again: `$LONGSPAN_CACHE`, or `~/.cache/longspan`."""
+    """Return the folder for files that can be rebuilt: `$LONGSPAN_CACHE` or `~/.cache/longspan`."""
     return Path(os.environ.get("LONGSPAN_CACHE") or Path.home() / ".cache" / "longspan")
 
 
-def plain(value: Any) -> Any:
-    """As JSON reads it back: tuples are lists."""
+def to_json_types(value: Any) -> Any:
+    """Return `value` as a JSON round trip returns it: tuples become lists."""
     if isinstance(value, dict):
-        return {name: plain(part) for name, part in value.items()}
-    return [plain(part) for part in value] if isinstance(value, tuple | list) else value
+        return {name: to_json_types(part) for name, part in value.items()}
+    return [to_json_types(part) for part in value] if isinstance(value, tuple | list) else value

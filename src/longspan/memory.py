@@ -1,4 +1,4 @@
-"""Memory of the process: keeping freed pages, and the peak that a piece of work needs."""
+"""Process memory: keeping freed pages, and measuring peak use."""
 
 import contextlib
 import ctypes
@@ -17,10 +17,10 @@ def _libc(name: str):
 
 
 def keep_freed_memory() -> bool:
-    """Ask glibc to keep freed memory in the process; whether it agreed.
+    """Tell glibc to keep freed memory in the process; return whether it accepted.
 
-    By default it maps every large temporary anew and the kernel zeroes the pages again: a large
-    part of a training step on CPU.
+    By default glibc maps every large temporary tensor anew and the kernel zeroes its pages again,
+    which takes a large part of a training step on CPU.
     """
     mallopt = _libc("mallopt")
     if mallopt is None:
@@ -29,19 +29,19 @@ def keep_freed_memory() -> bool:
 
 
 class PeakMemory:
-    """The most bytes that the work since `start` needed beyond what was there before it.
+    """Peak memory since `start`, in bytes above the memory in use at `start`.
 
     On CUDA the allocator counts tensors; on Linux the kernel counts resident pages of the
-    process. Elsewhere there is no such count, and the peak is None.
+    process. On other systems the peak is None.
     """
 
     def __init__(self, device_type: str):
-        """Watch a device: "cuda" or "cpu"."""
+        """Measure the memory of a device type: "cuda" or "cpu"."""
         self.cuda = device_type == "cuda"
         self.before: int | None = None
 
     def start(self) -> None:
-        """Give back what is free, and take the present use as zero."""
+        """Release free memory and take the current use as the baseline."""
         if self.cuda:
             import torch
 
@@ -50,13 +50,13 @@ class PeakMemory:
             return
         if trim := _libc("malloc_trim"):
             trim(0)
-        # Some containers forbid it, and other systems lack it.
+        # some containers forbid this file, and other systems lack it
         with contextlib.suppress(OSError):
             CLEAR.write_text(RESET_PEAK)
             self.before = _status("VmRSS")
 
     def peak(self) -> int | None:
-        """Bytes above the start, or None where nobody counts."""
+        """Return the bytes above the baseline, or None if the system does not count them."""
         if self.before is None:
             return None
         if self.cuda:
@@ -67,7 +67,7 @@ class PeakMemory:
 
 
 def _status(field: str) -> int:
-    """A field of /proc/self/status, in bytes."""
+    """Return a field of /proc/self/status in bytes."""
     for line in STATUS.read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024

@@ -1,9 +1,9 @@
 """Shapes as types: `Float[Tensor, "B H T D"]` on public signatures.
 
-The names come from jaxtyping where it is installed (the tests install it and check every call);
-without it they are plain `Tensor`, so that the library runs on torch alone.
+The types come from jaxtyping if it is installed; the tests install it and check every call.
+Otherwise they are plain `Tensor`, so that the library needs torch only.
 
-Letters, everywhere: B batch, H heads, T queries, S keys, D head dimension of queries and keys,
+Letters: B batch, H heads, T queries, S keys, D head dimension of queries and keys,
 E head dimension of values, M model width.
 """
 

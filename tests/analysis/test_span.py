@@ -1,12 +1,13 @@
-"""Spans and rollouts of attention that is known."""
+"""Spans and rollouts of known attention weights."""
 
-import given
+import mechanism_calls as calls
 import pytest
 import torch
 
 from longspan.analysis import weights as module
-from longspan.analysis.span import rollout, spans, uniform_span
-from longspan.analysis.weights import weights_of
+from longspan.analysis.rollout import attention_rollout
+from longspan.analysis.span import compute_spans, uniform_span
+from longspan.analysis.weights import compute_weights
 
 T = 12
 
@@ -17,7 +18,7 @@ def softmaxed(T, H=2, seed=0):
 
 
 def slow_span(weights, queries, keys):
-    """The definition, one pair after the other; weights (T, S)."""
+    """Evaluate the definition pair by pair; weights (T, S)."""
     means = []
     for t in queries:
         total = sum(abs(float(weights[t, s])) for s in keys)
@@ -26,26 +27,26 @@ def slow_span(weights, queries, keys):
 
 
 def test_uniform_attention_spans_a_third_of_the_length():
-    found = spans(given.given(torch.full((2, T, T), 1 / T))).span
+    found = compute_spans(calls.call_with(torch.full((2, T, T), 1 / T))).span
     expected = sum(abs(t - s) for t in range(T) for s in range(T)) / T**2
     assert found[0].tolist() == pytest.approx([expected, expected])
     assert uniform_span([T]) == pytest.approx(expected)
     assert uniform_span([T, 1]) == pytest.approx(expected / 2)
 
 
-def test_attention_to_oneself_spans_nothing_and_a_shift_spans_itself():
+def test_span_of_identity_is_zero_and_of_a_shift_its_offset():
     shifted = torch.eye(T).roll(3, 1)
     shifted[T - 3 :] = 0
-    found = spans(given.given(torch.stack([torch.eye(T), shifted]))).span
+    found = compute_spans(calls.call_with(torch.stack([torch.eye(T), shifted]))).span
     assert found.tolist() == [[0.0, 3.0]]
 
 
 @pytest.mark.parametrize("columns", [1, 5, 256])
-def test_the_span_is_that_of_the_definition(columns, monkeypatch):
-    monkeypatch.setattr(module, "COLUMNS", columns)
+def test_span_follows_definition(columns, monkeypatch):
+    monkeypatch.setattr(module, "MAX_COLUMNS", columns)
     weights = softmaxed(T) - 0.1
     for special in (0, 1):
-        found = spans(given.given(weights), special)
+        found = compute_spans(calls.call_with(weights), special)
         rest = range(special, T)
         for head in range(2):
             expected = slow_span(weights[head], rest, rest)
@@ -56,38 +57,39 @@ def test_the_span_is_that_of_the_definition(columns, monkeypatch):
         assert found.negative[0].tolist() == pytest.approx(expected.tolist())
 
 
-def test_scale_is_no_matter_and_rows_without_keys_do_not_count():
+def test_span_ignores_scale_and_empty_rows():
     weights = softmaxed(T)
     scaled = weights * torch.rand(2, T, 1, dtype=torch.float64)
-    one, other = (spans(given.given(x)).span for x in (weights, scaled))
+    one, other = (compute_spans(calls.call_with(x)).span for x in (weights, scaled))
     assert one.tolist()[0] == pytest.approx(other.tolist()[0])
     scaled[:, 5:] = 0
-    found = spans(given.given(scaled)).span
+    found = compute_spans(calls.call_with(scaled)).span
     expected = [slow_span(weights[head], range(5), range(T)) for head in range(2)]
     assert found.tolist()[0] == pytest.approx(expected)
-    assert spans(given.given(0 * weights)).span.isnan().all()
+    assert compute_spans(calls.call_with(0 * weights)).span.isnan().all()
 
 
 @pytest.mark.parametrize("name", ["full", "local", "linformer", "performer", "long_short"])
-def test_padding_and_the_rest_of_the_batch_change_no_span(name):
-    attention = given.built(name)
-    call = given.call_of(attention, mask=given.ragged())
-    short = given.LENGTH - 6
+def test_span_ignores_padding_and_other_rows(name):
+    attention = calls.build_small(name)
+    call = calls.make_call(attention, mask=calls.ragged_mask())
+    short = calls.LENGTH - 6
     alone = module.Call(attention, call.q[1:, :, :short], call.k[1:, :, :short])
-    torch.testing.assert_close(spans(alone, 1).span[0], spans(call, 1).span[1])
+    torch.testing.assert_close(compute_spans(alone, 1).span[0], compute_spans(call, 1).span[1])
 
 
-def test_a_window_is_not_seen_beyond():
+def test_span_is_bounded_by_window():
     wide, narrow = (
-        spans(given.call_of(given.built("local", options={"window": w}))).span for w in (9, 2)
+        compute_spans(calls.make_call(calls.build_small("local", options={"window": w}))).span
+        for w in (9, 2)
     )
-    reach = given.built("local", options={"window": 2}).pattern.layout.span
+    reach = calls.build_small("local", options={"window": 2}).pattern.layout.span
     assert 0 < float(narrow.max()) <= 2 <= reach
     assert float(narrow.max()) < float(wide.min()) <= 9
 
 
 def slow_rollout(layers, start):
-    """The definition, with matrices: layers of (H, T, T)."""
+    """Evaluate the definition with matrices; layers of (H, T, T)."""
     size = layers[0].shape[1]
     product = torch.eye(size, dtype=torch.float64)
     for weights in layers:
@@ -97,34 +99,34 @@ def slow_rollout(layers, start):
 
 
 @pytest.mark.parametrize("columns", [5, 256])
-def test_the_rollout_is_the_product_over_layers(columns, monkeypatch):
-    monkeypatch.setattr(module, "COLUMNS", columns)
+def test_rollout_is_product_over_layers(columns, monkeypatch):
+    monkeypatch.setattr(module, "MAX_COLUMNS", columns)
     layers = [softmaxed(T, seed=seed) - 0.02 * seed for seed in range(3)]
     start = torch.rand(1, T, dtype=torch.float64)
     start = start / start.sum()
-    found = rollout([given.given(x) for x in layers], start)
+    found = attention_rollout([calls.call_with(x) for x in layers], start)
     torch.testing.assert_close(found, slow_rollout(layers, start))
     assert float(found.sum()) == pytest.approx(1)
 
 
-def test_the_rollout_of_known_layers():
+def test_rollout_of_known_layers():
     start = torch.zeros(1, T, dtype=torch.float64)
     start[0, 4] = 1
     identity, uniform = torch.eye(T)[None], torch.full((1, T, T), 1 / T)
-    assert torch.equal(rollout([given.given(identity)] * 3, start), start)
-    found = rollout([given.given(uniform)] * 3, start)
+    assert torch.equal(attention_rollout([calls.call_with(identity)] * 3, start), start)
+    found = attention_rollout([calls.call_with(uniform)] * 3, start)
     torch.testing.assert_close(found, start / 8 + 7 / 8 / T)
-    # a state that attends to nothing stays what it is
-    assert torch.equal(rollout([given.given(0 * uniform)] * 2, start), start)
+    # A state that attends to nothing is unchanged.
+    assert torch.equal(attention_rollout([calls.call_with(0 * uniform)] * 2, start), start)
 
 
-def test_the_rollout_of_one_row_is_that_of_the_row_alone():
-    attention, mask = given.built("full"), given.ragged()
-    call = given.call_of(attention, mask=mask)
-    weights = weights_of(attention, call.q, call.k, mask)
-    short = given.LENGTH - 6
+def test_rollout_of_a_row_ignores_other_rows():
+    attention, mask = calls.build_small("full"), calls.ragged_mask()
+    call = calls.make_call(attention, mask=mask)
+    weights = compute_weights(attention, call.q, call.k, mask)
+    short = calls.LENGTH - 6
     start = mask.double() / mask.sum(1, keepdim=True)
-    found = rollout([call, call], start)
+    found = attention_rollout([call, call], start)
     inside = weights[1, :, :short, :short]
     expected = slow_rollout([inside, inside], start[1:, :short])
     torch.testing.assert_close(found[1:, :short], expected)

@@ -1,15 +1,15 @@
-"""Weights read off the real module explain its output, for every mechanism of the registry."""
+"""Weights read off a mechanism reproduce its output, for every registered mechanism."""
 
 import dataclasses
 
-import given
+import mechanism_calls as calls
 import pytest
 import torch
 
 from longspan.analysis import weights as module
-from longspan.analysis.weights import Call, check, weights_of
-from longspan.attention import MECHANISMS, Attention, Source, Traits
-from longspan.attention.weighing import ValueNorm, weighing
+from longspan.analysis.weights import Call, check_weighted_sum, compute_weights
+from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
+from longspan.attention.value_norms import ValueNorm, skip_value_norms
 from longspan.errors import InputError
 
 CASES = [
@@ -20,19 +20,19 @@ CASES = [
 every_mechanism = pytest.mark.parametrize(("name", "causal"), CASES)
 
 
-def normed(attention):
+def norms_values(attention):
     return any(isinstance(part, ValueNorm) for part in attention.modules())
 
 
-def near(actual, expected):
+def assert_near(actual, expected):
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
 
 
 def masks(name):
-    """No mask, padding, padding with global tokens."""
-    found = [(None, None), (given.ragged(), None)]
+    """Return pairs of masks: none, padding, padding with global tokens."""
+    found = [(None, None), (calls.ragged_mask(), None)]
     if MECHANISMS[name].traits.global_tokens:
-        found.append((given.ragged(), torch.arange(given.LENGTH).expand(2, -1) % 11 == 3))
+        found.append((calls.ragged_mask(), torch.arange(calls.LENGTH).expand(2, -1) % 11 == 3))
     return found
 
 
@@ -41,68 +41,68 @@ def all_weights(call):
 
 
 @every_mechanism
-def test_the_weights_times_the_values_are_the_output(name, causal, monkeypatch):
-    monkeypatch.setattr(module, "COLUMNS", 17)
-    attention = given.built(name, causal)
+def test_weights_times_values_equal_output(name, causal, monkeypatch):
+    monkeypatch.setattr(module, "MAX_COLUMNS", 17)
+    attention = calls.build_small(name, causal)
     for mask, global_mask in masks(name):
-        call = given.call_of(attention, mask=mask, global_mask=global_mask)
-        weights = weights_of(
-            attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, source=None
+        call = calls.make_call(attention, mask=mask, global_mask=global_mask)
+        weights = compute_weights(
+            attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, layer_input=None
         )
         out = attention(call.q, call.k, call.v, mask, global_mask=global_mask)
-        if normed(attention):
+        if norms_values(attention):
             assert (weights @ call.v - out).abs().max() > 0.1
-            out = call.mixed(call.v)
-        near(weights @ call.v, out)
-        assert call.missed() < 1e-12
+            out = call.output_for(call.v)
+        assert_near(weights @ call.v, out)
+        assert call.relative_error() < 1e-12
         if MECHANISMS[name].traits.exact:
             assert weights.min() >= 0
             sums = weights.sum(3).movedim(1, 2)[call.real]
-            near(sums, torch.ones_like(sums))
+            assert_near(sums, torch.ones_like(sums))
 
 
 @every_mechanism
-def test_the_output_is_linear_in_the_values(name, causal):
-    attention = given.built(name, causal)
-    call, other = given.call_of(attention), given.call_of(attention, seed=1)
-    mixed = call.mixed(2 * call.v - 3 * other.v)
-    near(mixed, 2 * call.mixed(call.v) - 3 * call.mixed(other.v))
-    # of what a norm of the values is left out of, and of nothing else, the output itself is not
+def test_output_is_linear_in_values(name, causal):
+    attention = calls.build_small(name, causal)
+    call, other = calls.make_call(attention), calls.make_call(attention, seed=1)
+    out = call.output_for(2 * call.v - 3 * other.v)
+    assert_near(out, 2 * call.output_for(call.v) - 3 * call.output_for(other.v))
+    # With norms of the values enabled the output is not linear.
     whole = attention(call.q, call.k, 2 * call.v - 3 * other.v)
-    assert torch.allclose(whole, mixed, atol=1e-10) != normed(attention)
+    assert torch.allclose(whole, out, atol=1e-10) != norms_values(attention)
 
 
 @every_mechanism
-def test_padding_and_the_rest_of_the_batch_have_no_weight(name, causal):
-    attention = given.built(name, causal)
-    call = given.call_of(attention, mask=given.ragged())
-    weights, T = all_weights(call), given.LENGTH - 6
+def test_padding_and_other_rows_have_zero_weight(name, causal):
+    attention = calls.build_small(name, causal)
+    call = calls.make_call(attention, mask=calls.ragged_mask())
+    weights, T = all_weights(call), calls.LENGTH - 6
     assert not weights[1, :, :, T:].any()
     assert not weights[1, :, T:].any()
     alone = Call(attention, *(x[1:, :, :T] for x in (call.q, call.k, call.v)))
-    near(all_weights(alone)[0], weights[1, :, :T, :T])
+    assert_near(all_weights(alone)[0], weights[1, :, :T, :T])
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("mask", [None, given.ragged()])
-def test_weights_that_are_formed_are_those_that_are_read_off(causal, mask, monkeypatch):
-    attention = given.built("full", causal)
-    call = given.call_of(attention, mask=mask)
+@pytest.mark.parametrize("mask", [None, calls.ragged_mask()])
+def test_formed_weights_equal_weights_read_from_output(causal, mask, monkeypatch):
+    attention = calls.build_small("full", causal)
+    call = calls.make_call(attention, mask=mask)
     formed = all_weights(call)
-    monkeypatch.setattr(module, "FORMED", 0)
-    monkeypatch.setattr(type(attention), "formed", None)
-    near(formed, all_weights(call))
+    monkeypatch.setattr(module, "MAX_FORMED_WEIGHTS", 0)
+    monkeypatch.setattr(type(attention), "attention_weights", None)
+    assert_near(formed, all_weights(call))
 
 
-def test_only_as_many_columns_are_held_as_are_asked_for(monkeypatch):
-    monkeypatch.setattr(module, "COLUMNS", 10)
-    call = given.call_of(given.built("local"))
+def test_number_of_columns_per_pass_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "MAX_COLUMNS", 10)
+    call = calls.make_call(calls.build_small("local"))
     widths = [weights.shape[3] for _, weights in call.columns()]
     assert widths == [10, 10, 10, 3]
 
 
 class Squares(Attention):
-    """Squares of the values."""
+    """Mechanism that squares the values."""
 
     name = "squares"
     traits = Traits(paper="none", cost="T", exact=False)
@@ -111,42 +111,42 @@ class Squares(Attention):
         return v.square()
 
 
-def test_what_is_no_weighted_sum_is_refused():
-    call = given.call_of(Squares())
-    with pytest.raises(InputError, match=r"squares has no weights to read: .* misses its output"):
-        weights_of(call.attention, call.q, call.k, v=call.v)
+def test_output_that_is_no_weighted_sum_is_rejected():
+    call = calls.make_call(Squares())
+    with pytest.raises(InputError, match=r"squares has no .* weights: .* differs from its output"):
+        compute_weights(call.attention, call.q, call.k, v=call.v)
 
 
-def test_values_that_are_projected_anew_are_refused():
+def test_projected_values_are_rejected():
     options = {"window": 4, "global_projections": True}
-    attention = given.built("longformer", options=options)
-    call = given.call_of(attention, global_mask=torch.arange(given.LENGTH).expand(2, -1) == 0)
-    states = torch.randn(2, given.LENGTH, given.HEADS * given.HEAD_DIM, dtype=torch.float64)
-    source = Source(states=states, query=lambda x: x, key=lambda x: x)
-    with pytest.raises(InputError, match="longformer has no weights to read"):
-        check(dataclasses.replace(call, source=source))
-    # without global tokens there is nothing that it projects
-    local = dataclasses.replace(call, source=source, global_mask=None)
-    assert local.missed() < 1e-12
+    attention = calls.build_small("longformer", options=options)
+    call = calls.make_call(attention, global_mask=torch.arange(calls.LENGTH).expand(2, -1) == 0)
+    states = torch.randn(2, calls.LENGTH, calls.HEADS * calls.HEAD_DIM, dtype=torch.float64)
+    layer_input = LayerInput(states=states, query=lambda x: x, key=lambda x: x)
+    with pytest.raises(InputError, match="longformer has no attention weights"):
+        check_weighted_sum(dataclasses.replace(call, layer_input=layer_input))
+    # Without global tokens nothing is projected.
+    local = dataclasses.replace(call, layer_input=layer_input, global_mask=None)
+    assert local.relative_error() < 1e-12
 
 
-def test_values_that_are_mixed_with_each_other_are_refused():
-    options = {**MECHANISMS["compressive"].small, "compression": "conv"}
-    call = given.call_of(given.built("compressive", options=options))
-    with pytest.raises(InputError, match="compressive has no weights to read"):
-        check(call)
+def test_mixed_values_are_rejected():
+    options = {**MECHANISMS["compressive"].small_options, "compression": "conv"}
+    call = calls.make_call(calls.build_small("compressive", options=options))
+    with pytest.raises(InputError, match="compressive has no attention weights"):
+        check_weighted_sum(call)
 
 
-def test_norms_are_back_afterwards_whatever_happens():
-    attention = given.built("long_short")
-    call = given.call_of(attention)
+def test_norms_of_values_are_restored_after_interrupt():
+    attention = calls.build_small("long_short")
+    call = calls.make_call(attention)
     before = attention(call.q, call.k, call.v)
 
-    def stopped():
-        with weighing(attention):
+    def interrupted():
+        with skip_value_norms(attention):
             assert not torch.allclose(attention(call.q, call.k, call.v), before)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        stopped()
+        interrupted()
     assert torch.equal(attention(call.q, call.k, call.v), before)

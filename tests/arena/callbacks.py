@@ -13,7 +13,7 @@ from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.training import Callback
 
 # Long enough to be killed in the middle, with a checkpoint to resume from.
-LONGER = {"train.steps": 400, "train.evaluate_every": 50, "train.checkpoint_every": 20}
+LONGER = {"training.steps": 400, "training.evaluate_every": 50, "training.checkpoint_every": 20}
 
 
 def longer():

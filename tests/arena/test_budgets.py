@@ -10,14 +10,14 @@ import math
 import re
 
 import pytest
+from longspan.arena.budget import parse, scaled, training_flops
+from longspan.arena.meeting import found, meet, step_bytes
 from rich.console import Console
 
 import tiny
 from longspan.arena import Budget, arena, grid, meeting, run, under
-from longspan.arena.budget import parse, scaled, training_flops
 from longspan.arena.console import ConsoleCallback
 from longspan.arena.executors.events import EventSender, dispatch_event
-from longspan.arena.meeting import found, meet, step_bytes
 from longspan.arena.model import make_model
 from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.attention import MECHANISMS
@@ -104,7 +104,10 @@ def counted_step(experiment, task):
 
     from longspan.training.footprint import make_dummy_batch
 
-    model, batch = make_model(experiment, task), make_dummy_batch(task, experiment.train.batch)
+    model, batch = (
+        make_model(experiment, task),
+        make_dummy_batch(task, experiment.training.batch_size),
+    )
     with FlopCounterMode(display=False) as counter:
         logits = model(batch.inputs, batch.key_mask).logits
         task.losses(logits, batch.targets).sum().backward()
@@ -116,11 +119,11 @@ def test_operations_buy_steps():
     met = found(experiment, task)
     step = met.record["flops_per_step"]
     assert step == pytest.approx(counted_step(experiment, task), rel=0.25)
-    assert met.record["steps"] == met.experiment.train.steps == int(1e9 / step)
+    assert met.record["steps"] == met.experiment.training.steps == int(1e9 / step)
     assert met.record["asked"] == {
-        "train.steps": 12,
-        "train.warmup": 2,
-        "train.evaluate_every": 4,
+        "training.steps": 12,
+        "training.warmup_steps": 2,
+        "training.evaluate_every": 4,
     }
     assert training_flops(10, 4) == 120
     with pytest.raises(RunError, match=r"one step costs .* and the budget is 1e\+03; raise it"):
@@ -137,7 +140,7 @@ def test_seconds_buy_steps_of_the_median_time(monkeypatch):
     monkeypatch.setattr("longspan.training.timing.measure_step_seconds", fixed)
     met = found(*held("seconds=10"), "cpu")
     assert given == {"seed": 0, "device": "cpu", "patience": 1.0}
-    assert met.experiment.train.steps == 33
+    assert met.experiment.training.steps == 33
     assert met.record["seconds_per_step"] == 0.3
     with pytest.raises(RunError, match=r"one step takes 0.3 s, and the budget is 0.2 s"):
         found(*held("seconds=0.2"))
@@ -146,7 +149,7 @@ def test_seconds_buy_steps_of_the_median_time(monkeypatch):
         found(*held("seconds=10"))
 
 
-LONG = {"task.max_length": 70, "train.batch": 2}
+LONG = {"task.max_length": 70, "training.batch_size": 2}
 
 
 def _of_size(experiment, size):
@@ -218,7 +221,7 @@ def paths(tiny_cache, tmp_path):
 def test_a_run_under_a_budget_records_what_ran_and_what_was_asked(listops, paths):
     experiment = under(tiny.experiment("linear"), parse("flops=30M"))
     result = run(experiment, listops, paths)
-    steps = found(experiment, listops).experiment.train.steps
+    steps = found(experiment, listops).experiment.training.steps
     assert steps not in (1, 12)
     assert result.steps == result.training["steps"] == steps
     assert result.curve[-1].step == steps
@@ -252,7 +255,7 @@ def test_the_steps_of_a_budget_are_told_to_another_process():
     EventSender(said.append).on_train_begin(40)
     with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
         callback.on_run_begin(1, 1, tiny.experiment())
-        assert [dispatch_event(callback.for_run(1), event) for event in said] == [None]
+        assert [dispatch_event(callback.for_run(1), message) for message in said] == [None]
         (bar,) = (task for task in callback.bar.tasks if task.id == callback.for_run(1).bar_task)
         assert (callback.for_run(1).steps, bar.total) == (40, 40)
 
@@ -265,7 +268,7 @@ def test_an_interrupted_run_measures_nothing_again(listops, paths, monkeypatch):
     monkeypatch.setattr("longspan.training.timing.measure_step_seconds", lambda *_, **__: 0.1)
     again = meet(experiment, listops, work, "cpu")
     assert again == first
-    assert again.experiment.train.steps == 20
+    assert again.experiment.training.steps == 20
     result = run(experiment, listops, paths)
     assert result.steps == 20
     (work / meeting.FILE).write_text(json.dumps({"runs": {}}))
@@ -284,4 +287,7 @@ def test_what_memory_chose_is_what_the_model_has(listops, paths):
 
 
 def test_every_mechanism_has_a_size_or_none_by_declaration():
-    assert {name for name, cls in MECHANISMS.items() if cls.knob is None} == {"full", "linear"}
+    assert {name for name, cls in MECHANISMS.items() if cls.size_option is None} == {
+        "full",
+        "linear",
+    }

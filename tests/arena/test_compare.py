@@ -55,7 +55,7 @@ def test_settings_are_those_of_the_experiment(name):
 
 
 def test_values_and_choices_stand_beside_each_other():
-    rate = fields("lra-paper", "lra-repo", tasks=["retrieval"])["train.learning_rate"]
+    rate = fields("lra-paper", "lra-repo", tasks=["retrieval"])["training.learning_rate"]
     assert (rate.tasks, rate.a, rate.b) == (("retrieval",), 0.5, 0.05)
     (one,), (two,) = rate.choices_a, rate.choices_b
     assert isinstance(one, Choice)
@@ -65,7 +65,7 @@ def test_values_and_choices_stand_beside_each_other():
 
 def test_choices_of_joined_tasks_are_all_told_and_once():
     found = fields("lra-paper", "lra-small", tasks=["image", "pathfinder", "listops"])
-    decay, position = found["train.weight_decay"], found["model.position"]
+    decay, position = found["training.weight_decay"], found["model.position"]
     assert decay.tasks == ("listops",)
     assert position.tasks == ("pathfinder", "listops")
     assert [choice.tasks for choice in position.choices_a] == [("pathfinder",), ("listops",)]
@@ -76,11 +76,11 @@ def test_choices_of_joined_tasks_are_all_told_and_once():
 
 def test_equal_differences_of_several_tasks_are_one():
     found = compare(get("lra-small"), get("lra-repo"), tasks=["text", "listops"])
-    betas = [d for d in found if d.field == "train.betas"]
+    betas = [d for d in found if d.field == "training.adam_betas"]
     assert [(d.tasks, d.a, d.b) for d in betas] == [
         (("text", "listops"), (0.9, 0.999), (0.9, 0.98))
     ]
-    steps = [(d.tasks, d.a, d.b) for d in found if d.field == "train.warmup"]
+    steps = [(d.tasks, d.a, d.b) for d in found if d.field == "training.warmup_steps"]
     assert steps == []
 
 
@@ -89,7 +89,7 @@ def test_tasks_and_mechanisms_can_be_picked():
     assert {d.tasks for d in found.values()} == {("listops",)}
     options = {f: (d.a, d.b) for f, d in found.items() if f.startswith("options.")}
     assert options == {"options.blockwise.block": (8, 16)}
-    assert (found["train.steps"].a, found["train.steps"].b) == (10_000, 5_000)
+    assert (found["training.steps"].a, found["training.steps"].b) == (10_000, 5_000)
     assert found["grid.seed"].b is None
 
 
@@ -114,7 +114,7 @@ def test_one_changed_value_is_one_difference():
         return spec, model, dataclasses.replace(train, learning_rate=5e-4)
 
     (found,) = compare(quick, dataclasses.replace(quick, parts=slower))
-    assert (found.field, found.a, found.b) == ("train.learning_rate", 1e-3, 5e-4)
+    assert (found.field, found.a, found.b) == ("training.learning_rate", 1e-3, 5e-4)
     assert found.tasks == tuple(sorted(quick.tasks))
 
 

@@ -37,12 +37,12 @@ def test_a_command_whose_recipe_has_changed_since_it_ended_is_refused(tiny_cache
         assert results == []
         assert told.reason == (
             f"{paths.record_file(own())} is of the same command under an earlier recipe "
-            "(train.batch: 4 there, 2 here; train.steps: 12 there, 8 here); move it away or "
+            "(training.batch_size: 4 there, 2 here; training.steps: 12 there, 8 here); move it away or "
             "choose another --runs"
         )
     assert not paths.run_dir(changed).exists()
     # what somebody has changed stands beside it, and so do trials
-    asked = dataclasses.replace(changed, overrides={"train.steps": 8, "train.batch": 2})
+    asked = dataclasses.replace(changed, overrides={"training.steps": 8, "training.batch_size": 2})
     assert len(arena([changed], paths.for_trials(), Log())[0]) == 1
     assert len(arena([asked], paths, Log())[0]) == 1
 

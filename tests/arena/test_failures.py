@@ -17,7 +17,7 @@ from longspan.errors import DivergedError, NoMemoryError
 from longspan.results import load_all, load_failures
 from longspan.training.loop import _Run
 
-WILD = {"train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+WILD = {"training.learning_rate": 1e30, "training.max_grad_norm": None, "training.warmup_steps": 0}
 ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you"
 
 

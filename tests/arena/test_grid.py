@@ -61,7 +61,7 @@ def test_everything_is_the_default_and_repetitions_count_once():
 def test_an_empty_list_is_nothing_and_not_everything(cli):
     assert grid("quick", tasks=[]) == ([], [])
     assert grid("quick", mechanisms=[]) == ([], [])
-    tried = {"train.batch": [4]}
+    tried = {"training.batch_size": [4]}
     assert searches("quick", tasks=[], grid=tried) == ([], [])
     assert searches("quick", mechanisms=[], grid=tried) == ([], [])
     for option, text in (("--tasks", ","), ("--mechanisms", "")):
@@ -74,7 +74,7 @@ def test_an_empty_list_is_nothing_and_not_everything(cli):
 def test_data_that_one_of_two_processes_lacks_stop_neither_and_mix_nothing_up(tiny_cache, tmp_path):
     """One that went on alone would meet the other in the middle of another run."""
     runs = str(tmp_path / "runs")
-    case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"train.steps": 4}]}
+    case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"training.steps": 4}]}
     both = many.launch(tiny.server(), 2, [{**case, "blind": True}, case], tmp_path)
     reasons = ("not all 2 processes can open the data of listops", "no folder")
     for output, reason in zip(both, reasons, strict=True):
@@ -92,7 +92,11 @@ def test_processes_that_torchrun_started_start_no_others(tiny_cache, tmp_path, m
 
 def test_the_main_process_decides_for_all_what_there_is_to_do(tiny_cache, tmp_path):
     """What has ended, what fails, in what order: the others see, and write, no files."""
-    wild = {"train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+    wild = {
+        "training.learning_rate": 1e30,
+        "training.max_grad_norm": None,
+        "training.warmup_steps": 0,
+    }
     case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, wild]}
     both = many.launch(tiny.server(), 2, [case, case], tmp_path)
     assert "wrote" not in both[1]
@@ -158,7 +162,12 @@ def test_results_come_in_order_and_are_written_as_each_ends(tiny_cache, tmp_path
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_cache, tmp_path):
-    wild = {**tiny.CHANGES, "train.learning_rate": 1e30, "train.clip": None, "train.warmup": 0}
+    wild = {
+        **tiny.CHANGES,
+        "training.learning_rate": 1e30,
+        "training.max_grad_norm": None,
+        "training.warmup_steps": 0,
+    }
     broken = small(mechanisms=["full"], changes=wild)
     log = Log()
     results, failed = arena([*broken, *small(["local"])], tiny.paths(tmp_path, tiny_cache), log)
@@ -238,7 +247,7 @@ def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(end
     path.write_text(json.dumps(there))
     message = (
         r"was started with another configuration \(options.window: absent there, \d+ here; "
-        r"train.learning_rate: 7.0 there, 0.01 here\); move it away or choose another --runs"
+        r"training.learning_rate: 7.0 there, 0.01 here\); move it away or choose another --runs"
     )
     with pytest.raises(RunError, match=message):
         again()

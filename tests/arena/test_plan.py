@@ -7,15 +7,14 @@ import random
 import sys
 
 import pytest
+from longspan.arena.budget import parse
 
 import tiny
 from longspan.arena import ordered, plan, run, under
-from longspan.arena.budget import parse
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.plan import Operations, Planned, totals
 from longspan.arena.record import device_name, failure_of
 from longspan.attention import MECHANISMS
-from longspan.models import parameters
 from longspan.results import load
 from longspan.training import Callback
 from longspan.training.footprint import measure_step_memory
@@ -73,7 +72,7 @@ def test_equal_costs_keep_the_order_and_nothing_is_lost():
 
 def test_a_run_costs_its_operations():
     cheap, dear = tiny.experiment("linear"), tiny.experiment("performer")
-    more = tiny.experiment("linear", changes={"train.steps": 120})
+    more = tiny.experiment("linear", changes={"training.steps": 120})
     operations = Operations()
     assert operations(more) == 10 * operations(cheap)
     assert operations(dear) > operations(cheap)
@@ -92,8 +91,8 @@ def test_a_row_is_what_the_run_will_be(paths, listops):
     model = make_model(experiment, listops)
     full = make_model(tiny.experiment("full"), listops)
     assert (row.state, row.steps, row.done, row.left) == ("new", 12, 0, 1)
-    assert row.parameters == parameters(model)
-    assert row.full_parameters == parameters(full)
+    assert row.parameters == model.num_parameters(only_trainable=True)
+    assert row.full_parameters == full.num_parameters(only_trainable=True)
     assert row.flops == forward_flops(experiment, listops)
     assert row.training_flops == 3 * 4 * 12 * row.flops
     assert row.memory == measure_step_memory(model, listops, experiment.train).total
@@ -137,8 +136,8 @@ def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(paths, listops):
     result = run(tiny.experiment(), listops, paths)
     assert result.device == device_name("cpu")
     step = result.seconds / result.steps
-    longer = tiny.experiment(seed=5, changes={"train.steps": 30, "train.learning_rate": 0.5})
-    other = tiny.experiment(seed=5, changes={"train.batch": 3})
+    longer = tiny.experiment(seed=5, changes={"training.steps": 30, "training.learning_rate": 0.5})
+    other = tiny.experiment(seed=5, changes={"training.batch_size": 3})
     wider = tiny.experiment(seed=5, changes={"options.window": 3})
     rows = list(plan([longer, other, wider], paths))
     assert [row.seconds_from for row in rows] == ["record", "FLOPs", "FLOPs"]

@@ -14,7 +14,7 @@ from longspan.arena import PROTOCOLS, get
 from longspan.arena.protocols.compare import settings
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError
-from longspan.training import TrainConfig
+from longspan.training import TrainingConfig
 from longspan.training.schedule import compute_learning_rate
 
 # layers, heads, model width, width of all heads together, feed-forward width, pooling
@@ -111,7 +111,7 @@ OTHERWISE = {
     "lra-repo pathfinder": {"model.dropout": 0.2},
     "lra-paper pathfinder": {"model.dropout": 0.2},
     # XF config_nystrom.json
-    "xiong listops": {"train.precision": "no"},
+    "xiong listops": {"training.precision": "no"},
 }
 CASES = sorted(SIZES)
 
@@ -138,14 +138,20 @@ def test_sizes(case):
 @pytest.mark.parametrize("case", CASES)
 def test_training(case):
     _, _, train = parts(case)
-    found = (train.batch, train.steps, train.learning_rate, train.warmup, train.weight_decay)
-    assert (*found, train.schedule, train.selection) == TRAINING[case]
+    found = (
+        training.batch_size,
+        training.steps,
+        training.learning_rate,
+        training.warmup_steps,
+        training.weight_decay,
+    )
+    assert (*found, training.schedule, training.selection) == TRAINING[case]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_optimiser_precision_and_dropout(case):
     _, model, train = parts(case)
-    fields = ("train.betas", "train.epsilon", "train.precision", "model.dropout")
+    fields = ("training.adam_betas", "training.adam_epsilon", "training.precision", "model.dropout")
     fields = (*fields, "model.attention_dropout", "model.norm")
     expected = dict(zip(fields, COMMON[case.split()[0]], strict=True))
     values = {"train": dataclasses.asdict(train), "model": dataclasses.asdict(model)}
@@ -202,28 +208,28 @@ PEAKS = {
 @pytest.mark.parametrize("case", PEAKS)
 def test_peaks_of_the_rsqrt_rule(case):
     train = parts(case)[2]
-    rates = [compute_learning_rate(train, step) for step in range(train.steps)]
+    rates = [compute_learning_rate(train, step) for step in range(training.steps)]
     assert max(rates) == pytest.approx(PEAKS[case], rel=1e-3)
-    assert rates.index(max(rates)) == min(train.warmup, train.steps) - 1
+    assert rates.index(max(rates)) == min(training.warmup_steps, training.steps) - 1
 
 
 # OPTIONS of mechanisms that the sources have; LRA models/*, NYS extra_attn_config, XF PR 192
 OPTIONS = {
-    "lra-repo listops bigbird": {"block": 64, "random": 3},
+    "lra-repo listops bigbird": {"block": 64, "num_random_blocks": 3},
     "lra-repo listops linformer": {"rank": 16, "sharing": "key_value"},
-    "lra-repo listops reformer": {"chunk": 10, "rounds": 1, "buckets": 10},
+    "lra-repo listops reformer": {"chunk": 10, "hashes": 1, "buckets": 10},
     "lra-repo listops strided_local": {"block": 50},
     "lra-repo image strided_local": {"block": 64},
     "lra-repo text sinkhorn": {"block": 50, "iterations": 1},
     "lra-repo pathfinder sinkhorn": {"block": 64, "iterations": 1},
     "lra-repo text longformer": {"window": 256},
-    "lra-repo text performer": {"map": "relu", "features": None},
+    "lra-repo text performer": {"feature_map": "relu", "features": None},
     "lra-repo text sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
-    "lra-small text nystrom": {"landmarks": 128, "convolution": 35},
+    "lra-small text nystrom": {"landmarks": 128, "conv_kernel_size": 35},
     "lra-small text linformer": {"rank": 256},
     "lra-small image performer": {"features": 256},
-    "lra-small image reformer": {"chunk": 64, "rounds": 2},
-    "xiong text nystrom": {"landmarks": 64, "convolution": 35},
+    "lra-small image reformer": {"chunk": 64, "hashes": 2},
+    "xiong text nystrom": {"landmarks": 64, "conv_kernel_size": 35},
     "xiong text long_short": {"window": 8, "rank": 32},
     "xiong text sinkhorn": {"block": 8},
     "xiong text local": {"window": 8},
@@ -248,7 +254,7 @@ def test_the_grid_of_xiong():
     # XF run_grid_search.py at 61554f67: rates x warmup x weight decay x seeds
     counts = {task: math.prod(map(len, grid.values())) for task, grid in get("xiong").grids.items()}
     assert counts == {"listops": 2 * 1 * 2 * 4, "text": 3 * 1 * 3 * 4, "retrieval": 2 * 2 * 2 * 3}
-    assert get("xiong").grids["text"]["train.learning_rate"] == (1e-4, 3e-4, 5e-5)
+    assert get("xiong").grids["text"]["training.learning_rate"] == (1e-4, 3e-4, 5e-5)
     assert get("xiong").grids["retrieval"]["seed"] == (14, 3, 5)
 
 
@@ -270,7 +276,7 @@ def test_a_grid_names_fields_and_values_that_they_take(protocol, task, field):
         else:
             dataclasses.replace(parts[part], **{name: value})
     # The batch of S4 is not in the grid of those who put a Transformer there.
-    if field != "train.batch":
+    if field != "training.batch_size":
         assert settings(get(protocol), task, ())[field] in values
 
 
@@ -297,18 +303,18 @@ def test_a_field_of_a_task_is_chosen_once(name):
 
 # field, task: where the sources contradict themselves, as the notes on LRA list it
 CONTRADICTIONS = {
-    "lra-paper": [("task.length", "text"), ("train.learning_rate", "retrieval")],
+    "lra-paper": [("task.length", "text"), ("training.learning_rate", "retrieval")],
     "lra-repo": [
         ("task.length", "text"),
-        ("train.learning_rate", "retrieval"),
+        ("training.learning_rate", "retrieval"),
         ("model.layers", "listops"),
         ("model.layers", "pathfinder"),
         ("model.width", "pathfinder"),
         ("model.heads", "pathfinder"),
     ],
     "lra-small": [("task.length", "text")],
-    "xiong": [("train.learning_rate", "text"), ("options.blockwise.block", "listops")],
-    "s4-style": [("train.learning_rate", "path_x"), ("train.steps", "retrieval")],
+    "xiong": [("training.learning_rate", "text"), ("options.blockwise.block", "listops")],
+    "s4-style": [("training.learning_rate", "path_x"), ("training.steps", "retrieval")],
 }
 
 
@@ -323,21 +329,21 @@ def test_test_is_validation_only_where_nothing_is_selected_on_it(name):
     for task in get(name).tasks:
         spec, _, train = get(name).parts(task)
         if spec.options.get("validation") == "test":
-            assert train.selection == "last"
+            assert training.selection == "last"
 
 
 def test_a_choice_reads_as_one_line():
     told = {c.field: str(c) for c in get("lra-repo").choices if c.tasks == ("retrieval",)}
-    assert told["train.learning_rate"] == (
+    assert told["training.learning_rate"] == (
         "0.05 (google-research/long-range-arena, lra_benchmarks/matching/configs/"
         "base_match_config.py); not 0.5 (Tay et al. 2021, Long Range Arena, the text): the "
         "protocol is the repository"
     )
-    grid = next(c for c in get("xiong").choices if c.field == "train.learning_rate")
+    grid = next(c for c in get("xiong").choices if c.field == "training.learning_rate")
     assert "; not 0.0002 or 5e-05 (" in str(grid)
     assert "\n" not in "".join(str(c) for _, c in CHOICES)
 
 
 def test_values_out_of_range_would_be_seen():
     with pytest.raises(OptionError):
-        TrainConfig(**{**dataclasses.asdict(parts("xiong text")[2]), "steps": 0})
+        TrainingConfig(**{**dataclasses.asdict(parts("xiong text")[2]), "steps": 0})

@@ -12,7 +12,7 @@ from longspan.arena import (
     PROTOCOLS,
     Budget,
     Experiment,
-    ModelSpec,
+    ModelConfig,
     get,
     grid,
     make_model,
@@ -24,7 +24,7 @@ from longspan.arena.protocols import register
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import OptionError, UnknownNameError
 from longspan.tasks import TASKS
-from longspan.training import TrainConfig
+from longspan.training import TrainingConfig
 
 CELLS = [(p.name, task, m) for p in PROTOCOLS.values() for task in p.tasks for m in MECHANISMS]
 
@@ -84,7 +84,7 @@ def test_a_budget_of_a_protocol_is_that_of_its_runs_and_is_shown(cli, monkeypatc
     held = dataclasses.replace(get("quick"), name="held", budget=budget)
     monkeypatch.setitem(PROTOCOLS, "held", held)
     (made,), _ = grid("held", tasks=["listops"], mechanisms=["local"])
-    tried = search("held", "listops", "local", grid={"train.batch": [4]})
+    tried = search("held", "listops", "local", grid={"training.batch_size": [4]})
     assert made.budget == tried.experiments[0].budget == budget
     # it is no departure, and another one is
     assert made.overrides == {}
@@ -166,7 +166,7 @@ def test_every_field_changes_the_hash_and_is_recorded(name):
 def test_all_parts_of_the_configuration_are_covered():
     parts = {name.partition(".")[0] for name in FIELDS}
     assert parts == {"task", "options", "model", "train"}
-    names = {f"{part}.{f.name}" for part, kind in (("model", ModelSpec), ("train", TrainConfig))
+    names = {f"{part}.{f.name}" for part, kind in (("model", ModelConfig), ("train", TrainingConfig))
              for f in dataclasses.fields(kind)}  # fmt: skip
     assert names <= set(FIELDS)
 

@@ -21,7 +21,6 @@ from longspan.arena.record import git_commit
 from longspan.arena.rescore import rescore
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import DataError, RunError, UnknownNameError
-from longspan.models import parameters
 from longspan.results import SCHEMA, Result, load, load_all
 
 
@@ -67,7 +66,7 @@ def test_the_record_counts_every_example_and_what_chance_gives(ended):
 
 def test_the_record_says_what_it_cost(ended):
     made, task, _, record = ended
-    assert record.parameters == parameters(make_model(made, task))
+    assert record.parameters == make_model(made, task).num_parameters(only_trainable=True)
     assert record.length == task.length == 23
     assert record.flops > 2 * record.length * 4 * 16 * 16
     assert record.attended_pairs is None
@@ -130,7 +129,9 @@ def test_pairs_are_counted_where_there_are_some(listops, tiny_cache, tmp_path):
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_rescoring_gives_the_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = tiny.experiment(changes={"train.precision": precision, "train.learning_rate": 0.03})
+    made = tiny.experiment(
+        changes={"training.precision": precision, "training.learning_rate": 0.03}
+    )
     record = run(made, listops, paths)
     for split in ("validation", "test"):
         assert rescore(paths.record_file(made), split, paths) == record.scores[split]
@@ -222,8 +223,8 @@ def write_imdb(place, count=8):
 
 CUT = {
     **{name: value for name, value in tiny.CHANGES.items() if not name.startswith("task.")},
-    "train.steps": 2,
-    "train.evaluate_every": 2,
+    "training.steps": 2,
+    "training.evaluate_every": 2,
 }
 TEXT = {"task.length": 32, "task.train": 8, "task.validation": 4, "task.test": 10}
 

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from longspan.arena.tuning import Tried, choose, tuning
 
 import tiny
 from longspan.arena import (
@@ -20,16 +21,15 @@ from longspan.arena import (
 )
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.rescore import rescore
-from longspan.arena.tuning import Tried, choose, tuning
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, UnknownNameError
-from longspan.files import plain
+from longspan.files import to_json_types
 from longspan.results import Failure, Score, load, load_all
 from longspan.tasks import TASKS
 
 RATES = (1e-12, 0.01)
-SMALL = {name: x for name, x in tiny.CHANGES.items() if name != "train.learning_rate"}
-GRID = {"train.learning_rate": RATES, "seed": (0, 1)}
+SMALL = {name: x for name, x in tiny.CHANGES.items() if name != "training.learning_rate"}
+GRID = {"training.learning_rate": RATES, "seed": (0, 1)}
 WHAT = {"tasks": ["listops"], "mechanisms": ["local"], "changes": SMALL}
 
 
@@ -95,7 +95,10 @@ def test_every_combination_is_tried_with_every_seed():
     whole = search("xiong", "listops", "local").experiments
     own = get("xiong").grids["listops"]
     assert len(whole) == 2 * 1 * 2 * 4
-    tried = [(x.train.learning_rate, x.train.warmup, x.train.weight_decay, x.seed) for x in whole]
+    tried = [
+        (x.training.learning_rate, x.training.warmup_steps, x.training.weight_decay, x.seed)
+        for x in whole
+    ]
     assert len(set(tried)) == 16
     assert tried[:5] == [
         *((1e-4, 2_000, 0.02, seed) for seed in own["seed"]),
@@ -108,10 +111,10 @@ def test_every_combination_is_tried_with_every_seed():
 
 def test_values_from_outside_are_overrides_and_the_protocols_own_are_none():
     whole = search(
-        "xiong", "listops", "local", grid={"train.learning_rate": [3e-4, 7e-4]}, seeds=[0]
+        "xiong", "listops", "local", grid={"training.learning_rate": [3e-4, 7e-4]}, seeds=[0]
     ).experiments
-    assert [x.train.learning_rate for x in whole] == [3e-4, 3e-4, 7e-4, 7e-4]
-    assert [x.overrides for x in whole] == [{}, {}, *[{"train.learning_rate": 7e-4}] * 2]
+    assert [x.training.learning_rate for x in whole] == [3e-4, 3e-4, 7e-4, 7e-4]
+    assert [x.overrides for x in whole] == [{}, {}, *[{"training.learning_rate": 7e-4}] * 2]
     more = search("xiong", "listops", "local", grid={"model.layers": [2, 3]}, seeds=[0]).experiments
     assert len(more) == 8
     assert [x.overrides for x in more[:2]] == [{}, {"model.layers": 3}]
@@ -125,7 +128,8 @@ def test_values_from_outside_are_overrides_and_the_protocols_own_are_none():
 def test_seeds_given_take_the_place_of_the_grids():
     assert {x.seed for x in search("xiong", "text", "local", seeds=[7, 8, 7]).experiments} == {7, 8}
     assert {
-        x.seed for x in search("quick", "text", "local", grid={"train.batch": [4]}).experiments
+        x.seed
+        for x in search("quick", "text", "local", grid={"training.batch_size": [4]}).experiments
     } == {0}
     twice = r"seeds are given twice, \[1\] and in the grid \[0, 1\]"
     with pytest.raises(OptionError, match=twice):
@@ -139,13 +143,25 @@ def test_seeds_given_take_the_place_of_the_grids():
         ({"trian.steps": [1]}, UnknownNameError, "called 'trian'; did you mean train"),
         ({"options.windw": [1]}, UnknownNameError, "called 'windw'; did you mean window"),
         ({"sede": [1]}, OptionError, "'sede' names no field; write PART.FIELD=VALUE"),
-        ({"train.clip": [1.0, "no"]}, OptionError, "clip must be a number or none, got 'no'"),
-        ({"train.clip": []}, OptionError, r"the grid of train.clip is a list of values, got"),
-        ({"train.schedule": "linear"}, OptionError, "is a list of values, got 'linear'"),
-        ({"seed": [0, -1], "train.clip": [4]}, OptionError, "a seed is a whole number"),
+        (
+            {"training.max_grad_norm": [1.0, "no"]},
+            OptionError,
+            "clip must be a number or none, got 'no'",
+        ),
+        (
+            {"training.max_grad_norm": []},
+            OptionError,
+            r"the grid of training.max_grad_norm is a list of values, got",
+        ),
+        ({"training.schedule": "linear"}, OptionError, "is a list of values, got 'linear'"),
+        ({"seed": [0, -1], "training.max_grad_norm": [4]}, OptionError, "a seed is a whole number"),
         ({"seed": [0, 1]}, OptionError, "'quick' has no grid for listops; give one, as --grid tr"),
         (None, OptionError, "protocol 'quick' has no grid for listops; give one"),
-        ({"train.steps": [5]}, OptionError, "is overridden and in the grid; give its one value as"),
+        (
+            {"training.steps": [5]},
+            OptionError,
+            "is overridden and in the grid; give its one value as",
+        ),
     ],
 )
 def test_a_grid_that_cannot_be_tried_is_refused(grid, error, message):
@@ -154,11 +170,11 @@ def test_a_grid_that_cannot_be_tried_is_refused(grid, error, message):
 
 
 def test_a_grid_is_not_chosen_on_a_validation_split_that_is_test():
-    options = {"grid": {"train.batch": [4]}, "seeds": [0]}
+    options = {"grid": {"training.batch_size": [4]}, "seeds": [0]}
     on_test = {"task.validation": "test"}
     with pytest.raises(OptionError, match="split of text is its test split here, and a grid must"):
         search("quick", "text", "local", changes=on_test, **options)
-    named = {"mechanisms": ["local"], "grid": {"train.batch": [4]}}
+    named = {"mechanisms": ["local"], "grid": {"training.batch_size": [4]}}
     made, left_out = searches("lra-paper", **named)
     assert "text" not in {one.trials[0].experiment.task.name for one in made}
     assert [x.name for x in left_out] == ["text"]
@@ -176,7 +192,7 @@ def test_whether_validation_is_test_is_asked_of_each_combination():
 
 def test_options_of_one_mechanism_are_not_those_of_the_baseline():
     changes = {"options.window": 8, "task.min_length": 4}
-    grid = {"train.batch": [4]}
+    grid = {"training.batch_size": [4]}
     with pytest.raises(UnknownNameError, match="option of task 'text' called 'min_length'"):
         searches("quick", mechanisms=["local"], grid=grid, changes=changes)
     (made, *_), _ = searches(
@@ -211,7 +227,7 @@ def ended(tuned):
 
     def make(scores, seeds=2, failed=()):
         rates = [0.1 * (n + 1) for n in range(len(scores) // seeds)]
-        made = found(grid={"train.learning_rate": rates, "seed": range(seeds)}).trials
+        made = found(grid={"training.learning_rate": rates, "seed": range(seeds)}).trials
         return [
             Tried(trial=trial, result=None, failed="diverged")
             if n in failed
@@ -324,7 +340,7 @@ def test_a_promoted_trial_is_the_run_that_it_would_have_been(tuned, tiny_cache, 
         tasks=["listops"],
         mechanisms=["local"],
         seeds=[1],
-        changes={**SMALL, "train.learning_rate": rate},
+        changes={**SMALL, "training.learning_rate": rate},
     )[0]
     (usual,), _ = arena([made], there, Log())
     own = ("tuning", "seconds", "waiting", "tokens_per_second", "peak_memory", "date", "curve")
@@ -341,9 +357,11 @@ def test_the_record_holds_the_rule_and_the_whole_grid(tuned):
     note = settled.results[0].tuning
     assert all(load(path).tuning == note for path in results_of(paths))
     assert note["rule"] == f"mean: {RULES['mean']}"
-    assert note["grid"] == {"train.learning_rate": list(RATES), "seed": [0, 1]}
-    assert note["chosen"] == {"train.learning_rate": settled.results[0].training["learning_rate"]}
-    told = [(x["changes"]["train.learning_rate"], x["seed"]) for x in note["trials"]]
+    assert note["grid"] == {"training.learning_rate": list(RATES), "seed": [0, 1]}
+    assert note["chosen"] == {
+        "training.learning_rate": settled.results[0].training["learning_rate"]
+    }
+    told = [(x["changes"]["training.learning_rate"], x["seed"]) for x in note["trials"]]
     assert told == [(rate, seed) for rate in RATES for seed in (0, 1)]
     for row, path in zip(note["trials"], trial_paths(paths), strict=True):
         trial = load(path)
@@ -372,7 +390,7 @@ def test_the_best_run_is_one_record_that_says_so(copied):
     (result,) = settle([found()], copied, Log(), "best-run").results
     assert (result.training["learning_rate"], result.seed) == (RATES[1], 1)
     assert result.tuning["rule"].startswith("best-run: the trial, over combinations and seeds")
-    assert result.tuning["chosen"] == {"train.learning_rate": RATES[1], "seed": 1}
+    assert result.tuning["chosen"] == {"training.learning_rate": RATES[1], "seed": 1}
     # and the means over seeds choose otherwise
     assert choose_mean(copied) == RATES[0]
 
@@ -468,7 +486,7 @@ def test_choices_under_a_budget_of_seconds_are_rivals_whatever_was_measured(tune
     def under_seconds(limit, steps, rate):
         budget = {"kind": "seconds", "limit": limit, "steps": steps, "seconds_per_step": 1 / steps}
         training = {**one.training, "steps": steps, "learning_rate": rate}
-        budget["asked"] = {"train.steps": 12}
+        budget["asked"] = {"training.steps": 12}
         return dataclasses.replace(one, budget=budget, training=training)
 
     first = under_seconds(10.0, 100, 0.1)
@@ -510,7 +528,7 @@ def test_a_larger_grid_adds_trials_chooses_anew_and_loses_nothing(copied, monkey
     for path, accuracy in zip(trial_paths(copied), (0.3, 0.3, 0.2, 0.2), strict=True):
         edit(path, accuracy)
     before = settle([found()], copied, Log()).results
-    larger = {**GRID, "train.learning_rate": (*RATES, 0.02)}
+    larger = {**GRID, "training.learning_rate": (*RATES, 0.02)}
     log = Log()
     settled = tune("quick", copied, log, grid=larger, **WHAT)
     assert log.lines.count("step") == 24
@@ -532,7 +550,7 @@ def test_records_of_other_recipes_stay(copied, tiny_cache):
     (usual,), _ = grid(
         "quick", tasks=["listops"], mechanisms=["local"], seeds=[0], changes=tiny.CHANGES
     )
-    longer = {**SMALL, "train.steps": 16}
+    longer = {**SMALL, "training.steps": 16}
     changed = {"grid": {**GRID, "seed": [0]}, **WHAT, "changes": longer}
     tune("quick", copied, Log(), **changed)
     (other,) = results_of(copied)
@@ -561,6 +579,6 @@ def test_a_run_without_a_grid_makes_room_for_the_same_run_chosen_from_one(copied
 
 def test_the_note_is_what_json_reads_back(ended):
     outcomes = ended([(0.5, 1.0)] * 4)
-    made = found(grid={"train.betas": ((0.9, 0.99), (0.9, 0.98)), "seed": (0, 1)})
-    note = plain(tuning(made, outcomes, outcomes[:2], "mean"))
+    made = found(grid={"training.adam_betas": ((0.9, 0.99), (0.9, 0.98)), "seed": (0, 1)})
+    note = to_json_types(tuning(made, outcomes, outcomes[:2], "mean"))
     assert json.loads(json.dumps(note)) == note

@@ -55,7 +55,7 @@ def test_a_run_restarts_after_one_death_and_fails_after_two(
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_command_leaves_no_process_behind(tiny_cache, tmp_path, ending):
     where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    changes = tiny.flags({"train.steps": 100_000})
+    changes = tiny.flags({"training.steps": 100_000})
     what = ["arena", "--tasks", "listops", "--mechanisms", "full,local", "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "longspan", *what, *changes, *where],

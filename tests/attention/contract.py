@@ -33,7 +33,7 @@ every_mechanism = pytest.mark.parametrize(("name", "causal", "backend"), CASES)
 def built(name, causal=False, backend="torch", max_length=128, **sizes) -> Attention:
     """The mechanism at a size where a few dozen tokens show all of it, in float64."""
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": max_length, **sizes}
-    small = MECHANISMS[name].small
+    small = MECHANISMS[name].small_options
     return build(name, causal=causal, backend=backend, **sizes, **small).double()
 
 

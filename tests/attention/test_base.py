@@ -14,7 +14,7 @@ import longspan
 from longspan.attention import (
     MECHANISMS,
     Attention,
-    Source,
+    LayerInput,
     Traits,
     backends,
     build,
@@ -43,9 +43,15 @@ def refusals(*inputs, name="local", causal=False, **masks):
         (lambda q, k, v: (q, k[..., :4], v), r"and k \(3, 3, 9, 4\) differ in B, H or D"),
         (lambda q, k, v: (q, k, v[:2]), r"and v \(2, 3, 9, 8\) differ in B, H or S"),
         (lambda q, k, v: (q, k, v[:, :, :5]), r"and v \(3, 3, 5, 8\) differ in B, H or S"),
-        (lambda q, k, v: (q[:, :, :0], k, v), "at least one query and one key"),
-        (lambda q, k, v: (q, k[:, :, :0], v[:, :, :0]), "at least one query and one key"),
-        (lambda q, k, v: (q[:, :, :4], k, v), "as many keys as queries, got T=4 and S=9"),
+        (lambda q, k, v: (q[:, :, :0], k, v), "at least one query and one key are required"),
+        (
+            lambda q, k, v: (q, k[:, :, :0], v[:, :, :0]),
+            "at least one query and one key are required",
+        ),
+        (
+            lambda q, k, v: (q[:, :, :4], k, v),
+            "cross-attention is not supported .*, got T=4 and S=9",
+        ),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(change, message):
@@ -77,7 +83,7 @@ def test_masks_of_keys_and_queries_have_their_own_lengths():
 
 def test_a_causal_form_needs_a_key_for_each_query():
     found = refusals(*qkv(9, 5), name="full", causal=True)
-    assert found == "the causal form needs T <= S, got T=9 and S=5"
+    assert found == "causal=True requires T <= S, got T=9 and S=5"
     assert not refusals(*qkv(9, 5), name="full")
 
 
@@ -86,7 +92,9 @@ def test_every_reason_is_listed_at_once():
     reasons = build("linear", causal=True).refusals(*qkv(9, 7), **masks)
     assert len(reasons) == 5
     q, k, v = qkv(9)
-    message = "^local refuses these inputs: q, k, v need one .*; it needs as many keys as queries"
+    message = (
+        "^local does not support these inputs: q, k, v must have one .*; cross-attention is not"
+    )
     with pytest.raises(InputError, match=message):
         build("local")(q[:, :, :4].float(), k, v)
 
@@ -95,7 +103,9 @@ def test_the_door_refuses_what_refusals_says():
     q, k, v = qkv(9)
     with pytest.raises((InputError, TypeCheckError)):
         build("local")(q, k, v, torch.ones(1, 9, dtype=torch.bool))
-    with pytest.raises(InputError, match="local refuses these inputs: q, k, v need one floating"):
+    with pytest.raises(
+        InputError, match="local does not support these inputs: q, k, v must have one floating"
+    ):
         build("local")(q.float(), k, v)
 
 
@@ -120,7 +130,7 @@ def test_sizes_and_the_causal_form_are_no_options():
     with pytest.raises(UnknownNameError, match="no option of 'local' called 'self'"):
         build("local", **{"self": 1})
     assert options_of("local") == {"window": 128}
-    options = {"features", "map", "orthogonal", "norms", "redraw_every", "seed"}
+    options = {"features", "feature_map", "orthogonal", "norms", "redraw_every", "seed"}
     assert set(options_of("performer")) == options
     with pytest.raises(UnknownNameError, match="no mechanism called 'loca'"):
         options_of("loca")
@@ -129,7 +139,7 @@ def test_sizes_and_the_causal_form_are_no_options():
 
 
 def test_all_missing_sizes_are_named_at_once():
-    message = "it needs heads .the number of heads.; it needs max_length .the longest input."
+    message = "heads is required .number of heads.; max_length is required .longest input."
     with pytest.raises(OptionError, match=message):
         build("linformer")
 
@@ -143,7 +153,9 @@ def test_an_option_out_of_range_is_refused():
 
 
 def test_a_name_is_taken_once():
-    with pytest.raises(OptionError, match="mechanism 'full' is already FullAttention"):
+    with pytest.raises(
+        OptionError, match="mechanism 'full' is already registered, by FullAttention"
+    ):
         register("full")(Attention)
     assert MECHANISMS["full"].__name__ == "FullAttention"
     assert Attention.__dict__.get("name") is None
@@ -190,8 +202,10 @@ def test_a_kernel_asked_for_by_name_runs_or_raises(kernel):
     assert backends("full") == ["auto", "torch", "reference", "zeros"]
     attention = build("full", backend="zeros")
     assert not attention(*qkv(4)).any()
-    assert attention.ran == "zeros"
-    with pytest.raises(InputError, match="full: kernel 'zeros' refuses: T=5 is beyond 4"):
+    assert attention.backend_used == "zeros"
+    with pytest.raises(
+        InputError, match="full: kernel 'zeros' does not support these inputs: T=5 is beyond 4"
+    ):
         attention(*qkv(5))
 
 
@@ -200,18 +214,18 @@ def test_auto_takes_an_automatic_kernel_where_it_does_not_refuse(kernel):
     attention = build("full")
     for T, ran in ((4, "zeros"), (5, "torch")):
         attention(*qkv(T))
-        assert attention.ran == ran
+        assert attention.backend_used == ran
     for backend in ("torch", "reference"):
         attention = build("full", backend=backend)
         assert attention(*qkv(4)).any()
-        assert attention.ran == backend
+        assert attention.backend_used == backend
 
 
 def test_auto_leaves_other_kernels_alone(kernel):
     kernel(automatic=False)
     attention = build("full")
     attention(*qkv(4))
-    assert attention.ran == "torch"
+    assert attention.backend_used == "torch"
 
 
 def test_a_kernel_is_unknown_to_other_mechanisms(kernel):
@@ -266,11 +280,11 @@ class _Summed(Attention):
     """A causal sum over values and states, for what the base does with a source."""
 
     name = "summed"
-    traits = Traits(paper="-", cost="T", exact=False, causal=True, source=True)
+    traits = Traits(paper="-", cost="T", exact=False, causal=True, needs_layer_input=True)
     causal = True
 
-    def attend(self, q, k, v, key_mask, source):
-        states = 0 if source is None else source.states.sum(-1)[:, None, :, None]
+    def attend(self, q, k, v, key_mask, layer_input):
+        states = 0 if layer_input is None else layer_input.states.sum(-1)[:, None, :, None]
         return (v + states).cumsum(2)
 
 
@@ -279,15 +293,15 @@ def test_steps_keep_the_states_of_a_source():
     states, mask = inputs[0][:, 0], torch.arange(9) >= torch.tensor([0, 2, 7])[:, None]
     states = torch.where(mask[..., None], states, torch.nan)
     maps = (torch.nn.Identity(), torch.nn.Identity())
-    whole = attention(*inputs, mask, source=Source(states, *maps))
+    whole = attention(*inputs, mask, layer_input=LayerInput(states, *maps))
     assert whole.isfinite().all()
     assert not torch.equal(whole, attention(*inputs, mask))
     outs, cache = [], None
     for rows in torch.arange(9).split(4):
-        source = Source(states[:, rows], *maps)
+        layer_input = LayerInput(states[:, rows], *maps)
         new = (x[:, :, rows] for x in inputs)
-        out, cache = attention.step(*new, cache, mask[:, rows], source)
+        out, cache = attention.step(*new, cache, mask[:, rows], layer_input)
         outs.append(out)
     torch.testing.assert_close(torch.cat(outs, 2), whole)
-    with pytest.raises(InputError, match="this step: it does not read a source"):
-        build("local", causal=True).step(*inputs, source=Source(states, *maps))
+    with pytest.raises(InputError, match="this step: layer_input is not supported"):
+        build("local", causal=True).step(*inputs, layer_input=LayerInput(states, *maps))

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan import build
-from longspan.attention._block_rule import BlockRule, published_parts
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.mechanisms.bigbird import BlockRule, published_parts
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
-# Checking shapes draws from `random`, which no strategy here does.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+# Checking shapes draws from `num_random_blocks`, which no strategy here does.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `num_random_blocks` module")
 
 
 def bigbird(heads=HEADS, max_length=128, block=4, **options):
@@ -43,7 +43,7 @@ def block_sets(attention, N):
 def test_it_is_the_window_the_ends_and_r_other_blocks(r, globals_):
     for N in (1, 2, 3, 4, 5, 6, 7, 12, 25):
         ends = {0, N - 1} if globals_ == "ends" else {0}
-        for head in block_sets(bigbird(random=r, globals=globals_), N):
+        for head in block_sets(bigbird(num_random_blocks=r, global_blocks=globals_), N):
             for row, found in enumerate(head):
                 near = {row - 1, row, row + 1} & set(range(N))
                 others = set(range(N)) - near - ends
@@ -55,7 +55,7 @@ def test_it_is_the_window_the_ends_and_r_other_blocks(r, globals_):
 
 
 def test_causal_blocks_lie_in_the_past():
-    pairs = support(bigbird(random=2, causal=True), 64)
+    pairs = support(bigbird(num_random_blocks=2, causal=True), 64)
     assert not pairs.triu(1).any()
     pairs = pairs.unflatten(2, (16, 4))
     for t in range(64):
@@ -69,17 +69,17 @@ def test_causal_blocks_lie_in_the_past():
 
 
 OPTIONS = [
-    {"random": 0},
-    {"block": 3, "random": 40},
-    {"globals": "first", "random": 2},
-    {"random": 2, "sampling": "original"},
+    {"num_random_blocks": 0},
+    {"block": 3, "num_random_blocks": 40},
+    {"global_blocks": "first", "num_random_blocks": 2},
+    {"num_random_blocks": 2, "sampling": "original"},
     {"block": 100},
     {"form": "etc", "global_tokens": 3},
-    {"form": "etc", "global_tokens": 6, "random": 2},
-    {"form": "etc", "random": 2},
+    {"form": "etc", "global_tokens": 6, "num_random_blocks": 2},
+    {"form": "etc", "num_random_blocks": 2},
     {"form": "etc", "global_tokens": 200},
-    {"causal": True, "random": 0},
-    {"causal": True, "block": 3, "random": 40},
+    {"causal": True, "num_random_blocks": 0},
+    {"causal": True, "block": 3, "num_random_blocks": 40},
 ]
 
 
@@ -107,25 +107,27 @@ def test_more_random_blocks_than_there_are_is_full_attention(causal):
     for T in (1, 9, 40, 77):
         inputs = qkv(T)
         full = build("full", causal=causal)(*inputs)
-        assert_near(bigbird(random=30, causal=causal)(*inputs), full, f"T={T}")
+        assert_near(bigbird(num_random_blocks=30, causal=causal)(*inputs), full, f"T={T}")
 
 
 def test_a_short_input_is_full_attention():
     inputs = qkv(64)  # four blocks: the ends, and the window of what lies between
-    assert_near(bigbird(block=16, random=0)(*inputs), build("full")(*inputs), "output")
-    assert not torch.equal(bigbird(block=12, random=0)(*inputs), build("full")(*inputs))
+    assert_near(bigbird(block=16, num_random_blocks=0)(*inputs), build("full")(*inputs), "output")
+    assert not torch.equal(bigbird(block=12, num_random_blocks=0)(*inputs), build("full")(*inputs))
 
 
 def test_heads_draw_different_blocks():
     for N in (10, 25):
-        first, second, third = block_sets(bigbird(random=2), N)
+        first, second, third = block_sets(bigbird(num_random_blocks=2), N)
         assert first != second != third != first
-    assert len({tuple(x.flatten().tolist()) for x in bigbird(heads=8, random=2).draws}) == 8
+    assert (
+        len({tuple(x.flatten().tolist()) for x in bigbird(heads=8, num_random_blocks=2).draws}) == 8
+    )
 
 
 def test_seeds_and_layers_draw_different_blocks():
     sets = [
-        block_sets(bigbird(random=2, **options), 20)
+        block_sets(bigbird(num_random_blocks=2, **options), 20)
         for options in ({}, {"seed": 1}, {"seed": 2}, {"seed": 0})
     ]
     assert sets[0] == sets[3]
@@ -137,19 +139,19 @@ def test_seeds_and_layers_draw_different_blocks():
 
 
 def test_training_and_evaluation_attend_to_the_same():
-    attention, inputs = bigbird(random=2), qkv(60)
+    attention, inputs = bigbird(num_random_blocks=2), qkv(60)
     assert torch.equal(attention.train()(*inputs), attention.eval()(*inputs))
 
 
 def test_another_length_in_between_changes_nothing():
-    attention, inputs = bigbird(random=2), qkv(100)
+    attention, inputs = bigbird(num_random_blocks=2), qkv(100)
     before = attention(*inputs)
     attention(*qkv(7))
     assert torch.equal(attention(*inputs), before)
 
 
 def test_another_dtype_draws_the_same_blocks():
-    attention = bigbird(random=2, block=1, max_length=4096)
+    attention = bigbird(num_random_blocks=2, block=1, max_length=4096)
     before = attention.rule.lists(attention.draws, torch.full((1, 1, 1, 1), 4096))
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         moved = attention.to(dtype)
@@ -159,13 +161,13 @@ def test_another_dtype_draws_the_same_blocks():
 
 def test_room_for_longer_inputs_changes_nothing():
     inputs = qkv(50)
-    short, long = (bigbird(random=2, max_length=n)(*inputs) for n in (50, 128))
+    short, long = (bigbird(num_random_blocks=2, max_length=n)(*inputs) for n in (50, 128))
     assert torch.equal(short, long)
 
 
 @pytest.mark.parametrize("options", [{}, {"sampling": "original"}, {"form": "etc"}])
 def test_each_row_has_blocks_of_its_own_length(options):
-    attention, lengths = bigbird(random=2, **options), (61, 40, 18)
+    attention, lengths = bigbird(num_random_blocks=2, **options), (61, 40, 18)
     q, k, v = qkv(70)
     out = attention(q, k, v, torch.arange(70) < torch.tensor(lengths)[:, None])
     for b, n in enumerate(lengths):
@@ -175,7 +177,7 @@ def test_each_row_has_blocks_of_its_own_length(options):
 
 
 def test_holes_do_not_move_the_last_block():
-    attention = bigbird(random=0)
+    attention = bigbird(num_random_blocks=0)
     q, k, v = qkv(40, B=1)
     real = torch.ones(1, 40, dtype=torch.bool)
     real[:, 5:30] = False
@@ -223,7 +225,7 @@ def test_etc_takes_its_global_tokens_from_a_ragged_mask():
 def test_a_global_token_inside_the_window_counts_once():
     q, k, v = qkv(60)
     for causal in (False, True):
-        attention = bigbird(random=2, causal=causal)
+        attention = bigbird(num_random_blocks=2, causal=causal)
         none = torch.zeros(3, 60, dtype=torch.bool)
         own = none.clone()
         own[:, :2] = True  # global already: the first block is
@@ -236,7 +238,7 @@ def test_scores_beyond_any_fixed_penalty_stay_within_the_blocks():
     q, k, v = qkv(64, B=1)
     q, k = 1e3 * q.abs(), -1e3 * k.abs()
     k[:, :, 20:24] = 0  # the keys that would win, were they only discouraged
-    attention = bigbird(random=1)
+    attention = bigbird(num_random_blocks=1)
     out = attention(q, k, v)
     assert_near(out[0], softmax_reference(q[0], k[0], v[0], support(attention, 64)), "output", 1e-8)
 
@@ -246,7 +248,7 @@ def test_the_gradient_of_global_keys_is_one_sum():
     T = 4096
     zeros = torch.zeros(1, 1, T, 1, dtype=torch.bfloat16)
     v = zeros.clone().requires_grad_()
-    bigbird(1, T, random=2).bfloat16()(zeros, zeros, v).sum().backward()
+    bigbird(1, T, num_random_blocks=2).bfloat16()(zeros, zeros, v).sum().backward()
     keys = 4 * torch.full((T // 4,), 7.0)  # two global blocks, three near ones, two drawn
     expected = (4 / keys[2:-2]).sum() + 8 / T
     first = v.grad[0, 0, :4, 0].float()
@@ -302,27 +304,30 @@ def test_every_set_of_blocks_is_as_likely():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: bigbird(block=0), "needs block >= 1, got 0"),
-        (lambda: bigbird(random=-1), "it needs random >= 0, got -1"),
-        (lambda: bigbird(global_tokens=2), "global_tokens=2 needs form='etc'"),
-        (lambda: bigbird(form="etc", global_tokens=-1), "global_tokens >= 0, got -1"),
-        (lambda: bigbird(form="etc", causal=True), "ETC has no causal form: .* use form='itc'"),
-        (lambda: bigbird(form="etc", globals="first"), "ETC has no global blocks"),
-        (lambda: bigbird(form="etc", sampling="original"), "both end blocks global and no causal"),
-        (lambda: bigbird(causal=True, sampling="original"), "both end blocks global and no causal"),
+        (lambda: bigbird(block=0), "block must be >= 1, got 0"),
+        (lambda: bigbird(num_random_blocks=-1), "num_random_blocks must be >= 0, got -1"),
+        (lambda: bigbird(global_tokens=2), "global_tokens=2 requires form='etc'"),
+        (lambda: bigbird(form="etc", global_tokens=-1), "global_tokens must be >= 0, got -1"),
+        (lambda: bigbird(form="etc", causal=True), "causal=True requires form='itc'"),
+        (lambda: bigbird(form="etc", global_blocks="first"), "'first' requires form='itc'"),
+        (lambda: bigbird(form="etc", sampling="original"), "'original' requires"),
+        (lambda: bigbird(causal=True, sampling="original"), "'original' requires"),
         (
-            lambda: bigbird(globals="first", sampling="original"),
-            "both end blocks global and no causal",
+            lambda: bigbird(global_blocks="first", sampling="original"),
+            "'original' requires",
         ),
-        (lambda: bigbird(form="etc", causal=True, globals="first"), "no causal form.*; ETC has no"),
-        (lambda: bigbird(globals="last"), "globals must be one of ends, first"),
+        (
+            lambda: bigbird(form="etc", causal=True, global_blocks="first"),
+            "causal=True requires form.*; global_blocks='first' requires",
+        ),
+        (lambda: bigbird(global_blocks="last"), "global_blocks must be one of ends, first"),
         (
             lambda: unchecked("bigbird", heads=1, max_length=8, form="x"),
-            "no form='x', globals='ends' or",
+            "invalid form='x', global_blocks='ends' or",
         ),
         (
-            lambda: unchecked("bigbird", heads=1, max_length=8, globals="x"),
-            "no form='itc', globals='x' or",
+            lambda: unchecked("bigbird", heads=1, max_length=8, global_blocks="x"),
+            "invalid form='itc', global_blocks='x' or",
         ),
         (lambda: unchecked("bigbird", heads=1, max_length=8, sampling="x"), "or sampling='x'"),
     ],
@@ -334,11 +339,11 @@ def test_options_without_a_meaning_are_refused(make, message):
 
 def test_inputs_it_was_not_built_for_are_refused():
     attention = bigbird(max_length=20, causal=True)
-    with pytest.raises(InputError, match="built for 3 heads, got 2; S=21 is beyond max_length=20"):
+    with pytest.raises(InputError, match="must be 3, as built; got 2; S=21 exceeds"):
         attention(*qkv(21, H=2))
     _, cache = attention.step(*qkv(15))
     attention.step(*qkv(5), cache)
-    with pytest.raises(InputError, match="S=21 is beyond max_length=20; build it longer"):
+    with pytest.raises(InputError, match="S=21 exceeds max_length=20"):
         attention.step(*qkv(6), cache)
 
 
@@ -399,7 +404,7 @@ def published_output(hf, layer, x, real, block):
 
 
 def ours(table, n, block):
-    attention = bigbird(len(table), n, block, random=table.shape[2], sampling="given")
+    attention = bigbird(len(table), n, block, num_random_blocks=table.shape[2], sampling="given")
     assert (attention.draws == -1).all()
     attention.draws[:, 1:-1] = table
     return attention
@@ -442,7 +447,7 @@ def test_where_the_public_code_finds_too_few_blocks_we_take_them_all():
     _, layer = published_layer(4, r)
     with pytest.raises(ValueError, match="could not broadcast"):
         published_table(layer.train(), n, 4, r)
-    for head in block_sets(bigbird(random=r, sampling="original"), 11):
+    for head in block_sets(bigbird(num_random_blocks=r, sampling="original"), 11):
         for row in range(1, 10):
             window = {0, row - 1, row, row + 1, 10}
             parts = published_parts(row, 11, 4, r)
@@ -457,7 +462,7 @@ def test_the_public_code_counts_the_first_block_again_in_evaluation():
     zeros = torch.zeros(2, n // block - 2, r).long()
     assert_near(out, counted(*qkv_, times(zeros, n, block)), "1 + r times block 0", 1e-9)
     own = ours(zeros, n, block)(*qkv_)
-    assert_near(own, bigbird(2, n, block, random=0)(*qkv_), "blocks are sets")
+    assert_near(own, bigbird(2, n, block, num_random_blocks=0)(*qkv_), "blocks are sets")
     assert (own - out).abs().max() > 1e-2
 
 

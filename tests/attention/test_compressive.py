@@ -7,8 +7,8 @@ from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, unchec
 from test_transformer_xl import shaken, xl
 
 from longspan import build
-from longspan.attention._compression import Compression
-from longspan.attention._segments import Rows
+from longspan.attention.mechanisms.compressive import Compression
+from longspan.attention.ops.segments import Rows
 from longspan.errors import InputError, OptionError
 
 KINDS = ["max", "mean", "conv", "dilated", "most_used"]
@@ -36,15 +36,18 @@ def last_cache(attention, inputs, sizes):
 @both_orders
 @pytest.mark.parametrize(
     "options",
-    [{"segment": 6, "memory": 4, "compressed": 5, "ratio": 4, "compression": k} for k in KINDS]
+    [
+        {"segment": 6, "memory": 4, "compressed_memory": 5, "ratio": 4, "compression": k}
+        for k in KINDS
+    ]
     + [
-        {"segment": 4, "memory": 0, "compressed": 30, "ratio": 6, "compression": "dilated"},
-        {"segment": 8, "memory": 3, "compressed": 1, "ratio": 2, "clamp": 7},
-        {"segment": 7, "memory": 5, "compressed": 0, "ratio": 3},
-        {"segment": 6, "memory": 4, "compressed": 3, "ratio": 3, "compression": "conv"}
-        | {"through": True},
-        {"segment": 6, "memory": 4, "compressed": 3, "ratio": 3, "compression": "most_used"}
-        | {"through": True},
+        {"segment": 4, "memory": 0, "compressed_memory": 30, "ratio": 6, "compression": "dilated"},
+        {"segment": 8, "memory": 3, "compressed_memory": 1, "ratio": 2, "clamp": 7},
+        {"segment": 7, "memory": 5, "compressed_memory": 0, "ratio": 3},
+        {"segment": 6, "memory": 4, "compressed_memory": 3, "ratio": 3, "compression": "conv"}
+        | {"backprop_through_memory": True},
+        {"segment": 6, "memory": 4, "compressed_memory": 3, "ratio": 3, "compression": "most_used"}
+        | {"backprop_through_memory": True},
     ],
     ids=str,
 )
@@ -57,7 +60,7 @@ def test_it_obeys_the_contract_with_other_compressions(options, causal):
 def test_without_slots_it_is_the_memory_alone(causal, memory):
     sizes = {"segment": 6, "memory": memory}
     plain = xl(causal, **sizes)
-    attention = compressive(causal, compressed=0, ratio=4, **sizes)
+    attention = compressive(causal, compressed_memory=0, ratio=4, **sizes)
     attention.load_state_dict(plain.state_dict())
     for mask in key_masks(40).values():
         assert_near(attention(*qkv(40), mask), plain(*qkv(40), mask), "output")
@@ -72,7 +75,7 @@ def test_slots_of_one_row_are_a_longer_memory(kind, causal):
         causal=causal,
         segment=6,
         memory=4,
-        compressed=9,
+        compressed_memory=9,
         ratio=1,
         compression=kind,
     ).double()
@@ -85,7 +88,7 @@ def test_slots_of_one_row_are_a_longer_memory(kind, causal):
 @pytest.mark.parametrize(("n", "memory", "ratio"), [(6, 4, 4), (5, 7, 3), (4, 0, 6), (3, 2, 7)])
 def test_rows_wait_in_memory_until_they_fill_a_group(n, memory, ratio):
     """No row is lost between the memory and the slots, and none is in both."""
-    attention = compressive(segment=n, memory=memory, compressed=100, ratio=ratio)
+    attention = compressive(segment=n, memory=memory, compressed_memory=100, ratio=ratio)
     T, inputs = 41, qkv(41)
     for end in range(1, T + 1, 5):
         state = last_cache(attention, [x[:, :, :end] for x in inputs], 2).state
@@ -99,7 +102,7 @@ def test_rows_wait_in_memory_until_they_fill_a_group(n, memory, ratio):
 
 
 def test_the_newest_slots_are_kept():
-    attention = compressive(segment=6, memory=4, compressed=3, ratio=2)
+    attention = compressive(segment=6, memory=4, compressed_memory=3, ratio=2)
     inputs = qkv(40)
     state = last_cache(attention, inputs, 9).state
     groups = (36 - 4) // 2
@@ -107,7 +110,7 @@ def test_the_newest_slots_are_kept():
     assert_near(state["slot_v"], wanted, "slots")
     assert state["slot_real"].all()
     assert set(state) == {"k", "v", "slot_k", "slot_v", "slot_real"}
-    used = compressive(segment=6, memory=4, compressed=3, ratio=2, compression="most_used")
+    used = compressive(segment=6, memory=4, compressed_memory=3, ratio=2, compression="most_used")
     state = last_cache(used, inputs, 9).state
     assert torch.equal(state["q"], inputs[0][:, :, 36:])
 
@@ -115,9 +118,9 @@ def test_the_newest_slots_are_kept():
 def test_it_sees_as_far_as_its_slots():
     """(l)(n_m + c n_cm) of the paper, for one layer; nothing before has any influence."""
     n, memory, slots, ratio = 6, 4, 3, 5
-    attention = compressive(segment=n, memory=memory, compressed=slots, ratio=ratio)
+    attention = compressive(segment=n, memory=memory, compressed_memory=slots, ratio=ratio)
     q, k, v = (x.requires_grad_() for x in qkv(48))
-    attention.through = True
+    attention.backprop_through_memory = True
     found = torch.autograd.grad(attention(q, k, v)[:, :, 42:].sum(), v)[0]
     touched = found.abs().sum((0, 1, 3)) > 0
     groups = (42 - memory) // ratio
@@ -205,7 +208,7 @@ def test_most_used_keeps_what_the_queries_looked_at():
     assert torch.equal(found.v[0, 0, 0], v[0, 0, 0])
 
 
-LEARNED = {"segment": 6, "memory": 4, "compressed": 8, "ratio": 3, "autoencoder": True}
+LEARNED = {"segment": 6, "memory": 4, "compressed_memory": 8, "ratio": 3, "autoencoder": True}
 
 
 @pytest.mark.parametrize("kind", ["conv", "dilated"])
@@ -229,7 +232,7 @@ def test_only_f_and_g_learn_from_the_losses_and_nothing_else_teaches_them(kind):
         assert touched(attention.reconstruction_loss(*inputs)) == f
         assert touched(attention.autoencoding_loss(*inputs)) == f | g
         assert touched(attention(*inputs).square().sum()) == everything
-    attention.through = True
+    attention.backprop_through_memory = True
     assert touched(attention(*inputs).square().sum()) == everything | f
 
 
@@ -247,7 +250,7 @@ def test_nothing_is_lost_where_rows_of_a_group_are_equal(kind):
 
 def test_reconstruction_compares_what_left_with_its_slots():
     """Content attention of a segment over the rows that leave with it, not over all memory."""
-    attention = compressive(segment=6, memory=8, compressed=9, ratio=3)
+    attention = compressive(segment=6, memory=8, compressed_memory=9, ratio=3)
     q, k, v = qkv(20)
     total, count = 0, 0
     for end, rows in ((12, slice(0, 3)), (18, slice(3, 9))):
@@ -294,7 +297,7 @@ def test_padding_has_no_part_in_the_losses():
 def test_a_learned_compression_gets_better_than_the_mean():
     g = torch.Generator().manual_seed(0)
     turn = torch.randn(HEAD_DIM, HEAD_DIM, generator=g, dtype=torch.float64)
-    options = {"segment": 8, "memory": 8, "compressed": 8, "ratio": 2, "compression": "conv"}
+    options = {"segment": 8, "memory": 8, "compressed_memory": 8, "ratio": 2, "compression": "conv"}
     attention = build("compressive", **SIZES, **options).double()
     q, k, v = qkv(64)
     # The newer row of each pair is a function of the older one.
@@ -311,19 +314,22 @@ def test_a_learned_compression_gets_better_than_the_mean():
 
 def test_what_it_refuses():
     for options, message in (
-        ({"compressed": -1}, "compressed >= 0 and ratio >= 1, got compressed=-1, ratio=4"),
-        ({"ratio": 0}, "got compressed=512, ratio=0"),
-        ({"compression": "sum"}, "one of max, mean, conv, dilated, most_used, got 'sum'"),
+        (
+            {"compressed_memory": -1},
+            "compressed_memory >= 0 and ratio >= 1; got compressed_memory=-1, ratio=4",
+        ),
+        ({"ratio": 0}, "got compressed_memory=512, ratio=0"),
+        ({"compression": "sum"}, "one of max, mean, conv, dilated, most_used; got 'sum'"),
     ):
         with pytest.raises(OptionError, match=message):
             unchecked("compressive", **SIZES, **options)
-    with pytest.raises(InputError, match="compression was built for values of 8, got 5"):
+    with pytest.raises(InputError, match="the width of values must be 8, as built; got 5"):
         compressive(compression="conv")(*qkv(5, E=5))
     assert compressive(compression="max")(*qkv(5, E=5)).shape[-1] == 5
-    with pytest.raises(OptionError, match="has no g; build it with autoencoder=True"):
+    with pytest.raises(OptionError, match="requires autoencoder=True"):
         compressive().autoencoding_loss(*qkv(5))
     for loss in ("reconstruction_loss", "autoencoding_loss"):
         with pytest.raises(
-            InputError, match=r"compressive refuses these inputs: .*got T=5 and S=9"
+            InputError, match=r"compressive does not support these inputs: .*got T=5 and S=9"
         ):
             getattr(compressive(autoencoder=True), loss)(*qkv(5, 9))

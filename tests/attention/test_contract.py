@@ -232,7 +232,7 @@ def test_nothing_to_attend_gives_zeros_and_zero_gradients(name, causal, backend)
         assert out.movedim(1, 2)[alive].any() == alive.any(), what
         found = gradients(out, inputs, attention)
         assert all(x.isfinite().all() for x in found), what
-        if "k" in attention.traits.reads:
+        if "k" in attention.traits.inputs:
             assert not found[0].movedim(1, 2)[~alive].any(), what
         for x in found:
             assert alive.any() or not x.any(), what
@@ -241,7 +241,7 @@ def test_nothing_to_attend_gives_zeros_and_zero_gradients(name, causal, backend)
 @every_mechanism
 def test_a_hidden_query_is_still_a_key(name, causal, backend):
     traits = MECHANISMS[name].traits
-    if not traits.exact and "k" in traits.reads:
+    if not traits.exact and "k" in traits.inputs:
         pytest.skip("queries may also say what is gathered for others, as landmarks")
     attention = built(name, causal, backend)
     inputs, real = qkv(30), torch.arange(30) % 3 > 0

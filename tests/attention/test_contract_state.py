@@ -154,12 +154,12 @@ def test_autocast_does_not_change_the_dtype_of_the_computation(name, causal, bac
 @every_mechanism
 def test_the_body_that_ran_is_recorded(name, causal, backend):
     attention = built(name, causal, backend)
-    assert attention.ran is None
+    assert attention.backend_used is None
     run(attention, *qkv(9))
-    assert attention.ran == backend
+    assert attention.backend_used == backend
     attention.backend = "auto"
     attention(*qkv(9))
-    assert attention.ran in backends(name)
+    assert attention.backend_used in backends(name)
 
 
 COMPILED = """

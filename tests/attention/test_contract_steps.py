@@ -55,7 +55,7 @@ def test_a_mask_may_begin_late_and_end_early(name, causal, backend):
 @every_mechanism
 def test_gradients_flow_through_the_cache(name, causal, backend):
     causal_only(causal, backend)
-    if built(name, causal, backend).forgets:
+    if built(name, causal, backend).detaches_memory:
         pytest.skip("no gradient passes into its memory")
     attention = built(name, causal, backend)
     inputs = [x.requires_grad_() for x in qkv(T)]
@@ -109,9 +109,9 @@ def test_a_cache_of_other_inputs_is_refused(name, causal, backend):
     causal_only(causal, backend)
     attention = built(name, causal, backend)
     _, cache = attention.step(*qkv(5), None)
-    with pytest.raises(InputError, match=r"the cache is of \(B, H, D, E\) = \(3, 3, 8, 8\)"):
+    with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
         attention.step(*qkv(1, B=2), cache)
-    with pytest.raises(InputError, match="must be the same tokens, got T=1 and S=4"):
+    with pytest.raises(InputError, match="as many queries as keys, got T=1 and S=4"):
         attention.step(*qkv(1, 4), cache)
 
 

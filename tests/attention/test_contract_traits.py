@@ -18,7 +18,7 @@ from contract import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from longspan.attention import MECHANISMS, Source, build
+from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.errors import InputError, OptionError
 
 every_name = pytest.mark.parametrize("name", sorted(MECHANISMS))
@@ -157,7 +157,7 @@ def test_values_may_be_wider_or_narrower_than_keys(name, causal, backend):
 def test_other_keys_than_queries_are_refused_without_the_trait(name):
     if MECHANISMS[name].traits.cross:
         return
-    with pytest.raises(InputError, match="as many keys as queries, got T=7 and S=9"):
+    with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=7 and S=9"):
         built(name)(*qkv(7, 9))
 
 
@@ -180,7 +180,7 @@ def test_some_queries_get_the_rows_that_all_of_them_get(name, causal, backend):
 def test_global_tokens_are_refused_without_the_trait(name):
     if MECHANISMS[name].traits.global_tokens:
         return
-    with pytest.raises(InputError, match="no global tokens"):
+    with pytest.raises(InputError, match="global_mask is not supported"):
         built(name)(*qkv(7), global_mask=torch.zeros(3, 7, dtype=torch.bool))
 
 
@@ -192,34 +192,38 @@ def test_what_is_not_read_has_no_influence(name, causal, backend):
     for letter in inputs:
         other = {**inputs, letter: inputs[letter] + 1}
         same = torch.equal(run(attention, *other.values()), out)
-        assert same == (letter not in attention.traits.reads), letter
+        assert same == (letter not in attention.traits.inputs), letter
 
 
 @every_name
 def test_a_source_is_refused_without_the_trait(name):
-    source = Source(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2)
-    if MECHANISMS[name].traits.source:
-        with pytest.raises(InputError, match=r"source.states must be .* \(3, 9\), got \(3, 7\)"):
-            built(name)(*qkv(9), source=source)
+    layer_input = LayerInput(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2)
+    if MECHANISMS[name].traits.needs_layer_input:
+        with pytest.raises(
+            InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7\)"
+        ):
+            built(name)(*qkv(9), layer_input=layer_input)
         return
-    with pytest.raises(InputError, match="does not read a source"):
-        built(name)(*qkv(7), source=source)
+    with pytest.raises(InputError, match="layer_input is not supported"):
+        built(name)(*qkv(7), layer_input=layer_input)
 
 
 @every_name
 def test_a_causal_form_is_refused_without_the_trait(name):
     if MECHANISMS[name].traits.causal:
         assert built(name, causal=True).causal
-        with pytest.raises(InputError, match=r"the causal form needs T <= S|as many keys"):
+        with pytest.raises(InputError, match=r"causal=True requires T <= S|cross-attention is not"):
             built(name, causal=True)(*qkv(9, 7))
         return
-    with pytest.raises(OptionError, match=f"{name} cannot be built: it has no causal form"):
+    with pytest.raises(OptionError, match=f"{name} cannot be built: causal=True is not supported"):
         built(name, causal=True)
 
 
 @every_name
 def test_steps_are_refused_without_a_causal_form(name):
-    with pytest.raises(InputError, match=f"{name} refuses this step: .*build it with causal=True"):
+    with pytest.raises(
+        InputError, match=f"{name} does not support this step: .*requires causal=True"
+    ):
         built(name).step(*qkv(7))
 
 
@@ -228,11 +232,11 @@ def test_exactly_the_declared_sizes_are_needed(name):
     traits = MECHANISMS[name].traits
     given = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 32}
     declared = {size: value for size, value in given.items() if size in traits.sizes}
-    build(name, **declared, **MECHANISMS[name].small)
+    build(name, **declared, **MECHANISMS[name].small_options)
     for size in declared:
         others = {key: value for key, value in declared.items() if key != size}
-        with pytest.raises(OptionError, match=f"it needs {size} "):
-            build(name, **others, **MECHANISMS[name].small)
+        with pytest.raises(OptionError, match=f"{size} is required "):
+            build(name, **others, **MECHANISMS[name].small_options)
 
 
 @every_name

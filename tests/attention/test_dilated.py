@@ -8,7 +8,7 @@ from test_contract_traits import Allocations
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import PerHead, Window
 from longspan.errors import InputError, OptionError
 
@@ -131,11 +131,11 @@ def test_work_and_memory_grow_with_the_length_alone_where_heads_differ():
 
 
 def test_heads_that_share_a_dilation_run_together(monkeypatch):
-    from longspan.attention import _blocks
+    from longspan.attention.ops import blocks
 
-    calls, whole = [], _blocks._block_rows
+    calls, whole = [], blocks._block_rows
     monkeypatch.setattr(
-        _blocks, "_block_rows", lambda q, *rest: calls.append(q.shape[1]) or whole(q, *rest)
+        blocks, "_block_rows", lambda q, *rest: calls.append(q.shape[1]) or whole(q, *rest)
     )
     dilated(heads=6, window=3, dilation=[2, 1, 2, 1, 1, 7])(*qkv(40, H=6))
     assert sorted(calls) == [1, 2, 3]
@@ -144,13 +144,13 @@ def test_heads_that_share_a_dilation_run_together(monkeypatch):
 COMPILED = """
 import torch
 from contract import gradients, qkv
-from longspan.attention import Source, build
+from longspan.attention import LayerInput, build
 torch.set_num_threads(1)
 inputs = [x.requires_grad_() for x in qkv(50)]
-source = Source(torch.zeros(3, 50, 24, dtype=torch.float64), torch.nn.Identity(), None)
+layer_input = LayerInput(torch.zeros(3, 50, 24, dtype=torch.float64), torch.nn.Identity(), None)
 for name, more, extra in (
     ("dilated", {}, {}),
-    ("longformer", {"head_dim": 8, "global_projections": True}, {"source": source}),
+    ("longformer", {"head_dim": 8, "global_projections": True}, {"layer_input": layer_input}),
 ):
     for causal in (False, True):
         attention = build(name, heads=3, causal=causal, window=3, dilation=[2, 1, 2], **more)
@@ -182,13 +182,13 @@ def test_a_cache_holds_what_the_farthest_head_can_still_reach():
     [
         ({"window": -1}, "window must be >= 0, got -1"),
         ({"window": [3, -2]}, r"window must be >= 0, got \[3, -2\]"),
-        ({"window": [3, 4], "layer": 2}, r"window lists 2 layers, and this is layer 2"),
-        ({"window": []}, "window lists 0 layers, and this is layer 0"),
+        ({"window": [3, 4], "layer": 2}, r"window lists 2 layers, but this is layer 2"),
+        ({"window": []}, "window lists 0 layers, but this is layer 0"),
         ({"dilation": 0}, r"dilation must be >= 1 \(1: every key\), got 0"),
         ({"dilation": [1, 0, 2]}, r"dilation must be >= 1 .*got \[1, 0, 2\]"),
         ({"dilation": [1, 2]}, r"one number, or one per head \(3\), got \[1, 2\]"),
-        ({"dilation": []}, "dilation lists 0 layers, and this is layer 0"),
-        ({"dilation": [[1, 1, 2]], "layer": 1}, "dilation lists 1 layers, and this is layer 1"),
+        ({"dilation": []}, "dilation lists 0 layers, but this is layer 0"),
+        ({"dilation": [[1, 1, 2]], "layer": 1}, "dilation lists 1 layers, but this is layer 1"),
         ({"dilation": [[1, 1, 2], [1, 2]]}, r"one per head \(3\), got \[\[1, 1, 2\], \[1, 2\]\]"),
         ({"dilation": [[1, 1, 2], 2]}, "dilation must be a whole number or a list, got"),
         ({"window": 2.5}, "window must be a whole number or a list, got 2.5"),
@@ -208,6 +208,6 @@ def test_every_reason_is_listed():
 
 
 def test_other_heads_than_the_pattern_has_are_refused():
-    with pytest.raises(InputError, match="its pattern is of 3 heads, got 2"):
+    with pytest.raises(InputError, match="the pattern has 3 heads, got 2"):
         dilated(dilation=[1, 2, 3])(*qkv(9, H=2))
     assert dilated(dilation=2)(*qkv(9, H=2)).shape == (3, 2, 9, HEAD_DIM)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from contract import assert_near, key_masks, obeys, qkv, unchecked
 
 from longspan import build
-from longspan.attention._blocks import Beside, pattern_attention
+from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal, Global, Window
 from longspan.errors import InputError, OptionError
 
@@ -87,8 +87,8 @@ def test_a_query_attends_to_its_window_and_its_landmarks_in_one_softmax(variant,
         {"variant": "xiong", "causal": True},
         {"first_global": True},
         {"first_global": True, "causal": True},
-        {"convolution": 3},
-        {"convolution": 5, "variant": "xiong", "first_global": True},
+        {"conv_kernel_size": 3},
+        {"conv_kernel_size": 5, "variant": "xiong", "first_global": True},
         {"window": 0},
         {"window": 1, "rank": 1},
         {"rank": 0},
@@ -228,9 +228,9 @@ def test_the_first_token_is_global_only_on_demand():
 
 def test_the_convolution_starts_at_zero_and_reads_normalised_real_values():
     q, k, v = qkv(20)
-    fresh = build("long_short", heads=3, head_dim=8, convolution=3)
+    fresh = build("long_short", heads=3, head_dim=8, conv_kernel_size=3)
     assert not fresh.conv.weight.any()
-    attention = long_short(convolution=3)
+    attention = long_short(conv_kernel_size=3)
     mask = torch.arange(20) < torch.tensor([20, 13, 2])[:, None]
     both = attention(q, k, v, mask)
     weight, attention.conv = attention.conv.weight[:, 0].detach(), None
@@ -270,7 +270,7 @@ def test_only_the_causal_landmarks_cost_more_than_linear():
 
 
 def test_parameters_are_those_of_the_paper():
-    shapes = {n: tuple(x.shape) for n, x in long_short(convolution=3).named_parameters()}
+    shapes = {n: tuple(x.shape) for n, x in long_short(conv_kernel_size=3).named_parameters()}
     assert shapes == {
         "keys.near.weight": (24,),
         "keys.near.bias": (24,),
@@ -299,7 +299,7 @@ def test_keys_beside_a_pattern_join_its_softmax(pattern, each):
     mask = torch.rand(3, 1, T if each else 1, 5, generator=generator) < 0.5
     real = key_masks(T)["holes"]
     k, v = (x * real[:, None, :, None] for x in (k, v))
-    beside = Beside(far_k, far_v, mask)
+    beside = SharedKeys(far_k, far_v, mask)
     out = pattern_attention(q, k, v, pattern, real, None, beside)
     ordinary = [t for t in range(T) if t not in pattern.layout.globals]
     near = pattern.dense(T) & real[:, None, None, :]
@@ -312,7 +312,9 @@ def test_keys_beside_a_pattern_join_its_softmax(pattern, each):
 
 def test_what_it_was_not_built_for_is_refused():
     for inputs, got in ((qkv(5, H=2), r"\(2, 8\)"), (qkv(5, D=4), r"\(3, 4\)")):
-        with pytest.raises(InputError, match=rf"\(heads, head_dim\) = \(3, 8\), got {got}"):
+        with pytest.raises(
+            InputError, match=rf"\(heads, head_dim\) must be \(3, 8\), as built; got {got}"
+        ):
             long_short()(*inputs)
 
 
@@ -321,16 +323,16 @@ def test_what_it_was_not_built_for_is_refused():
     [
         (
             {"window": -1},
-            "needs window, rank, segment_rank >= 0 and segment >= 1, got -1, 32, 1, 16",
+            "options window, rank, segment_rank must be >= 0 and segment >= 1, got -1, 32, 1, 16",
         ),
-        ({"rank": -1}, "needs window, rank, .*, got 96, -1, 1, 16"),
-        ({"segment_rank": -1}, "needs window, rank, .*, got 96, 32, -1, 16"),
-        ({"segment": 0}, "needs window, rank, .*, got 96, 32, 1, 0"),
-        ({"variant": "lucid"}, "has the variants ls and xiong, got 'lucid'"),
-        ({"convolution": 4}, r"an odd convolution or 0 \(causal: 0\), got 4"),
-        ({"convolution": -3}, r"an odd convolution or 0 \(causal: 0\), got -3"),
-        ({"convolution": 3, "causal": True}, r"an odd convolution or 0 \(causal: 0\), got 3"),
-        ({"window": 15, "causal": True}, "window >= segment when causal, .*, got 15 and 16"),
+        ({"rank": -1}, "options window, rank, .*, got 96, -1, 1, 16"),
+        ({"segment_rank": -1}, "options window, rank, .*, got 96, 32, -1, 16"),
+        ({"segment": 0}, "options window, rank, .*, got 96, 32, 1, 0"),
+        ({"variant": "lucid"}, "variant must be ls or xiong, got 'lucid'"),
+        ({"conv_kernel_size": 4}, r"must be odd, or 0 \(causal: 0\); got 4"),
+        ({"conv_kernel_size": -3}, r"must be odd, or 0 \(causal: 0\); got -3"),
+        ({"conv_kernel_size": 3, "causal": True}, r"must be odd, or 0 \(causal: 0\); got 3"),
+        ({"window": 15, "causal": True}, "causal=True requires window >= segment, got 15 and 16"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

@@ -23,8 +23,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention import Source
-from longspan.attention._softmax import softmax_reference
+from longspan.attention import LayerInput
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 WIDTH = HEADS * HEAD_DIM
@@ -47,14 +47,14 @@ def states(T, B=3, seed=5):
     return torch.randn(B, T, WIDTH, generator=g, dtype=torch.float64)
 
 
-def source(x):
-    return Source(x, nn.Identity(), nn.Identity())
+def layer_input(x):
+    return LayerInput(x, nn.Identity(), nn.Identity())
 
 
 def results(attention, inputs, x, rows=None, **masks):
     """Output (its first rows), and gradients of q, k, v, x and every parameter."""
     inputs = [y.detach().requires_grad_() for y in (*inputs, x)]
-    out = attention(*inputs[:3], source=source(inputs[3]), **masks)[:, :, :rows]
+    out = attention(*inputs[:3], layer_input=layer_input(inputs[3]), **masks)[:, :, :rows]
     return out, *gradients(out, inputs, attention)
 
 
@@ -100,7 +100,7 @@ def test_all_tokens_global_is_full_attention_with_the_global_projections(causal)
     attention, x = projecting(causal), states(40)
     every = torch.ones(3, 40, dtype=torch.bool)
     for kind, key_mask in key_masks(40).items():
-        out = attention(*qkv(40), key_mask, global_mask=every, source=source(x))
+        out = attention(*qkv(40), key_mask, global_mask=every, layer_input=layer_input(x))
         inputs = [
             layer(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
             for layer in (
@@ -115,7 +115,7 @@ def test_all_tokens_global_is_full_attention_with_the_global_projections(causal)
 @both_orders
 def test_a_window_over_all_and_no_global_token_is_full_attention(causal):
     inputs = qkv(40)
-    out = projecting(causal, window=40)(*inputs, source=source(states(40)))
+    out = projecting(causal, window=40)(*inputs, layer_input=layer_input(states(40)))
     assert_near(out, build("full", causal=causal)(*inputs), "output")
 
 
@@ -138,12 +138,12 @@ def test_local_rows_read_the_local_projections_and_global_rows_the_global():
     T, attention = 30, projecting()
     inputs, x = qkv(T), states(T)
     is_global = global_masks("longformer", T)[1]
-    before = attention(*inputs, global_mask=is_global, source=source(x))
+    before = attention(*inputs, global_mask=is_global, layer_input=layer_input(x))
     rows = is_global[:, None, :, None].expand_as(before)
-    other = projecting(seed=1)(*inputs, global_mask=is_global, source=source(x))
+    other = projecting(seed=1)(*inputs, global_mask=is_global, layer_input=layer_input(x))
     assert torch.equal(other[~rows], before[~rows])
     assert not torch.isclose(other[rows], before[rows]).any()
-    changed = attention(*(y + 1 for y in inputs), global_mask=is_global, source=source(x))
+    changed = attention(*(y + 1 for y in inputs), global_mask=is_global, layer_input=layer_input(x))
     assert_near(changed[rows], before[rows], "global rows")
 
 
@@ -155,7 +155,9 @@ def test_gradients_reach_all_six_projections(causal):
     attention = projecting(causal)
     is_global = last_global(global_masks("longformer", T)[1])
     inputs = [y(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2) for y in local]
-    out = attention(*inputs, key_masks(T)["ragged"], global_mask=is_global, source=source(x))
+    out = attention(
+        *inputs, key_masks(T)["ragged"], global_mask=is_global, layer_input=layer_input(x)
+    )
     out.square().sum().backward()
     for name, parameter in [*local.named_parameters(), *attention.named_parameters()]:
         assert parameter.grad is not None, name
@@ -181,7 +183,7 @@ def test_padding_has_no_influence(garbage, causal):
             # Padding is global in the caller's mask, and still has no influence.
             "global_mask": torch.cat([ragged, torch.ones(3, p, dtype=torch.bool)], 1),
         }
-        assert not attention(*padded, **masks, source=source(longer))[:, :, T:].any()
+        assert not attention(*padded, **masks, layer_input=layer_input(longer))[:, :, T:].any()
         out, *found = results(attention, padded, longer, rows=T, **masks)
         assert_near(out, expected, f"{p} padded")
         for a, b in zip(found, wanted, strict=True):
@@ -196,12 +198,15 @@ def test_rows_of_a_batch_are_independent(causal):
     inputs = [size[:, None, None, None] * y for y in qkv(T)]
     x, ragged = size[:, None, None] * states(T), global_masks("longformer", T)[1]
     for kind, key_mask in key_masks(T).items():
-        out = attention(*inputs, key_mask, global_mask=ragged, source=source(x))
+        out = attention(*inputs, key_mask, global_mask=ragged, layer_input=layer_input(x))
         for b in range(3):
             row = slice(b, b + 1)
             own = None if key_mask is None else key_mask[row]
             alone = attention(
-                *(y[row] for y in inputs), own, global_mask=ragged[row], source=source(x[row])
+                *(y[row] for y in inputs),
+                own,
+                global_mask=ragged[row],
+                layer_input=layer_input(x[row]),
             )
             assert_near(out[row], alone, f"row {b}, {kind}")
 
@@ -210,14 +215,14 @@ def test_a_causal_row_ignores_the_future_of_inputs_and_source():
     T, attention = 60, projecting(True, dilation=[1, 2, 3])
     inputs, x = qkv(T), states(T)
     for ragged in global_masks("longformer", T):
-        before = attention(*inputs, global_mask=ragged, source=source(x))
+        before = attention(*inputs, global_mask=ragged, layer_input=layer_input(x))
         for t in (0, 6, 31, 58):
             future = torch.arange(T) > t
             new = [torch.where(future[:, None], 50 * y, y) for y in inputs]
             x_new = torch.where(future[:, None], 50 * x, x)
             # Which later tokens are global is of the future, too.
             mask = None if ragged is None else ragged | future
-            after = attention(*new, global_mask=mask, source=source(x_new))
+            after = attention(*new, global_mask=mask, layer_input=layer_input(x_new))
             assert_near(after[:, :, : t + 1], before[:, :, : t + 1], f"rows up to {t}")
 
 
@@ -231,7 +236,7 @@ def test_scores_of_any_size_stay_within_the_masks(causal):
         attention.projections.key.weight.copy_(-1000 * identity)
     x, ragged = states(T).abs(), global_masks("longformer", T)[1]
     for kind, key_mask in key_masks(T).items():
-        masks = {"key_mask": key_mask, "global_mask": ragged, "source": source(x)}
+        masks = {"key_mask": key_mask, "global_mask": ragged, "layer_input": layer_input(x)}
         out = attention(*qkv(T), **masks)
         assert_near(out, slow_twin(attention)(*qkv(T), **masks), kind, 1e-8)
 
@@ -252,9 +257,9 @@ def test_no_global_token_falls_through_to_the_window():
     none = torch.zeros(3, T, dtype=torch.bool)
     attention = projecting()
     with Allocations() as plain:
-        expected = attention(*inputs, source=source(x))
+        expected = attention(*inputs, layer_input=layer_input(x))
     with Allocations() as masked:
-        out = attention(*inputs, global_mask=none, source=source(x))
+        out = attention(*inputs, global_mask=none, layer_input=layer_input(x))
     assert torch.equal(out, expected)
     assert masked.total <= plain.total + 4 * none.numel()
 
@@ -277,7 +282,7 @@ def test_the_device_is_waited_for_once_and_only_with_ragged_tokens(options):
     for attention in (longformer(**options), projecting(**options)):
         for mask, expected in zip(global_masks("longformer", 40), (0, 1), strict=True):
             with Syncs() as syncs:
-                attention(*qkv(40), global_mask=mask, source=source(states(40)))
+                attention(*qkv(40), global_mask=mask, layer_input=layer_input(states(40)))
             assert syncs.count == expected
 
 
@@ -286,7 +291,7 @@ def extra_flops(T, tokens):
     counted = []
     for mask in (None, (torch.arange(T) < tokens).expand(3, T)):
         with FlopCounterMode(display=False) as counter:
-            projecting()(*qkv(T), global_mask=mask, source=source(states(T)))
+            projecting()(*qkv(T), global_mask=mask, layer_input=layer_input(states(T)))
         counted.append(counter.get_total_flops())
     return counted[1] - counted[0]
 
@@ -310,7 +315,7 @@ def test_memory_grows_with_the_length_alone(kind):
         inputs, x = [y.requires_grad_() for y in qkv(T, B=2)], states(T, B=2).requires_grad_()
         attention = projecting()
         with Allocations() as forward:
-            out = attention(*inputs, global_mask=mask, source=source(x))
+            out = attention(*inputs, global_mask=mask, layer_input=layer_input(x))
         with Allocations() as backward:
             out.sum().backward()
         seen.append((forward.largest, forward.total, backward.largest, backward.total))
@@ -336,7 +341,7 @@ def test_copies_of_the_local_projections_give_the_tied_form(causal):
     )
     masks = {"key_mask": key_masks(T)["holes"], "global_mask": global_masks("longformer", T)[1]}
     tied = longformer(causal, window=4)(*inputs, **masks)
-    assert_near(attention(*inputs, **masks, source=source(x)), tied, "output")
+    assert_near(attention(*inputs, **masks, layer_input=layer_input(x)), tied, "output")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -347,10 +352,10 @@ def test_lower_precision_is_near_the_float64_reference(dtype, weights):
     attention, T = projecting().to(wide), 64
     inputs, x = qkv(T, dtype=dtype), states(T).to(wide)
     for mask in ((torch.arange(T) < n).expand(3, T) for n in (3, 30)):
-        out = attention(*inputs, global_mask=mask, source=source(x))
+        out = attention(*inputs, global_mask=mask, layer_input=layer_input(x))
         assert out.dtype == dtype
         exact = slow_twin(attention).double()(
-            *(y.double() for y in inputs), global_mask=mask, source=source(x.double())
+            *(y.double() for y in inputs), global_mask=mask, layer_input=layer_input(x.double())
         )
         assert_near(out.double(), exact, "output", TOLERANCE[dtype])
 
@@ -358,7 +363,10 @@ def test_lower_precision_is_near_the_float64_reference(dtype, weights):
 def test_autocast_and_checkpointing_change_nothing():
     attention, T = projecting().float(), 40
     inputs = [y.float().requires_grad_() for y in qkv(T)]
-    masks = {"global_mask": global_masks("longformer", T)[1], "source": source(states(T).float())}
+    masks = {
+        "global_mask": global_masks("longformer", T)[1],
+        "layer_input": layer_input(states(T).float()),
+    }
     plain = attention(*inputs, **masks)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(attention(*inputs, **masks), plain)
@@ -373,7 +381,9 @@ def test_a_step_needs_no_source_and_equals_the_whole():
     for t in range(T):
         out, cache = attention.step(*(y[:, :, t : t + 1] for y in inputs), cache)
         outs.append(out)
-    assert_near(torch.cat(outs, 2), attention(*inputs, source=source(states(T))), "output")
+    assert_near(
+        torch.cat(outs, 2), attention(*inputs, layer_input=layer_input(states(T))), "output"
+    )
 
 
 def test_a_model_trains_with_projections_and_windows_of_each_layer():
@@ -404,20 +414,23 @@ def test_a_model_trains_with_projections_and_windows_of_each_layer():
 
 def test_projections_without_a_source_or_with_another_are_refused():
     inputs = qkv(9)
-    with pytest.raises(InputError, match="global_projections=True needs `source`"):
+    with pytest.raises(InputError, match="global_projections=True requires layer_input"):
         projecting()(*inputs)
-    with pytest.raises(InputError, match=r"source\.states must be 24 wide, got 16"):
-        projecting()(*inputs, source=source(states(9)[..., :16]))
+    with pytest.raises(InputError, match=r"layer_input\.states must be 24 wide, got 16"):
+        projecting()(*inputs, layer_input=layer_input(states(9)[..., :16]))
     with pytest.raises(InputError, match=r"\(B, S\) = \(3, 9\), got \(3, 8\)"):
-        projecting()(*inputs, source=source(states(8)))
-    assert longformer()(*inputs).shape == longformer()(*inputs, source=source(states(9))).shape
+        projecting()(*inputs, layer_input=layer_input(states(8)))
+    assert (
+        longformer()(*inputs).shape
+        == longformer()(*inputs, layer_input=layer_input(states(9))).shape
+    )
 
 
 @pytest.mark.parametrize(("H", "D", "E"), [(2, 12, 12), (3, 4, 8), (3, 8, 5)])
 def test_projections_of_another_shape_are_refused(H, D, E):
-    message = rf"built for \(heads, D, E\) = \(3, 8, 8\), got \({H}, {D}, {E}\)"
+    message = rf"\(heads, D, E\) must be \(3, 8, 8\), as built; got \({H}, {D}, {E}\)"
     with pytest.raises(InputError, match=message):
-        projecting()(*qkv(9, H=H, D=D, E=E), source=source(states(9)))
+        projecting()(*qkv(9, H=H, D=D, E=E), layer_input=layer_input(states(9)))
 
 
 def test_copies_that_cannot_be_made_are_refused():
@@ -426,7 +439,7 @@ def test_copies_that_cannot_be_made_are_refused():
         longformer().copy_projections(*layers)
     attention = projecting()
     before = copy.deepcopy(attention.state_dict())
-    with pytest.raises(OptionError, match=r"must be \(24, 24\), got \(1, 24\)"):
+    with pytest.raises(OptionError, match=r"must have shape \(24, 24\), got \(1, 24\)"):
         attention.copy_projections(*layers[:2], nn.Linear(WIDTH, 1))
     assert all(torch.equal(y, before[n]) for n, y in attention.state_dict().items())
 
@@ -483,7 +496,7 @@ def test_it_is_the_layer_of_hugging_face(kind, tied):
             getattr(layer, name)(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
             for name in ("query", "key", "value")
         ]
-        out = attention(*inputs, real, global_mask=ragged, source=source(x))
+        out = attention(*inputs, real, global_mask=ragged, layer_input=layer_input(x))
         mask = torch.zeros(3, T, dtype=torch.float64).masked_fill(ragged, 1e4)
         mask = mask.masked_fill(~real, -1e4)
         expected = layer(

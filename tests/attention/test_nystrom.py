@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan import build
-from longspan.attention._pools import segments
-from longspan.attention.nystrom import inverse
+from longspan.attention.mechanisms.nystrom import pseudo_inverse
+from longspan.attention.ops.pooling import segment_tokens
 from longspan.errors import InputError, OptionError
 
 
@@ -21,7 +21,12 @@ def nystrom(heads=3, landmarks=6, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"iterations": 1}, {"iterations": 12, "convolution": 1}, {"landmarks": 1}, {"landmarks": 64}],
+    [
+        {"iterations": 1},
+        {"iterations": 12, "conv_kernel_size": 1},
+        {"landmarks": 1},
+        {"landmarks": 64},
+    ],
     ids=str,
 )
 def test_other_options_obey_the_contract(options):
@@ -39,7 +44,7 @@ def test_an_exact_inverse_is_that_of_moore_and_penrose():
     x = torch.rand(2, 4, 7, dtype=torch.float64)
     A = torch.cat([x, x[:, 1:]], 1).softmax(-1)
     assert (torch.linalg.matrix_rank(A) == 4).all()
-    Z = inverse(A, None)
+    Z = pseudo_inverse(A, None)
     assert_near(A @ Z @ A, A, "A Z A")
     assert_near(Z @ A @ Z, Z, "Z A Z")
     assert_near((A @ Z).mT, A @ Z, "A Z is symmetric")
@@ -51,7 +56,7 @@ def test_an_exact_inverse_is_that_of_moore_and_penrose():
 def test_segments_share_the_real_tokens_evenly_and_in_order(count, landmarks, holes, seed):
     real = torch.cat([torch.ones(count), torch.zeros(holes)]).bool()
     real = real[torch.randperm(count + holes, generator=torch.Generator().manual_seed(seed))]
-    index, used = segments(real[None], landmarks)
+    index, used = segment_tokens(real[None], landmarks)
     found = index[0][real].tolist()
     sizes = [found.count(i) for i in range(landmarks)]
     L = min(landmarks, count)
@@ -67,7 +72,7 @@ def test_segments_share_the_real_tokens_evenly_and_in_order(count, landmarks, ho
 def test_queries_and_keys_constant_in_each_segment_are_exact(T):
     """F A^+ B is the whole matrix if its rows and columns repeat those at the landmarks."""
     q, k, v = qkv(T)
-    index, _ = segments(torch.ones(1, T, dtype=torch.bool), 6)
+    index, _ = segment_tokens(torch.ones(1, T, dtype=torch.bool), 6)
     q, k = (x[:, :, index[0]] for x in (q, k))
     out = nystrom(iterations=None)(q, k, v)
     assert_near(out, build("full")(q, k, v), "output", 1e-8)
@@ -91,7 +96,7 @@ def test_the_iteration_converges_to_the_inverse():
     assert errors[0] > 1e-2
     assert errors[-1] < 1e-10
     A = torch.rand(2, 3, 7, 7, dtype=torch.float64).softmax(-1) + 0.2 * torch.eye(7)
-    assert_near(inverse(A, 40) @ A, torch.eye(7).double().expand_as(A), "inverse", 1e-8)
+    assert_near(pseudo_inverse(A, 40) @ A, torch.eye(7).double().expand_as(A), "inverse", 1e-8)
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
@@ -101,7 +106,7 @@ def test_the_iteration_is_equation_14(iterations):
     for _ in range(iterations):
         AZ = A.flatten(0, 1) @ Z
         Z = Z @ (13 * torch.eye(5) - 15 * AZ + 7 * AZ @ AZ - AZ @ AZ @ AZ) / 4
-    assert_near(inverse(A, iterations), Z.view_as(A), "Z")
+    assert_near(pseudo_inverse(A, iterations), Z.view_as(A), "Z")
 
 
 def test_it_approaches_softmax_as_landmarks_grow():
@@ -149,7 +154,7 @@ def test_landmarks_that_do_not_exist_keep_gradients_finite(iterations):
 
 def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():
     q, k, v = qkv(20)
-    attention = nystrom(convolution=5)
+    attention = nystrom(conv_kernel_size=5)
     mask = torch.arange(20) < torch.tensor([20, 13, 2])[:, None]
     both = attention(q, k, v, mask)
     weight = attention.conv.weight[:, 0].detach()
@@ -159,7 +164,7 @@ def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():
     padded = F.pad(v, (0, 0, 2, 2))
     expected = sum(weight[None, :, i, None, None] * padded[:, :, i : i + 20] for i in range(5))
     assert_near(difference, expected * mask[:, None, :, None], "output")
-    assert sum(x.numel() for x in nystrom(convolution=5).parameters()) == 3 * 5
+    assert sum(x.numel() for x in nystrom(conv_kernel_size=5).parameters()) == 3 * 5
 
 
 def test_half_precision_is_inverted_in_single():
@@ -170,18 +175,18 @@ def test_half_precision_is_inverted_in_single():
 
 
 def test_heads_of_another_convolution_are_refused():
-    with pytest.raises(InputError, match="it was built for 3 heads, got 2"):
-        nystrom(convolution=3)(*qkv(9, H=2))
+    with pytest.raises(InputError, match="heads must be 3, as built; got 2"):
+        nystrom(conv_kernel_size=3)(*qkv(9, H=2))
     nystrom()(*qkv(9, H=2))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"landmarks": 0}, "nystrom needs landmarks >= 1, got 0"),
-        ({"iterations": 0}, r"nystrom needs iterations >= 1 or None \(exact\), got 0"),
-        ({"convolution": 4}, "nystrom needs an odd convolution or 0, got 4"),
-        ({"convolution": -3}, "nystrom needs an odd convolution or 0, got -3"),
+        ({"landmarks": 0}, "nystrom: option landmarks must be >= 1, got 0"),
+        ({"iterations": 0}, r"iterations must be >= 1 or None, got 0"),
+        ({"conv_kernel_size": 4}, "conv_kernel_size must be odd, or 0 .*; got 4"),
+        ({"conv_kernel_size": -3}, "conv_kernel_size must be odd, or 0 .*; got -3"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

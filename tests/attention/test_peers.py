@@ -8,7 +8,7 @@ import torch
 from contract import assert_near, key_masks, qkv
 
 from longspan import build
-from longspan.attention._blocks import pattern_attention
+from longspan.attention.ops.blocks import pattern_attention
 from longspan.attention.patterns import BlockWindow, Causal
 
 H, D = 3, 8
@@ -108,7 +108,7 @@ def test_linformer_that_ignores_its_mask():
     assert_near(layer(y, real)[:, :30], layer(x, real)[:, :30], "ours")
 
 
-def nystrom_layers(iterations, landmarks=8, convolution=5):
+def nystrom_layers(iterations, landmarks=8, conv_kernel_size=5):
     package = peer("nystrom_attention")
     theirs = package.NystromAttention(
         dim=H * D,
@@ -116,10 +116,14 @@ def nystrom_layers(iterations, landmarks=8, convolution=5):
         heads=H,
         num_landmarks=landmarks,
         pinv_iterations=iterations,
-        residual_conv_kernel=convolution,
+        residual_conv_kernel=conv_kernel_size,
     ).double()
     ours = build(
-        "nystrom", heads=H, landmarks=landmarks, iterations=iterations, convolution=convolution
+        "nystrom",
+        heads=H,
+        landmarks=landmarks,
+        iterations=iterations,
+        conv_kernel_size=conv_kernel_size,
     ).double()
     with torch.no_grad():
         ours.conv.weight.copy_(theirs.res_conv.weight[..., 0])
@@ -161,7 +165,7 @@ def test_nystromformer_of_transformers():
     )
     module = nystromformer.modeling_nystromformer
     theirs = module.NystromformerSelfAttention(config).double()
-    ours = build("nystrom", heads=1, landmarks=8, iterations=6, convolution=5).double()
+    ours = build("nystrom", heads=1, landmarks=8, iterations=6, conv_kernel_size=5).double()
     with torch.no_grad():
         ours.conv.weight.copy_(theirs.conv.weight[..., 0])
     x = 3 * states(48, B=1, H=1)

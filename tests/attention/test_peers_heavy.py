@@ -91,17 +91,17 @@ def test_performer_pytorch_whose_past_depends_on_the_future():
     assert leaks[1] < 1e-6
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 4])
-def test_lsh_attention_of_reformer_pytorch(rounds):
-    """With its chunks that look back across rounds, and its directions, the same in all heads."""
+@pytest.mark.parametrize("hashes", [1, 2, 4])
+def test_lsh_attention_of_reformer_pytorch(hashes):
+    """With its chunks that look back across hashes, and its directions, the same in all heads."""
     T, bucket, (u, _, v) = 64, 8, qkv(64)
-    theirs = peer("reformer_pytorch").LSHAttention(bucket_size=bucket, n_hashes=rounds)
+    theirs = peer("reformer_pytorch").LSHAttention(bucket_size=bucket, n_hashes=hashes)
     sizes = {"heads": 3, "head_dim": 8, "max_length": T}
-    options = {"chunk": bucket, "rounds": rounds, "buckets": T // bucket, "wrap": True}
+    options = {"chunk": bucket, "hashes": hashes, "buckets": T // bucket, "wrap": True}
     ours = build("reformer", **sizes, **options).double()
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        directions = torch.randn(1, 8, rounds, T // bucket // 2, dtype=torch.float64)
+        directions = torch.randn(1, 8, hashes, T // bucket // 2, dtype=torch.float64)
         torch.manual_seed(5)
         expected = theirs(u.flatten(0, 1), v.flatten(0, 1))[0].view_as(v)
     ours.hash.rotations.copy_(directions.expand(3, -1, -1, -1))

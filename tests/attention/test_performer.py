@@ -8,7 +8,7 @@ from contract import assert_near, gradients, key_masks, obeys, qkv, slow_twin, u
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._projections import random_rows
+from longspan.attention.mechanisms.performer import random_rows
 from longspan.errors import InputError, OptionError
 
 
@@ -18,7 +18,7 @@ def performer(features=64, head_dim=16, heads=3, **options):
 
 MAPS = ["softmax", "hyperbolic", "trigonometric", "relu"]
 UNBIASED = MAPS[:3]
-every_map = pytest.mark.parametrize("map", MAPS)
+every_map = pytest.mark.parametrize("feature_map", MAPS)
 both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
@@ -38,13 +38,13 @@ def features_of(attention, x):
         ),
         "relu": lambda: p.relu() + 1e-3,
     }
-    return made[attention.map]()
+    return made[attention.feature_map]()
 
 
 @both_orders
 @every_map
-def test_it_is_the_published_formula(map, causal):
-    attention = performer(map=map, causal=causal, features=256).double()
+def test_it_is_the_published_formula(feature_map, causal):
+    attention = performer(feature_map=feature_map, causal=causal, features=256).double()
     for T in (1, 64, 150):
         q, k, v = qkv(T, D=16)
         # Small enough that trigonometric weights do not add up to nothing.
@@ -61,8 +61,8 @@ def test_it_is_the_published_formula(map, causal):
 @both_orders
 @pytest.mark.parametrize(
     "options",
-    [{"map": map} for map in MAPS[1:]]
-    + [{"map": "relu", "features": None}, {"orthogonal": False}, {"norms": "sqrt_d"}],
+    [{"feature_map": feature_map} for feature_map in MAPS[1:]]
+    + [{"feature_map": "relu", "features": None}, {"orthogonal": False}, {"norms": "sqrt_d"}],
     ids=str,
 )
 def test_other_options_obey_the_contract(options, causal):
@@ -71,8 +71,8 @@ def test_other_options_obey_the_contract(options, causal):
 
 @both_orders
 @every_map
-def test_gradients_in_single_precision_are_near(map, causal):
-    attention = performer(map=map, causal=causal)
+def test_gradients_in_single_precision_are_near(feature_map, causal):
+    attention = performer(feature_map=feature_map, causal=causal)
     for mask in key_masks(90).values():
         found = []
         for kind, backend in ((torch.float32, "torch"), (torch.float64, "reference")):
@@ -87,20 +87,22 @@ def test_gradients_in_single_precision_are_near(map, causal):
 def estimates_of(attention, q, k):
     """What each row alone says of the kernel of each pair (q_t, k_t): (T, rows)."""
     products = features_of(attention, q) * features_of(attention, k)
-    if attention.map in MAPS[1:3]:
+    if attention.feature_map in MAPS[1:3]:
         products = products.unflatten(-1, (2, -1)).sum(-2)
     return products[0, 0] * products.shape[-1]
 
 
 @pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "iid"])
 @pytest.mark.parametrize("mean", [0.3, -0.3])
-@pytest.mark.parametrize("map", UNBIASED)
-def test_the_kernel_is_estimated_without_bias(map, mean, orthogonal):
+@pytest.mark.parametrize("feature_map", UNBIASED)
+def test_the_kernel_is_estimated_without_bias(feature_map, mean, orthogonal):
     """Vectors that lean to one side show directions that do: QR without its signs fails."""
     g = torch.Generator().manual_seed(0)
     q, k = (mean + 0.1 * torch.randn(1, 1, 4, 16, generator=g, dtype=torch.float64) for _ in "qk")
-    options = {"map": map, "orthogonal": orthogonal, "heads": 1}
-    attention = performer(features=2000 * 16 * (1 if map == "softmax" else 2), **options).double()
+    options = {"feature_map": feature_map, "orthogonal": orthogonal, "heads": 1}
+    attention = performer(
+        features=2000 * 16 * (1 if feature_map == "softmax" else 2), **options
+    ).double()
     # Blocks of orthogonal rows are independent of each other.
     draws = estimates_of(attention, q, k).unflatten(-1, (2000, 16)).mean(-1)
     error = draws.mean(1) - ((q * k).sum(-1) / 4).exp().flatten()
@@ -109,8 +111,8 @@ def test_the_kernel_is_estimated_without_bias(map, mean, orthogonal):
     assert (deviation < 0.03).all(), "too few draws to see a bias"
 
 
-@pytest.mark.parametrize("map", UNBIASED)
-def test_variances_are_those_of_the_paper(map):
+@pytest.mark.parametrize("feature_map", UNBIASED)
+def test_variances_are_those_of_the_paper(feature_map):
     """Lemma 2, for independent rows."""
     g = torch.Generator().manual_seed(4)
     q, k = (0.4 * torch.randn(1, 1, 30, 16, generator=g, dtype=torch.float64) for _ in "qk")
@@ -125,8 +127,10 @@ def test_variances_are_those_of_the_paper(map):
         * (1 - (-minus).exp()).square()
         / 2,
     }
-    attention = performer(features=40000, heads=1, map=map, orthogonal=False).double()
-    ratio = estimates_of(attention, q, k).var(1) / expected[map]
+    attention = performer(
+        features=40000, heads=1, feature_map=feature_map, orthogonal=False
+    ).double()
+    ratio = estimates_of(attention, q, k).var(1) / expected[feature_map]
     assert 0.9 < ratio.median() < 1.1
     # For as many features there are half as many mirrored rows: still less variance.
     assert (2 * expected["hyperbolic"] < expected["softmax"]).all()
@@ -178,29 +182,31 @@ def errors_of(features, draws, **options):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("map", UNBIASED)
-def test_the_error_shrinks_with_the_root_of_the_features(map):
+@pytest.mark.parametrize("feature_map", UNBIASED)
+def test_the_error_shrinks_with_the_root_of_the_features(feature_map):
     counts = [2**n for n in (8, 11, 14)]
-    errors = torch.stack([errors_of(n, 5, map=map).median() for n in counts])
+    errors = torch.stack([errors_of(n, 5, feature_map=feature_map).median() for n in counts])
     slope = (errors[-1] / errors[0]).log() / math.log(counts[-1] / counts[0])
     assert -0.6 < slope < -0.4
     assert (errors[1:] < 0.5 * errors[:-1]).all()
     assert errors[-1] < 0.03
 
 
-@pytest.mark.parametrize("map", UNBIASED)
-def test_orthogonal_rows_have_the_smaller_error(map):
-    orthogonal, iid = (errors_of(32, 40, map=map, orthogonal=x).mean() for x in (True, False))
+@pytest.mark.parametrize("feature_map", UNBIASED)
+def test_orthogonal_rows_have_the_smaller_error(feature_map):
+    orthogonal, iid = (
+        errors_of(32, 40, feature_map=feature_map, orthogonal=x).mean() for x in (True, False)
+    )
     assert orthogonal < iid
 
 
 def test_mirrored_rows_have_the_smaller_error():
-    assert errors_of(256, 20, map="hyperbolic").mean() < 0.9 * errors_of(256, 20).mean()
+    assert errors_of(256, 20, feature_map="hyperbolic").mean() < 0.9 * errors_of(256, 20).mean()
 
 
 @every_map
-def test_a_later_huge_key_does_not_disturb_earlier_rows(map):
-    attention = performer(features=32, causal=True, map=map)
+def test_a_later_huge_key_does_not_disturb_earlier_rows(feature_map):
+    attention = performer(features=32, causal=True, feature_map=feature_map)
     q, k, v = qkv(200, D=16, dtype=torch.float32)
     before = attention(q, k, v)
     # At the end of its chunk, at the start of one, and far away.
@@ -225,15 +231,15 @@ def test_huge_norms_stay_finite_whatever_is_masked(causal, size):
         assert all(x.isfinite().all() for x in gradients(out, inputs, attention)), what
 
 
-@pytest.mark.parametrize("map", ["softmax", "hyperbolic"])
+@pytest.mark.parametrize("feature_map", ["softmax", "hyperbolic"])
 @pytest.mark.parametrize("size", [1, 20, 100])
-def test_huge_norms_keep_their_weights(map, size):
+def test_huge_norms_keep_their_weights(feature_map, size):
     """Against sums of logarithms: no feature and no row may underflow."""
-    attention = performer(features=32, map=map).double()
+    attention = performer(features=32, feature_map=feature_map).double()
     q, k, v = qkv(50, D=16)
     q, k = size * q, size * k
     rows = attention.projection
-    rows = rows if map == "softmax" else torch.cat([rows, -rows], 1)
+    rows = rows if feature_map == "softmax" else torch.cat([rows, -rows], 1)
     log_q, log_k = (x @ rows.mT / 2 - x.square().sum(-1, keepdim=True) / 8 for x in (q, k))
     log_weights = (log_q[..., :, None, :] + log_k[..., None, :, :]).logsumexp(-1)
     assert_near(attention(q, k, v), log_weights.softmax(-1) @ v, "float64")
@@ -244,7 +250,7 @@ def test_huge_norms_keep_their_weights(map, size):
 @both_orders
 def test_trigonometric_keys_of_any_norm_keep_their_weights(causal):
     """exp(|k|^2 / 2) leaves the range; weights relative to the largest do not."""
-    attention = performer(features=512, map="trigonometric", causal=causal).double()
+    attention = performer(features=512, feature_map="trigonometric", causal=causal).double()
     q, k, v = qkv(40, D=16)
     k = k * torch.linspace(0.1, 60, 40).double()[:, None]
     rows, x, y = attention.projection, q / 2, k / 2
@@ -264,7 +270,9 @@ def test_trigonometric_keys_of_any_norm_keep_their_weights(causal):
 @both_orders
 def test_weights_that_cancel_give_zero(causal):
     """Two keys of equal size whose estimates are 1 and nearly -1: nothing to divide by."""
-    attention = performer(features=2, head_dim=2, heads=1, map="trigonometric", causal=causal)
+    attention = performer(
+        features=2, head_dim=2, heads=1, feature_map="trigonometric", causal=causal
+    )
     attention.projection.copy_(torch.tensor([[[1.0, 0.0]]]))
     scale = 2**0.25
     for gap, zero in ((0.0, True), (0.02, True), (0.2, False)):
@@ -278,10 +286,10 @@ def test_weights_that_cancel_give_zero(causal):
         assert all(x.isfinite().all() for x in gradients(attention(*inputs), inputs, attention))
 
 
-@pytest.mark.parametrize("map", ["softmax", "hyperbolic"])
-def test_masked_keys_at_the_start_do_not_disturb_later_ones(map):
+@pytest.mark.parametrize("feature_map", ["softmax", "hyperbolic"])
+def test_masked_keys_at_the_start_do_not_disturb_later_ones(feature_map):
     """The first chunks hold no key at all, and the first real key has a very small weight."""
-    attention = performer(features=32, causal=True, map=map)
+    attention = performer(features=32, causal=True, feature_map=feature_map)
     q, k, v = qkv(200, D=16, dtype=torch.float32)
     k[:, :, 130:140] *= 12
     mask = torch.arange(200).expand(3, -1) >= 130
@@ -292,8 +300,8 @@ def test_masked_keys_at_the_start_do_not_disturb_later_ones(map):
 
 @both_orders
 @every_map
-def test_the_weights_of_a_row_sum_to_one(causal, map):
-    attention = performer(causal=causal, map=map, features=128)
+def test_the_weights_of_a_row_sum_to_one(causal, feature_map):
+    attention = performer(causal=causal, feature_map=feature_map, features=128)
     q, k, v = qkv(100, D=16, dtype=torch.float32)
     q, k = 0.5 * q, 0.5 * k
     ones = torch.ones_like(v)
@@ -303,8 +311,8 @@ def test_the_weights_of_a_row_sum_to_one(causal, map):
 
 
 @every_map
-def test_features_are_redrawn_only_on_demand(map):
-    attention = performer(map=map)
+def test_features_are_redrawn_only_on_demand(feature_map):
+    attention = performer(feature_map=feature_map)
     drawn = attention.projection.clone()
     for training in (True, False):
         attention.train(training)
@@ -312,7 +320,7 @@ def test_features_are_redrawn_only_on_demand(map):
         assert torch.equal(attention.projection, drawn)
     attention.redraw(5)
     assert not torch.equal(attention.projection, drawn)
-    other = performer(map=map, seed=5)
+    other = performer(feature_map=feature_map, seed=5)
     assert torch.equal(attention.projection, other.projection)
     assert not attention.projection.requires_grad
 
@@ -326,7 +334,7 @@ def test_layers_redrawn_from_one_seed_draw_apart():
 
 def test_without_rows_the_coordinates_are_the_features():
     """phi(x) = relu(x) + 1e-3, the kernel of Long Range Arena."""
-    attention = performer(features=None, map="relu").double()
+    attention = performer(features=None, feature_map="relu").double()
     q, k, v = qkv(30, D=16)
     weights = (q.relu() + 1e-3) @ (k.relu() + 1e-3).mT
     assert_near(attention(q, k, v), weights / weights.sum(-1, keepdim=True) @ v, "output")
@@ -336,9 +344,9 @@ def test_without_rows_the_coordinates_are_the_features():
 
 
 @every_map
-def test_a_paired_map_has_half_the_rows(map):
-    attention = performer(features=64, map=map)
-    assert attention.projection.shape[1] == (32 if map in MAPS[1:3] else 64)
+def test_a_paired_map_has_half_the_rows(feature_map):
+    attention = performer(features=64, feature_map=feature_map)
+    assert attention.projection.shape[1] == (32 if feature_map in MAPS[1:3] else 64)
     with FlopCounterMode(display=False) as counter:
         attention(*qkv(1024, B=1, D=16, dtype=torch.float32))
     assert 3 * attention.flops(1024, 16) == pytest.approx(counter.get_total_flops(), rel=0.05)
@@ -353,22 +361,29 @@ def test_heads_layers_and_seeds_draw_apart():
 
 
 def test_other_heads_or_widths_are_refused():
-    with pytest.raises(InputError, match=r"\(heads, head_dim\) = \(3, 16\), got \(3, 8\)"):
+    with pytest.raises(
+        InputError, match=r"\(heads, head_dim\) must be \(3, 16\), as built; got \(3, 8\)"
+    ):
         performer()(*qkv(9, D=8, dtype=torch.float32))
-    with pytest.raises(InputError, match=r"\(heads, head_dim\) = \(3, 16\), got \(2, 16\)"):
+    with pytest.raises(
+        InputError, match=r"\(heads, head_dim\) must be \(3, 16\), as built; got \(2, 16\)"
+    ):
         performer()(*qkv(9, D=16, H=2, dtype=torch.float32))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"features": 0}, "performer, map 'softmax': features must be at least 1, got 0"),
-        ({"features": -4, "map": "relu"}, "map 'relu': features must be at least 1, got -4"),
-        ({"features": None}, "map 'softmax': features must be at least 1, got None"),
-        ({"features": 7, "map": "hyperbolic"}, "features must be an even number, got 7"),
-        ({"features": 0, "map": "trigonometric"}, "features must be an even number, got 0"),
-        ({"map": "elu"}, "knows softmax, hyperbolic, trigonometric, relu, not 'elu'"),
-        ({"norms": "one"}, "performer knows chi, sqrt_d, not 'one'"),
+        ({"features": 0}, "performer, feature_map 'softmax': features must be at least 1, got 0"),
+        (
+            {"features": -4, "feature_map": "relu"},
+            "feature_map 'relu': features must be at least 1, got -4",
+        ),
+        ({"features": None}, "'softmax': features must be at least 1, got None"),
+        ({"features": 7, "feature_map": "hyperbolic"}, "features must be an even number, got 7"),
+        ({"features": 0, "feature_map": "trigonometric"}, "features must be an even number, got 0"),
+        ({"feature_map": "elu"}, "one of softmax, hyperbolic, trigonometric, relu; got 'elu'"),
+        ({"norms": "one"}, "expected one of chi, sqrt_d; got 'one'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

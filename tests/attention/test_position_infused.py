@@ -7,7 +7,7 @@ from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, slow_t
 from test_transformer_xl import sinusoid
 
 from longspan import build
-from longspan.attention import Source
+from longspan.attention import LayerInput
 from longspan.errors import InputError
 
 both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -37,10 +37,10 @@ def heads(x):
 
 
 def projected(x):
-    """q, k, v of x and the source that tells the mechanism where they are from."""
+    """q, k, v of x and the layer input."""
     wq, wk, wv = maps()
-    source = Source(x, lambda p: heads(p @ wq), lambda p: heads(p @ wk))
-    return heads(x @ wq), heads(x @ wk), heads(x @ wv), source
+    layer_input = LayerInput(x, lambda p: heads(p @ wq), lambda p: heads(p @ wk))
+    return heads(x @ wq), heads(x @ wk), heads(x @ wv), layer_input
 
 
 @both_orders
@@ -50,7 +50,7 @@ def projected(x):
         {"segment": 8, "memory": 0},
         {"segment": 5, "memory": 17},
         {"segment": 8, "memory": 3},
-        {"segment": 9, "memory": 9, "through": True},
+        {"segment": 9, "memory": 9, "backprop_through_memory": True},
     ],
     ids=str,
 )
@@ -63,8 +63,8 @@ def test_it_is_attention_of_the_projected_sum_of_states_and_positions(causal):
     wq, wk, wv = maps()
     for T in (1, 9, 20):
         x = states(T)
-        q, k, v, source = projected(x)
-        found = infused(causal, segment=30)(q, k, v, source=source)
+        q, k, v, layer_input = projected(x)
+        found = infused(causal, segment=30)(q, k, v, layer_input=layer_input)
         placed = x + table(T, WIDTH)
         inputs = heads(placed @ wq), heads(placed @ wk), heads(x @ wv)
         expected = F.scaled_dot_product_attention(*inputs, is_causal=causal)
@@ -74,24 +74,28 @@ def test_it_is_attention_of_the_projected_sum_of_states_and_positions(causal):
 @both_orders
 def test_a_source_changes_both_bodies_alike(causal):
     attention, x = infused(causal, segment=6, memory=7), states(33)
-    *inputs, source = projected(x)
+    *inputs, layer_input = projected(x)
     plain = attention(*inputs)
     for mask in key_masks(33).values():
-        found = attention(*inputs, mask, source=source)
-        assert_near(found, slow_twin(attention)(*inputs, mask, source=source), "with a source")
+        found = attention(*inputs, mask, layer_input=layer_input)
+        assert_near(
+            found,
+            slow_twin(attention)(*inputs, mask, layer_input=layer_input),
+            "with a layer input",
+        )
         assert mask is not None or not torch.allclose(found, plain, atol=1e-2)
 
 
 def test_steps_with_a_source_equal_the_whole():
     attention, x = infused(segment=6, memory=7), states(23)
-    *inputs, source = projected(x)
+    *inputs, layer_input = projected(x)
     outs, cache = [], None
     for rows in torch.arange(23).split([1, 4, 3, 11, 2, 1, 1]):
-        part = Source(x[:, rows], source.query, source.key)
+        part = LayerInput(x[:, rows], layer_input.query, layer_input.key)
         new = (y[:, :, rows] for y in inputs)
-        out, cache = attention.step(*new, cache, source=part)
+        out, cache = attention.step(*new, cache, layer_input=part)
         outs.append(out)
-    assert_near(torch.cat(outs, 2), attention(*inputs, source=source), "steps")
+    assert_near(torch.cat(outs, 2), attention(*inputs, layer_input=layer_input), "steps")
 
 
 @both_orders
@@ -139,7 +143,7 @@ def test_the_same_text_gives_the_same_output_in_every_segment():
 def test_a_cache_of_another_batch_is_refused_not_dropped():
     attention = infused(segment=4, memory=4)
     _, cache = attention.step(*qkv(6))
-    with pytest.raises(InputError, match=r"the cache is of \(B, H, D, E\) = \(3, 3, 8, 8\)"):
+    with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
         attention.step(*qkv(1, B=2), cache)
-    with pytest.raises(InputError, match=r"source.states must be .* \(3, 1\), got \(3, 2\)"):
-        attention.step(*qkv(1), cache, source=projected(states(2))[3])
+    with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 1\), got \(3, 2\)"):
+        attention.step(*qkv(1), cache, layer_input=projected(states(2))[3])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from longspan.attention.patterns import BlockWindow, Global, RandomBlocks
-from longspan.attention.patterns.random import BITS, drawn
+from longspan.attention.patterns.random import BITS, draw_distinct
 from longspan.errors import OptionError
 
 CHOSEN = ((2, 0), (), (1,), (0, 3))
@@ -42,27 +42,29 @@ def test_a_seed_is_a_value():
 def test_draws_choose_every_subset_as_often():
     """All pairs of draws on a grid that the numbers of choices divide."""
     steps = [-(-n * 2**BITS // 12) for n in range(12)]
-    found = Counter(frozenset(drawn(pair, range(4))) for pair in itertools.product(steps, steps))
+    found = Counter(
+        frozenset(draw_distinct(pair, range(4))) for pair in itertools.product(steps, steps)
+    )
     assert found == {frozenset(pair): 24 for pair in itertools.combinations(range(4), 2)}
 
 
 def test_draws_never_repeat_and_take_all_there_is():
     high = 2**BITS - 1
-    assert drawn([0, 0, 0], range(5)) == (0, 3, 4)
-    assert drawn([high, high, high], range(5)) == (2, 3, 4)
-    assert drawn([5, high, 0], [7, 9]) == (7, 9)
-    assert drawn([], [7, 9]) == drawn([7, 7], []) == ()
+    assert draw_distinct([0, 0, 0], range(5)) == (0, 3, 4)
+    assert draw_distinct([high, high, high], range(5)) == (2, 3, 4)
+    assert draw_distinct([5, high, 0], [7, 9]) == (7, 9)
+    assert draw_distinct([], [7, 9]) == draw_distinct([7, 7], []) == ()
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomBlocks(0, ()), "block >= 1, got 0"),
+        (lambda: RandomBlocks(0, ()), "block must be >= 1, got 0"),
         (lambda: RandomBlocks(4, ((1,), (2, 2))), r"row 1 must list distinct blocks >= 0, got"),
         (lambda: RandomBlocks(4, ((-1,),)), r"row 0 must list distinct blocks >= 0, got \(-1,\)"),
-        (lambda: RandomBlocks(4, CHOSEN).layout, "no run of keys"),
-        (lambda: (BlockWindow(4) | RandomBlocks(4, CHOSEN)).layout, "no run of keys"),
-        (lambda: RandomBlocks(4, CHOSEN).period, "do not repeat"),
+        (lambda: RandomBlocks(4, CHOSEN).layout, "no block layout"),
+        (lambda: (BlockWindow(4) | RandomBlocks(4, CHOSEN)).layout, "no block layout"),
+        (lambda: RandomBlocks(4, CHOSEN).period, "no period"),
     ],
 )
 def test_what_random_blocks_cannot_be_or_say_is_refused(make, message):

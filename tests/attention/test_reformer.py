@@ -6,8 +6,8 @@ import torch
 from contract import HEAD_DIM, HEADS, assert_near, gradients, key_masks, qkv, unchecked
 
 from longspan.attention import build
-from longspan.attention._counts import counted, past_counts
-from longspan.attention._hashing import RotationHash
+from longspan.attention.mechanisms.reformer import count_pairs_reference, count_past_pairs
+from longspan.attention.ops.hashing import RotationHash
 from longspan.errors import InputError, OptionError
 
 
@@ -39,18 +39,18 @@ def dense(q, v, mask, scale="root"):
 @pytest.mark.parametrize(
     "options",
     [
-        {"chunk": 4, "rounds": 1},
-        {"chunk": 5, "rounds": 3, "dedupe": True},
-        {"chunk": 4, "rounds": 2, "scale": "none", "buckets": 10},
-        {"chunk": 4, "rounds": 2, "same_bucket": True, "buckets": 6},
-        {"chunk": 4, "rounds": 2, "same_bucket": True, "dedupe": True, "buckets": 4},
-        {"chunk": 4, "rounds": 1, "wrap": True},
-        {"chunk": 4, "rounds": 3, "wrap": True},
-        {"chunk": 8, "rounds": 2, "wrap": True, "dedupe": True},
-        {"chunk": 3, "rounds": 1, "causal": True, "buckets": 2},
-        {"chunk": 4, "rounds": 3, "causal": True, "buckets": 4, "dedupe": True},
-        {"chunk": 2, "rounds": 2, "causal": True, "buckets": 256, "scale": "none"},
-        {"chunk": 4, "rounds": 2, "causal": True, "buckets": 2, "same_bucket": True},
+        {"chunk": 4, "hashes": 1},
+        {"chunk": 5, "hashes": 3, "dedupe": True},
+        {"chunk": 4, "hashes": 2, "scale": "none", "buckets": 10},
+        {"chunk": 4, "hashes": 2, "same_bucket": True, "buckets": 6},
+        {"chunk": 4, "hashes": 2, "same_bucket": True, "dedupe": True, "buckets": 4},
+        {"chunk": 4, "hashes": 1, "wrap": True},
+        {"chunk": 4, "hashes": 3, "wrap": True},
+        {"chunk": 8, "hashes": 2, "wrap": True, "dedupe": True},
+        {"chunk": 3, "hashes": 1, "causal": True, "buckets": 2},
+        {"chunk": 4, "hashes": 3, "causal": True, "buckets": 4, "dedupe": True},
+        {"chunk": 2, "hashes": 2, "causal": True, "buckets": 256, "scale": "none"},
+        {"chunk": 4, "hashes": 2, "causal": True, "buckets": 2, "same_bucket": True},
     ],
     ids=str,
 )
@@ -67,16 +67,16 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids=str)
-@pytest.mark.parametrize("rounds", [1, 2, 4])
+@pytest.mark.parametrize("hashes", [1, 2, 4])
 @pytest.mark.parametrize("dedupe", [False, True])
-def test_the_rounds_are_one_softmax_with_the_counts_of_the_sort_table(kinds, rounds, dedupe):
-    attention = reformer(chunk=4, rounds=rounds, buckets=8, dedupe=dedupe, **kinds)
+def test_the_rounds_are_one_softmax_with_the_counts_of_the_sort_table(kinds, hashes, dedupe):
+    attention = reformer(chunk=4, hashes=hashes, buckets=8, dedupe=dedupe, **kinds)
     q, k, v = qkv(37)
     for mask in key_masks(37).values():
         real = torch.ones(3, 37, dtype=torch.bool) if mask is None else mask
         N = attention.table(q, real).counts()[..., :37, :37]
         if dedupe:
-            assert rounds == 1 or N.max() > 1
+            assert hashes == 1 or N.max() > 1
             N = N.clamp(max=1)
         alone = torch.eye(37) * (N.sum(-1, keepdim=True) == 0)
         scores = q @ unit(q).mT / HEAD_DIM**0.5 + (N + alone).double().log()
@@ -88,23 +88,23 @@ def test_the_rounds_are_one_softmax_with_the_counts_of_the_sort_table(kinds, rou
 @pytest.mark.parametrize("kinds", KINDS, ids=str)
 @pytest.mark.parametrize("T", [4, 5, 16, 37])
 def test_the_sort_table_counts_as_lists_do(kinds, T):
-    attention = reformer(chunk=4, rounds=3, buckets=8, **kinds)
+    attention = reformer(chunk=4, hashes=3, buckets=8, **kinds)
     q = qkv(T)[0]
     none = torch.zeros(3, T, dtype=torch.bool)
     for mask in (~none, none, *list(key_masks(T).values())[1:]):
         table = attention.table(q, mask)
         N = table.counts()[..., :T, :T]
-        bucket = attention.hash.by_hand(q)
-        assert torch.equal(N, counted(bucket, mask, 4, **attention.kinds))
+        bucket = attention.hash.reference(q)
+        assert torch.equal(N, count_pairs_reference(bucket, mask, 4, **attention.kinds))
         if kinds.get("causal"):
-            rows = past_counts(bucket, mask, 4, 3)
+            rows = count_past_pairs(bucket, mask, 4, 3)
             real = mask[:, None, -3:, None]
             assert torch.equal(rows * real, N[:, :, -3:])
         assert N.sum(-1).max() <= 3 * 7
 
 
 def test_sorting_is_stable_and_puts_padding_last_in_every_round():
-    attention = reformer(chunk=8, rounds=3, buckets=4)
+    attention = reformer(chunk=8, hashes=3, buckets=4)
     q, mask = qkv(50)[0], key_masks(50)["holes"]
     table, bucket = attention.table(q, mask), attention.hash(q)
     assert table.order.shape[-1] == 56
@@ -124,14 +124,14 @@ def test_no_chunk_of_padding_is_added_to_whole_chunks():
         )
 
 
-@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("hashes", [1, 3])
 @pytest.mark.parametrize("scale", ["root", "none"])
-def test_two_chunks_with_wrap_are_full_shared_attention(rounds, scale):
+def test_two_chunks_with_wrap_are_full_shared_attention(hashes, scale):
     q, k, v = qkv(32)
-    attention = reformer(chunk=16, rounds=1, wrap=True, scale=scale)
+    attention = reformer(chunk=16, hashes=1, wrap=True, scale=scale)
     everything = torch.ones(32, 32, dtype=torch.bool)
     assert_near(attention(q, k, v), dense(q, v, everything, scale), "two chunks", 1e-5)
-    attention = reformer(chunk=32, rounds=rounds, scale=scale)
+    attention = reformer(chunk=32, hashes=hashes, scale=scale)
     for T in (1, 2, 20, 32):
         q, k, v = qkv(T)
         short = everything[:T, :T]
@@ -144,7 +144,7 @@ def test_one_bucket_is_block_local_attention(causal):
     chunk = torch.arange(45) // 8
     mask = (chunk[:, None] == chunk) | (chunk[:, None] == chunk + 1)
     mask = mask.tril() if causal else mask
-    attention = one_bucket(chunk=8, rounds=3, causal=causal)
+    attention = one_bucket(chunk=8, hashes=3, causal=causal)
     order = attention.table(q, torch.ones(3, 45, dtype=torch.bool)).order[..., :45]
     assert (order == torch.arange(45)).all()
     assert_near(attention(q, k, v), dense(q, v, mask), "block local", 1e-5)
@@ -168,7 +168,7 @@ def test_a_token_is_its_own_key_only_where_it_has_no_other():
 
 
 def test_alone_in_one_round_is_not_alone():
-    attention = reformer(chunk=4, rounds=2, buckets=8, same_bucket=True)
+    attention = reformer(chunk=4, hashes=2, buckets=8, same_bucket=True)
     q, k, _ = qkv(12)
     table = attention.table(q, torch.ones(3, 12, dtype=torch.bool))
     first, met = table._replace(high=table.high.clone()), table.counts()[..., :12, :12].sum(-1)
@@ -192,7 +192,7 @@ def test_all_tokens_global_is_full_shared_attention():
 
 
 def test_global_tokens_leave_the_chunks_of_the_others_alone():
-    attention = reformer(chunk=4, rounds=2)
+    attention = reformer(chunk=4, hashes=2)
     q = qkv(40)[0]
     chosen = (torch.arange(40) % 9 == 4).expand(3, -1)
     table = attention.table(q, ~chosen)
@@ -209,10 +209,10 @@ def test_more_rounds_come_nearer_to_full_shared_attention():
     q, k, v = qkv(64, H=2)
     full = dense(q, v, torch.ones(64, 64, dtype=torch.bool))
     found = []
-    for rounds in (1, 4, 16, 64):
+    for hashes in (1, 4, 16, 64):
         errors = []
         for seed in range(4):
-            sizes = {"heads": 2, "chunk": 4, "rounds": rounds, "seed": seed, "dedupe": True}
+            sizes = {"heads": 2, "chunk": 4, "hashes": hashes, "seed": seed, "dedupe": True}
             errors.append((reformer(**sizes)(q, k, v) - full).abs().mean())
         found.append(torch.stack(errors).median().item())
     assert found[1] < 0.8 * found[0]
@@ -226,7 +226,7 @@ def test_neighbours_meet_more_often_than_strangers():
     centres = torch.randn(1, 1, 32, 1, 16, generator=g).double()
     noise = torch.randn(1, 1, 32, 8, 16, generator=g).double()
     q = (centres + 0.3 * noise).flatten(2, 3)[:, :, torch.randperm(256, generator=g)]
-    attention = reformer(1, 16, 256, chunk=16, rounds=4, buckets=32)
+    attention = reformer(1, 16, 256, chunk=16, hashes=4, buckets=32)
     N = attention.table(q, torch.ones(1, 256, dtype=torch.bool)).counts()[0, 0]
     near = unit(q[0, 0]) @ unit(q[0, 0]).mT > 0.7
     near = near & ~torch.eye(256, dtype=torch.bool)
@@ -265,7 +265,7 @@ def test_a_bucket_is_the_nearest_of_the_directions_and_their_opposites():
     first, second = hashing.rotations[:, :, 0].split(8, -1)
     sides = [torch.cat([u @ G, -u @ G], -1).argmax(-1) for G in (first, second)]
     assert torch.equal(hashing(u)[0], sides[0] + 16 * sides[1])
-    assert torch.equal(hashing.by_hand(u), hashing(u))
+    assert torch.equal(hashing.reference(u), hashing(u))
 
 
 def test_directions_are_gaussian_and_of_every_head_round_seed_and_layer():
@@ -286,7 +286,7 @@ def test_half_precision_hashes_as_double_does(dtype):
     hashing = RotationHash(HEADS, HEAD_DIM, 2, 64, seed=0).to(dtype)
     u = (3000 * qkv(100)[0]).to(dtype)
     rounded = hashing(u)
-    assert torch.equal(rounded, hashing.double().by_hand(u.double()))
+    assert torch.equal(rounded, hashing.double().reference(u.double()))
 
 
 def test_a_token_of_zeros_has_the_gradients_of_the_formula():
@@ -309,13 +309,13 @@ def test_inputs_of_any_length_leave_nothing_behind():
 
 
 def test_padding_of_whole_chunks_is_not_looked_back_at():
-    attention = reformer(chunk=4, rounds=2, wrap=True)
+    attention = reformer(chunk=4, hashes=2, wrap=True)
     inputs, mask = qkv(20), (torch.arange(36) < 20).expand(3, -1)
     padded = [torch.cat([x, 9 * qkv(16)[0]], 2) for x in inputs]
     assert_near(attention(*padded, mask)[:, :, :20], attention(*inputs), "wrap over padding")
 
 
-def layer_of_transformers(rounds, buckets, T, seed=5):
+def layer_of_transformers(hashes, buckets, T, seed=5):
     """Its layer in float64, and the rotations that it draws."""
     transformers = pytest.importorskip("transformers")
     from transformers.models.reformer.modeling_reformer import LSHSelfAttention
@@ -325,7 +325,7 @@ def layer_of_transformers(rounds, buckets, T, seed=5):
         attention_head_size=HEAD_DIM,
         num_attention_heads=HEADS,
         hidden_size=width,
-        num_hashes=rounds,
+        num_hashes=hashes,
         lsh_attn_chunk_length=8,
         num_buckets=buckets,
         attn_layers=["lsh"],
@@ -338,17 +338,17 @@ def layer_of_transformers(rounds, buckets, T, seed=5):
         torch.manual_seed(1)
         layer = LSHSelfAttention(config, 0).double()
         torch.manual_seed(seed)
-        shape = (HEADS, HEAD_DIM, rounds, directions)
+        shape = (HEADS, HEAD_DIM, hashes, directions)
         rotations = torch.randn(shape, dtype=torch.float64)
     return layer, rotations
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("hashes", [1, 2, 3])
 @pytest.mark.parametrize("buckets", [8, 256], ids=str)
-def test_it_equals_the_layer_of_transformers(rounds, buckets):
+def test_it_equals_the_layer_of_transformers(hashes, buckets):
     T, width = 64, HEADS * HEAD_DIM
-    layer, rotations = layer_of_transformers(rounds, [16, 16] if buckets == 256 else buckets, T)
-    attention = reformer(chunk=8, rounds=rounds, buckets=buckets, wrap=True, scale="none")
+    layer, rotations = layer_of_transformers(hashes, [16, 16] if buckets == 256 else buckets, T)
+    attention = reformer(chunk=8, hashes=hashes, buckets=buckets, wrap=True, scale="none")
     attention.hash.rotations.copy_(rotations)
     g = torch.Generator().manual_seed(0)
     found = []
@@ -375,15 +375,15 @@ def test_it_equals_the_layer_of_transformers(rounds, buckets):
 
 
 REFUSED = [
-    ({"chunk": 0}, "needs chunk, rounds >= 1, got 0, 2"),
-    ({"rounds": 0}, "needs chunk, rounds >= 1, got 64, 0"),
-    ({"scale": "sqrt"}, "the scales root and none, got 'sqrt'"),
-    ({"wrap": True, "causal": True}, "a bucket does not wrap"),
-    ({"wrap": True, "same_bucket": True}, "a bucket does not wrap"),
-    ({"buckets": 7}, "even number of buckets, above 128 a power of two, got 7"),
-    ({"buckets": 0}, "even number of buckets, above 128 a power of two, got 0"),
-    ({"buckets": -2}, "even number of buckets, above 128 a power of two, got -2"),
-    ({"buckets": 130}, "even number of buckets, above 128 a power of two, got 130"),
+    ({"chunk": 0}, "chunk and hashes must be >= 1, got 0, 2"),
+    ({"hashes": 0}, "chunk and hashes must be >= 1, got 64, 0"),
+    ({"scale": "sqrt"}, "scale must be root or none, got 'sqrt'"),
+    ({"wrap": True, "causal": True}, "wrap=True excludes"),
+    ({"wrap": True, "same_bucket": True}, "wrap=True excludes"),
+    ({"buckets": 7}, "even number, above 128 a power of two; got 7"),
+    ({"buckets": 0}, "even number, above 128 a power of two; got 0"),
+    ({"buckets": -2}, "even number, above 128 a power of two; got -2"),
+    ({"buckets": 130}, "even number, above 128 a power of two; got 130"),
 ]
 
 
@@ -395,5 +395,5 @@ def test_options_out_of_range_are_refused(options, message):
 
 def test_inputs_of_other_heads_are_refused():
     for sizes in ({"H": 2}, {"D": 4}):
-        with pytest.raises(InputError, match=r"it was built for \(heads, head_dim\) = \(3, 8\)"):
+        with pytest.raises(InputError, match=r"\(heads, head_dim\) must be \(3, 8\)"):
             reformer()(*qkv(9, **sizes))

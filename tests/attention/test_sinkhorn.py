@@ -7,7 +7,12 @@ import torch
 from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, slow_twin, unchecked
 
 from longspan import build
-from longspan.attention._sorting import balanced, cut, means, means_before
+from longspan.attention.mechanisms.sinkhorn import (
+    block_means,
+    prefix_means,
+    sinkhorn_normalize,
+    split_blocks,
+)
 from longspan.errors import InputError, OptionError
 
 SIZES = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 128}
@@ -27,10 +32,10 @@ class Given(torch.nn.Module):
     def forward(self, q, k, real):
         return self.S.expand(*q.shape[:2], -1, -1)
 
-    def misfits(self, q):
+    def shape_reasons(self, q):
         return []
 
-    def too_long(self, T):
+    def length_reasons(self, T):
         return []
 
 
@@ -44,8 +49,8 @@ def with_matrix(S, **options):
 def sorted_by(attention, q, k, mask=None):
     """S of these queries and keys."""
     mask = torch.ones(1, q.shape[2], dtype=torch.bool) if mask is None else mask
-    q, k = (cut(x * mask[:, None, :, None], attention.block, 2) for x in (q, k))
-    return attention.sort(q, k, cut(mask, attention.block, 1))
+    q, k = (split_blocks(x * mask[:, None, :, None], attention.block, 2) for x in (q, k))
+    return attention.sort(q, k, split_blocks(mask, attention.block, 1))
 
 
 def dense(q, k, v, mask):
@@ -91,7 +96,7 @@ def test_one_iteration_divides_rows_then_columns_then_rows():
     S = Z.exp()
     for dim in (-1, -2, -1):
         S = S / S.sum(dim, keepdim=True)
-    assert_near(balanced(Z, torch.ones(1, 6, dtype=torch.bool), 1, False), S, "S")
+    assert_near(sinkhorn_normalize(Z, torch.ones(1, 6, dtype=torch.bool), 1, False), S, "S")
 
 
 def test_columns_are_balanced_among_the_real_blocks_only():
@@ -109,8 +114,8 @@ def test_means_are_over_real_tokens():
     real = torch.rand(3, 10, generator=torch.Generator().manual_seed(0)) < 0.5
     real[0, :4] = False
     x = x * real[:, None, :, None]
-    found = means(cut(x, 4, 2), cut(real, 4, 1))
-    before = means_before(cut(x, 4, 2), cut(real, 4, 1))
+    found = block_means(split_blocks(x, 4, 2), split_blocks(real, 4, 1))
+    before = prefix_means(split_blocks(x, 4, 2), split_blocks(real, 4, 1))
     for b in range(3):
         for block in range(3):
             tokens = torch.arange(10) // 4 == block
@@ -273,11 +278,11 @@ def test_the_first_block_has_no_other_and_the_second_has_the_first():
 def test_causal_rows_of_the_sort_depend_on_earlier_rows_only():
     Z = qkv(7, D=7)[0]
     live = torch.ones(1, 7, dtype=torch.bool)
-    S = balanced(Z, live, 5, True)
+    S = sinkhorn_normalize(Z, live, 5, True)
     assert not S.triu().any()
     assert_near(S.sum(-1)[..., 1:], torch.ones(3, HEADS, 6).double(), "rows")
     for rows in range(2, 7):
-        fewer = balanced(Z[..., :rows, :rows], live[:, :rows], 5, True)
+        fewer = sinkhorn_normalize(Z[..., :rows, :rows], live[:, :rows], 5, True)
         assert_near(S[..., :rows, :rows], fewer, f"{rows} rows", 1e-14)
 
 
@@ -285,7 +290,9 @@ def test_more_causal_iterations_lead_to_the_block_before():
     Z = qkv(7, D=7)[0]
     live = torch.ones(1, 7, dtype=torch.bool)
     shift = torch.eye(7, dtype=torch.float64).roll(1, 0).tril(-1)
-    errors = [(balanced(Z, live, n, True) - shift).abs().max().item() for n in (0, 1, 10, 100)]
+    errors = [
+        (sinkhorn_normalize(Z, live, n, True) - shift).abs().max().item() for n in (0, 1, 10, 100)
+    ]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.05
 
@@ -371,15 +378,15 @@ def test_a_weight_too_small_to_divide_by_is_no_key():
 @pytest.mark.parametrize("options", [{"sorting": "linear"}, {"gumbel": True}])
 def test_inputs_of_other_sizes_are_refused(options):
     attention = sinkhorn(causal=True, **(options | {"max_length": 30}))
-    message = r"T=31 is beyond max_length=30; build it longer"
+    message = r"T=31 exceeds max_length=30"
     with pytest.raises(InputError, match=message):
         attention(*qkv(31))
-    message = r"built for \(heads, head_dim\) = \(3, 8\), got \(2, 8\)"
+    message = r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 8\)"
     with pytest.raises(InputError, match=message):
         attention(*qkv(9, H=2))
     _, cache = attention.step(*qkv(29))
     attention.step(*qkv(1), cache)
-    with pytest.raises(InputError, match="T=31 is beyond max_length=30"):
+    with pytest.raises(InputError, match="T=31 exceeds max_length=30"):
         attention.step(*qkv(2), cache)
     sinkhorn(max_length=30)(*qkv(31, H=2))
 
@@ -387,13 +394,16 @@ def test_inputs_of_other_sizes_are_refused(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"block": 0}, r"sinkhorn needs block >= 1, or None \(from max_length\), got 0"),
-        ({"sorting": "argmax"}, "sorting as attention, linear, mlp, got 'argmax'"),
-        ({"iterations": -1}, "iterations >= 0, got -1"),
-        ({"temperature": 0.0}, r"temperature > 0, got 0\.0"),
-        ({"sortcut": 0}, r"sortcut >= 1, or None \(each block its own\), got 0"),
-        ({"sortcut": 1, "causal": True}, "sortcut=None when causal"),
-        ({"block": -1, "temperature": -2.0}, "block >= 1.*got -1; temperature > 0, got -2"),
+        ({"block": 0}, r"block must be >= 1 or None \(from max_length\), got 0"),
+        ({"sorting": "argmax"}, "sorting must be one of attention, linear, mlp; got 'argmax'"),
+        ({"iterations": -1}, "iterations must be >= 0, got -1"),
+        ({"temperature": 0.0}, r"temperature must be > 0, got 0\.0"),
+        ({"sortcut": 0}, r"sortcut must be >= 1 or None \(each block its own\), got 0"),
+        ({"sortcut": 1, "causal": True}, "causal=True requires sortcut=None"),
+        (
+            {"block": -1, "temperature": -2.0},
+            "block must be .*got -1; temperature must be .*got -2",
+        ),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

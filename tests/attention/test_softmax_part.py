@@ -4,7 +4,7 @@ import pytest
 import torch
 from contract import TOLERANCE, assert_near, qkv
 
-from longspan.attention._softmax import merged, softmax_part, softmax_reference
+from longspan.attention.ops.softmax import merge_parts, softmax_part, softmax_reference
 
 
 def naive(q, k, v, mask):
@@ -56,7 +56,9 @@ def test_a_row_without_keys_is_zero_and_weighs_nothing():
         out, log = softmax_part(q, k[:, :, :keys], v[:, :, :keys], allowed)
         assert not out[:, :, 4].any()
         assert (log[:, :, 4] == -torch.inf).all()
-        (found,) = torch.autograd.grad(merged([(out, log)])[:, :, 4].sum(), q, allow_unused=True)
+        (found,) = torch.autograd.grad(
+            merge_parts([(out, log)])[:, :, 4].sum(), q, allow_unused=True
+        )
         assert found is None or not found.any()
 
 
@@ -68,7 +70,7 @@ def test_disjoint_parts_merge_to_the_whole(dtype, size):
     mask = torch.rand(20, 30, generator=torch.Generator().manual_seed(0)) < 0.6
     mask[:, :12] &= torch.arange(20)[:, None] > 3
     cuts = (slice(0, 12), slice(12, 13), slice(13, 30))
-    out = merged([softmax_part(q, k[:, :, c], v[:, :, c], mask[:, c]) for c in cuts])
+    out = merge_parts([softmax_part(q, k[:, :, c], v[:, :, c], mask[:, c]) for c in cuts])
     assert out.dtype == dtype
     whole = softmax_reference(q.double(), k.double(), v.double(), mask)
     assert_near(out.double(), whole, "merged", TOLERANCE[dtype] * (1 if size == 1 else 4))

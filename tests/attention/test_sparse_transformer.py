@@ -7,7 +7,7 @@ from contract import HEAD_DIM, assert_near, qkv
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 both_kinds = pytest.mark.parametrize("kind", ["fixed", "strided"])
@@ -59,7 +59,7 @@ def assert_published(attention, T, mask):
 def test_it_is_softmax_over_the_published_pairs(kind, use, causal):
     for stride, summary in ((1, 1), (4, 1), (5, 3), (8, 8), (90, 3)):
         for layer in (0, 1) if use == "alternating" else (0,):
-            options = {"heads_use": use, "stride": stride, "summary": summary, "layer": layer}
+            options = {"head_patterns": use, "stride": stride, "summary": summary, "layer": layer}
             attention = sparse(kind, causal, **options)
             for T in (1, 3, 8, 13, 31, 67):
                 mask = published(kind, use, causal, T, stride, summary, layer=layer)
@@ -70,7 +70,7 @@ def test_it_is_softmax_over_the_published_pairs(kind, use, causal):
 @pytest.mark.parametrize("use", ["merged", "separate"])
 def test_groups_give_heads_columns_of_their_own(use, causal):
     options = {"stride": 8, "summary": 2, "groups": 3}
-    attention = sparse("fixed", causal, heads=7, heads_use=use, **options)
+    attention = sparse("fixed", causal, heads=7, head_patterns=use, **options)
     for T in (5, 16, 37):
         mask = published("fixed", use, causal, T, 8, 2, groups=3, heads=7)
         if T > 8:
@@ -110,7 +110,7 @@ def test_a_stride_of_one_and_blocks_all_summary_are_full_attention(causal):
 
 def test_a_text_without_columns_gives_far_heads_zeros():
     q, k, v = (x.requires_grad_() for x in qkv(5))
-    out = sparse("fixed", heads_use="alternating", layer=1, stride=8, summary=2)(q, k, v)
+    out = sparse("fixed", head_patterns="alternating", layer=1, stride=8, summary=2)(q, k, v)
     assert not out.any()
     assert not any(x.any() for x in contract.gradients(out, (q, k, v), torch.nn.Module()))
 
@@ -124,13 +124,13 @@ def test_the_stride_is_the_root_of_the_longest_text_with_room_for_the_columns():
 
 OPTIONS = [
     ("strided", {}),
-    ("strided", {"stride": 5, "heads_use": "separate"}),
-    ("strided", {"stride": 5, "heads_use": "alternating", "layer": 1}),
+    ("strided", {"stride": 5, "head_patterns": "separate"}),
+    ("strided", {"stride": 5, "head_patterns": "alternating", "layer": 1}),
     ("fixed", {"stride": 5, "summary": 2}),
     ("fixed", {"stride": 6, "summary": 2, "groups": 3}),
-    ("fixed", {"stride": 5, "summary": 2, "heads_use": "separate"}),
-    ("fixed", {"stride": 5, "summary": 2, "heads_use": "alternating", "layer": 1}),
-    ("fixed", {"stride": 5, "summary": 2, "heads_use": "alternating", "layer": 2}),
+    ("fixed", {"stride": 5, "summary": 2, "head_patterns": "separate"}),
+    ("fixed", {"stride": 5, "summary": 2, "head_patterns": "alternating", "layer": 1}),
+    ("fixed", {"stride": 5, "summary": 2, "head_patterns": "alternating", "layer": 2}),
     ("fixed", {"stride": 2, "summary": 1}),
 ]
 
@@ -147,7 +147,7 @@ def test_every_use_obeys_the_contract(kind, options, causal):
 def test_work_is_what_is_claimed_and_grows_as_the_power_of_one_and_a_half(kind, use, causal):
     seen = []
     for T in (1024, 4096):
-        attention = sparse(kind, causal, max_length=T, heads_use=use, layer=1)
+        attention = sparse(kind, causal, max_length=T, head_patterns=use, layer=1)
         with FlopCounterMode(display=False) as counter:
             attention(*qkv(T, B=1, dtype=torch.float32))
         seen.append(counter.get_total_flops())
@@ -160,7 +160,7 @@ def test_the_future_of_a_causal_row_is_mostly_skipped(kind):
     T, seen = 4096, []
     for causal in (False, True):
         # Far sets alone, and long ones.
-        options = {"stride": 16, "summary": 4, "heads_use": "alternating", "layer": 1}
+        options = {"stride": 16, "summary": 4, "head_patterns": "alternating", "layer": 1}
         with FlopCounterMode(display=False) as counter:
             sparse(kind, causal, **options)(*qkv(T, B=1, H=1, dtype=torch.float32))
         seen.append(counter.get_total_flops())
@@ -176,7 +176,7 @@ def test_a_cache_keeps_what_later_tokens_can_attend():
     for name, expected in kept.items():
         kind, _, use = name.partition("-")
         use = {"near": "alternating"}.get(use, use)
-        options = {"heads_use": use, "stride": 10, "summary": 2}
+        options = {"head_patterns": use, "stride": 10, "summary": 2}
         _, cache = sparse(kind, True, **options).step(*qkv(46))
         assert cache.state["k"].shape[2] == expected, name
 
@@ -192,8 +192,8 @@ def test_a_prompt_costs_what_forward_costs(kind):
 
 
 def test_heads_that_differ_are_as_many_as_were_built():
-    attention = sparse("fixed", heads_use="separate")
-    with pytest.raises(InputError, match="its pattern is of 3 heads, got 2"):
+    attention = sparse("fixed", head_patterns="separate")
+    with pytest.raises(InputError, match="the pattern has 3 heads, got 2"):
         attention(*qkv(9, H=2))
     assert sparse("fixed")(*qkv(9, H=2)).shape == (3, 2, 9, HEAD_DIM)
 
@@ -204,12 +204,12 @@ def test_heads_that_differ_are_as_many_as_were_built():
         ({"stride": 0, "kind": "strided"}, "stride must be >= 1, got 0"),
         ({"summary": 0}, "summary must be >= 1, got 0"),
         ({"groups": 0}, "groups must be >= 1, got 0"),
-        ({"stride": 8, "summary": 3, "groups": 3}, "9 columns do not fit into stride = 8"),
+        ({"stride": 8, "summary": 3, "groups": 3}, "groups must be <= stride, got 9 and 8"),
         (
             {"kind": "strided", "groups": 2},
-            "groups of columns belong to kind='fixed', got groups=2",
+            "groups > 1 requires kind='fixed', got groups=2",
         ),
-        ({"heads_use": "separate", "heads": 1}, "separate heads need heads >= 2 .*, got 1"),
+        ({"head_patterns": "separate", "heads": 1}, "requires heads >= 2, got 1"),
         ({"stride": 0, "summary": 0}, "stride must be >= 1, got 0; summary must be >= 1, got 0"),
     ],
 )
@@ -219,7 +219,7 @@ def test_what_makes_no_pattern_is_refused(options, message):
 
 
 def test_unknown_words_are_refused():
-    for option in ("kind", "heads_use"):
+    for option in ("kind", "head_patterns"):
         sizes = {"heads": 2, "max_length": 64, option: "diagonal"}
         with pytest.raises(OptionError, match=f"{option} must be one of .* got 'diagonal'"):
             build("sparse_transformer", **sizes)

@@ -1,4 +1,4 @@
-"""The factorised patterns and patterns per head: definition, count, and what they refuse."""
+"""The factorized patterns and patterns per head: definition, count, and what they refuse."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 
 @st.composite
-def factorised(draw):
+def factorized(draw):
     stride, local = draw(st.integers(1, 12)), draw(st.booleans())
     pattern = Strided(stride, local)
     if draw(st.booleans()):
@@ -36,7 +36,7 @@ def naive(pattern, i, j):
 
 
 @settings(max_examples=150, deadline=None)
-@given(factorised(), st.integers(1, 50))
+@given(factorized(), st.integers(1, 50))
 def test_the_mask_is_the_definition_and_pairs_counts_it(pattern, T):
     expected = [[naive(pattern, i, j) for j in range(T)] for i in range(T)]
     assert pattern.dense(T)[0].tolist() == expected
@@ -65,7 +65,7 @@ def test_a_causal_pattern_stays_one_value():
 
 
 @settings(max_examples=40, deadline=None)
-@given(factorised(), st.integers(1, 30))
+@given(factorized(), st.integers(1, 30))
 def test_shifting_by_the_period_changes_nothing(pattern, T):
     p = pattern.period
     assert torch.equal(pattern.dense(T + p)[:, p:, p:], pattern.dense(T))
@@ -92,8 +92,8 @@ def test_heads_have_the_patterns_they_were_given():
         (lambda: Fixed(4, 0), r"summary >= 1, .* got .*summary=0"),
         (lambda: Fixed(4, 1, group=-1), r"group >= 0 .* got .*group=-1"),
         (lambda: Fixed(4, 2, group=2), r"\(group \+ 1\) \* summary <= stride, got Fixed"),
-        (lambda: Strided(4).layout, r"no run of keys covers Strided\(.*stride=4"),
-        (lambda: (Window(2) | Fixed(4, 1)).layout, r"no run of keys covers Fixed\(.*stride=4"),
+        (lambda: Strided(4).layout, r"Strided\(.*stride=4.* has no block layout"),
+        (lambda: (Window(2) | Fixed(4, 1)).layout, r"Fixed\(.*stride=4.* has no block layout"),
         (lambda: PerHead(()), r"one pattern for each head, got \(\)"),
         (lambda: PerHead((PerHead((Window(1), Window(2))),)), r"one pattern for each head"),
     ],

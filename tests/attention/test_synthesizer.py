@@ -8,10 +8,10 @@ from contract import assert_near, key_masks, obeys, qkv, unchecked
 
 from longspan import build
 from longspan.errors import InputError, OptionError
-from longspan.models import LongspanConfig, flops
+from longspan.models import LongspanConfig, count_flops
 from longspan.models.layers import SelfAttention
 
-PARTS = ("dot", "dense", "factorised_dense", "random", "factorised_random")
+PARTS = ("dot", "dense", "factorized_dense", "random", "factorized_random")
 N = 70
 
 
@@ -28,7 +28,7 @@ def score(attention, part, q, k, b, h, t, s):
         return q[b, h, t] @ k[b, h, s] / math.sqrt(8)
     if part == "dense":
         return own.map.weight[h, s] @ hidden + own.map.bias[h, s]
-    if part == "factorised_dense":
+    if part == "factorized_dense":
         n = next(n for n in range(N) if n * n >= attention.max_length)
         outer = own.outer.weight[h, s // n] @ hidden + own.outer.bias[h, s // n]
         return outer * (own.inner.weight[h, s % n] @ hidden + own.inner.bias[h, s % n])
@@ -81,7 +81,7 @@ def test_a_mixture_adds_the_scores_of_its_parts(mixture):
 
 
 def test_a_mixture_starts_even_and_learns_its_shares():
-    both = synthesizer("random+factorised_random")
+    both = synthesizer("random+factorized_random")
     assert both.alpha.softmax(0).tolist() == [0.5, 0.5]
     both(*qkv(9)).sum().backward()
     assert both.alpha.grad.abs().sum() > 0
@@ -93,10 +93,10 @@ def test_a_mixture_starts_even_and_learns_its_shares():
     "options",
     [
         {"scores": "dense"},
-        {"scores": "factorised_dense"},
+        {"scores": "factorized_dense"},
         {"scores": "random"},
         {"scores": "random", "trainable": False},
-        {"scores": "factorised_random", "factors": 1},
+        {"scores": "factorized_random", "factors": 1},
         {"scores": "dot"},
         {"scores": "random+dot", "mixture": "sum"},
         {"scores": "dense+random"},
@@ -109,7 +109,7 @@ def test_the_contract_holds(options, causal):
     obeys(synthesizer(causal=causal, **options), lengths=(1, 9, 33))
 
 
-@pytest.mark.parametrize("part", ["random", "factorised_random", "dense"])
+@pytest.mark.parametrize("part", ["random", "factorized_random", "dense"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_scores_of_any_size_stay_within_the_masks(part, causal):
     """Padded columns may have the largest scores: no input tells them that they are padded."""
@@ -139,16 +139,16 @@ def test_a_real_query_before_all_real_keys_gets_nothing():
 def test_random_scores_do_not_read_the_input_and_dense_ones_not_the_keys():
     reads = {
         "random": "v",
-        "factorised_random": "v",
-        "random+factorised_random": "v",
+        "factorized_random": "v",
+        "random+factorized_random": "v",
         "dense": "qv",
-        "random+factorised_dense": "qv",
+        "random+factorized_dense": "qv",
         "dot": "qkv",
         "dense+dot": "qkv",
     }
     for scores, expected in reads.items():
         attention = synthesizer(scores)
-        assert attention.traits.reads == expected
+        assert attention.traits.inputs == expected
         q, k, v = qkv(11)
         out = attention(q, k, v)
         assert torch.equal(attention(q + 1, k, v), out) == ("q" not in expected), scores
@@ -156,7 +156,7 @@ def test_random_scores_do_not_read_the_input_and_dense_ones_not_the_keys():
 
 
 def test_a_dense_row_depends_on_its_own_query_alone():
-    attention = synthesizer("dense+factorised_dense")
+    attention = synthesizer("dense+factorized_dense")
     q, k, _ = qkv(11)
     before = weights(attention, q, k)
     q[1, 2, 5] += 1
@@ -165,33 +165,33 @@ def test_a_dense_row_depends_on_its_own_query_alone():
     assert changed.sum() == 1
 
 
-@pytest.mark.parametrize("part", ["dense", "random", "factorised_random"])
+@pytest.mark.parametrize("part", ["dense", "random", "factorized_random"])
 def test_a_short_input_uses_the_leading_entries(part):
     long, short = synthesizer(part), synthesizer(part, max_length=12)
     with torch.no_grad():
         for name, parameter in short.named_parameters():
-            source = dict(long.named_parameters())[name]
-            parameter.copy_(source[tuple(slice(n) for n in parameter.shape)])
+            layer_input = dict(long.named_parameters())[name]
+            parameter.copy_(layer_input[tuple(slice(n) for n in parameter.shape)])
     inputs = qkv(12)
     assert_near(long(*inputs), short(*inputs), "output")
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 15, 16, 17])
 def test_factors_of_a_dense_score_cover_every_length(max_length):
-    attention = synthesizer("factorised_dense", max_length=max_length)
-    part = attention.parts["factorised_dense"]
+    attention = synthesizer("factorized_dense", max_length=max_length)
+    part = attention.parts["factorized_dense"]
     assert part.outer.weight.shape[1] * part.inner.weight.shape[1] >= max_length
     inputs = qkv(max_length)
     assert weights(attention, *inputs[:2]).shape[-1] == max_length
 
 
-def test_factorised_random_is_random_with_the_product():
-    factorised, plain = synthesizer("factorised_random"), synthesizer("random")
-    U, V = factorised.parts["factorised_random"].factors.detach()
+def test_factorized_random_is_random_with_the_product():
+    factorized, plain = synthesizer("factorized_random"), synthesizer("random")
+    U, V = factorized.parts["factorized_random"].factors.detach()
     with torch.no_grad():
         plain.parts["random"].matrix.copy_(torch.einsum("htk,hsk->hts", U, V))
     inputs, mask = qkv(50), key_masks(50)["holes"]
-    assert_near(factorised(*inputs, mask), plain(*inputs, mask), "output")
+    assert_near(factorized(*inputs, mask), plain(*inputs, mask), "output")
     assert 0.8 < plain.parts["random"].matrix.std() < 1.2
 
 
@@ -203,9 +203,9 @@ def test_fixed_scores_come_from_seed_and_layer_and_are_not_trained():
     torch.manual_seed(5)
     assert torch.equal(matrix(), first)
     assert not torch.equal(matrix(seed=1), first)
-    fixed = synthesizer("random+factorised_random", trainable=False, mixture="sum")
+    fixed = synthesizer("random+factorized_random", trainable=False, mixture="sum")
     assert not list(fixed.parameters())
-    assert set(fixed.state_dict()) == {"parts.random.matrix", "parts.factorised_random.factors"}
+    assert set(fixed.state_dict()) == {"parts.random.matrix", "parts.factorized_random.factors"}
     # The draws of a trained one follow the global seed, like any parameter.
     assert not torch.equal(synthesizer("random").parts["random"].matrix, first)
 
@@ -227,33 +227,35 @@ def test_a_model_projects_only_what_is_read():
         head += 2 * config.classifier_hidden_size * 2
         inside = 2 * layer.mechanism.flops(9, 8)
         expected = projections * 2 * 9 * 16 * 16 + feed_forward + inside
-        assert flops(config, 9, classes=2) == config.num_hidden_layers * expected + head
+        assert count_flops(config, 9, num_labels=2) == config.num_hidden_layers * expected + head
 
 
 def test_positions_beyond_the_longest_are_refused_in_steps_too():
-    with pytest.raises(InputError, match="T=11 is beyond max_length=10; build it longer"):
+    with pytest.raises(InputError, match="T=11 exceeds max_length=10"):
         synthesizer("random", max_length=10)(*qkv(11))
     attention = synthesizer("random", max_length=10, causal=True)
     _, cache = attention.step(*qkv(8))
     attention.step(*qkv(2), cache)
-    with pytest.raises(InputError, match="T=11 is beyond max_length=10"):
+    with pytest.raises(InputError, match="T=11 exceeds max_length=10"):
         attention.step(*qkv(3), cache)
 
 
 def test_heads_and_widths_it_was_not_built_for_are_refused():
     for inputs, got in ((qkv(5, H=2), r"\(2, 8\)"), (qkv(5, D=4), r"\(3, 4\)")):
-        with pytest.raises(InputError, match=rf"\(heads, head_dim\) = \(3, 8\), got {got}"):
+        with pytest.raises(
+            InputError, match=rf"\(heads, head_dim\) must be \(3, 8\), as built; got {got}"
+        ):
             synthesizer("dense")(*inputs)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scores": "dense+vanilla"}, r"different ones of dot, dense, .*joined by \+, got 'dense"),
-        ({"scores": "random+random"}, "different ones of .*, got 'random"),
-        ({"scores": ""}, "different ones of .*, got ''"),
-        ({"factors": 0}, "synthesizer needs factors >= 1, got 0"),
-        ({"mixture": "mean"}, "synthesizer mixture is convex or sum, got 'mean'"),
+        ({"scores": "dense+vanilla"}, r"different names of dot, dense, .*joined by \+; got 'dense"),
+        ({"scores": "random+random"}, "different names of .*; got 'random"),
+        ({"scores": ""}, "different names of .*; got ''"),
+        ({"factors": 0}, "option factors must be >= 1, got 0"),
+        ({"mixture": "mean"}, "option mixture must be convex or sum, got 'mean'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

@@ -10,7 +10,7 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 from longspan import build
-from longspan.attention._relative import shifted, sinusoids
+from longspan.attention.ops.relative_positions import shift_to_keys, sinusoids
 from longspan.errors import InputError, OptionError
 
 both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -68,7 +68,7 @@ def explicit(attention, q, k, v, clamp=math.inf):
         {"segment": 5, "memory": 17, "clamp": 6},
         {"segment": 8, "memory": 3, "same_length": True},
         {"segment": 1, "memory": 4, "clamp": 0},
-        {"segment": 9, "memory": 9, "through": True},
+        {"segment": 9, "memory": 9, "backprop_through_memory": True},
     ],
     ids=str,
 )
@@ -127,7 +127,7 @@ def test_the_shift_is_the_gather_by_distance(T, S):
     for nearest in (0, 1 - T):
         distances = torch.arange(S, nearest - 1, -1)
         scores = torch.randn(2, T, len(distances), generator=torch.Generator().manual_seed(0))
-        found = shifted(scores, S)
+        found = shift_to_keys(scores, S)
         for i in range(T):
             for j in range(S):
                 d = i + S - T - j
@@ -174,23 +174,32 @@ def test_it_is_the_attention_of_xlnet(clamp):
 
 def test_memory_receives_no_gradient():
     n, inputs = 8, [x.requires_grad_() for x in qkv(24)]
-    for through in (False, True):
-        attention = xl(segment=n, memory=2 * n, through=through)
-        assert attention.forgets != through
+    for backprop_through_memory in (False, True):
+        attention = xl(segment=n, memory=2 * n, backprop_through_memory=backprop_through_memory)
+        assert attention.detaches_memory != backprop_through_memory
         last = attention(*inputs)[:, :, 2 * n :]
         found = gradients(last, inputs, attention)
         for x in found[1:3]:
-            assert bool(x[:, :, : 2 * n].any()) == through
+            assert bool(x[:, :, : 2 * n].any()) == backprop_through_memory
             assert x[:, :, 2 * n :].any()
         assert not found[0][:, :, : 2 * n].any()
 
 
 @pytest.mark.parametrize("name", ["transformer_xl", "compressive", "position_infused"])
-@pytest.mark.parametrize("through", [False, True])
-def test_steps_send_back_the_gradient_of_the_whole(name, through):
+@pytest.mark.parametrize("backprop_through_memory", [False, True])
+def test_steps_send_back_the_gradient_of_the_whole(name, backprop_through_memory):
     """Within a segment that is cut by steps the gradient goes on; into the memory as forward."""
     sizes = {} if name == "position_infused" else {"heads": HEADS, "head_dim": HEAD_DIM}
-    attention = shaken(build(name, causal=True, segment=6, memory=7, through=through, **sizes))
+    attention = shaken(
+        build(
+            name,
+            causal=True,
+            segment=6,
+            memory=7,
+            backprop_through_memory=backprop_through_memory,
+            **sizes,
+        )
+    )
     inputs = [x.requires_grad_() for x in qkv(23)]
     outs, cache = [], None
     for rows in torch.arange(23).split([1, 4, 3, 11, 2, 1, 1]):
@@ -263,16 +272,18 @@ def test_a_cache_holds_the_memory_and_the_unfinished_segment(name):
 def test_what_it_refuses():
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
     for options, message in (
-        ({"segment": 0, "memory": -1}, "segment >= 1, got 0 and memory >= 0, got -1"),
-        ({"clamp": -1}, "clamp >= 0 or None .*, got -1"),
+        ({"segment": 0, "memory": -1}, "segment must be >= 1, got 0; memory must be >= 0, got -1"),
+        ({"clamp": -1}, "clamp must be >= 0 or None, got -1"),
     ):
         with pytest.raises(OptionError, match=message):
             unchecked("transformer_xl", **sizes, **options)
         with pytest.raises(OptionError, match=message):
             unchecked("compressive", **sizes, **options)
-    with pytest.raises(OptionError, match="position_infused needs segment >= 1, got 0"):
+    with pytest.raises(OptionError, match=r"position_infused .* segment must be >= 1, got 0"):
         unchecked("position_infused", segment=0)
-    with pytest.raises(InputError, match=r"built for \(heads, head_dim\) = \(3, 8\), got \(2, 4\)"):
+    with pytest.raises(
+        InputError, match=r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 4\)"
+    ):
         xl()(*qkv(5, H=2, D=4))
-    with pytest.raises(InputError, match="as many keys as queries, got T=2 and S=5"):
+    with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=2 and S=5"):
         xl()(*qkv(2, 5))

@@ -6,7 +6,7 @@ from contract import HEAD_DIM, assert_near, global_masks, key_masks, qkv
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
-from longspan.attention._softmax import softmax_reference
+from longspan.attention.ops.softmax import softmax_reference
 
 WINDOWED = [("local", {"window": 4}), ("blockwise", {"block": 8}), ("disjoint", {"block": 8})]
 every_window = pytest.mark.parametrize(("name", "options"), WINDOWED, ids=[n for n, _ in WINDOWED])

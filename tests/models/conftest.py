@@ -1,4 +1,4 @@
-"""Small models, and a mechanism that has every kind of state a mechanism can have."""
+"""Small models, and a mechanism with every kind of state."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ SMALL = {
     "max_position_embeddings": 40,
     "hidden_dropout_prob": 0.0,
     "attention_dropout": 0.0,
-    # Large enough that every part of the network shows in the output.
+    # Large enough that every part of the network affects the output.
     "initializer_range": 0.3,
 }
 
@@ -38,7 +38,7 @@ def _seeded():
 
 
 class Stateful(Attention):
-    """Values times gates: a parameter, a submodule, buffers saved and not, a plain tensor."""
+    """Gated values, with a parameter, a submodule, buffers of both kinds and a list of numbers."""
 
     name = "stateful"
     traits = Traits(paper="none", cost="T", exact=False, sizes=("heads", "layer"))

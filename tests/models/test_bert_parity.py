@@ -1,4 +1,4 @@
-"""Our full encoder is BERT: the same function and the same gradients from the same weights."""
+"""Parity of the encoder with full attention and BERT: equal states and gradients."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def bert_and_ours(small) -> tuple[BertModel, LongspanModel, dict[str, str]]:
     with torch.no_grad():
         for parameter in bert.parameters():
             parameter.normal_(0, 0.3)
-        # BERT adds the row of token type 0 to every word.
+        # BERT adds the embedding of token type 0 to every token.
         types = bert.embeddings.token_type_embeddings.weight
         bert.embeddings.word_embeddings.weight += types[0]
         types.zero_()
@@ -64,7 +64,7 @@ SHARED = (
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["unpadded", "padded"])
-def test_states_and_gradients_equal_those_of_bert(small, padded):
+def test_states_and_gradients_equal_bert(small, padded):
     bert, ours, names = bert_and_ours(small)
     ids = torch.randint(1, 50, (3, 13))
     mask = torch.ones_like(ids)

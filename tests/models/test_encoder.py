@@ -6,7 +6,7 @@ from torch import nn
 from longspan.attention import MECHANISMS, Attention
 from longspan.errors import InputError
 from longspan.models import LongspanModel
-from longspan.models.encoder import as_mask
+from longspan.models.encoder import to_boolean_mask
 
 POOLINGS = ("mean", "cls", "first")
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
@@ -19,7 +19,7 @@ def encoder(config) -> LongspanModel:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_padding_and_neighbours_do_not_change_a_row(small, pooling, position, norm):
+def test_padding_and_other_rows_do_not_affect_a_row(small, pooling, position, norm):
     model = encoder(small(pooling=pooling, position=position, norm=norm))
     row = torch.randint(1, 50, (1, 11))
     alone = model(row)
@@ -33,7 +33,7 @@ def test_padding_and_neighbours_do_not_change_a_row(small, pooling, position, no
     assert together.last_hidden_state[1, 11:].eq(0).all()
 
 
-def test_boolean_and_integer_masks_are_the_same(small):
+def test_boolean_and_integer_masks_are_equivalent(small):
     model = encoder(small())
     ids, mask = torch.randint(1, 50, (2, 9)), torch.rand(2, 9) > 0.4
     expected = model(ids, mask).last_hidden_state
@@ -43,7 +43,7 @@ def test_boolean_and_integer_masks_are_the_same(small):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("pooling", ["mean", "first"])
-def test_a_row_without_tokens_gives_finite_states_and_no_gradient(small, pooling, norm):
+def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling, norm):
     model = encoder(small(pooling=pooling, norm=norm))
     ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
     out = model(ids, torch.tensor([[1, 1, 0], [0, 0, 0]]))
@@ -56,7 +56,7 @@ def test_a_row_without_tokens_gives_finite_states_and_no_gradient(small, pooling
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-def test_the_mean_is_over_real_tokens_only(small):
+def test_mean_pooling_averages_real_tokens_only(small):
     model = encoder(small())
     ids = torch.randint(1, 50, (2, 8))
     mask = torch.tensor([[1] * 8, [1, 1, 1, 0, 0, 0, 0, 0]])
@@ -65,12 +65,12 @@ def test_the_mean_is_over_real_tokens_only(small):
     torch.testing.assert_close(model(ids).pooler_output, model(ids).last_hidden_state.mean(1))
 
 
-def test_first_pooling_is_the_state_of_the_first_token(small):
+def test_first_pooling_returns_state_of_first_token(small):
     out = encoder(small(pooling="first"))(torch.randint(1, 50, (2, 8)))
     assert out.pooler_output.equal(out.last_hidden_state[:, 0])
 
 
-def test_the_summary_is_a_token_put_first(small):
+def test_summary_acts_as_prepended_token(small):
     model = encoder(small(pooling="cls"))
     ids = torch.randint(1, 49, (2, 40))
     out = model(ids)
@@ -89,7 +89,7 @@ def test_the_summary_is_a_token_put_first(small):
 def recorded_masks(model: LongspanModel, monkeypatch) -> list:
     seen, forward = [], Attention.forward
 
-    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, source=None):
+    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, layer_input=None):
         seen.append(global_mask)
         return forward(self, q, k, v, key_mask, query_mask=query_mask, global_mask=global_mask)
 
@@ -97,7 +97,7 @@ def recorded_masks(model: LongspanModel, monkeypatch) -> list:
     return seen
 
 
-def test_the_summary_is_global_where_the_mechanism_has_global_tokens(small, monkeypatch):
+def test_summary_is_global_if_mechanism_supports_global_tokens(small, monkeypatch):
     model = encoder(small(pooling="cls"))
     assert MECHANISMS["full"].traits.global_tokens
     seen = recorded_masks(model, monkeypatch)
@@ -108,18 +108,18 @@ def test_the_summary_is_global_where_the_mechanism_has_global_tokens(small, monk
     assert seen[0].tolist() == [[True, False, True, False]]
 
 
-def test_without_global_tokens_the_summary_asks_for_none(small, stateful, monkeypatch):
+def test_summary_is_not_global_without_global_token_support(small, stateful, monkeypatch):
     model = encoder(small(pooling="cls", attention=stateful))
     seen = recorded_masks(model, monkeypatch)
     ids = torch.ones(2, 3, dtype=torch.long)
     model(ids)
     assert seen == [None, None]
-    with pytest.raises(InputError, match=r"stateful refuses .* no global tokens"):
+    with pytest.raises(InputError, match=r"stateful .* global_mask is not supported"):
         model(ids, None, torch.ones_like(ids))
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_only_without_positions_is_the_order_of_tokens_lost(small, position):
+def test_token_order_matters_unless_position_is_none(small, position):
     model = encoder(small(position=position))
     ids = torch.arange(1, 10)[None]
     same = torch.allclose(model(ids).pooler_output, model(ids.flip(1)).pooler_output)
@@ -127,7 +127,7 @@ def test_only_without_positions_is_the_order_of_tokens_lost(small, position):
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_only_tables_of_positions_notice_padding_on_the_left(small, position):
+def test_left_padding_shifts_absolute_positions_only(small, position):
     model = encoder(small(position=position))
     ids, mask = torch.randint(1, 50, (1, 16)), torch.ones(1, 16, dtype=torch.bool)
     mask[:, :5] = False
@@ -135,20 +135,20 @@ def test_only_tables_of_positions_notice_padding_on_the_left(small, position):
     assert torch.allclose(shifted, plain) == (position in ("rotary", "none"))
 
 
-def test_sinusoids_start_as_strong_as_words(small):
+def test_sinusoids_have_scale_of_initial_word_embeddings(small):
     model = encoder(small(position="sinusoidal", norm="pre"))
     ids = torch.randint(1, 50, (1, 40))
     added = model.embeddings(ids) - model.embeddings.words(ids)
     assert added.square().mean().sqrt().item() == pytest.approx(0.3, rel=0.1)
 
 
-def test_norms_stand_where_they_should(small):
+def test_placement_of_norms(small):
     ids = torch.randint(1, 50, (2, 7))
     post, pre = encoder(small(norm="post")), encoder(small(norm="pre"))
     for states in (post.embeddings(ids), post(ids).last_hidden_state, pre(ids).last_hidden_state):
         torch.testing.assert_close(states.mean(-1), torch.zeros(2, 7).double(), atol=1e-9, rtol=0)
     assert pre.embeddings(ids).mean(-1).abs().max() > 1e-3
-    # Pre-norm: a layer whose outputs are zero is the identity; post-norm normalises still.
+    # With zero block outputs a pre-norm layer is the identity; a post-norm layer still normalizes.
     for model in (pre, post):
         for part in (model.layers[0].attention.output, model.layers[0].feed_forward.output):
             nn.init.zeros_(part.weight)
@@ -158,7 +158,7 @@ def test_norms_stand_where_they_should(small):
     assert post.layers[0](x).mean().abs() < 1e-9
 
 
-def test_dropout_stands_after_embeddings_mechanisms_and_blocks(small):
+def test_dropout_follows_embeddings_mechanisms_and_blocks(small):
     model = LongspanModel(small(hidden_dropout_prob=0.25, attention_dropout=0.5)).train()
     used = []
     for module in model.modules():
@@ -169,7 +169,7 @@ def test_dropout_stands_after_embeddings_mechanisms_and_blocks(small):
 
 
 @pytest.mark.parametrize("field", ["hidden_dropout_prob", "attention_dropout"])
-def test_dropout_is_drawn_in_training_only(small, field):
+def test_dropout_is_active_in_training_only(small, field):
     model = LongspanModel(small(**{field: 0.5})).train()
     ids = torch.randint(1, 50, (2, 7))
     assert not model(ids).last_hidden_state.equal(model(ids).last_hidden_state)
@@ -177,7 +177,7 @@ def test_dropout_is_drawn_in_training_only(small, field):
     assert model(ids).last_hidden_state.equal(model(ids).last_hidden_state)
 
 
-def test_weights_begin_as_documented(small):
+def test_initial_weights_follow_documentation(small):
     config = small(hidden_size=64, intermediate_size=64, vocab_size=500, pooling="cls")
     model = LongspanModel(config)
     for module in model.modules():
@@ -192,7 +192,7 @@ def test_weights_begin_as_documented(small):
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_bfloat16_autocast_runs_close_to_float32(small, position):
+def test_bfloat16_autocast_is_close_to_float32(small, position):
     model = LongspanModel(small(position=position, pooling="cls")).eval()
     ids, mask = torch.randint(1, 50, (2, 17)), torch.ones(2, 17)
     mask[1, 5:] = 0
@@ -205,8 +205,8 @@ def test_bfloat16_autocast_runs_close_to_float32(small, position):
 
 
 @pytest.mark.slow
-def test_a_compiled_encoder_equals_an_eager_one(small, monkeypatch):
-    # The compiler cannot trace the shape checker of the tests.
+def test_compiled_encoder_equals_eager(small, monkeypatch):
+    # torch.compile cannot trace the shape checks of the tests.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     model = encoder(small(pooling="cls"))
     ids, mask = torch.randint(1, 50, (2, 17)), torch.rand(2, 17) > 0.3
@@ -214,20 +214,20 @@ def test_a_compiled_encoder_equals_an_eager_one(small, monkeypatch):
     torch.testing.assert_close(compiled.last_hidden_state, model(ids, mask).last_hidden_state)
 
 
-def test_inputs_longer_than_the_model_are_refused(small):
-    with pytest.raises(InputError, match=r"41 tokens, but .*=40; truncate the input or build"):
+def test_too_long_input_is_rejected(small):
+    with pytest.raises(InputError, match=r"position_embeddings=40 tokens, got 41; truncate"):
         encoder(small())(torch.ones(1, 41, dtype=torch.long))
 
 
-def test_ids_outside_the_vocabulary_are_refused(small):
+def test_token_ids_outside_vocabulary_are_rejected(small):
     with pytest.raises(InputError, match=r"ids must be in 0\.\.49, got 1\.\.50; check"):
         encoder(small())(torch.tensor([[1, 50]]))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("position", POSITIONS)
-def test_numbers_that_spell_a_table_of_words_are_those_words(small, pooling, position):
-    """One number in fifty set, through a map whose columns are the words: the same states."""
+def test_one_hot_inputs_equal_token_ids(small, pooling, position):
+    """The columns of the input map are the word embeddings."""
     words = encoder(small(pooling=pooling, position=position))
     numbers = encoder(small(pooling=pooling, position=position, input_features=50))
     state = words.state_dict()
@@ -241,7 +241,7 @@ def test_numbers_that_spell_a_table_of_words_are_those_words(small, pooling, pos
     torch.testing.assert_close(found.pooler_output, expected.pooler_output)
 
 
-def test_padding_of_continuous_inputs_changes_nothing(small):
+def test_padding_of_continuous_inputs_is_ignored(small):
     model = encoder(small(input_features=2))
     values = torch.rand(1, 7, 2, dtype=torch.float64)
     longer = nn.functional.pad(values, (0, 0, 0, 5), value=9.0)
@@ -254,37 +254,37 @@ def test_padding_of_continuous_inputs_changes_nothing(small):
 @pytest.mark.parametrize(
     ("features", "inputs", "message"),
     [
-        (None, {}, r"takes input_ids alone \(input_features=None\)"),
-        (None, {"input_values": torch.rand(2, 3, 1)}, "takes input_ids alone"),
-        (2, {"input_ids": torch.ones(2, 3, dtype=torch.long)}, "takes input_values alone .*=2"),
-        (2, {}, "takes input_values alone"),
-        (2, {"input_values": torch.rand(2, 3)}, r"must be \(B, T, 2\) numbers, got \(2, 3\)"),
-        (2, {"input_values": torch.rand(2, 3, 1)}, r"\(B, T, 2\) numbers, got \(2, 3, 1\)"),
-        (2, {"input_values": torch.rand(1, 41, 2)}, "41 tokens, but .*=40; truncate"),
+        (None, {}, r"takes input_ids only \(input_features=None\)"),
+        (None, {"input_values": torch.rand(2, 3, 1)}, "takes input_ids only"),
+        (2, {"input_ids": torch.ones(2, 3, dtype=torch.long)}, "takes input_values only .*=2"),
+        (2, {}, "takes input_values only"),
+        (2, {"input_values": torch.rand(2, 3)}, r"must have shape \(B, T, 2\), got \(2, 3\)"),
+        (2, {"input_values": torch.rand(2, 3, 1)}, r"\(B, T, 2\), got \(2, 3, 1\)"),
+        (2, {"input_values": torch.rand(1, 41, 2)}, "=40 tokens, got 41; truncate"),
     ],
 )
-def test_inputs_of_the_other_kind_are_refused(small, monkeypatch, features, inputs, message):
-    # The shape checker of the tests would speak first.
+def test_wrong_kind_of_inputs_is_rejected(small, monkeypatch, features, inputs, message):
+    # The shape checks of the tests would raise first.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(InputError, match=message):
         LongspanModel(small(input_features=features))(**inputs)
 
 
-def test_both_kinds_of_inputs_at_once_are_refused(small):
+def test_both_kinds_of_inputs_at_once_are_rejected(small):
     ids, values = torch.ones(2, 3, dtype=torch.long), torch.rand(2, 3, 2)
     for features in (None, 2):
-        with pytest.raises(InputError, match="alone"):
+        with pytest.raises(InputError, match="only"):
             LongspanModel(small(input_features=features))(ids, input_values=values)
 
 
-def test_the_map_of_continuous_inputs_is_their_embedding(small):
+def test_continuous_inputs_have_a_linear_embedding(small):
     model = LongspanModel(small(input_features=3))
     assert model.get_input_embeddings() is model.embeddings.values
     assert model.embeddings.words is None
     assert "embeddings.words.weight" not in model.state_dict()
 
 
-def test_heads_of_another_width_attend_as_wide_as_they_are(small):
+def test_attention_head_size_sets_width_of_heads(small):
     model = encoder(small(attention_head_size=6))
     ids = torch.randint(1, 50, (2, 9))
     attention, x = model.layers[0].attention, torch.randn(2, 9, 16, dtype=torch.float64)
@@ -296,15 +296,15 @@ def test_heads_of_another_width_attend_as_wide_as_they_are(small):
     assert model(ids).last_hidden_state.shape == (2, 9, 16)
 
 
-def test_malformed_masks_are_refused():
+def test_malformed_masks_are_rejected():
     ids = torch.ones(2, 3, dtype=torch.long)
     with pytest.raises(InputError, match=r"attention_mask must be boolean .* got torch.float32"):
-        as_mask("attention_mask", torch.ones(2, 3), ids)
+        to_boolean_mask("attention_mask", torch.ones(2, 3), ids)
     with pytest.raises(InputError, match=r"the shape of the inputs, \(2, 3\), got \(2, 4\)"):
-        as_mask("attention_mask", torch.ones(2, 4, dtype=torch.bool), ids)
+        to_boolean_mask("attention_mask", torch.ones(2, 4, dtype=torch.bool), ids)
 
 
-def test_the_table_of_words_can_be_resized(small):
+def test_word_embeddings_can_be_resized(small):
     model = LongspanModel(small())
     before = model.embeddings.words.weight.clone()
     model.resize_token_embeddings(60)

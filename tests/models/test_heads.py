@@ -9,7 +9,7 @@ from longspan.models import (
 )
 
 
-def test_logits_are_two_linear_maps_of_the_summary(small):
+def test_sequence_logits_are_mlp_of_pooled_state(small):
     model = LongspanForSequenceClassification(small(num_labels=3, pooling="cls")).double()
     ids, mask = torch.randint(1, 50, (4, 9)), torch.rand(4, 9) > 0.3
     labels = torch.tensor([0, 2, 1, 1])
@@ -23,7 +23,7 @@ def test_logits_are_two_linear_maps_of_the_summary(small):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "first"])
-def test_logits_of_tokens_are_two_linear_maps_of_their_states(small, pooling):
+def test_token_logits_are_mlp_of_token_states(small, pooling):
     model = LongspanForTokenClassification(small(num_labels=3, pooling=pooling)).double()
     ids, mask = torch.randint(1, 50, (4, 9)), torch.rand(4, 9) > 0.3
     out = model(ids, mask)
@@ -35,7 +35,7 @@ def test_logits_of_tokens_are_two_linear_maps_of_their_states(small, pooling):
     assert out.loss is None
 
 
-def test_the_loss_of_tokens_is_the_mean_over_those_with_a_label(small):
+def test_token_loss_averages_labeled_tokens(small):
     model = LongspanForTokenClassification(small(num_labels=3)).double()
     ids, labels = torch.randint(1, 50, (2, 5)), torch.full((2, 5), -100)
     labels[0, 1], labels[1, 4], labels[1, 0] = 2, 0, 1
@@ -50,7 +50,7 @@ def pair_model(small, **fields) -> LongspanForPairClassification:
 
 
 @pytest.mark.parametrize(("head", "blocks"), [("interaction", 4), ("concatenate", 2)])
-def test_pairs_are_joined_as_the_configuration_says(small, head, blocks):
+def test_pair_features_follow_configuration(small, head, blocks):
     model = pair_model(small, pair_head=head)
     a, b = torch.randint(1, 50, (3, 9)), torch.randint(1, 50, (3, 14))
     mask_b = torch.rand(3, 14) > 0.3
@@ -63,7 +63,7 @@ def test_pairs_are_joined_as_the_configuration_says(small, head, blocks):
     torch.testing.assert_close(out.loss, F.cross_entropy(expected, labels))
 
 
-def test_a_pair_is_ordered_unless_its_head_is_made_symmetric(small):
+def test_pair_order_matters_unless_head_is_symmetric(small):
     model = pair_model(small)
     a, b = torch.randint(1, 50, (2, 3, 9))
     assert not torch.allclose(model(a, b).logits, model(b, a).logits)
@@ -74,7 +74,7 @@ def test_a_pair_is_ordered_unless_its_head_is_made_symmetric(small):
     torch.testing.assert_close(model(a, b).logits, model(b, a).logits)
 
 
-def test_both_towers_are_one_encoder(small):
+def test_both_sequences_share_one_encoder(small):
     model = pair_model(small)
     a, b = torch.full((1, 3), 5), torch.full((1, 4), 6)
     model(a, b).logits[0, 0].backward()
@@ -84,7 +84,7 @@ def test_both_towers_are_one_encoder(small):
     assert names == ["encoder.embeddings.words.weight"]
 
 
-def test_the_padding_of_either_sequence_changes_nothing(small):
+def test_padding_of_either_sequence_is_ignored(small):
     model = pair_model(small)
     a, b = torch.randint(1, 50, (1, 6)), torch.randint(1, 50, (1, 8))
     expected = model(a, b).logits

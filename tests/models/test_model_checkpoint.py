@@ -15,7 +15,7 @@ from longspan.models import (
 )
 
 IDS = torch.arange(1, 21).view(2, 10)
-ELSEWHERE = """
+LOAD_IN_NEW_PROCESS = """
 import runpy, sys
 import torch
 from safetensors.torch import save_file
@@ -31,31 +31,31 @@ save_file({"logits": logits}, folder + "/logits")
 """
 
 
-def disturbed(model):
-    """The model with every saved value unlike the one that its constructor gives it."""
+def perturbed(model):
+    """Change every saved value of the model from its initial value."""
     with torch.no_grad():
         for tensor in model.state_dict().values():
             tensor.add_(torch.randn_like(tensor), alpha=0.1)
     return model.eval()
 
 
-def test_a_checkpoint_gives_the_same_bits_in_another_process(small, stateful, tmp_path):
+def test_checkpoint_gives_identical_logits_in_another_process(small, stateful, tmp_path):
     from safetensors.torch import load_file
 
-    model = disturbed(LongspanForSequenceClassification(small(attention=stateful, num_labels=3)))
+    model = perturbed(LongspanForSequenceClassification(small(attention=stateful, num_labels=3)))
     model.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
     conftest = Path(__file__).with_name("conftest.py")
-    command = [sys.executable, "-c", ELSEWHERE, str(conftest), str(tmp_path)]
+    command = [sys.executable, "-c", LOAD_IN_NEW_PROCESS, str(conftest), str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     assert load_file(tmp_path / "logits")["logits"].equal(model(IDS).logits)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_state_that_is_not_in_the_checkpoint_is_the_mechanisms_own(
+def test_state_missing_from_checkpoint_is_initialized_by_mechanism(
     small, stateful, tmp_path, dtype
 ):
-    model = disturbed(LongspanModel(small()))
+    model = perturbed(LongspanModel(small()))
     model.to(dtype).save_pretrained(tmp_path)
     loaded, report = LongspanModel.from_pretrained(
         tmp_path, attention=stateful, output_loading_info=True
@@ -74,7 +74,7 @@ def test_state_that_is_not_in_the_checkpoint_is_the_mechanisms_own(
         assert mine.query.weight.equal(model.layers[layer].attention.query.weight)
 
 
-def test_mechanisms_initialise_themselves(small, stateful):
+def test_mechanisms_initialize_themselves(small, stateful):
     model = LongspanForSequenceClassification(small(attention=stateful))
     for i, layer in enumerate(model.encoder.layers):
         own = MECHANISMS[stateful](heads=2, layer=i)
@@ -83,14 +83,14 @@ def test_mechanisms_initialise_themselves(small, stateful):
 
 
 def test_mechanisms_are_built_once(small, stateful, monkeypatch):
-    built, build = [], layers.mechanism
-    monkeypatch.setattr(layers, "mechanism", lambda *a: built.append(1) or build(*a))
+    built, build = [], layers.build_mechanism
+    monkeypatch.setattr(layers, "build_mechanism", lambda *a: built.append(1) or build(*a))
     LongspanForSequenceClassification(small(attention=stateful))
     assert len(built) == 2
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
-def test_every_mechanism_survives_saving(small, name, tmp_path):
+def test_every_mechanism_is_saved_and_loaded(small, name, tmp_path):
     model = LongspanForSequenceClassification(small(attention=name)).eval()
     model.save_pretrained(tmp_path)
     torch.manual_seed(5)
@@ -98,7 +98,7 @@ def test_every_mechanism_survives_saving(small, name, tmp_path):
     assert loaded(IDS).logits.equal(model(IDS).logits)
 
 
-def test_auto_classes_find_the_family(small, tmp_path):
+def test_auto_classes_load_longspan_models(small, tmp_path):
     model = LongspanForSequenceClassification(small(num_labels=4)).eval()
     model.save_pretrained(tmp_path)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
@@ -109,8 +109,8 @@ def test_auto_classes_find_the_family(small, tmp_path):
     assert encoder(IDS).pooler_output.equal(model.encoder(IDS).pooler_output)
 
 
-def test_an_encoder_can_be_given_a_head(small, tmp_path):
-    encoder = disturbed(LongspanModel(small()))
+def test_encoder_checkpoint_loads_into_model_with_head(small, tmp_path):
+    encoder = perturbed(LongspanModel(small()))
     encoder.save_pretrained(tmp_path)
     model = LongspanForPairClassification.from_pretrained(tmp_path, num_labels=5)
     assert model.encoder(IDS).pooler_output.equal(encoder(IDS).pooler_output)
@@ -120,7 +120,7 @@ def test_an_encoder_can_be_given_a_head(small, tmp_path):
 
 
 @pytest.mark.parametrize("attention", ["full", "local"])
-def test_gradient_checkpointing_changes_nothing_but_memory(small, attention):
+def test_activation_checkpointing_changes_memory_only(small, attention):
     config = small(attention=attention, hidden_dropout_prob=0.2, attention_dropout=0.2)
     model = LongspanForSequenceClassification(config).double().train()
     ids, mask = torch.randint(1, 50, (3, 12)), torch.rand(3, 12) > 0.2
@@ -128,13 +128,13 @@ def test_gradient_checkpointing_changes_nothing_but_memory(small, attention):
     model.encoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
     for enabled in (False, True):
         if enabled:
-            model.gradient_checkpointing_enable()
+            model.activation_checkpointing_enable()
         model.zero_grad()
         torch.manual_seed(3)
         logits = model(ids, mask).logits
         logits.sin().sum().backward()
         runs.append([logits, *(p.grad.clone() for p in model.parameters())])
-    # Once plainly, then once more in the backward pass of the second run.
+    # One call in the first run, two in the second: forward and recomputation in backward.
     assert len(calls) == 3
     for plain, checkpointed in zip(*runs, strict=True):
         torch.testing.assert_close(checkpointed, plain, atol=1e-14, rtol=1e-12)

@@ -14,15 +14,15 @@ from longspan.models import LongspanConfig, LongspanModel
         ({"hidden_size": 6, "num_attention_heads": 2, "position": "rotary"}, "even .* got 3; ch"),
         ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\), got 1.0"),
         ({"attention_dropout": -0.1}, "attention_dropout must be in"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1, got 0"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers must be >= 1, got 0"),
         ({"max_position_embeddings": -5, "vocab_size": 0}, "vocab_size .* 0; max_position_.* -5"),
-        ({"problem_type": "regression"}, "'regression' has no head"),
-        ({"input_features": 0}, "input_features must be at least 1 or none, got 0"),
-        ({"attention_head_size": -4}, "attention_head_size must be at least 1 or none, got -4"),
-        ({"attention_head_size": 5, "position": "rotary"}, "an even width of heads, got 5"),
+        ({"problem_type": "regression"}, "got 'regression'; there is no head"),
+        ({"input_features": 0}, "input_features must be >= 1 or None, got 0"),
+        ({"attention_head_size": -4}, "attention_head_size must be >= 1 or None, got -4"),
+        ({"attention_head_size": 5, "position": "rotary"}, "an even head width, got 5"),
     ],
 )
-def test_values_that_cannot_be_used_are_refused(fields, message):
+def test_invalid_values_are_rejected(fields, message):
     with pytest.raises(OptionError, match=message):
         LongspanConfig(**fields)
 
@@ -41,22 +41,22 @@ def test_values_that_cannot_be_used_are_refused(fields, message):
         ({"hiden_size": 8}, "no field of LongspanConfig called 'hiden_size'; did you mean hidden"),
     ],
 )
-def test_unknown_names_are_refused_with_near_ones(fields, message):
+def test_unknown_names_are_rejected_with_suggestions(fields, message):
     with pytest.raises(UnknownNameError, match=message):
         LongspanConfig(**fields)
 
 
-def test_a_value_assigned_after_construction_is_checked_by_the_model(small):
+def test_model_checks_values_assigned_after_construction(small):
     config = small()
     config.num_attention_heads = 3
     with pytest.raises(OptionError, match="num_attention_heads=3"):
         LongspanModel(config)
 
 
-def test_heads_may_have_a_width_of_their_own(small):
+def test_attention_head_size_is_independent_of_hidden_size(small):
     config = small(hidden_size=30, num_attention_heads=4, attention_head_size=6)
-    assert (config.head_dim, config.heads_width) == (6, 24)
-    assert (small().head_dim, small().heads_width) == (8, 16)
+    assert (config.head_dim, config.all_head_size) == (6, 24)
+    assert (small().head_dim, small().all_head_size) == (8, 16)
     attention = LongspanModel(config).layers[0].attention
     shapes = {
         name: tuple(x.weight.shape)
@@ -66,7 +66,7 @@ def test_heads_may_have_a_width_of_their_own(small):
     assert shapes == {"query": (24, 30), "key": (24, 30), "value": (24, 30), "output": (30, 24)}
 
 
-def test_a_saved_configuration_comes_back_equal(small, tmp_path):
+def test_saved_configuration_loads_equal(small, tmp_path):
     config = small(attention="local", attention_options={"window": 5}, norm="post", num_labels=7)
     config.save_pretrained(tmp_path)
     loaded = AutoConfig.from_pretrained(tmp_path)
@@ -77,15 +77,15 @@ def test_a_saved_configuration_comes_back_equal(small, tmp_path):
     assert "attention_dropout" in json.loads((tmp_path / "config.json").read_text())
 
 
-def test_configurations_do_not_share_their_options(small):
+def test_configurations_do_not_share_options(small):
     first, second = small(), small()
     first.attention_options["window"] = 3
     assert second.attention_options == {}
 
 
 @pytest.mark.parametrize(("pooling", "most"), [("mean", 40), ("cls", 41), ("first", 40)])
-def test_states_count_the_summary_and_have_an_end(small, pooling, most):
+def test_sequence_length_includes_summary_and_is_bounded(small, pooling, most):
     config = small(pooling=pooling)
-    assert config.states(40) == config.max_states == most
-    with pytest.raises(InputError, match=r"41 tokens, .* max_position_embeddings=40; truncate"):
-        config.states(41)
+    assert config.sequence_length(40) == config.max_sequence_length == most
+    with pytest.raises(InputError, match=r"max_position_embeddings=40 tokens, got 41; truncate"):
+        config.sequence_length(41)

@@ -7,7 +7,7 @@ from longspan.models import LongspanForSequenceClassification
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
-def test_a_model_trains_and_does_not_read_its_padding(small, name, pooling):
+def test_model_trains_and_ignores_padding(small, name, pooling):
     config = small(attention=name, pooling=pooling, num_labels=3)
     model = LongspanForSequenceClassification(config).double()
     ids = torch.randint(1, 50, (3, 19))
@@ -27,7 +27,7 @@ def test_a_model_trains_and_does_not_read_its_padding(small, name, pooling):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "idle"),
+    ("name", "options", "has_unused_parameters"),
     [
         *((name, {}, False) for name in sorted(MECHANISMS)),
         ("longformer", {"global_projections": True}, True),
@@ -36,10 +36,14 @@ def test_a_model_trains_and_does_not_read_its_padding(small, name, pooling):
         ("compressive", {"compression": "most_used"}, False),
     ],
 )
-def test_parameters_that_a_step_may_leave_out_are_owned_up_to(small, name, options, idle):
-    """Data parallel training waits for the gradient of every parameter, unless it is told so."""
+def test_mechanisms_declare_parameters_without_gradient(
+    small, name, options, has_unused_parameters
+):
+    """DistributedDataParallel must know whether parameters may receive no gradient."""
     model = LongspanForSequenceClassification(small(attention=name, attention_options=options))
-    assert {x.idle for x in model.modules() if isinstance(x, Attention)} == {idle}
+    assert {x.has_unused_parameters for x in model.modules() if isinstance(x, Attention)} == {
+        has_unused_parameters
+    }
     without = set()
     for length in (1, 19, 40):
         for real in (length, length // 2, 0):
@@ -47,11 +51,11 @@ def test_parameters_that_a_step_may_leave_out_are_owned_up_to(small, name, optio
             mask = (torch.arange(length) < real).expand(2, -1)
             model(torch.ones(2, length, dtype=torch.long), mask).logits.sum().backward()
             without |= {n for n, parameter in model.named_parameters() if parameter.grad is None}
-    assert bool(without) == idle, without
+    assert bool(without) == has_unused_parameters, without
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
-def test_a_model_runs_at_length_one_and_at_its_longest(small, name):
+def test_model_runs_at_minimum_and_maximum_length(small, name):
     model = LongspanForSequenceClassification(small(attention=name, pooling="cls")).eval()
     for length in (1, 40):
         assert model(torch.ones(2, length, dtype=torch.long)).logits.isfinite().all()

@@ -1,4 +1,4 @@
-"""What layers have in common: one tensor, trained and saved once, by each model alone."""
+"""Projections shared by all layers of a model: trained and saved once, separate per model."""
 
 import copy
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from longspan.models import LongspanForSequenceClassification
-from longspan.models.cost import parameters
 from longspan.training.checkpoint import Checkpoints, Progress
 
 IDS = torch.arange(1, 21).view(2, 10)
@@ -37,41 +36,41 @@ def logits(model):
     return model(IDS).logits
 
 
-def test_all_layers_have_one_projection_and_each_model_its_own(small, model):
+def test_layers_share_a_projection_and_models_do_not(small, model):
     first, *others = matrices(model)
     assert all(x is first for x in others)
     assert [n for n in model.state_dict() if "mechanism" in n] == [
         "encoder.layers.0.attention.mechanism.projection"
     ]
-    assert parameters(model) == parameters(made(small, "key_value")) - 2 * first.numel()
+    assert model.num_parameters() == made(small, "key_value").num_parameters() - 2 * first.numel()
     assert all(x is not first for x in matrices(made(small)))
 
 
-def test_its_gradient_is_the_sum_over_the_layers(small, model):
-    apart = made(small, "key_value")
-    # Every layer its own copy of the same matrix.
-    for layer in apart.encoder.layers:
+def test_gradient_sums_over_layers(small, model):
+    separate = made(small, "key_value")
+    # The layers of the second model hold separate copies of the same matrix.
+    for layer in separate.encoder.layers:
         layer.attention.mechanism.projection.data.copy_(matrices(model)[0].data)
-    apart.load_state_dict(model.state_dict(), strict=False)
-    for x in (model, apart):
+    separate.load_state_dict(model.state_dict(), strict=False)
+    for x in (model, separate):
         logits(x).sin().sum().backward()
-    expected = sum(x.grad for x in matrices(apart))
+    expected = sum(x.grad for x in matrices(separate))
     torch.testing.assert_close(matrices(model)[0].grad, expected)
-    assert not torch.allclose(expected, matrices(apart)[0].grad, rtol=1e-2)
+    assert not torch.allclose(expected, matrices(separate)[0].grad, rtol=1e-2)
 
 
-def test_checkpointed_gradients_are_the_same(model):
+def test_activation_checkpointing_keeps_gradient(model):
     found = []
     for enabled in (False, True):
         if enabled:
-            model.train().gradient_checkpointing_enable()
+            model.train().activation_checkpointing_enable()
         model.zero_grad()
         logits(model).sin().sum().backward()
         found.append(matrices(model)[0].grad.clone())
     torch.testing.assert_close(*found)
 
 
-def test_a_saved_model_shares_again(model, tmp_path):
+def test_loaded_model_shares_projection(model, tmp_path):
     with torch.no_grad():
         matrices(model)[0].add_(1)
     model.save_pretrained(tmp_path)
@@ -83,7 +82,7 @@ def test_a_saved_model_shares_again(model, tmp_path):
     assert not torch.allclose(logits(loaded), logits(model))
 
 
-def test_a_checkpoint_of_other_layers_gives_the_model_its_own_projection(small, tmp_path):
+def test_checkpoint_without_sharing_loads_into_shared_projection(small, tmp_path):
     made(small, "key_value").save_pretrained(tmp_path)
     options = {"rank": 4, "sharing": "layerwise"}
     loaded = LongspanForSequenceClassification.from_pretrained(tmp_path, attention_options=options)
@@ -91,8 +90,8 @@ def test_a_checkpoint_of_other_layers_gives_the_model_its_own_projection(small, 
     assert logits(loaded.eval()).isfinite().all()
 
 
-def test_a_run_goes_on_with_it(small, model, tmp_path):
-    """The training loop's own checkpoints, with the optimiser's state of one tensor."""
+def test_training_checkpoint_restores_shared_projection(small, model, tmp_path):
+    """The optimizer holds the state of one tensor."""
     optimizer = torch.optim.AdamW(model.parameters())
     logits(model).sum().backward()
     optimizer.step()
@@ -102,7 +101,7 @@ def test_a_run_goes_on_with_it(small, model, tmp_path):
     assert logits(other).equal(logits(model))
 
 
-def test_a_copy_and_a_move_keep_it_shared(model):
+def test_copy_and_conversion_keep_projection_shared(model):
     twin = copy.deepcopy(model).double()
     first, *others = matrices(twin)
     assert first.dtype == torch.float64

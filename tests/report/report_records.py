@@ -1,91 +1,188 @@
-"""Result records as runs would write them, with the fields that a test is about."""
+"""Records as runs would write them, with the fields that a test is about."""
 
 import dataclasses
 import math
 from typing import Any
 
-from longspan.results import Analysis, Failure, Point, Result, Score, config_hash
+import numpy as np
+
+from longspan.config import (
+    Budget,
+    MechanismConfig,
+    ModelConfig,
+    RunConfig,
+    TaskConfig,
+    TrainingConfig,
+)
+from longspan.metrics import get_metric
+from longspan.results import Analysis, ExampleScores, Failure, Point, Result, Score, pack_scores
 from longspan.results.analysis import Span
 
-MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1}
-CHANCE = {"listops": 0.1, "text": 0.5, "image": 0.1}
+MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1, "path_x": 0.5}
+CHANCE = {"listops": 0.1, "text": 0.5, "image": 0.1, "path_x": 0.5}
+OPTIONS = {"block": 64, "heads": 4}
+MODEL = ModelConfig(
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
+    classifier_hidden_size=128,
+)
+
+
+def config(
+    mechanism: str = "bigbird",
+    task: str = "listops",
+    options: dict[str, Any] = OPTIONS,
+    version: int = 1,
+    budget: Budget = Budget(),
+    **training: Any,
+) -> RunConfig:
+    recipe = {
+        "steps": 500,
+        "batch_size": 32,
+        "learning_rate": 1e-4,
+        "warmup_steps": 100,
+        "schedule": "linear",
+        "evaluate_every": 50,
+    }
+    return RunConfig(
+        task=TaskConfig(name=task, version=version, options={"max_length": 2000}),
+        mechanism=MechanismConfig(name=mechanism, options=options),
+        model=MODEL,
+        training=TrainingConfig(**{**recipe, **training}),
+        budget=budget,
+    )
 
 
 def record(
     mechanism: str = "bigbird",
     task: str = "listops",
     seed: int = 0,
-    accuracy: float = 0.36,
+    score: float = 0.36,
+    *,
+    metric: str = "accuracy",
+    options: dict[str, Any] = OPTIONS,
+    version: int = 1,
+    budget: Budget = Budget(),
+    training: dict[str, Any] | None = None,
+    overrides: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Result:
-    options = changes.pop("options", {"block": 64, "heads": 4})
-    overrides = changes.pop("overrides", {})
+    """Return a record; overrides of the protocol change its hash alone."""
+    own = config(mechanism, task, options, version, budget, **(training or {}))
+    chance = CHANCE.get(task, 0.1) if metric == "accuracy" else None
+    majority = MAJORITY.get(task, 0.1) if metric == "accuracy" else None
     result = Result(
         protocol="lra-small",
-        overrides=overrides,
-        task=task,
-        task_version=1,
-        task_options={"max_length": 2000},
-        data_source=f"generated {task}, seed 0",
-        data_checksum="5f" * 32,
-        chance=CHANCE.get(task, 0.1),
-        mechanism=mechanism,
-        options=options,
-        backend="torch",
-        model={"layers": 2, "hidden_size": 64, "heads": 2},
-        training={"steps": 500, "batch": 32, "learning_rate": 1e-4},
+        config=own,
+        overrides=overrides or {},
         seed=seed,
-        config_hash=config_hash({"m": mechanism, "t": task, "o": options, "x": overrides}),
-        parameters=214_154,
-        full_parameters=214_154,
-        budget={"kind": "steps", "limit": 500},
-        tuning=None,
-        flops=1_234_567_890,
-        attended_pairs=400_000,
-        length=2000,
-        selection="best validation",
-        selected_step=500,
-        scores=scores(accuracy, MAJORITY.get(task, 0.1)),
-        answers=None,
-        slices={},
-        alarms=[],
-        steps=500,
-        curve=curve(accuracy),
-        seconds=812.4,
-        waiting=4.062,
-        tokens_per_second=52_345.6789,
-        peak_memory=1_610_612_736,
+        config_hash=own.hash if not overrides else own.hash[:-1] + "x",
         device="cpu",
-        processes=1,
-        parallelism="none",
-        dtype="float32",
         versions={"longspan": "0.1.0", "torch": "2.13.0"},
         git_commit="0123456789abcdef0123456789abcdef01234567",
         date="2026-03-01T12:00:00Z",
+        data_source=f"generated {task}, seed 0",
+        data_checksum="5f" * 32,
+        metric=metric,
+        chance=chance,
+        selected_on="validation",
+        selected_step=500,
+        resolved_budget=None,
+        tuning=None,
+        backend_used="torch",
+        num_parameters=214_154,
+        full_num_parameters=214_154,
+        flops=1_234_567_890,
+        attended_pairs=400_000,
+        length=2000,
+        scores=scores(score, majority, metric=metric),
+        example_scores=None,
+        slices={},
+        alarms=[],
+        steps=500,
+        curve=curve(score, metric=metric),
+        seconds=812.4,
+        data_wait_seconds=4.062,
+        tokens_per_second=52_345.6789,
+        peak_memory=1_610_612_736,
+        world_size=1,
+        parallelism="none",
+        dtype="float32",
     )
     return dataclasses.replace(result, **changes)
 
 
-def scores(accuracy: float, majority: float, examples: int = 2000) -> dict[str, Score]:
+def scores(
+    score: float, majority: float | None, examples: int = 2000, metric: str = "accuracy"
+) -> dict[str, Score]:
+    better = score + 0.01 if get_metric(metric).higher_is_better else score - 0.01
+    parts = {"validation": (better, 1.7, 1000), "test": (score, 1.8, examples)}
     return {
-        "validation": Score(accuracy=accuracy + 0.01, loss=1.7, examples=1000, majority=majority),
-        "test": Score(accuracy=accuracy, loss=1.8, examples=examples, majority=majority),
+        split: Score(
+            metrics={metric: value},
+            loss=loss,
+            num_examples=number,
+            num_targets=number,
+            majority_baseline=majority,
+        )
+        for split, (value, loss, number) in parts.items()
     }
 
 
-def curve(accuracy: float, points: int = 10, steps: int = 500) -> list[Point]:
+def curve(
+    score: float, points: int = 10, steps: int = 500, metric: str = "accuracy"
+) -> list[Point]:
+    start = 0.1 if get_metric(metric).higher_is_better else 8.0
     return [
         Point(
             step=steps * i // points,
             seconds=80.0 * i,
             learning_rate=1e-4,
             train_loss=None if i == 0 else 2.3 - 0.6 * (1 - math.exp(-i / 4)),
-            train_accuracy=None,
             validation_loss=2.2,
-            validation_accuracy=0.1 + (accuracy - 0.1) * (1 - math.exp(-i / 3)),
+            train_metrics={},
+            validation_metrics={metric: start + (score - start) * (1 - math.exp(-i / 3))},
         )
         for i in range(points + 1)
     ]
+
+
+def scored(
+    mechanism: str,
+    seed: int,
+    statistics: Any,
+    task: str = "listops",
+    metric: str = "accuracy",
+    **changes: Any,
+) -> Result:
+    """Return a record with per-example statistics of its metric, (N, K)."""
+    array = np.asarray(statistics, float)
+    value = get_metric(metric).aggregate(array)
+    majority = 0.1 if metric == "accuracy" else None
+    return record(
+        mechanism,
+        task,
+        seed,
+        value,
+        metric=metric,
+        scores=scores(value, majority, len(array), metric),
+        example_scores=pack_scores(metric, array),
+        **changes,
+    )
+
+
+def answered(
+    mechanism: str, seed: int, right: Any, task: str = "listops", **changes: Any
+) -> Result:
+    """Return a record of right and wrong answers, one for each example."""
+    correct = np.asarray(right, float)
+    return scored(mechanism, seed, np.stack([correct, np.ones_like(correct)], 1), task, **changes)
+
+
+def damaged() -> ExampleScores:
+    return ExampleScores(metric="accuracy", dtype="uint16", columns=2, data="@@")
 
 
 def failure(
@@ -93,17 +190,18 @@ def failure(
     task: str = "listops",
     seed: int = 2,
     kind: str = "memory",
+    options: dict[str, Any] = OPTIONS,
     **changes: Any,
 ) -> Failure:
-    run = record(mechanism, task, seed)
+    run = record(mechanism, task, seed, options=options)
     shared = {field.name for field in dataclasses.fields(Failure)} - {"kind", "reason", "step"}
     values = {name: getattr(run, name) for name in shared}
-    values |= {"kind": kind, "reason": "set train.accumulate=4", "step": 7}
+    values |= {"kind": kind, "reason": "set training.gradient_accumulation_steps=4", "step": 7}
     return Failure(**{**values, **changes})
 
 
 def analysis(run: Result, layers: tuple[float, ...] = (10.0, 15.0), **changes: Any) -> Analysis:
-    """What might have been found in the trained model of a run."""
+    """Return an analysis of the trained model of a run."""
     deep = [Span(mean=mean, deviation=0.5) for mean in layers]
     found = Analysis(
         protocol=run.protocol,

@@ -6,12 +6,12 @@ import random
 
 import numpy as np
 import pytest
+from longspan.report.render import markdown
 from report_records import failure, record, scores
 
 from longspan.report import changes as module
 from longspan.report.changes import sheet, to_json
 from longspan.report.differences import difference
-from longspan.report.render import markdown
 from longspan.report.snapshots import take
 from longspan.report.statistics import student
 from longspan.report.tables import leaderboards
@@ -80,7 +80,7 @@ def test_a_changed_configuration_is_one_row_with_its_fields():
         "options.block": (64, None),
         "options.heads": (4, None),
         "options.window": (None, 8),
-        "train.steps": (500, 600),
+        "training.steps": (500, 600),
     }
 
 
@@ -100,7 +100,7 @@ def test_rows_are_matched_by_the_fewest_fields():
 
 
 def test_departures_from_the_protocol_are_rows_of_their_own():
-    departed = record("local", accuracy=0.30, overrides={"train.steps": 9})
+    departed = record("local", accuracy=0.30, overrides={"training.steps": 9})
     found = one(BEFORE, [*BEFORE, departed])
     assert (found.kinds, found.after.accuracy, found.after.rank) == (("new",), 0.30, None)
 
@@ -210,9 +210,9 @@ def test_rows_under_a_budget_are_compared_with_those_under_the_same():
 
 
 def test_rows_of_one_mechanism_are_told_apart():
-    runs = [record("local"), record("local", overrides={"train.steps": 9})]
+    runs = [record("local"), record("local", overrides={"training.steps": 9})]
     found = changes(runs, [dataclasses.replace(run, scores=scores(0.5, 0.1)) for run in runs])
-    labels = ["local", "local (train.steps=9)"]
+    labels = ["local", "local (training.steps=9)"]
     assert sorted(row[2].shown for row in sheet(found, "v1", "v2").rows) == labels
     assert sorted(x["label"] for x in to_json(found, "v1", "v2")["changes"]) == labels
 
@@ -226,7 +226,7 @@ def test_what_was_measured_is_no_configuration():
             training={"steps": steps, "batch": 32},
             budget={
                 **{"kind": "seconds", "limit": 600.0, "steps": steps, "seconds_per_step": seconds},
-                "asked": {"train.steps": 700},
+                "asked": {"training.steps": 700},
             },
         )
         for steps, seconds in facts

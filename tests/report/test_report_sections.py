@@ -11,18 +11,18 @@ import sys
 
 import numpy as np
 import pytest
+from longspan.report.board import board as page_board
+from longspan.report.figures import Drawing
+from longspan.report.published import Published
+from longspan.report.sheets import Entry, Heading, Sheet, text
+from longspan.report.styles import styles
 from report_records import analysis, failure, record, scores
 from rich.console import Console
 
 from longspan.errors import DataError, UnknownNameError
 from longspan.report import leaderboard as board
 from longspan.report import render
-from longspan.report.board import board as page_board
-from longspan.report.figures import Drawing
-from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
-from longspan.report.sheets import Entry, Heading, Sheet, text
-from longspan.report.styles import styles
 from longspan.report.tables import leaderboard, leaderboards
 from longspan.results import Alarm, Slice, pack, parameter_excess
 
@@ -71,7 +71,7 @@ def test_rows_are_compared_with_full_example_by_example():
 
 def test_rows_that_depart_from_the_protocol_are_not_compared():
     runs = race()
-    runs[1] = dataclasses.replace(runs[1], overrides={"train.steps": 9})
+    runs[1] = dataclasses.replace(runs[1], overrides={"training.steps": 9})
     table = leaderboard(runs)
     assert row(table, "good").cells[0].against is None
     assert row(table, "even").cells[0].against.adjusted == pytest.approx(1.0)
@@ -90,7 +90,10 @@ def test_a_failed_seed_leaves_the_cell_without_mean_and_says_why():
     entry = next(line for line in board.sheet(table).rows if line[0].mechanism == "bigbird")[1]
     assert (entry.shown, entry.detail) == ("memory", "1 of 3 seeds")
     note = table.notes[lost.notes[0]]
-    assert note == "Failed (memory at step 7) on listops, seed 2: set train.accumulate=4."
+    assert (
+        note
+        == "Failed (memory at step 7) on listops, seed 2: set training.gradient_accumulation_steps=4."
+    )
 
 
 def test_a_mechanism_or_a_task_with_nothing_but_failures_is_shown():
@@ -189,11 +192,11 @@ def rich_records():
     alarm = Alarm(kind="chance", step=100, message="still at chance")
     tuning = {
         "rule": "mean: of all seeds",
-        "grid": {"train.learning_rate": [0.1, 0.2]},
-        "chosen": {"train.learning_rate": 0.2},
+        "grid": {"training.learning_rate": [0.1, 0.2]},
+        "chosen": {"training.learning_rate": 0.2},
         "trials": [
             {
-                "changes": {"train.learning_rate": rate},
+                "changes": {"training.learning_rate": rate},
                 "seed": 0,
                 "validation_accuracy": rate,
                 "failed": None,
@@ -272,7 +275,7 @@ def test_sections_hold_what_was_recorded():
     (alarms,) = drawn("alarms")
     assert values(alarms, 0)[2:] == [0, "chance", 100, "still at chance"]
     (failures,) = drawn("failures")
-    assert values(failures, 0)[2:] == [1, "memory", 7, "set train.accumulate=4"]
+    assert values(failures, 0)[2:] == [1, "memory", 7, "set training.gradient_accumulation_steps=4"]
     (matrix,) = drawn("significance")
     # full and local share seed 0, where 10 of 100 examples differ, all for full
     assert values(matrix, 0)[2] == pytest.approx(0.1)

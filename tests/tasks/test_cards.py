@@ -154,7 +154,7 @@ def test_every_task_has_a_card_before_it_is_built(name, nowhere):
     task = TASKS[name]()
     text = card(task, nowhere / "cache")
     assert text.startswith(f"# Data card: {task.info.title}\n")
-    assert task.info.licence in text
+    assert task.info.license in text
     described = {row[0].strip("`"): row for row in rows_of(text, "Options")}
     for field in dataclasses.fields(task.Options):
         _, help, value, default = described[field.name]

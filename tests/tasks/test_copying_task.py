@@ -5,7 +5,7 @@ import torch
 
 from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
-from longspan.tasks.base import IGNORE
+from longspan.tasks.scoring import IGNORE
 
 SMALL = {
     "train": 300,

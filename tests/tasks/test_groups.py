@@ -8,9 +8,16 @@ import pytest
 
 import tiny
 from longspan.arena.record import sliced
-from longspan.data.listops import Grammar, deciding_depths, depths, generate, parse, symbols
-from longspan.data.markers import find_markers
-from longspan.data.pathfinder import lra, redraw
+from longspan.data.listops import (
+    Grammar,
+    deciding_depths,
+    generate,
+    ids_to_symbols,
+    parse,
+    tree_depths,
+)
+from longspan.data.pathfinder import lra_settings, redraw
+from longspan.data.pathfinder_markers import find_markers
 from longspan.data.store import Examples, Ragged
 from longspan.results import Score
 from longspan.tasks import _groups, build
@@ -82,16 +89,16 @@ def expressions():
 
 
 def test_depths_are_those_of_the_trees(expressions):
-    roots = [parse(symbols(tokens)) for tokens in expressions]
+    roots = [parse(ids_to_symbols(tokens)) for tokens in expressions]
     expected = [depth_of(root) for root in roots]
-    assert depths(expressions).tolist() == expected
+    assert tree_depths(expressions).tolist() == expected
     assert set(expected) == {2, 3, 4, 5}
 
 
 def test_deciding_depths_are_where_the_value_is_known(expressions):
     found = deciding_depths(expressions)
     for tokens, levels in zip(expressions, found.tolist(), strict=True):
-        root = parse(symbols(tokens))
+        root = parse(ids_to_symbols(tokens))
         assert cut(root, levels) == {root.value}
         assert len(cut(root, levels - 1)) > 1
     assert set(found.tolist()) == {2, 3, 4, 5}
@@ -105,7 +112,7 @@ def test_listops_by_length_and_depth(tiny_cache):
     for row, tokens in enumerate(task.built.splits["test"].tokens):
         low, high = map(int, label_of(groups["length"], row).split("-"))
         assert low <= len(tokens) <= high
-        assert label_of(groups["depth"], row) == str(depth_of(parse(symbols(tokens))))
+        assert label_of(groups["depth"], row) == str(depth_of(parse(ids_to_symbols(tokens))))
     assert groups["deciding depth"].group.max() == 1
 
 
@@ -119,7 +126,7 @@ def test_an_end_symbol_is_no_part_of_the_expression(tiny_cache):
 
 @pytest.mark.parametrize(("resolution", "exact", "near"), [(32, 0.9, 0.97), (128, 0.98, 1)])
 def test_markers_are_found_where_the_generator_put_them(resolution, exact, near):
-    settings = lra(resolution)
+    settings = lra_settings(resolution)
     drawn = [redraw(settings, number, seed=9) for number in range(200)]
     found = find_markers(np.stack([one.image for one in drawn]), settings.marker_radius)
     missed = np.array(

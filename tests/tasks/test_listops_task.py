@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from longspan.data.listops import parse, symbols
+from longspan.data.listops import ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
 from longspan.tasks import SPLITS, build
 
@@ -151,7 +151,7 @@ def release(folder, **change):
         examples = task._examples(split)
         lines = ["Source\tTarget"]
         for tokens, label in zip(examples.tokens, examples.labels, strict=True):
-            lines.append(f"{binary(parse(symbols(tokens)))}\t{label}")
+            lines.append(f"{binary(parse(ids_to_symbols(tokens)))}\t{label}")
         (folder / "listops-1000" / name).write_text("\r\n".join([*lines, ""]), newline="")
     return task
 
@@ -236,7 +236,7 @@ def test_files_of_the_original_generator_are_read(tmp_path):
         assert task.labels(split).tolist() == [int(row["Target"]) for row in rows]
         for tokens, row in zip(task._examples(split).tokens, rows, strict=True):
             words = row["Source"].replace("(", "").replace(")", "").replace("]", "X").split()
-            assert symbols(tokens) == words
+            assert ids_to_symbols(tokens) == words
 
 
 @pytest.mark.parametrize(

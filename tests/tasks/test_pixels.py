@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from longspan.data.cache import Built
+from longspan.data.cache import BuildOutput
 from longspan.errors import OptionError
 from longspan.tasks._pixels import PixelOptions, PixelTask, marked, outlined, packed, shaded
 from longspan.tasks.base import TaskInfo
@@ -33,7 +33,7 @@ class Pictures(PixelTask):
         summary="",
         source="",
         checksum=None,
-        licence="",
+        license="",
         sizes={},
         vocabulary=256,
         classes=3,
@@ -48,7 +48,7 @@ class Pictures(PixelTask):
         images, labels = PICTURES.reshape(12, -1), np.arange(12) % 3
         rows = {"train": range(6), "validation": range(6, 9), "test": (11, 9, 10)}
         splits = {split: packed(images, labels, np.array(found)) for split, found in rows.items()}
-        return Built(splits=splits, source="", licence="", facts={})
+        return BuildOutput(splits=splits, source="", license="", facts={})
 
     def overlay(self, split, row):
         return marked(self.image(split, row) > 128) + outlined(np.array([[0, 0], [5.5, 2]]))

@@ -12,9 +12,9 @@ import tiny
 from aan_files import PAIRS, PAPERS, write_by_id, write_release
 from longspan.arena import make_model, run
 from longspan.arena.experiment import TaskSpec
-from longspan.data.characters import END, UNKNOWN
+from longspan.data.tokenizers import END, UNKNOWN
 from longspan.errors import DataError, OptionError
-from longspan.models import flops
+from longspan.models import count_flops
 from longspan.tasks import SPLITS, build
 from longspan.training import fit
 
@@ -187,7 +187,7 @@ def test_more_pairs_than_there_are_is_refused(data):
 def test_a_run_from_end_to_end(data, tmp_path, one_thread, head):
     """The record counts every pair, and the cost of both towers."""
     task = opened(data, length=40)
-    made = tiny.experiment(changes={"model.pair_head": head, "train.steps": 2})
+    made = tiny.experiment(changes={"model.pair_head": head, "training.steps": 2})
     spec = TaskSpec(name="retrieval", options={"length": 40})
     made = dataclasses.replace(made, task=spec)
     record = run(made, task, tiny.paths(tmp_path / "runs", data.parent / "cache"))
@@ -196,7 +196,7 @@ def test_a_run_from_end_to_end(data, tmp_path, one_thread, head):
         "test": 2,
     }
     config = make_model(made, task).config
-    assert record.flops == flops(config, 40, 2, pair=True) > 1.9 * flops(config, 40, 2)
+    assert record.flops == count_flops(config, 40, 2, pair=True) > 1.9 * count_flops(config, 40, 2)
     assert record.data_source == task.source
     tokens = sum(
         int(batch.key_mask.sum() + batch.key_mask_b.sum())
@@ -232,7 +232,7 @@ def test_real_pairs_train_a_small_model(real, tmp_path, one_thread):
         "validation": 300,
         "test": 1_890,
     }
-    made = tiny.experiment(changes={"train.steps": 4, "train.evaluation_batch": 64})
+    made = tiny.experiment(changes={"training.steps": 4, "training.eval_batch_size": 64})
     made = dataclasses.replace(made, task=TaskSpec(name="retrieval", options=options))
     model = make_model(made, task)
     outcome = fit(model, task, made.train, seed=0, folder=tmp_path / "run", device="cpu")

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from longspan.data import cache as cached
-from longspan.data.cache import Built
+from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.base import IGNORE, TaskInfo, check_whole, published
+from longspan.tasks.base import TaskInfo, check_whole, published
+from longspan.tasks.scoring import IGNORE
 from longspan.tasks.sequence import SequenceTask, collate
 
 SMALL = {
@@ -47,7 +48,7 @@ class Pairs(SequenceTask):
         summary="",
         source="",
         checksum=None,
-        licence="",
+        license="",
         sizes={},
         vocabulary=100,
         classes=2,
@@ -66,7 +67,7 @@ class Pairs(SequenceTask):
             second=Ragged.pack([np.array([9, n + 1], np.uint8) for n in range(rows)], np.uint8),
             labels=np.arange(rows, dtype=np.uint8) % 2,
         )
-        return Built(splits=dict.fromkeys(SPLITS, examples), source="", licence="", facts={})
+        return BuildOutput(splits=dict.fromkeys(SPLITS, examples), source="", license="", facts={})
 
     def show(self, split, row):
         return str(self._example(split, row))
@@ -270,7 +271,7 @@ def test_every_task_has_a_complete_record(name):
     task = TASKS[name]()
     info = task.info
     assert info.name == name
-    assert all((info.title, info.summary, info.source, info.licence, info.metric))
+    assert all((info.title, info.summary, info.source, info.license, info.metric))
     assert set(info.sizes) == set(SPLITS)
     assert info.vocabulary > 1
     assert info.chance == 1 / info.classes

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from longspan.data.characters import END
+from longspan.data.tokenizers import END
 from longspan.errors import DataError, OptionError
 from longspan.tasks import build
 

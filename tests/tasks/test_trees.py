@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from longspan.data.listops import Grammar, generate, parse, symbols
+from longspan.data.listops import Grammar, generate, ids_to_symbols, parse
 from longspan.tasks import _trees
 
 
@@ -16,7 +16,7 @@ def tree(expression):
 @pytest.fixture(scope="module")
 def large():
     grammar = Grammar(max_depth=10, max_args=10, min_length=1_000, max_length=2_000)
-    return [parse(symbols(tokens)) for tokens in generate(grammar, 30, seed=0).tokens]
+    return [parse(ids_to_symbols(tokens)) for tokens in generate(grammar, 30, seed=0).tokens]
 
 
 def test_a_small_tree_is_drawn_whole():

@@ -18,6 +18,7 @@ import many
 import tiny
 from longspan.arena import make_model
 from longspan.attention import MECHANISMS
+from longspan.config import TrainingConfig
 from longspan.errors import (
     DataError,
     DivergedError,
@@ -26,30 +27,37 @@ from longspan.errors import (
     RunError,
     UnknownNameError,
 )
-from longspan.results import load, unpack
-from longspan.training import Callback, TrainConfig
+from longspan.results import load_result
+from longspan.training import Callback
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed import group as process_group
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import check_config
 
 # A step of AdamW with such an epsilon follows the size of the gradient, not its direction alone.
-PLAIN = {"train.epsilon": 1.0, "train.learning_rate": 10.0, "train.schedule": "constant"}
-DEEP = {**PLAIN, "model.layers": 2, "train.clip": 0.5}
+PLAIN = {
+    "training.adam_epsilon": 1.0,
+    "training.learning_rate": 10.0,
+    "training.schedule": "constant",
+}
+DEEP = {**PLAIN, "model.num_hidden_layers": 2, "training.max_grad_norm": 0.5}
 CASES = {
     # 5 rows for 2 processes: shards differ in size, and one has an empty last microbatch.
-    "ddp": {"mechanism": "full", "changes": {**DEEP, "train.batch": 5, "train.accumulate": 3}},
-    "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "options.redraw_every": 2}},
+    "ddp": {
+        "mechanism": "full",
+        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
+    },
+    "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "mechanism.redraw_every": 2}},
     # Evaluation batches have fewer rows than there are processes.
     "tokens": {
         "mechanism": "local",
         "tokens": True,
-        "changes": {**PLAIN, "train.evaluation_batch": 1},
+        "changes": {**PLAIN, "training.eval_batch_size": 1},
     },
     "fsdp": {
         "mechanism": "full",
         "parallel": "fsdp",
-        "changes": {**DEEP, "train.batch": 5, "train.accumulate": 3},
+        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
     },
     "context": {
         "mechanism": "full",
@@ -58,11 +66,11 @@ CASES = {
     },
 }
 REFUSED = {
-    "train.batch must be >= 2, the number of processes, got 1; start fewer processes, or": {
+    "training.batch_size must be >= 2, the number of processes, got 1; start fewer processes, or": {
         "mechanism": "full",
-        "changes": {"train.batch": 1},
+        "changes": {"training.batch_size": 1},
     },
-    "local cannot share positions out among processes: it needs all queries in one place": {
+    "local does not support context parallelism: it needs all queries in one place": {
         "mechanism": "local",
         "parallel": "context",
     },
@@ -83,7 +91,7 @@ def placed(cases, cache, root):
 
 def record(case):
     (path,) = Path(case["runs"]).rglob("quick/*/*-0.json")
-    return load(path)
+    return load_result(path)
 
 
 def weights(case):
@@ -96,13 +104,12 @@ def check_equal(case, truth):
     one, other = record(case), record(truth)
     for split, score in one.scores.items():
         expected = other.scores[split]
-        assert (score.accuracy, score.examples) == (expected.accuracy, expected.examples)
+        assert (score.metrics, score.num_targets) == (expected.metrics, expected.num_targets)
         assert score.loss == pytest.approx(expected.loss, abs=1e-5)
-    assert unpack(one.answers)[0].tolist() == unpack(other.answers)[0].tolist()
-    assert unpack(one.answers)[1].tolist() == unpack(other.answers)[1].tolist()
+    assert one.example_scores == other.example_scores
     for a, b in zip(one.curve, other.curve, strict=True):
-        assert (a.step, a.train_accuracy) == (b.step, b.train_accuracy)
-        assert a.validation_accuracy == b.validation_accuracy
+        assert (a.step, a.train_metrics["accuracy"]) == (b.step, b.train_metrics["accuracy"])
+        assert a.validation_metrics["accuracy"] == b.validation_metrics["accuracy"]
         assert a.train_loss == pytest.approx(b.train_loss, abs=1e-5)
         assert a.validation_loss == pytest.approx(b.validation_loss, abs=1e-5)
     assert one.selected_step == other.selected_step
@@ -312,7 +319,7 @@ def test_devices_other_than_cuda_are_not_used(monkeypatch, tmp_path):
 
 
 def test_a_sharded_model_in_float16_is_refused():
-    recipe = TrainConfig(
+    recipe = TrainingConfig(
         **{**tiny.TRAIN, "schedule": "constant", "precision": "fp16"}  # type: ignore[arg-type]
     )
     with pytest.raises(OptionError, match="fsdp does not support precision fp16; use bf16"):
@@ -343,7 +350,7 @@ def test_unreachable_processes_raise(monkeypatch):
         process_group.current_group()
 
 
-WET = {**PLAIN, "train.checkpoint_every": 3}
+WET = {**PLAIN, "training.checkpoint_every": 3}
 
 
 @pytest.mark.slow
@@ -351,7 +358,7 @@ WET = {**PLAIN, "train.checkpoint_every": 3}
 def test_with_dropout_a_killed_run_of_two_processes_resumes_exactly(
     server, tiny_cache, tmp_path, parallelism
 ):
-    wet = {**WET, "model.dropout": 0.2, "model.attention_dropout": 0.1}
+    wet = {**WET, "model.hidden_dropout_prob": 0.2, "model.attention_dropout": 0.1}
     case = {"mechanism": "performer", "parallel": parallelism, "changes": wet}
     cases = placed({"killed": case, "truth": case, "again": case}, tiny_cache, tmp_path)
     started = many.start(server, 2, [{**cases["killed"], "kill": 8}], tmp_path)
@@ -366,7 +373,7 @@ def test_with_dropout_a_killed_run_of_two_processes_resumes_exactly(
 @pytest.mark.slow
 def test_each_process_draws_its_own_dropout(server, tiny_cache, tmp_path):
     """With equal draws, equal rows would count twice."""
-    case = {"mechanism": "local", "changes": {**WET, "model.dropout": 0.3}}
+    case = {"mechanism": "local", "changes": {**WET, "model.hidden_dropout_prob": 0.3}}
     (case,) = placed({"wet": case}, tiny_cache, tmp_path).values()
     started = many.start(server, 2, [{**case, "kill": 7}], tmp_path)
     assert many.ended(started)[0] == [-signal.SIGKILL, 1]
@@ -379,7 +386,7 @@ def test_each_process_draws_its_own_dropout(server, tiny_cache, tmp_path):
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
 def test_every_mechanism_trains_in_three_processes(server, tiny_cache, tmp_path, parallelism):
     cases = {
-        name: {"mechanism": name, "parallel": parallelism, "changes": {**DEEP, "train.steps": 4}}
+        name: {"mechanism": name, "parallel": parallelism, "changes": {**DEEP, "training.steps": 4}}
         for name in MECHANISMS
     }
     both = [placed(cases, tiny_cache, tmp_path / number) for number in ("three", "one")]
@@ -393,7 +400,7 @@ def test_every_mechanism_trains_in_three_processes(server, tiny_cache, tmp_path,
 @pytest.mark.slow
 def test_a_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     """Kill one process of `torchrun -m longspan train`; torchrun ends the other."""
-    changes = {**many.DRY, "train.steps": 200, "train.checkpoint_every": 3}
+    changes = {**many.DRY, "training.steps": 200, "training.checkpoint_every": 3}
     runs = tmp_path / "runs"
     arguments = tiny.command(runs, tiny_cache, changes=changes)
     command = many.torchrun(2, ["-m", "longspan", *arguments])
@@ -414,7 +421,7 @@ def test_a_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     ).values()
     many.work(truth)
     (path,) = runs.glob("quick/listops/*.json")
-    one, other = load(path), record(truth)
+    one, other = load_result(path), record(truth)
     assert one.processes == 2
-    assert one.scores["test"].accuracy == other.scores["test"].accuracy
+    assert one.scores["test"].metrics["accuracy"] == other.scores["test"].metrics["accuracy"]
     assert one.scores["test"].loss == pytest.approx(other.scores["test"].loss, abs=1e-4)

@@ -11,7 +11,7 @@ from torch import nn
 import tiny
 from longspan.arena.model import make_model
 from longspan.attention import MECHANISMS
-from longspan.attention.full import FullAttention
+from longspan.attention.mechanisms.full import FullAttention
 from longspan.tasks import TASKS, build
 from longspan.training import Callback
 from longspan.training import footprint as module
@@ -23,7 +23,7 @@ def made(mechanism="local", changes=None):
     """Return the tiny experiment's model, its task (not open) and its training configuration."""
     experiment = tiny.experiment(mechanism, changes=changes)
     task = build("listops", dict(experiment.task.options))
-    return make_model(experiment, task), task, experiment.train
+    return make_model(experiment, task), task, experiment.config.training
 
 
 def test_storages_count_until_nothing_holds_them():
@@ -87,10 +87,10 @@ def test_tensors_kept_by_a_mechanism_count_in_every_layer(monkeypatch):
     for twice in (False, True):
         monkeypatch.setattr(FullAttention, "twice", twice, raising=False)
         # Long enough for the scores to dominate the peak.
-        changes = {"task.max_length": 400, "model.layers": 3}
+        changes = {"task.max_length": 400, "model.num_hidden_layers": 3}
         seen[twice] = measure_step_memory(*made("full", changes)).working
-    _, task, train = made("full", {"task.max_length": 400})
-    scores = 4 * train.batch * 2 * task.length**2
+    _, task, training = made("full", {"task.max_length": 400})
+    scores = 4 * training.batch_size * 2 * task.length**2
     assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
 
 
@@ -140,8 +140,8 @@ class _PeakRecorder(Callback):
 
 def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypatch):
     """The loop differs only in its counters and losses."""
-    experiment = tiny.experiment("local", changes={"train.steps": 3, "model.width": 64})
-    longest = make_dummy_batch(listops, experiment.train.batch)
+    experiment = tiny.experiment("local", changes={"training.steps": 3, "model.hidden_size": 64})
+    longest = make_dummy_batch(listops, experiment.training.batch_size)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
     model, recorder = make_model(experiment, listops), _PeakRecorder()
     with LiveTensorBytes() as recorder.live:
@@ -150,18 +150,20 @@ def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypat
             fit(
                 model,
                 listops,
-                experiment.train,
+                experiment.config.training,
                 seed=0,
                 folder=tmp_path,
                 device="cpu",
                 callback=recorder,
             )
-    expected = measure_step_memory(make_model(experiment, listops), listops, experiment.train).total
+    expected = measure_step_memory(
+        make_model(experiment, listops), listops, experiment.config.training
+    ).total
     assert recorder.peaks[1] == pytest.approx(expected, rel=0.001)
 
 
 def test_memory_follows_batch_size_accumulation_precision_and_checkpointing():
-    model, task, train = made("full", {"task.max_length": 100, "train.batch": 8})
+    model, task, train = made("full", {"task.max_length": 100, "training.batch_size": 8})
     plain = measure_step_memory(model, task, train).working
 
     def working(**changes):
@@ -175,7 +177,7 @@ def test_memory_follows_batch_size_accumulation_precision_and_checkpointing():
 
 
 def test_activation_checkpointing_uses_no_deprecated_name():
-    model, task, train = made(changes={"train.gradient_checkpointing": True})
+    model, task, train = made(changes={"training.gradient_checkpointing": True})
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         measure_step_memory(model, task, train)
@@ -186,6 +188,6 @@ def test_every_task_has_a_dummy_batch(name):
     task = TASKS[name]()
     batch = make_dummy_batch(task, 3)
     assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
-    assert batch.inputs.is_floating_point() == (task.features is not None)
+    assert batch.inputs.is_floating_point() == (task.input_features is not None)
     assert (batch.inputs_b is not None) == task.info.pair
     assert batch.targets.shape == ((3, task.length) if task.info.per_token else (3,))

@@ -6,14 +6,14 @@ import math
 import pytest
 import torch
 
-from longspan.training import TrainConfig
+from longspan.config import TrainingConfig
 from longspan.training.schedule import compute_learning_rate
 
 EXACT = {"rel": 1e-9, "abs": 1e-15}
 
 
 def config(schedule, steps=100, warmup=10, learning_rate=1e-3):
-    return TrainConfig(
+    return TrainingConfig(
         steps=steps,
         batch=1,
         learning_rate=learning_rate,

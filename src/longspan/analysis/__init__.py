@@ -1,5 +1,5 @@
-"""What a trained model attends to: weights, their span, their rollout; what embeddings share."""
+"""Analysis of trained models: attention weights, span and rollout, similarity of embeddings."""
 
-from longspan.analysis.run import analyse
+from longspan.analysis.run_analysis import analyze_run
 
-__all__ = ["analyse"]
+__all__ = ["analyze_run"]

@@ -1,11 +1,10 @@
-"""Comparing mechanisms: protocols, experiments, runs and grids of them.
+"""Arena: protocols, experiments, runs, grids and searches.
 
-Nothing that trains is imported before it is needed.
+Training code is imported only when something is trained.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from longspan.arena.budget import Budget
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.executors import (
     Executor,
@@ -14,14 +13,14 @@ from longspan.arena.executors import (
     Skipped,
     WorkerPoolExecutor,
 )
-from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec, override, under
-from longspan.arena.grid import arena, grid, unfit
+from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.grid import arena, grid, misfit
 from longspan.arena.paths import RunPaths
-from longspan.arena.plan import ordered, plan
-from longspan.arena.promotion import Settled, promote, settle, tune
+from longspan.arena.plan import order_runs, plan
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import run
-from longspan.arena.tuning import RULES, Search, search, searches
+from longspan.arena.search import Search, SearchSpace, search, searches
+from longspan.arena.selection import RULES, SearchResult, select_and_score, tune
 
 if TYPE_CHECKING:
     from longspan.arena.model import make_model
@@ -29,40 +28,37 @@ if TYPE_CHECKING:
 __all__ = [
     "PROTOCOLS",
     "RULES",
-    "Budget",
     "Executor",
     "Experiment",
     "GridCallback",
-    "ModelSpec",
     "Protocol",
     "RayExecutor",
     "RunPaths",
     "Search",
+    "SearchResult",
+    "SearchSpace",
     "SerialExecutor",
-    "Settled",
     "Skipped",
-    "TaskSpec",
     "WorkerPoolExecutor",
     "arena",
     "get",
     "grid",
     "make_model",
-    "ordered",
+    "misfit",
+    "order_runs",
     "override",
     "plan",
-    "promote",
+    "replace_budget",
     "run",
     "search",
     "searches",
-    "settle",
+    "select_and_score",
     "tune",
-    "under",
-    "unfit",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`make_model`, which brings transformers."""
+    """Load `make_model`, which imports transformers."""
     if name != "make_model":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from longspan.arena import model

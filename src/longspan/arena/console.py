@@ -10,6 +10,7 @@ from rich.text import Text
 
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.experiment import Experiment
+from longspan.metrics import get_metric
 from longspan.results import Alarm, Point, Result
 
 WAIT_SHARE = 0.02  # share of the training time spent waiting for data, above which it is printed
@@ -67,7 +68,7 @@ class ConsoleCallback(GridCallback):
         """Show the title of the run."""
         self.index, self.total = index, total
         self.description = describe_experiment(experiment, self.notes)
-        self.steps, self.resumed_from = experiment.train.steps, None
+        self.steps, self.resumed_from = experiment.config.training.steps, None
         self.run_start = self.last_update = time.perf_counter()
         self.bar.update(self.step_task, description=self._title(), visible=True, completed=0)
         if not self.console.is_terminal:
@@ -98,11 +99,11 @@ class ConsoleCallback(GridCallback):
         if self.console.is_terminal:
             return
         now = time.perf_counter()
-        accuracy = 100 * (point.validation_accuracy or 0.0)
+        name, value = next(iter(point.validation_metrics.items()))
         loss = "" if point.train_loss is None else f"loss {point.train_loss:.3f}  "
         self.console.print(
-            f"  step {point.step:,}/{self.steps:,}  {loss}validation {accuracy:.1f} %  "
-            f"{self._time_left(point.step, now)}",
+            f"  step {point.step:,}/{self.steps:,}  {loss}validation "
+            f"{get_metric(name).format(value)}  {self._time_left(point.step, now)}",
             soft_wrap=True,
         )
 
@@ -113,14 +114,17 @@ class ConsoleCallback(GridCallback):
     def on_run_end(self, result: Result) -> None:
         """Print the score of the run: on test, or on validation for a trial."""
         split = "test" if "test" in result.scores else "validation"
-        score = result.scores[split]
-        margin = 100 * (score.accuracy - score.majority)
-        share = (result.waiting or 0.0) / result.seconds
+        score, main = result.score(split), result.main
+        baseline = result.scores[split].majority_baseline
+        margin = ""
+        if baseline is not None:
+            gain = f"{main.shown(score - baseline):+.{main.decimals}f}"
+            margin = f" ({gain} against the majority class)"
+        share = (result.data_wait_seconds or 0.0) / result.seconds
         waited = f", {100 * share:.0f} % of it waiting for data" if share > WAIT_SHARE else ""
         self.console.print(
-            f"{self._title()}: {split} {100 * score.accuracy:.1f} % ({margin:+.1f} against the "
-            f"majority class), {result.seconds:.0f} s{waited}, "
-            f"{result.tokens_per_second:,.0f} tokens/s",
+            f"{self._title()}: {split} {main.format(score)}{margin}, {result.seconds:.0f} s"
+            f"{waited}, {result.tokens_per_second:,.0f} tokens/s",
             highlight=False,
             soft_wrap=True,
         )
@@ -143,7 +147,7 @@ class ConsoleCallback(GridCallback):
 
 def describe_experiment(experiment: Experiment, notes: Mapping[str, str]) -> str:
     """Return mechanism, task, seed and note of an experiment as one phrase."""
-    text = f"{experiment.mechanism} on {experiment.task.name}"
+    text = f"{experiment.mechanism} on {experiment.task}"
     if experiment.seed:
         text += f", seed {experiment.seed}"
     if note := notes.get(experiment.name):

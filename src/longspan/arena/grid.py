@@ -1,4 +1,4 @@
-"""Many runs: a list of experiments, each record written as its run ends."""
+"""Grids of runs: every mechanism on every task of a protocol, for some seeds."""
 
 import contextlib
 import dataclasses
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longspan.arena import protocols
-from longspan.arena.budget import Budget
 from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
-from longspan.arena.experiment import Experiment, override, under
+from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.paths import RunPaths
-from longspan.arena.plan import Operations, ordered
-from longspan.arena.resume import Ended, refuse_changed
-from longspan.arena.run import finish, run_on_main, several
+from longspan.arena.plan import CountFlops, order_runs
+from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
+from longspan.arena.run import clean_up, is_distributed, run_on_main
 from longspan.attention import MECHANISMS
-from longspan.errors import LongspanError, OptionError, known
+from longspan.config import Budget
+from longspan.errors import LongspanError, OptionError, check_name
 from longspan.results import Failure, Result, write_record
 from longspan.tasks import build
 
@@ -35,60 +35,64 @@ def grid(
     budget: Budget | None = None,
     paths: RunPaths | None = None,
 ) -> tuple[list[Experiment], list[Skipped]]:
-    """The experiments of a protocol in the order of `plan.ordered`: a first table comes early.
+    """Return the experiments of a protocol, ordered so that a first table is complete early.
 
     Args:
         protocol: name of a protocol.
-        tasks: some of its tasks; None: all.
-        mechanisms: names of mechanisms; None: every registered one that can be built here.
+        tasks: tasks of the protocol; None: all of them.
+        mechanisms: names of mechanisms; None: every registered one that can be built.
         seeds: seeds.
         changes: fields to override, by dotted name.
-        budget: what to hold equal; None: what the protocol does.
-        paths: what has ended there was built once: it is not tried again. None: all are tried.
+        budget: quantity to hold equal; None: that of the protocol.
+        paths: finished runs there are not built to test whether they fit; None: all are built.
 
     Returns:
-        The experiments, and the mechanisms left out because they do not fit (never one that was
-        asked for by name: that one is refused).
+        The experiments, and the mechanisms that do not fit. A mechanism requested by name is
+        never left out.
+
+    Raises:
+        OptionError: a mechanism requested by name does not fit.
+        UnknownNameError: there is no such protocol, task, mechanism or field.
     """
     chosen, left_out = protocols.get(protocol), []
     tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
     named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
     for task in tasks:
-        known(task, chosen.tasks, f"task of protocol {protocol!r}")
+        check_name(task, chosen.tasks, f"task of protocol {protocol!r}")
     for mechanism in named:
-        known(mechanism, MECHANISMS, "mechanism")
+        check_name(mechanism, MECHANISMS, "mechanism")
     seeds, experiments = dict.fromkeys(seeds), []
     for task, mechanism in itertools.product(tasks, named):
-        recipe = override(chosen.experiment(task, mechanism, 0), changes or {})
-        recipe = under(recipe, budget or chosen.budget)
-        cell = [dataclasses.replace(recipe, seed=seed) for seed in seeds]
-        if (reason := misfit(cell, paths)) is None:
+        first = override(chosen.experiment(task, mechanism, 0), changes or {})
+        first = replace_budget(first, budget or chosen.budget)
+        cell = [dataclasses.replace(first, seed=seed) for seed in seeds]
+        if (reason := misfit_of_unfinished(cell, paths)) is None:
             experiments += cell
         elif mechanisms is not None:
             raise OptionError(reason)
         else:
             left_out.append(Skipped(f"{mechanism} on {task}", reason))
-    return ordered(experiments, Operations(paths)), left_out
+    return order_runs(experiments, CountFlops(paths)), left_out
 
 
-def misfit(seeds: Sequence[Experiment], paths: RunPaths | None) -> str | None:
-    """Why the model of an experiment's seeds cannot be built, or None.
+def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) -> str | None:
+    """Return why the model of one experiment under several seeds cannot be built, or None.
 
-    Where one of them has ended it was built once, and what builds it is not imported.
+    A finished run shows that it can, without importing what builds it.
     """
     if paths is not None and any(paths.record_file(x).exists() for x in seeds):
         return None
-    return unfit(seeds[0]) if seeds else None
+    return misfit(seeds[0]) if seeds else None
 
 
-def unfit(experiment: Experiment) -> str | None:
-    """Why the experiment's model cannot be built, or None."""
+def misfit(experiment: Experiment) -> str | None:
+    """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
-    from longspan.models.layers import mechanism
+    from longspan.models.layers import build_mechanism
 
-    task = build(experiment.task.name, dict(experiment.task.options))
+    task = build(experiment.task, experiment.config.task.options)
     try:
-        mechanism(model_config(experiment, task), layer=0)
+        build_mechanism(model_config(experiment.config, task), layer=0)
     except LongspanError as error:
         return str(error)
     return None
@@ -102,11 +106,11 @@ def arena(
     executor: Executor | None = None,
     retry_failed: bool = False,
 ) -> tuple[list[Result], list[Skipped]]:
-    """Run experiments; one that fails is reported and the others go on.
+    """Run experiments; a failure is recorded and the other runs continue.
 
-    The same call again loads what has ended, continues what is half-done, leaves alone what failed
-    and refuses to begin what was begun or has ended there under an earlier recipe. A run that
-    another process is at is left to it, and looked for again at the end.
+    The same call again loads finished runs, resumes interrupted ones, skips failed ones, and
+    refuses runs that started or finished under an earlier recipe. Locked runs are skipped and
+    tried once more at the end.
 
     ```python
     from pathlib import Path
@@ -126,63 +130,66 @@ def arena(
     ```
 
     Args:
-        experiments: what to run, as `grid` lists it.
+        experiments: runs, as `grid` returns them.
         paths: folders of results, data sets and source files, and the device.
-        callback: told about runs, steps and evaluations.
-        executor: where they run; None: in this process, one after the other.
-        retry_failed: run again what an earlier call recorded as failed.
+        callback: receives runs, steps and evaluations.
+        executor: executes the runs; None: in this process, one after the other.
+        retry_failed: retry runs that an earlier call recorded as failed.
 
     Returns:
-        The results in the order of the experiments, and what has none, with the reason.
+        The results in the order of the experiments, and the runs without one, with the reason.
 
     Raises:
-        OptionError: an executor starts processes, and torchrun has started several already.
-        RunError: the place where they ran is gone; what had ended is kept.
+        OptionError: the executor starts processes, and torchrun has started several already.
+        RunError: the executor is gone, as a lost Ray cluster; finished runs are kept.
     """
-    if several() and not isinstance(executor or SerialExecutor(), SerialExecutor):
+    if is_distributed() and not isinstance(executor or SerialExecutor(), SerialExecutor):
         raise OptionError(
-            "each of several processes would start a grid of its own; take torchrun alone, or "
-            "--workers or --ray alone"
+            "torchrun has started several processes, and each would start a grid of its own; "
+            "use torchrun, --workers or --ray alone"
         )
-    # What there is to do is decided by one process, for all.
+    # One process decides for all.
     experiments = run_on_main(paths, functools.partial(list, experiments))
     outcomes: dict[int, RunOutcome] = {}
-    waiting = list(range(len(experiments)))
-    # What is busy is tried once more: the other process may have ended it, or have died.
+    pending = list(range(len(experiments)))
+    # Locked runs are tried once more: their process may have finished them, or died.
     for _ in range(2):
-        earlier = functools.partial(_earlier, experiments, waiting, paths, retry_failed)
+        earlier = functools.partial(_earlier_outcomes, experiments, pending, paths, retry_failed)
         outcomes |= run_on_main(paths, earlier)
-        waiting = [n for n in waiting if n not in outcomes or _is_busy(outcomes[n])]
-        if waiting and len(waiting) < len(experiments):
-            logger.info("%d of %d runs are left", len(waiting), len(experiments))
-        todo = [experiments[number] for number in waiting]
-        for position, outcome in _executed(executor or SerialExecutor(), todo, paths, callback):
-            outcomes[waiting[position]] = outcome
-        waiting = [number for number in waiting if _is_busy(outcomes[number])]
-    ordered = [outcomes[number] for number in range(len(experiments))]
+        pending = [n for n in pending if n not in outcomes or _is_busy(outcomes[n])]
+        if pending and len(pending) < len(experiments):
+            logger.info("%d of %d runs remain", len(pending), len(experiments))
+        todo = [experiments[number] for number in pending]
+        for position, outcome in _execute(executor or SerialExecutor(), todo, paths, callback):
+            outcomes[pending[position]] = outcome
+        pending = [number for number in pending if _is_busy(outcomes[number])]
+    in_order = [outcomes[number] for number in range(len(experiments))]
     return (
-        [outcome for outcome in ordered if isinstance(outcome, Result)],
+        [outcome for outcome in in_order if isinstance(outcome, Result)],
         [
-            _told(outcome, experiment)
-            for outcome, experiment in zip(ordered, experiments, strict=True)
+            _skipped(outcome, experiment)
+            for outcome, experiment in zip(in_order, experiments, strict=True)
             if not isinstance(outcome, Result)
         ],
     )
 
 
-def _earlier(
-    experiments: Sequence[Experiment], numbers: Iterable[int], paths: RunPaths, retry_failed: bool
+def _earlier_outcomes(
+    experiments: Sequence[Experiment],
+    numbers: Iterable[int],
+    paths: RunPaths,
+    retry_failed: bool,
 ) -> dict[int, RunOutcome]:
-    """What has ended before, well or not, and what is refused because of what lies there."""
-    ended, outcomes = Ended(paths), {}
+    """Return the outcomes of finished and failed runs, and refusals, by number."""
+    finished, outcomes = FinishedRuns(paths), {}
     for number in numbers:
         experiment = experiments[number]
         try:
-            outcome: RunOutcome | None = ended.result(experiment)
+            outcome: RunOutcome | None = finished.result(experiment)
             if outcome is not None:
-                finish(paths.run_dir(experiment))
-            elif retry_failed or (outcome := ended.failure(experiment)) is None:
-                refuse_changed(experiment, paths)
+                clean_up(paths.run_dir(experiment))
+            elif retry_failed or (outcome := finished.failure(experiment)) is None:
+                refuse_changed_recipe(experiment, paths)
         except LongspanError as error:
             outcome = skip_experiment(experiment, str(error))
         if outcome is not None:
@@ -190,14 +197,17 @@ def _earlier(
     return outcomes
 
 
-def _executed(
-    executor: Executor, experiments: Sequence[Experiment], paths: RunPaths, callback: GridCallback
+def _execute(
+    executor: Executor,
+    experiments: Sequence[Experiment],
+    paths: RunPaths,
+    callback: GridCallback,
 ) -> Iterator[tuple[int, RunOutcome]]:
-    """What ends now, told and, if it failed, written down."""
+    """Yield outcomes as runs end; record failures and notify the callback."""
     if not experiments:
         return
-    with contextlib.closing(executor(experiments, paths, callback)) as ended:
-        for number, outcome in ended:
+    with contextlib.closing(executor(experiments, paths, callback)) as ending:
+        for number, outcome in ending:
             if isinstance(outcome, Failure):
                 path = paths.failure_file(experiments[number])
                 run_on_main(paths, functools.partial(write_record, outcome, path))
@@ -212,11 +222,11 @@ def _is_busy(outcome: RunOutcome) -> bool:
     return isinstance(outcome, Skipped) and outcome.is_locked
 
 
-def _told(outcome: Failure | Skipped, experiment: Experiment) -> Skipped:
-    """Why a run has no result, in words."""
+def _skipped(outcome: Failure | Skipped, experiment: Experiment) -> Skipped:
+    """Return why a run has no result."""
     if isinstance(outcome, Skipped):
         return outcome
     return skip_experiment(
         experiment,
-        f"{outcome.reason} (recorded {outcome.date}; --retry-failed runs it again)",
+        f"{outcome.reason} (recorded {outcome.date}; --retry-failed retries it)",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from longspan.errors import BusyError, DataError, RunError
-from longspan.files import REMEDY, read_json, sweep, write_json
+from longspan.files import WRITE_REMEDY, read_json, remove_temporaries, write_json
 
 
 @contextlib.contextmanager
@@ -37,9 +37,11 @@ def hold_lock(folder: Path, name: str, *, timeout: float = 0.0) -> Iterator[None
             f"Another process holds this run's lock{_describe_holder(holder_file)}."
         ) from error
     except OSError as error:
-        raise RunError(f"cannot write {folder}: {error.strerror or error}; {REMEDY}") from error
+        raise RunError(
+            f"cannot write {folder}: {error.strerror or error}; {WRITE_REMEDY}"
+        ) from error
     try:
-        sweep(holder_file)
+        remove_temporaries(holder_file)
         since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         write_json(holder_file, {"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         yield

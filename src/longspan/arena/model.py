@@ -1,80 +1,95 @@
-"""The model of an experiment."""
+"""Models of experiments: configuration, construction, parameter and FLOP counts."""
 
 import dataclasses
 
 import torch
 
 from longspan.arena.experiment import Experiment
+from longspan.attention import options_of
+from longspan.config import MechanismConfig, RunConfig
+from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanPreTrainedModel,
-    flops,
-    parameters,
+    count_flops,
 )
 from longspan.results import BASELINE
 from longspan.tasks import Task
+from longspan.tasks.layout import ImageLayout, Layout, PairLayout, SequenceLayout, TokenLayout
+
+MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
+    SequenceLayout: LongspanForSequenceClassification,
+    ImageLayout: LongspanForSequenceClassification,
+    PairLayout: LongspanForPairClassification,
+    TokenLayout: LongspanForTokenClassification,
+}
 
 
-def model_config(experiment: Experiment, task: Task) -> LongspanConfig:
-    """The configuration of an experiment's model, for a task that need not be open.
+def model_config(config: RunConfig, task: Task) -> LongspanConfig:
+    """Return the configuration of a run's model; the task need not be open.
 
     Raises:
-        OptionError: a value cannot be used; the message lists every reason.
-        UnknownNameError: no such choice or backend (with near names).
+        OptionError: a value is invalid; the message lists every reason.
+        UnknownNameError: there is no such choice or backend; the message suggests near names.
     """
-    spec = experiment.model
-    config = LongspanConfig(
-        vocab_size=task.vocabulary,
-        input_features=task.features,
-        hidden_size=spec.width,
-        num_hidden_layers=spec.layers,
-        num_attention_heads=spec.heads,
-        attention_head_size=spec.head_dim,
-        intermediate_size=spec.feed_forward,
-        classifier_hidden_size=spec.classifier,
+    model = LongspanConfig(
+        vocab_size=task.vocab_size,
+        input_features=task.input_features,
         max_position_embeddings=task.length,
-        position=spec.position,
-        norm=spec.norm,
-        pooling=spec.pooling,
-        pair_head=spec.pair_head,
-        hidden_dropout_prob=spec.dropout,
-        attention_dropout=spec.attention_dropout,
-        initializer_range=spec.initializer,
-        attention=experiment.mechanism,
-        attention_options=dict(experiment.options),
-        attention_backend=experiment.backend,
+        attention=config.mechanism.name,
+        attention_options=dict(config.mechanism.options),
+        attention_backend=config.mechanism.backend,
+        **dataclasses.asdict(config.model),
     )
-    config.num_labels = task.class_count
-    return config
+    model.num_labels = task.num_classes
+    return model
 
 
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
-    """A fresh model for an experiment, its weights drawn from the experiment's seed."""
-    config, kind = model_config(experiment, task), model_class(task)
-    # Weights are drawn on the CPU: the generators of other devices are left alone.
+    """Build a model with weights drawn from the experiment's seed."""
+    config, cls = model_config(experiment.config, task), model_class(task)
+    # Weights are drawn on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(experiment.seed)
-        return kind(config)
+        return cls(config)
 
 
 def model_class(task: Task) -> type[LongspanPreTrainedModel]:
-    """The head that a task needs."""
-    if task.info.per_token:
-        return LongspanForTokenClassification
-    return LongspanForPairClassification if task.info.pair else LongspanForSequenceClassification
+    """Return the model class for the layout of a task.
+
+    Raises:
+        OptionError: there is no model for it.
+    """
+    layout = type(task.layout)
+    if layout not in MODELS:
+        known = ", ".join(cls.__name__ for cls in MODELS)
+        raise OptionError(
+            f"task {task.info.name!r} has the layout {layout.__name__}; models exist for {known}"
+        )
+    return MODELS[layout]
 
 
-def forward_flops(experiment: Experiment, task: Task) -> int:
-    """Forward operations of one example of the task's length, as `models.flops` counts them."""
-    info, config = task.info, model_config(experiment, task)
-    return flops(config, task.length, task.class_count, pair=info.pair, per_token=info.per_token)
+def forward_flops(config: RunConfig, task: Task) -> int:
+    """Return the forward FLOPs of one example of the task's length; see `models.count_flops`."""
+    return count_flops(
+        model_config(config, task),
+        task.length,
+        task.num_classes,
+        pair=isinstance(task.layout, PairLayout),
+        per_token=isinstance(task.layout, TokenLayout),
+    )
 
 
-def full_parameters(experiment: Experiment, task: Task) -> int:
-    """Parameters of the same model with the baseline's attention, counted without making them."""
-    config = model_config(dataclasses.replace(experiment, mechanism=BASELINE, options={}), task)
+def num_parameters(config: RunConfig, task: Task) -> int:
+    """Count the parameters of a run's model, without allocating them."""
     with torch.device("meta"):
-        return parameters(model_class(task)(config))
+        return model_class(task)(model_config(config, task)).num_parameters(only_trainable=True)
+
+
+def full_num_parameters(config: RunConfig, task: Task) -> int:
+    """Count the parameters of the same model around the baseline mechanism."""
+    baseline = MechanismConfig(name=BASELINE, options=options_of(BASELINE))
+    return num_parameters(dataclasses.replace(config, mechanism=baseline), task)

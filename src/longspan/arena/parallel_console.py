@@ -15,6 +15,7 @@ from longspan.arena.console import (
     print_alarm,
 )
 from longspan.arena.experiment import Experiment
+from longspan.metrics import get_metric
 from longspan.results import Alarm, Point, Result
 from longspan.training import Callback
 
@@ -53,8 +54,8 @@ class _RunLine(Callback):
 
     def __init__(self, parent, index, total, experiment):
         self.console, self.bar = parent.console, parent.bar
-        self.index, self.total, self.steps = index, total, experiment.train.steps
-        self.record = (experiment.task.name, f"{experiment.name}.json")
+        self.index, self.total, self.steps = index, total, experiment.config.training.steps
+        self.record = (experiment.task, f"{experiment.name}.json")
         self.description = describe_experiment(experiment, parent.notes)
         self.title = format_title(index, total, self.description)
         self.first_step, self.start = None, time.perf_counter()
@@ -77,9 +78,10 @@ class _RunLine(Callback):
         left = self._time_left(point.step)
         if self.console.is_terminal:
             return
-        accuracy = 100 * (point.validation_accuracy or 0.0)
+        name, value = next(iter(point.validation_metrics.items()))
         self.console.print(
-            f"{self.title}: step {point.step:,}/{self.steps:,}  validation {accuracy:.1f} %{left}",
+            f"{self.title}: step {point.step:,}/{self.steps:,}  validation "
+            f"{get_metric(name).format(value)}{left}",
             soft_wrap=True,
         )
 

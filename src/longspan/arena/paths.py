@@ -4,9 +4,9 @@ import dataclasses
 from pathlib import Path
 
 from longspan.arena.experiment import Experiment
-from longspan.data.cache import default_folder
+from longspan.config.training import Parallelism
+from longspan.files import cache_folder
 from longspan.results import FAILED
-from longspan.training.config import Parallel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,10 +24,10 @@ class RunPaths:
     """
 
     runs: Path = Path("runs")
-    cache: Path = dataclasses.field(default_factory=default_folder)
+    cache: Path = dataclasses.field(default_factory=cache_folder)
     data: Path | None = None
     device: str | None = None
-    parallel: Parallel | None = None
+    parallel: Parallelism | None = None
     is_trial: bool = False
 
     def for_trials(self) -> "RunPaths":
@@ -43,7 +43,7 @@ class RunPaths:
 
     def record_file(self, experiment: Experiment) -> Path:
         """Return the result file of an experiment."""
-        folder = self.runs / experiment.protocol / experiment.task.name
+        folder = self.runs / experiment.protocol / experiment.task
         return (folder / "trials" if self.is_trial else folder) / f"{experiment.name}.json"
 
     def failure_file(self, experiment: Experiment) -> Path:

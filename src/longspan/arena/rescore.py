@@ -7,86 +7,88 @@ from safetensors import SafetensorError
 
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import other_data
-from longspan.errors import DataError, known
+from longspan.arena.resume import data_mismatch
+from longspan.errors import DataError, check_name
 from longspan.models import LongspanPreTrainedModel
-from longspan.results import Result, Score, load
+from longspan.results import Result, Score, load_result
 from longspan.tasks import Task, build
 from longspan.tasks.base import Split
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed.group import current_group, make_accelerator
-from longspan.training.evaluate import Evaluation, answered
+from longspan.training.evaluate import Evaluation, evaluate
 
-# a split for training has no end
-SCORED = ("validation", "test")
+SPLITS = ("validation", "test")  # `train` is endless
 
 
-class Reopened(NamedTuple):
-    """A finished run with what it was made of."""
+class FinishedRun(NamedTuple):
+    """A finished run with its open task and its selected model, on the CPU."""
 
     result: Result
-    task: Task  # open
-    model: LongspanPreTrainedModel  # the selected one, on the CPU
+    task: Task
+    model: LongspanPreTrainedModel
 
 
-def reopened(record: Path, paths: RunPaths) -> Reopened:
-    """Load a run's record, its data and the model that was selected.
+def load_run(record: Path, paths: RunPaths) -> FinishedRun:
+    """Load a run's record, data and selected model.
 
     Raises:
-        DataError: the record or the model beside it is absent, or the data is another one.
+        DataError: the record or the model is absent, or the data differs.
     """
-    result = load(record)
-    task = build(result.task, result.task_options)
-    task.open(paths.cache, paths.data)
-    return Reopened(result, task, _selected(record, result, task))
+    result = load_result(record)
+    task = _open_task(result, paths)
+    return FinishedRun(result, task, _selected_model(record, result, task))
 
 
 def rescore(record: Path, split: str, paths: RunPaths) -> Score:
-    """Score the selected model of a run on a split, in the precision it was trained in.
+    """Score the selected model of a run on a split, in the precision of its training.
 
     Raises:
-        UnknownNameError: no such split.
-        DataError: the record or the model beside it is absent, or the data is another one.
+        UnknownNameError: there is no such split.
+        DataError: the record or the model is absent, or the data differs.
     """
-    known(split, SCORED, "split to score")
-    result = load(record)
-    task = build(result.task, result.task_options)
-    task.open(paths.cache, paths.data)
-    return answered_again(record, result, task, cast(Split, split), paths).score
+    check_name(split, SPLITS, "split to score")
+    result = load_result(record)
+    task = _open_task(result, paths)
+    return evaluate_run(record, result, task, cast(Split, split), paths).score
 
 
-def answered_again(
+def evaluate_run(
     record: Path, result: Result, task: Task, split: Split, paths: RunPaths
 ) -> Evaluation:
-    """Let the model saved beside a record answer a split of its task, which is open.
+    """Evaluate the selected model of a run on a split of its open task.
 
     Raises:
-        DataError: the model is absent or damaged, or the data is not the record's.
+        DataError: the model is absent or damaged, or the data differs.
     """
-    model = _selected(record, result, task)
-    engine = make_accelerator(result.training["precision"], _work(record), paths.device)
-    return answered(
-        engine.prepare(model),
+    model = _selected_model(record, result, task)
+    training = result.effective_config.training
+    accelerator = make_accelerator(training.precision, _run_dir(record), paths.device)
+    return evaluate(
+        accelerator.prepare(model),
         task,
         split,
-        batch=result.training["evaluation_batch"],
-        device=engine.device,
+        batch_size=training.eval_batch_size,
+        device=accelerator.device,
         group=current_group(paths.device),
     )
 
 
-def _work(record: Path) -> Path:
-    """The folder of a run's checkpoints."""
+def _open_task(result: Result, paths: RunPaths) -> Task:
+    task = build(result.task, result.config.task.options)
+    task.open(paths.cache, paths.data)
+    return task
+
+
+def _run_dir(record: Path) -> Path:
     return record.parent / "work" / record.stem
 
 
-def _selected(record: Path, result: Result, task: Task) -> LongspanPreTrainedModel:
-    """The model saved beside a record."""
-    work = _work(record)
-    saved = Checkpoints(work).best()
+def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrainedModel:
+    run_dir = _run_dir(record)
+    saved = Checkpoints(run_dir).best()
     if saved is None:
-        raise DataError(f"{work} holds no saved model of {record.name}; run it again")
-    if reason := other_data(result, task.checksum, record):
+        raise DataError(f"{run_dir} holds no saved model of {record.name}; run it again")
+    if reason := data_mismatch(result, task.checksum, record):
         raise DataError(reason)
     try:
         return model_class(task).from_pretrained(saved)

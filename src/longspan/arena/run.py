@@ -1,11 +1,10 @@
-"""One run: claim its folder, build the model, train, score, write the record.
+"""One run: lock and claim its directory, build the model, train, score, write the record.
 
-What trains (torch's compilers, transformers, accelerate) is imported when there is something to
-train: a grid that has ended is told at once.
+Training code (torch's compilers, transformers, accelerate) is imported only for unfinished runs,
+so a finished grid returns at once.
 """
 
 import contextlib
-import dataclasses
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -15,106 +14,111 @@ from typing import TYPE_CHECKING, TypeVar
 from longspan.arena.experiment import Experiment
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import checked, claim
+from longspan.arena.resume import load_checked
+from longspan.arena.run_state import claim
 from longspan.errors import BusyError, LongspanError, NoMemoryError, RunError
-from longspan.files import REMEDY, sweep
+from longspan.files import WRITE_REMEDY, remove_temporaries
 from longspan.results import Result, write_record
 from longspan.tasks import Task
 from longspan.training import Callback
-from longspan.training.config import POINTER
+from longspan.training.checkpoint_pointer import POINTER
 
 if TYPE_CHECKING:
     from longspan.training.distributed.group import ProcessGroup
 
-__all__ = ["RunPaths", "check_same", "finish", "run", "run_on_main", "save", "several", "trained"]
-
-# What torch says, in errors without a class of their own, when there is no memory left.
+# Messages of torch, in errors without a class of their own, when memory is exhausted.
 NO_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc", "ALLOC_FAILED")
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+RELEASE_SECONDS = 30.0  # time for a process to release the lock of a run that was taken from it
 T = TypeVar("T")
-ENDING = 30.0  # seconds that a process may take to let go of a run that was taken from it
 
 
 def run(
     experiment: Experiment, task: Task, paths: RunPaths, callback: Callback | None = None
 ) -> Result:
-    """Run an experiment on its open task, or load its result if it has already ended.
+    """Run an experiment on its open task, or load its result if it is finished.
 
-    A run that was interrupted continues from its last checkpoint. Several processes, when a
-    launcher has started them, all call it; the main one alone writes. A trial of a grid
-    (`paths.for_trials()`) is scored on validation alone.
+    An interrupted run resumes from its last checkpoint. Where a launcher has started several
+    processes, all of them call this function and the main process alone writes. A trial of a
+    search (`paths.for_trials()`) is scored on validation alone.
 
     Raises:
-        BusyError: another process is at it.
+        BusyError: another process holds the run's lock.
         DivergedError: the loss is not finite.
-        NoMemoryError: the run needs more memory than there is.
-        RunError: the folder belongs to another configuration, or the run cannot go on.
+        NoMemoryError: the run needs more memory than the device has.
+        RunError: the directory belongs to another configuration, or the run cannot continue.
     """
     with contextlib.ExitStack() as locks:
-        result = run_on_main(paths, lambda: _begun(experiment, task, paths, locks))
+        result = run_on_main(paths, lambda: _finished(experiment, task, paths, locks))
         if result is None:
-            ended = result = trained(experiment, task, paths, callback)
-            run_on_main(paths, lambda: save(experiment, ended, paths))
+            trained = result = train(experiment, task, paths, callback)
+            run_on_main(paths, lambda: save(experiment, trained, paths))
     return result
 
 
-def several() -> bool:
-    """Whether torchrun or `accelerate launch` started this process as one of several."""
+def is_distributed() -> bool:
+    """Return whether torchrun or `accelerate launch` started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def run_on_main(paths: RunPaths, do: Callable[[], T]) -> T:
-    """Let the main one of several processes do something while the others wait."""
-    return _process_group(paths).run_on_main(do) if several() else do()
+def run_on_main(paths: RunPaths, function: Callable[[], T]) -> T:
+    """Call a function in the main process; all processes return its result."""
+    return _process_group(paths).run_on_main(function) if is_distributed() else function()
 
 
-def check_same(paths: RunPaths, flag: bool, what: str) -> bool:
-    """The flag, which all of several processes must find the same; `what` they do where it is true.
+def check_same(paths: RunPaths, flag: bool, action: str) -> bool:
+    """Return a flag that must be equal in all processes.
+
+    Args:
+        paths: paths of the run.
+        flag: value in this process.
+        action: what a process does whose flag is True, for the message.
 
     Raises:
-        RunError: they do not.
+        RunError: the processes differ.
     """
-    return _process_group(paths).check_same(flag, what) if several() else flag
+    return _process_group(paths).check_same(flag, action) if is_distributed() else flag
 
 
-def trained(
+def train(
     experiment: Experiment, task: Task, paths: RunPaths, callback: Callback | None = None
 ) -> Result:
-    """Train and score an experiment on its open task; checkpoints are written, no record.
+    """Train and score an experiment on its open task; write checkpoints, but no record.
 
     Raises:
-        RunError: as `run` does.
+        RunError: see `run`.
     """
-    from longspan.arena.meeting import meet
+    from longspan.arena.budget_resolution import apply_budget, resolve_budget
     from longspan.arena.model import make_model
-    from longspan.arena.record import result_of
+    from longspan.arena.record import make_result
     from longspan.training import fit
 
-    work = paths.run_dir(experiment)
+    run_dir = paths.run_dir(experiment)
     with (
         contextlib.ExitStack() as locks,
-        _told(experiment, work),
+        _translate_errors(experiment, run_dir),
         _process_group(paths).exit_on_local_error(),
     ):
-        run_on_main(paths, lambda: _claimed(experiment, task, work, locks))
-        met = run_on_main(paths, lambda: meet(experiment, task, work, paths.device))
+        run_on_main(paths, lambda: _claim(experiment, task, run_dir, locks))
+        resolved = run_on_main(
+            paths, lambda: resolve_budget(experiment, task, run_dir, paths.device)
+        )
+        effective = apply_budget(experiment, resolved)
         if callback is not None:
-            callback.on_train_begin(met.experiment.train.steps)
-        model = make_model(met.experiment, task)
+            callback.on_train_begin(effective.config.training.steps)
+        model = make_model(effective, task)
         outcome = fit(
             model,
             task,
-            met.experiment.train,
+            effective.config.training,
             seed=experiment.seed,
-            folder=work,
+            folder=run_dir,
             device=paths.device,
             parallel=paths.parallel,
             callback=callback,
             test=not paths.is_trial,
         )
-        result = result_of(met.experiment, task, model, outcome)
-        # The name is that of the experiment as it was asked for.
-        return dataclasses.replace(result, config_hash=experiment.hash, budget=met.record)
+        return make_result(experiment, task, model, outcome, resolved)
 
 
 def _process_group(paths: RunPaths) -> "ProcessGroup":
@@ -123,82 +127,82 @@ def _process_group(paths: RunPaths) -> "ProcessGroup":
     return current_group(paths.device, paths.parallel)
 
 
-def _begun(
+def _finished(
     experiment: Experiment, task: Task, paths: RunPaths, locks: contextlib.ExitStack
 ) -> Result | None:
-    """The record of a run that has ended; None, its lock held, for one that has not."""
-    path, work = paths.record_file(experiment), paths.run_dir(experiment)
+    """Return the record of a finished run; for another, acquire its lock and return None."""
+    path, run_dir = paths.record_file(experiment), paths.run_dir(experiment)
     if path.exists():
-        result = checked(experiment, task.checksum, path)
-        finish(work)
+        result = load_checked(experiment, task.checksum, path)
+        clean_up(run_dir)
         return result
-    locks.enter_context(hold_lock(work, "run"))
-    # Another process may have ended it in the meantime.
-    return checked(experiment, task.checksum, path) if path.exists() else None
+    locks.enter_context(hold_lock(run_dir, "run"))
+    # Another process may have finished it in the meantime.
+    return load_checked(experiment, task.checksum, path) if path.exists() else None
 
 
-def _claimed(experiment: Experiment, task: Task, work: Path, locks: contextlib.ExitStack) -> None:
-    """Hold the work folder, and see that it is this experiment's."""
-    locks.enter_context(hold_lock(work, "train", timeout=ENDING))
-    claim(experiment, task, work)
+def _claim(experiment: Experiment, task: Task, run_dir: Path, locks: contextlib.ExitStack) -> None:
+    """Lock the run directory and check that it belongs to the experiment."""
+    locks.enter_context(hold_lock(run_dir, "train", timeout=RELEASE_SECONDS))
+    claim(experiment, task, run_dir)
 
 
 def save(experiment: Experiment, result: Result, paths: RunPaths) -> None:
-    """Write the record of a run; what it no longer needs, and a failure noted earlier, goes."""
-    path, work = paths.record_file(experiment), paths.run_dir(experiment)
-    sweep(path)
+    """Write the record of a run; remove its resumption checkpoints and an earlier failure."""
+    path, run_dir = paths.record_file(experiment), paths.run_dir(experiment)
+    remove_temporaries(path)
     write_record(result, path)
     paths.failure_file(experiment).unlink(missing_ok=True)
-    # On another machine it has its checkpoints there.
-    if (work / POINTER).exists():
-        _keep_only_best(work)
+    # A run on another machine has its checkpoints there.
+    if (run_dir / POINTER).exists():
+        _keep_only_best(run_dir)
 
 
-def finish(work: Path) -> None:
-    """Keep of a run that has its record the selected model alone.
+def clean_up(run_dir: Path) -> None:
+    """Remove everything but the selected model of a finished run.
 
-    That is done when it ends; its process may have been killed between the two.
+    `save` does so too; its process may have been killed in between.
     """
-    pointer = work / POINTER
-    left = [*work.glob("step-*"), *work.glob(".*"), *list(work.glob("best-*"))[1:]]
+    pointer = run_dir / POINTER
+    left = [*run_dir.glob("step-*"), *run_dir.glob(".*"), *list(run_dir.glob("best-*"))[1:]]
     if not pointer.exists() or ('"last": null' in pointer.read_text("utf-8") and not left):
         return
-    with contextlib.suppress(BusyError), hold_lock(work, "run"):
-        _keep_only_best(work)
+    with contextlib.suppress(BusyError), hold_lock(run_dir, "run"):
+        _keep_only_best(run_dir)
 
 
-def _keep_only_best(work: Path) -> None:
+def _keep_only_best(run_dir: Path) -> None:
     from longspan.training.checkpoint import Checkpoints
 
-    Checkpoints(work).keep_only_best()
+    Checkpoints(run_dir).keep_only_best()
 
 
 @contextlib.contextmanager
-def _told(experiment: Experiment, work: Path) -> Iterator[None]:
-    """Errors of a machine that has too little, in words."""
+def _translate_errors(experiment: Experiment, run_dir: Path) -> Iterator[None]:
+    """Raise errors of exhausted memory and unwritable disks with a remedy."""
     try:
         yield
     except LongspanError:
         raise
     except (MemoryError, RuntimeError, OSError) as error:
-        if _is_of_memory(error):
+        if _is_out_of_memory(error):
             raise NoMemoryError(
-                f"{experiment.name} needs more memory than the device has; raise train.accumulate "
-                "or set train.gradient_checkpointing=true"
+                f"{experiment.name} needs more memory than the device has; raise "
+                "training.gradient_accumulation_steps or set training.gradient_checkpointing=true"
             ) from error
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
             reason = error.strerror or error
-            raise RunError(f"cannot write below {work}: {reason}; {REMEDY}") from error
+            raise RunError(f"cannot write below {run_dir}: {reason}; {WRITE_REMEDY}") from error
         raise
 
 
-def _is_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # torch.OutOfMemoryError is a RuntimeError
-    said = str(error)
+    # torch.OutOfMemoryError is a RuntimeError.
+    message = str(error)
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or any(words in said for words in NO_MEMORY)
+        or any(words in message for words in NO_MEMORY)
     )

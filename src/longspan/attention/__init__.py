@@ -1,29 +1,34 @@
-"""One file per mechanism, one file per kernel; importing this package registers them all."""
+"""Efficient attention mechanisms behind one interface.
+
+Importing the package imports every file in `mechanisms/` and `kernels/`, which registers them.
+A mechanism elsewhere registers itself with the same decorator when its file is imported.
+"""
 
 import importlib
 import pkgutil
 
-for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
-    if not _module.name.rpartition(".")[2].startswith("_"):
-        importlib.import_module(_module.name)
-
-from longspan.attention.base import (  # noqa: E402
+from longspan.attention import kernels, mechanisms
+from longspan.attention.base import (
     MECHANISMS,
     Attention,
     Cache,
-    Source,
+    LayerInput,
     Traits,
     backends,
     register,
     register_kernel,
 )
-from longspan.attention.build import build, options_of  # noqa: E402
+from longspan.attention.build import build, options_of
+
+for _package in (mechanisms, kernels):
+    for _module in pkgutil.iter_modules(_package.__path__, f"{_package.__name__}."):
+        importlib.import_module(_module.name)
 
 __all__ = [
     "MECHANISMS",
     "Attention",
     "Cache",
-    "Source",
+    "LayerInput",
     "Traits",
     "backends",
     "build",

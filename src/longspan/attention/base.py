@@ -1,7 +1,7 @@
-"""The contract that every attention mechanism obeys, and the one registry that names them.
+"""Base class of attention mechanisms, and the registry of mechanisms and kernels.
 
 Letters: B batch, H heads, T queries, S keys, D head dimension of queries and keys, E of values.
-Masks are boolean and True means "may be attended". Layout is (B, H, T, D), always.
+Masks are boolean and True means "may be attended". The layout is always (B, H, T, D).
 """
 
 import dataclasses
@@ -11,33 +11,46 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from longspan.attention._cache import Cache, joined, without
-from longspan.attention.masking import zeroed
-from longspan.attention.traits import Source, Traits
-from longspan.errors import InputError, OptionError, known
+from longspan.attention.cache import Cache, append_tokens, clear_rows
+from longspan.attention.masking import apply_mask
+from longspan.attention.traits import LayerInput, Traits
+from longspan.errors import InputError, OptionError, check_name
 from longspan.shapes import Bool, Float
 
 
 class Attention(nn.Module):
-    """Map queries, keys and values to outputs; the projections belong to the model.
+    """Map queries, keys and values to outputs. The projections belong to the model.
 
-    A mechanism writes two bodies of one function: `attend` (as fast as plain PyTorch can, on
-    every device, trainable) and `reference` (the formula as plainly as it can be read). Both
-    get inputs that `forward` has checked, with zeros at padded positions. `forward` is the only
-    public door and the only place of checks.
+    A mechanism implements one function twice: `attend` (as fast as plain PyTorch allows, on every
+    device, differentiable) and `reference` (the formula, written plainly). Both receive inputs that
+    `forward` has checked, with zeros at padded positions. `forward` is the only public entry point
+    and the only place of checks.
+
+    Attributes:
+        traits: properties with default options; an instance replaces what its options change.
+        name: key in `MECHANISMS`.
+        size_option: option that trades memory for reach, or None; see `register`.
+        small_options: options for sequences of a few dozen tokens, for tests and pictures.
+        causal: whether outputs depend only on earlier positions.
+        detaches_memory: whether gradients stop between a step, or segment, and the ones before it.
+        empty_state: value of a state tensor before the first real token, by name; zero if absent.
+        redraw_every: training steps between two calls of `redraw`; None: no redraws.
+        has_unused_parameters: whether some parameters may receive no gradient in a training step.
+        backend: requested backend.
+        backend_used: backend of the last call.
     """
 
-    traits: Traits  # of the defaults; an instance replaces what its options or form change
+    traits: Traits
     name: ClassVar[str]
-    knob: ClassVar[str | None] = None  # see `register`
-    small: ClassVar[dict[str, Any]] = {}  # options that show the mechanism on a few dozen tokens
+    size_option: ClassVar[str | None] = None
+    small_options: ClassVar[dict[str, Any]] = {}
     causal: bool = False
-    forgets: bool = False  # no gradient passes from a step, or segment, into those before it
-    blank: ClassVar[dict[str, float]] = {}  # what state holds before any real token, if not zeros
-    redraw_every: int | None = None  # training steps between two calls of `redraw`
-    idle: bool = False  # some of its parameters may have no part in a training step
-    backend: str = "auto"  # what was asked for
-    ran: str | None = None  # the body that the last call used
+    detaches_memory: bool = False
+    empty_state: ClassVar[dict[str, float]] = {}
+    redraw_every: int | None = None
+    has_unused_parameters: bool = False
+    backend: str = "auto"
+    backend_used: str | None = None
 
     def forward(
         self,
@@ -48,45 +61,46 @@ class Attention(nn.Module):
         *,
         query_mask: Bool[Tensor, "B T"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
-        source: Source | None = None,
+        layer_input: LayerInput | None = None,
     ) -> Float[Tensor, "B H T E"]:
-        """Attend.
+        """Compute attention.
 
         Args:
             q: queries.
             k: keys.
             v: values.
-            key_mask: True at real tokens. A False key has no influence at all, whatever its
-                content (NaN included).
+            key_mask: True at real tokens. A False key has no influence, whatever its content (NaN
+                included).
             query_mask: True at real queries; the output is zero at the others, and no gradient
                 flows from them. When T == S it defaults to `key_mask`: queries and keys are
-                taken to be the same positions.
+                assumed to be the same positions.
             global_mask: True at tokens that attend to all and are attended by all (within the
-                masks and the causal order); the number may differ from sample to sample.
-            source: what q, k and v were projected from, where `traits.source` says it is read.
+                masks and the causal order); their number may differ between samples.
+            layer_input: tensor that q, k and v were projected from; used if
+                `traits.needs_layer_input`.
 
         Returns:
-            Mixed values; rows of queries that have nothing to attend are zero. With a causal
-            mechanism and T < S the last query sees all keys, as in decoding.
+            Mixed values. Rows of queries with nothing to attend are zero. With a causal mechanism
+            and T < S the last query sees all keys, as in decoding.
 
         Raises:
-            InputError: the inputs cannot be served; the message lists every reason.
+            InputError: the inputs are not supported; the message lists every reason.
         """
         reasons = self.refusals(q, k, v, key_mask, query_mask, global_mask)
-        reasons += self._source_refusals(k, source)
+        reasons += self._layer_input_refusals(k, layer_input)
         if reasons:
-            raise InputError(f"{self.name} refuses these inputs: {'; '.join(reasons)}")
+            raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         if query_mask is None and q.shape[-2] == k.shape[-2]:
             query_mask = key_mask
-        source = _real_source(source, key_mask)
-        # Queries that are the keys as well are padding where the keys are.
-        own = query_mask if "k" in self.traits.reads else key_mask
-        q, k, v = _zeroed(q, own), _zeroed(k, key_mask), _zeroed(v, key_mask)
-        extra = self._extra(global_mask, source)
-        self.ran, body = self._body(q, k, v, key_mask, *extra)
+        layer_input = _mask_layer_input(layer_input, key_mask)
+        # Where queries double as keys (shared q and k), the key mask decides which are padding.
+        own = query_mask if "k" in self.traits.inputs else key_mask
+        q, k, v = _zero_masked(q, own), _zero_masked(k, key_mask), _zero_masked(v, key_mask)
+        extra = self._optional_inputs(global_mask, layer_input)
+        self.backend_used, body = self._select_backend(q, k, v, key_mask, *extra)
         with torch.autocast(q.device.type, enabled=False):
             out = body(self, q, k, v, key_mask, *extra)
-        return _zeroed(out, query_mask)
+        return _zero_masked(out, query_mask)
 
     def step(
         self,
@@ -95,56 +109,56 @@ class Attention(nn.Module):
         v: Float[Tensor, "B H S E"],
         cache: Cache | None = None,
         key_mask: Bool[Tensor, "B S"] | None = None,
-        source: Source | None = None,
+        layer_input: LayerInput | None = None,
     ) -> tuple[Float[Tensor, "B H T E"], Cache]:
-        """Go on with a causal sequence by T >= 1 tokens: decoding, or one segment after another.
+        """Extend a causal sequence by T >= 1 tokens: decoding, or one segment after another.
 
         Args:
             q: queries of the new tokens.
-            k: their keys (S = T).
-            v: their values.
-            cache: what the step before returned; None begins a sequence.
+            k: keys of the new tokens (S = T).
+            v: values of the new tokens.
+            cache: cache that the previous step returned; None starts a sequence.
             key_mask: True at new tokens that are real.
-            source: what the new tokens' q, k and v were projected from, as in `forward`.
+            layer_input: layer input of the new tokens, as in `forward`.
 
         Returns:
-            The rows that `forward` would give the new tokens at the end of the whole sequence so
-            far, and the cache for the next step.
+            The rows that `forward` would return for the new tokens at the end of the whole sequence
+            so far, and the cache for the next step.
 
         Raises:
-            InputError: the mechanism is not causal, the cache is of other inputs, or what
-                `forward` refuses.
+            InputError: the mechanism is not causal, the cache belongs to other inputs, or `forward`
+                would refuse the inputs.
         """
         reasons = self.refusals(q, k, v, key_mask) + self._step_refusals(q, k, v, cache)
-        reasons += [] if source is None else self._source_refusals(k, source)
+        reasons += [] if layer_input is None else self._layer_input_refusals(k, layer_input)
         if reasons:
-            raise InputError(f"{self.name} refuses this step: {'; '.join(reasons)}")
+            raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
         length = q.shape[2] + (0 if cache is None else cache.length)
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
-        q, k, v = (_zeroed(x, key_mask) for x in (q, k, v))
-        extra = () if source is None else (_real_source(source, key_mask),)
+        q, k, v = (_zero_masked(x, key_mask) for x in (q, k, v))
+        extra = () if layer_input is None else (_mask_layer_input(layer_input, key_mask),)
         with torch.autocast(q.device.type, enabled=False):
             out, state = self.advance(q, k, v, key_mask, cache, *extra)
-        return _zeroed(out, key_mask), Cache(length, shape, state)
+        return _zero_masked(out, key_mask), Cache(length, shape, state)
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
-        """Forget what some rows of the batch have seen, as where one document ends.
+        """Clear the cached tokens of some rows of the batch, for example at a document boundary.
 
         Args:
-            cache: what a step returned; it is left as it was.
-            rows: True at the rows that forget.
+            cache: cache that a step returned; it is not modified.
+            rows: True at the rows to clear.
 
         Returns:
-            A cache from which those rows go on as if all their tokens so far had been padding.
-            Positions are counted on, for the whole batch.
+            A cache in which all previous tokens of those rows count as padding. Positions continue
+            for the whole batch.
 
         Raises:
             InputError: `rows` is not a boolean mask of the cache's batch.
         """
         reasons = _mask_refusals("rows", rows, cache.shape[:1])
         if reasons:
-            raise InputError(f"{self.name} refuses this reset: {'; '.join(reasons)}")
-        return without(cache, rows, self.blank)
+            raise InputError(f"{self.name} does not support this reset: {'; '.join(reasons)}")
+        return clear_rows(cache, rows, self.empty_state)
 
     def refusals(
         self,
@@ -155,36 +169,36 @@ class Attention(nn.Module):
         query_mask: Tensor | None = None,
         global_mask: Tensor | None = None,
     ) -> list[str]:
-        """Why these inputs cannot be served; empty when they can. Extended by mechanisms."""
+        """Return the reasons why these inputs are not supported. Mechanisms extend the list."""
         reasons = _shape_refusals(q, k, v)
         (B, _, T, _), S = q.shape, k.shape[-2]
         reasons += _mask_refusals("key_mask", key_mask, (B, S))
         reasons += _mask_refusals("query_mask", query_mask, (B, T))
         reasons += _mask_refusals("global_mask", global_mask, (B, S))
         if T != S and not self.traits.cross:
-            reasons.append(f"it needs as many keys as queries, got T={T} and S={S}")
+            reasons.append(f"cross-attention is not supported (traits.cross), got T={T} and S={S}")
         if global_mask is not None and not self.traits.global_tokens:
-            reasons.append("it has no global tokens (traits.global_tokens is False)")
+            reasons.append("global_mask is not supported (traits.global_tokens)")
         if self.causal and T > S:
-            reasons.append(f"the causal form needs T <= S, got T={T} and S={S}")
+            reasons.append(f"causal=True requires T <= S, got T={T} and S={S}")
         return reasons
 
     def split_refusals(self) -> list[str]:
-        """Why a process cannot attend from some of the queries to all keys; empty when it can.
+        """Return the reasons why a process cannot attend from a part of the queries to all keys.
 
-        When it can, rows of the output are those that all queries together would get.
+        If there are none, the rows equal those of a call with all queries.
         """
         reasons = []
         if not self.traits.cross:
-            reasons.append("it needs all queries in one place (traits.cross is False)")
+            reasons.append("all queries must be in one process (traits.cross)")
         if self.causal:
-            reasons.append("its causal form takes the last query for the last key's")
+            reasons.append("causal=True aligns the last query with the last key")
         return reasons
 
     def share(self, first: "Attention") -> None:
-        """Take from the mechanism of the first layer what all layers of a model have in common.
+        """Share tensors with the mechanism of the first layer.
 
-        A model calls it once, on the mechanism of every other layer. Here: nothing is common.
+        A model calls this once on the mechanism of every other layer. The default shares nothing.
         """
 
     def attend(self, q, k, v, key_mask, *global_mask):
@@ -192,79 +206,77 @@ class Attention(nn.Module):
         raise TypeError(f"{type(self).__name__} does not define attend")
 
     def reference(self, q, k, v, key_mask, *global_mask):
-        """Compute the same function as plainly as it can be read."""
+        """Compute the same function as plainly as possible."""
         raise TypeError(f"{type(self).__name__} does not define reference")
 
-    def advance(self, q, k, v, key_mask, cache, *source):
-        """Compute a step, checked and zeroed like the inputs of `attend`; the new state with it.
+    def advance(self, q, k, v, key_mask, cache, *layer_input):
+        """Compute a step and the new state. Inputs are checked and zeroed like those of `attend`.
 
-        Here: keep all keys and values (queries too, where the fast body needs as many of them, and
-        the states of a source), and call `attend` on the whole. Mechanisms with a smaller state
-        write their own; they take a source if `traits.source` says that they read one.
+        The default keeps all keys and values (and queries, if the mechanism needs as many of them;
+        and layer inputs), and calls `attend` on the whole sequence. Mechanisms with a smaller state
+        override it; `layer_input` is passed only if `traits.needs_layer_input`.
         """
         new = {"k": k, "v": v} if self.traits.cross else {"q": q, "k": k, "v": v}
-        for known_source in source:
-            new["states"] = known_source.states[:, None]
-        state = joined(cache, new, key_mask)
-        sources = [dataclasses.replace(x, states=state["states"][:, 0]) for x in source]
-        extra = self._extra(None, *sources)
+        for known_input in layer_input:
+            new["states"] = known_input.states[:, None]
+        state = append_tokens(cache, new, key_mask)
+        layer_inputs = [dataclasses.replace(x, states=state["states"][:, 0]) for x in layer_input]
+        extra = self._optional_inputs(None, *layer_inputs)
         out = self.attend(state.get("q", q), state["k"], state["v"], state.get("real"), *extra)
         return out[:, :, out.shape[2] - q.shape[2] :], state
 
-    def formed(self, q, k, key_mask) -> Tensor | None:
-        """The weights (B, H, T, S), where computing them alone is cheaper than mixing values.
+    def attention_weights(self, q, k, key_mask) -> Tensor | None:
+        """Return the weights (B, H, T, S) if computing them alone is cheaper than mixing values.
 
-        Inputs are zero at padded positions. Here None: whoever wants weights mixes the identity.
+        Inputs are zero at padded positions. The default returns None: callers then obtain the
+        weights by mixing the identity.
         """
         return None
 
     def redraw(self, seed: int) -> None:
-        """Draw what is random anew, between training steps; nothing is where nothing is drawn."""
+        """Draw random tensors anew, between training steps. The default does nothing."""
 
     def flops(self, T: int, head_dim: int) -> int:
-        """Forward floating-point operations of one head (multiply and add counted apart)."""
+        """Return the forward FLOPs of one head (a multiply-add counts as two)."""
         raise TypeError(f"{type(self).__name__} does not define flops")
 
     def pairs(self, T: int) -> int | tuple[int, ...] | None:
-        """Query-key pairs attended in one head, of each head where they differ, or None.
+        """Return the attended query-key pairs of one head, or of each head where heads differ.
 
-        None: there is no such notion, or it depends on the input.
+        None: the number is undefined, or depends on the input.
         """
         return None
 
-    def _extra(self, global_mask=None, source=None) -> tuple:
-        """What the bodies get beside q, k, v and the key mask: what the traits name."""
+    def _optional_inputs(self, global_mask=None, layer_input=None) -> tuple:
+        """Return the inputs after q, k, v and the key mask, as the traits declare."""
         traits = self.traits
-        return (global_mask,) * traits.global_tokens + (source,) * traits.source
+        return (global_mask,) * traits.global_tokens + (layer_input,) * traits.needs_layer_input
 
-    def _source_refusals(self, k: Tensor, source: Source | None) -> list[str]:
-        if source is None:
+    def _layer_input_refusals(self, k: Tensor, layer_input: LayerInput | None) -> list[str]:
+        if layer_input is None:
             return []
-        if not self.traits.source:
-            return ["it does not read a source (traits.source is False)"]
-        expected, got = (k.shape[0], k.shape[2]), tuple(source.states.shape[:2])
+        if not self.traits.needs_layer_input:
+            return ["layer_input is not supported (traits.needs_layer_input)"]
+        expected, got = (k.shape[0], k.shape[2]), tuple(layer_input.states.shape[:2])
         if got != expected:
-            return [f"source.states must be (B, S, W) with (B, S) = {expected}, got {got}"]
+            return [f"layer_input.states must be (B, S, W) with (B, S) = {expected}, got {got}"]
         return []
 
     def _step_refusals(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache | None) -> list[str]:
         reasons = []
         if not self.causal:
-            reasons.append(
-                "only a causal mechanism goes on step by step; build it with causal=True"
-            )
+            reasons.append("step() requires causal=True")
         if q.shape[2] != k.shape[2]:
             reasons.append(
-                f"new queries and keys must be the same tokens, got T={q.shape[2]} "
-                f"and S={k.shape[2]}"
+                f"step() requires as many queries as keys, got T={q.shape[2]} and S={k.shape[2]}"
             )
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
         if cache is not None and cache.shape != shape:
-            reasons.append(f"the cache is of (B, H, D, E) = {cache.shape}, got {shape}")
+            reasons.append(f"the cache requires (B, H, D, E) = {cache.shape}, got {shape}")
         return reasons
 
-    def _body(self, *inputs) -> tuple[str, Callable]:
-        """The body to run: the one asked for by name, or the first kernel that does not refuse."""
+    def _select_backend(self, *inputs) -> tuple[str, Callable]:
+        """Return the requested backend, or the first kernel that supports the inputs."""
         cls = type(self)
         own = {"torch": cls.attend, "reference": cls.reference}
         if self.backend in own:
@@ -277,21 +289,21 @@ class Attention(nn.Module):
                 if not reasons:
                     return name, kernel.run
                 if self.backend == name:
-                    because = "; ".join(reasons)
-                    raise InputError(f"{self.name}: kernel {name!r} refuses: {because}")
+                    refused = f"{self.name}: kernel {name!r} does not support these inputs"
+                    raise InputError(f"{refused}: {'; '.join(reasons)}")
         return "torch", cls.attend
 
 
-def _zeroed(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x` with zeros where the mask is False: a selection, so that no NaN survives it."""
-    return x if mask is None else zeroed(x, mask[:, None, :, None])
+def _zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Return `x` with zeros where the mask is False. This selects, so that no NaN survives."""
+    return x if mask is None else apply_mask(x, mask[:, None, :, None])
 
 
-def _real_source(source: Source | None, mask: Tensor | None) -> Source | None:
-    """The source with zeros at padded positions."""
-    if source is None or mask is None:
-        return source
-    return dataclasses.replace(source, states=zeroed(source.states, mask[..., None]))
+def _mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
+    """Return the layer input with zeros at padded positions."""
+    if layer_input is None or mask is None:
+        return layer_input
+    return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
 
 
 def _shape_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
@@ -300,32 +312,32 @@ def _shape_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
         raise InputError(f"q, k and v must be (B, H, T, D), got shapes {shapes}")
     reasons = []
     if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
-        reasons.append(f"q, k, v need one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
+        reasons.append(f"q, k, v must have one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device:
-        reasons.append(f"q, k, v need one device, got {q.device}, {k.device}, {v.device}")
+        reasons.append(f"q, k, v must be on one device, got {q.device}, {k.device}, {v.device}")
     if q.shape[:2] != k.shape[:2] or q.shape[-1] != k.shape[-1]:
         reasons.append(f"q {tuple(q.shape)} and k {tuple(k.shape)} differ in B, H or D")
     if k.shape[:3] != v.shape[:3]:
         reasons.append(f"k {tuple(k.shape)} and v {tuple(v.shape)} differ in B, H or S")
     if q.shape[-2] == 0 or k.shape[-2] == 0:
-        reasons.append("it needs at least one query and one key")
+        reasons.append("at least one query and one key are required")
     return reasons
 
 
-def _mask_refusals(what: str, mask: Tensor | None, shape: tuple[int, ...]) -> list[str]:
+def _mask_refusals(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> list[str]:
     if mask is None:
         return []
     reasons = []
     if mask.dtype != torch.bool:
-        reasons.append(f"{what} must be boolean (True = real), got {mask.dtype}; use mask.bool()")
+        reasons.append(f"{name} must be boolean (True = real), got {mask.dtype}; use mask.bool()")
     if tuple(mask.shape) != shape:
-        reasons.append(f"{what} must have shape {shape}, got {tuple(mask.shape)}")
+        reasons.append(f"{name} must have shape {shape}, got {tuple(mask.shape)}")
     return reasons
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """Another body of a mechanism: `refusals(attention, *inputs)` says why it cannot run."""
+    """Alternative implementation; `refusals(attention, *inputs)` lists why it cannot run."""
 
     run: Callable
     refusals: Callable
@@ -336,20 +348,23 @@ MECHANISMS: dict[str, type[Attention]] = {}
 KERNELS: dict[type[Attention], dict[str, Kernel]] = {}
 
 
-def register(name: str, *, knob: str | None = None) -> Callable[[type[Attention]], type[Attention]]:
-    """Class decorator: make a mechanism known by its name.
+def register(
+    name: str, *, size_option: str | None = None
+) -> Callable[[type[Attention]], type[Attention]]:
+    """Register a class as the mechanism `name` (class decorator).
 
     Args:
-        name: the key of `MECHANISMS`.
-        knob: the option that trades memory for reach, a whole number from 1 up: its window, block,
-            rank, ...; None: there is no such choice.
+        name: key in `MECHANISMS`.
+        size_option: option that trades memory for reach, an integer >= 1: window, block, rank, ...;
+            None: the mechanism has no such option.
     """
 
     def add(cls: type[Attention]) -> type[Attention]:
         if name in MECHANISMS:
-            raise OptionError(f"mechanism {name!r} is already {MECHANISMS[name].__qualname__}")
+            owner = MECHANISMS[name].__qualname__
+            raise OptionError(f"mechanism {name!r} is already registered, by {owner}")
         MECHANISMS[name] = cls
-        cls.name, cls.knob = name, knob
+        cls.name, cls.size_option = name, size_option
         return cls
 
     return add
@@ -358,10 +373,10 @@ def register(name: str, *, knob: str | None = None) -> Callable[[type[Attention]
 def register_kernel(
     cls: type[Attention], name: str, refusals: Callable, *, automatic: bool
 ) -> Callable:
-    """Function decorator: one more body of a mechanism.
+    """Register a function as a kernel of a mechanism (function decorator).
 
-    Kernels are tried in order of registration when the backend is "auto" and `automatic` is
-    True; a kernel that is not automatic runs only when asked for by name.
+    With backend "auto", kernels are tried in order of registration if `automatic` is True. A kernel
+    that is not automatic runs only when it is requested by name.
     """
 
     def add(run: Callable) -> Callable:
@@ -372,6 +387,6 @@ def register_kernel(
 
 
 def backends(name: str) -> list[str]:
-    """The backends of a mechanism: "auto", its own two bodies, and its kernels."""
-    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    """Return the backends of a mechanism: "auto", "torch", "reference", and its kernels."""
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     return ["auto", "torch", "reference", *KERNELS.get(cls, {})]

@@ -1,14 +1,14 @@
-"""Building a mechanism by name: every option is checked, none is dropped."""
+"""Build a mechanism by name, and check every option."""
 
 import inspect
 from typing import Any, get_type_hints
 
 from longspan.attention.base import MECHANISMS, Attention, backends
-from longspan.errors import OptionError, known, mistyped
+from longspan.errors import OptionError, check_name, mistyped
 
 SIZES = {
     "heads": "number of heads",
-    "head_dim": "width of one head",
+    "head_dim": "head dimension",
     "max_length": "longest input",
 }
 
@@ -27,43 +27,43 @@ def build(
     """Build a mechanism.
 
     Args:
-        name: a key of `MECHANISMS`.
+        name: key in `MECHANISMS`.
         causal: whether output t may depend on inputs 0..t only.
-        backend: "auto", "torch", "reference" or a kernel's name; one asked for by name runs or
-            raises, it is never replaced.
-        heads: number of heads; needed by mechanisms with per-head parameters.
-        head_dim: width of a head; needed by mechanisms with parameters or features of it.
-        max_length: longest input; needed by mechanisms with parameters per position.
+        backend: "auto", "torch", "reference" or a kernel's name. A backend requested by name
+            runs or raises; there is no fallback.
+        heads: number of heads; required by mechanisms with per-head parameters.
+        head_dim: head dimension; required by mechanisms with parameters or features of that size.
+        max_length: longest input; required by mechanisms with parameters per position.
         layer: index of the layer, so that layers draw different random features.
-        options: the mechanism's own options; `options_of(name)` lists them.
+        options: options of the mechanism; `options_of(name)` lists them.
 
     Raises:
-        UnknownNameError: no such mechanism, option or backend (with near names).
-        OptionError: no causal form, a size that is missing, or a value of another
-            type or out of range.
+        UnknownNameError: there is no such mechanism, option or backend; the message suggests
+            near names.
+        OptionError: there is no causal form, a size is missing, or a value is invalid.
     """
-    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     for option in options:
-        known(option, options_of(name), f"option of {name!r}")
+        check_name(option, options_of(name), f"option of {name!r}")
     reasons = mistyped(options, get_type_hints(cls.__init__))
     if causal and not cls.traits.causal:
-        reasons.append("it has no causal form")
+        reasons.append("causal=True is not supported (traits.causal)")
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
     needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
     for size in (size for size, value in needed.items() if value is None):
-        reasons.append(f"it needs {size} (the {SIZES[size]})")
+        reasons.append(f"{size} is required ({SIZES[size]})")
     if reasons:
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
     attention = cls(**needed, **options)
-    attention.backend = known(backend, backends(name), f"backend of {name!r}")
+    attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """The options of a mechanism with their defaults; sizes and `causal` are not options."""
-    cls = MECHANISMS[known(name, MECHANISMS, "mechanism")]
+    """Return the options of a mechanism with their defaults, without sizes and `causal`."""
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
     given = {"self", "causal", *cls.traits.sizes}
     return {p.name: p.default for p in parameters if p.name not in given}

@@ -1,7 +1,7 @@
-"""Masks at full speed: selecting rows and adding masks to scores.
+"""Fast masking: selection of rows, and softmax under a mask.
 
-`masked_fill` and `where` walk a broadcast mask element by element on CPU; an AND of the bit
-patterns and an addition are ten times as fast, and as exact.
+On CPU, `masked_fill` and `where` walk a broadcast mask element by element. A bitwise AND and an
+addition are ten times as fast, and as exact.
 """
 
 import torch
@@ -11,7 +11,7 @@ INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class _Keep(torch.autograd.Function):
-    """x where `keep` (as all ones or all zeros of x's width) says so, else 0: never 0 * NaN."""
+    """Keep x where `keep` is all ones in the width of x, else 0, so that NaN becomes 0."""
 
     @staticmethod
     def forward(ctx, x: Tensor, keep: Tensor) -> Tensor:
@@ -23,16 +23,16 @@ class _Keep(torch.autograd.Function):
         return _Keep.apply(grad, ctx.saved_tensors[0]), None
 
 
-def zeroed(x: Tensor, mask: Tensor) -> Tensor:
-    """X with exact zeros where the boolean mask (broadcastable to x) is False, gradients too."""
+def apply_mask(x: Tensor, mask: Tensor) -> Tensor:
+    """Set x to exact zeros where the boolean mask (broadcastable) is False; gradients too."""
     return _Keep.apply(x, -mask.to(INTEGER[x.element_size()]))
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax over the True entries; a row without any is uniform, for the caller to zero.
+    """Compute softmax over the True entries. A row without any is uniform; the caller zeroes it.
 
-    The mask (broadcastable to the scores) becomes a bias of 0 or the lowest finite number, so
-    scores beyond it in size are not told apart; float16 is computed in float32 for that reason.
+    The mask (broadcastable to the scores) becomes a bias of 0 or half the lowest finite number, so
+    scores beyond that size are indistinguishable; float16 is therefore computed in float32.
     """
     dtype = scores.dtype
     if dtype == torch.float16:

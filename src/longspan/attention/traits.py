@@ -1,4 +1,4 @@
-"""What a mechanism claims of itself, and what it may be told of where its inputs came from."""
+"""Traits of a mechanism, and the optional layer input of a call."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,32 +9,44 @@ from torch import Tensor
 from longspan.shapes import Float
 
 Size = Literal["heads", "head_dim", "max_length", "layer"]
-Reads = Literal["qkv", "qv", "v"]
+Inputs = Literal["qkv", "qv", "v"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a mechanism claims; each claim has a contract test, and nothing else is asked of it."""
+    """Properties of a mechanism. Each is a claim with a contract test.
 
-    paper: str  # authors, year and address
-    cost: Literal["T", "T^1.5", "T^2"]  # growth of time and memory with the length
-    exact: bool  # softmax over its pattern; False: an approximation or another kernel
-    causal: bool = False  # has a causal form
-    cross: bool = False  # accepts other keys than queries (S != T)
-    global_tokens: bool = False  # honours `global_mask`
-    reads: Reads = "qkv"  # what it reads of q, k, v; a model projects no other
-    source: bool = False  # may read `source`, what q, k and v were projected from
-    sizes: tuple[Size, ...] = ()  # what `build` must tell its constructor
+    Attributes:
+        paper: authors, year and address.
+        cost: growth of time and memory with the length.
+        exact: softmax over the pattern; False: an approximation or another kernel function.
+        causal: has a causal form.
+        cross: supports cross-attention (S != T).
+        global_tokens: supports `global_mask`.
+        inputs: which of q, k and v it uses; a model creates only these projections.
+        needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
+        sizes: sizes that `build` passes to the constructor.
+    """
+
+    paper: str
+    cost: Literal["T", "T^1.5", "T^2"]
+    exact: bool
+    causal: bool = False
+    cross: bool = False
+    global_tokens: bool = False
+    inputs: Inputs = "qkv"
+    needs_layer_input: bool = False
+    sizes: tuple[Size, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """What q, k and v were projected from, for mechanisms with projections of their own.
+class LayerInput:
+    """Input of the attention layer, for mechanisms with projections of their own.
 
     Attributes:
-        states: the input of the layer (B, S, W), zero at padded positions.
-        query: the linear part (no bias) of the query projection: (P, W) to heads (H, P, D).
-        key: the same of the key projection.
+        states: input of the layer (B, S, W), zero at padded positions.
+        query: linear part (no bias) of the query projection: (P, W) to heads (H, P, D).
+        key: linear part of the key projection.
     """
 
     states: Float[Tensor, "B S W"]

@@ -1,6 +1,6 @@
-"""The command line: `longspan arena | train | eval | report | results | analyse | data | ...`.
+"""The command line: `longspan arena | train | eval | report | results | analyze | data | ...`.
 
-Everything heavy is imported inside the command that needs it, so that help is instant.
+Heavy imports are inside the commands that need them, so help is instant.
 """
 
 import logging
@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli import analysing, reporting, running
+from longspan.cli import analyzing, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
-from longspan.cli.common import INTERRUPTED, Json, Lines, complain, say
+from longspan.cli.common import INTERRUPTED, Json, LogLines, print_error, print_note
 from longspan.cli.listing import print_described, print_list
-from longspan.errors import LongspanError, known
+from longspan.errors import LongspanError, check_name
 
 app = typer.Typer(
     help="Every efficient attention behind one interface, compared honestly.",
@@ -30,7 +30,7 @@ app.command()(running.arena)
 app.command()(running.train)
 app.command(name="eval")(running.evaluate)
 app.command()(reporting.report)
-app.command()(analysing.analyse)
+app.command()(analyzing.analyze)
 
 
 @app.callback()
@@ -38,7 +38,7 @@ def _common(
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     level = logging.DEBUG if debug else logging.WARNING
-    logging.basicConfig(level=level, format="%(message)s", handlers=[Lines()])
+    logging.basicConfig(level=level, format="%(message)s", handlers=[LogLines()])
     if not debug:
         logging.getLogger("longspan.arena").setLevel(logging.INFO)
     logging.getLogger("numba").setLevel(logging.WARNING)
@@ -50,36 +50,36 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List mechanisms with traits and options, tasks, or protocols."""
-    print_list(known(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
+    print_list(check_name(what, ("mechanisms", "tasks", "protocols"), "list"), as_json)
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A mechanism, task or protocol.")],
+    name: Annotated[str, typer.Argument(help="Mechanism, task or protocol.")],
     as_json: Json = False,
 ) -> None:
-    """Show one mechanism (with its weights drawn on a small sample), task or protocol."""
+    """Show one mechanism (with its attention weights on a small sample), task or protocol."""
     print_described(name, as_json)
 
 
 def main() -> None:
-    """Run a command; a refusal is one line on the error stream and exit code 2."""
+    """Run a command; an expected error is one line on the error stream and exit code 2."""
     debug = "--debug" in sys.argv
     try:
         app()
     except LongspanError as error:
         if debug:
             raise
-        complain(error)
+        print_error(error)
         sys.exit(2)
     except OSError as error:
         if debug:
             raise
-        complain(error)
+        print_error(error)
         sys.exit(1)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            say("Interrupted.", "Run the same command to resume.")
+            print_note("Interrupted.", "Run the same command to resume.")
         raise
 
 

@@ -8,9 +8,9 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.cli.common import Json, Mechanisms, names, out, print_json
+from longspan.cli.common import Json, Mechanisms, out, print_json, split_names
 from longspan.cli.listing import print_described, print_list
-from longspan.errors import known
+from longspan.errors import check_name
 
 if TYPE_CHECKING:
     from longspan.arena import Protocol
@@ -32,7 +32,7 @@ def show(name: Name, as_json: Json = False) -> None:
     """Show one protocol with all its values and choices, as `longspan show`."""
     from longspan.arena import PROTOCOLS
 
-    print_described(known(name, PROTOCOLS, "protocol"), as_json)
+    print_described(check_name(name, PROTOCOLS, "protocol"), as_json)
 
 
 @app.command()
@@ -45,7 +45,7 @@ def diff(
     mechanisms: Mechanisms = None,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two protocols, field by field, and what the sources say."""
+    """Show what differs between two protocols, field by field, and what the sources print_note."""
     from longspan.arena import get
     from longspan.arena.protocols.compare import compare
 
@@ -53,8 +53,8 @@ def diff(
     found = compare(
         one,
         two,
-        tasks=names(tasks, "--tasks"),
-        mechanisms=names(mechanisms, "--mechanisms"),
+        tasks=split_names(tasks, "--tasks"),
+        mechanisms=split_names(mechanisms, "--mechanisms"),
     )
     if as_json:
         heads = {"a": _head(one), "b": _head(two)}
@@ -96,8 +96,8 @@ def _tasks(row: "Difference", a: "Protocol", b: "Protocol") -> str:
 
 
 def _value(value: Any) -> str:
-    from longspan import catalogue
+    from longspan import catalog
 
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return catalogue.text(value)
+    return catalog.format_value(value)

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from longspan.cli.common import Json, out, print_json, say
-from longspan.cli.results import HOME, freeze
-from longspan.errors import DataError, known
+from longspan.cli.common import IS_MAIN, Json, out, print_note
+from longspan.errors import DataError, check_name
 
 if TYPE_CHECKING:
-    from longspan.report.rows import Table
-    from longspan.report.sections import Beside
-    from longspan.report.sheets import Sheet
+    from longspan.report.leaderboard.values import Leaderboard
+    from longspan.report.sections import Context
     from longspan.results import Failure, Result
 
 T = TypeVar("T")
@@ -27,145 +25,126 @@ Folders = Annotated[
 
 def report(
     folders: Folders = None,
-    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "terminal",
+    output: Annotated[Path, typer.Option(help="Path of the HTML page.")] = Path("report.html"),
+    format: Annotated[
+        str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
+    ] = "terminal",
     section: Annotated[
         str | None,
-        typer.Option(help="Print one section: leaderboard, significance, slices, cost, ..."),
+        typer.Option(
+            help="Section to print: leaderboard, significance, slices, cost, ...",
+            show_default="leaderboard; scores for csv and json",
+        ),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Write every chart into this folder, for papers.")
     ] = None,
     figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg",
-    snapshot: Annotated[
-        str | None, typer.Option(help="Freeze these records as a version of the results, as v1.")
-    ] = None,
-    into: Annotated[Path, typer.Option(help="Folder of results for --snapshot.")] = HOME,
     as_json: Json = False,
 ) -> None:
-    """Draw tables and one self-contained HTML page from result records."""
-    from longspan.report.snapshots import place as version_file
-    from longspan.results import load_all, load_failures
+    """Print tables and write one self-contained HTML page from records."""
+    from longspan.results import load_failures, load_results
 
-    _checked(format, figure_format, section)
-    if snapshot is not None:
-        version_file(into, snapshot)
+    _check_names(format, figure_format, section)
     places = folders or [Path("runs")]
-    results = load_all(places)
-    tables, beside = _drawn(results, places, load_failures(places))
-    _save(tables, beside, page)
-    _print(tables, beside, "json" if as_json else format, section)
-    if beside.since is not None and format == "terminal" and not (as_json or section):
-        _print_sheets([beside.since], format)
+    results = load_results(places)
+    boards, context = _build(results, places, load_failures(places))
+    _write_page(boards, context, output)
+    _print(boards, context, "json" if as_json else format, section)
     if figures is not None:
-        from longspan.report.figures import write_figures
+        from longspan.report.charts.figures import write_figures
 
-        files = write_figures(tables, figures, figure_format, beside.analyses)
-        say("figures:", f"{len(files)} in {figures}")
-    if snapshot is not None:
-        freeze(snapshot, places, into)
+        files = write_figures(boards, figures, figure_format, context.analyses)
+        print_note("figures:", f"{len(files)} in {figures}")
 
 
-def _checked(format: str, figure_format: str, section: str | None) -> None:
-    """Refuse unknown words before anything is read."""
-    from longspan.report.sections import NAMES
+def _check_names(format: str, figure_format: str, section: str | None) -> None:
+    """Check names before anything is read.
 
-    known(format, FORMATS, "format")
-    known(figure_format, FIGURES, "figure format")
+    Raises:
+        UnknownNameError: a format or section does not exist; the message suggests near names.
+    """
+    from longspan.report.sections import WITH_TABLES
+
+    check_name(format, FORMATS, "format")
+    check_name(figure_format, FIGURES, "figure format")
     if section is not None:
-        known(section, NAMES, "section")
+        check_name(section, WITH_TABLES, "section")
 
 
 def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:
-    """Write the page `report.html` of a folder that holds results; print those at hand.
+    """Write `report.html` of a folder, and print the leaderboards of some results in it.
 
-    They stand in the leaderboards of the folder, and are not read again; a file that cannot be read
-    is told.
+    Invalid files in the folder are named and left out.
+
+    Args:
+        results: results in memory, which are not read again.
+        folder: folder of results.
+        as_json: print JSON.
     """
-    from longspan.report.grouping import budget
-    from longspan.results import failures_below, load, load_failure, runs_below
+    from longspan.report.leaderboard.build import race_of
+    from longspan.results import failure_paths, load_failure, load_result, result_paths
 
     own = {(result.task, result.filename) for result in results}
-    others = [path for path in runs_below(folder) if (path.parent.name, path.name) not in own]
-    failures = _readable(failures_below(folder), load_failure)
-    tables, beside = _drawn([*results, *_readable(others, load)], [folder], failures)
-    _save(tables, beside, folder / "report.html")
-    races = {(result.protocol, budget(result) or None) for result in results}
-    mine = [table for table in tables if (table.protocol, table.budget) in races]
-    _print(mine, beside, "json" if as_json else "terminal")
+    others = [path for path in result_paths(folder) if (path.parent.name, path.name) not in own]
+    failures = _load_valid(failure_paths(folder), load_failure)
+    boards, context = _build([*results, *_load_valid(others, load_result)], [folder], failures)
+    _write_page(boards, context, folder / "report.html")
+    races = set(map(race_of, results))
+    shown = [board for board in boards if (board.protocol, board.budget or "") in races]
+    _print(shown, context, "json" if as_json else "terminal")
 
 
 def print_results(results: "list[Result]", as_json: bool) -> None:
-    """Print the leaderboards alone."""
-    tables, beside = _drawn(results, [], [])
-    _print(tables, beside, "json" if as_json else "terminal")
+    """Print the leaderboards of some results."""
+    boards, context = _build(results, [], [])
+    _print(boards, context, "json" if as_json else "terminal")
 
 
-def _readable(paths: "list[Path]", read: Callable[[Path], T]) -> list[T]:
-    """The records in files; a file that holds none is told and left out."""
+def _load_valid(paths: "list[Path]", load: Callable[[Path], T]) -> list[T]:
     found = []
     for path in paths:
         try:
-            found.append(read(path))
+            found.append(load(path))
         except DataError as error:
-            say("left out:", error)
+            print_note("left out:", error)
     return found
 
 
-def _drawn(
+def _build(
     results: "list[Result]", folders: Sequence[Path], failures: "list[Failure]"
-) -> "tuple[list[Table], Beside]":
-    """The leaderboards of results and failures, and what else stands in their folders."""
-    from longspan.report.changes import since
-    from longspan.report.published import read
-    from longspan.report.sections import Beside
-    from longspan.report.tables import leaderboards
+) -> "tuple[list[Leaderboard], Context]":
+    from longspan.report.leaderboard.build import build_leaderboards
+    from longspan.report.sections import Context
+    from longspan.report.tables.published import read_published
     from longspan.results import load_analyses
 
-    tables = leaderboards(results, failures)
-    beside = Beside(
-        published=read(),
-        analyses=tuple(load_analyses(folders)),
-        since=since(folders, tables),
-    )
-    return tables, beside
+    boards = build_leaderboards(results, failures)
+    return boards, Context(published=read_published(), analyses=tuple(load_analyses(folders)))
 
 
-def _save(tables: "list[Table]", beside: "Beside", page: Path) -> None:
-    from longspan.report.page import save
+def _write_page(boards: "list[Leaderboard]", context: "Context", path: Path) -> None:
+    from longspan.report.output.page import write_page
 
-    save(tables, page, beside)
-    say("report:", str(page))
+    write_page(boards, path, context)
+    print_note("report:", str(path))
 
 
 def _print(
-    tables: "list[Table]", beside: "Beside", format: str, section: str | None = None
+    boards: "list[Leaderboard]", context: "Context", format: str, section: str | None = None
 ) -> None:
-    """The leaderboards, or the sheets of one section."""
-    from longspan.report import leaderboard
-    from longspan.report.sections import sections
+    """Print the tables of one section; notices go to the error stream."""
+    from longspan.report.output.terminal import terminal
+    from longspan.report.output.text import WRITERS
+    from longspan.report.sections import section_tables
 
-    if format == "json" and section is None:
-        print_json([leaderboard.to_json(table) for table in tables])
-        return
-    # Whoever asks for CSV has a program read it: a line for each score.
-    usual = "scores" if format == "csv" else "leaderboard"
-    found = sections(tables, beside, only=section or usual)
-    if not found:
-        say("nothing:", f"no record has what the section {section} is made of")
-    _print_sheets(found, format)
-
-
-def _print_sheets(sheets: "list[Sheet]", format: str) -> None:
-    from longspan.report import render
-
-    if format == "json":
-        print_json([render.to_json(sheet) for sheet in sheets])
-    elif format == "csv":
-        sys.stdout.write(render.to_csv(sheets))
-    elif format == "terminal":
-        for sheet in sheets:
-            out.print(render.terminal(sheet))
-    else:
-        draw = render.markdown if format == "markdown" else render.latex
-        sys.stdout.write("\n".join(draw(sheet) for sheet in sheets))
+    # Programs that read CSV or JSON need one line for each score.
+    default = "scores" if format in ("csv", "json") else "leaderboard"
+    tables = section_tables(boards, context, section or default)
+    if not tables:
+        print_note("note:", f"no record has the data of section {section}")
+    if format == "terminal":
+        for part in terminal(tables):
+            out.print(part)
+    elif IS_MAIN:
+        sys.stdout.write(WRITERS[format](tables))

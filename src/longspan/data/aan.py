@@ -1,9 +1,9 @@
-"""Pairs of papers of the ACL Anthology Network (Radev et al. 2013): does one cite the other?
+"""Reader of pairs of papers of the ACL Anthology Network (Radev et al. 2013).
 
-Two forms: the files of the official Long Range Arena release, and pairs by id,
-`pairs.{train,eval,test}.tsv` (label, id, id) beside `papers.parquet` (columns id and text). Texts
-are cut to their first 10,000 characters, as the reader of the release cuts them
-(google-research/long-range-arena, lra_benchmarks/matching/input_pipeline.py).
+A pair is labeled by whether the first paper cites the second. A copy is the files of the official
+Long Range Arena release, or pairs by id: `pairs.{train,eval,test}.tsv` (label, id, id) and
+`papers.parquet` (columns id and text). Texts are truncated to 10,000 characters, as the reader of
+the release does (google-research/long-range-arena, lra_benchmarks/matching/input_pipeline.py).
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.data import archives, lra_release
-from longspan.data.lra_release import Pair, Split
-from longspan.data.places import searched
+from longspan.data import lra_release
+from longspan.data.lra_release import LraFiles, Pair, Split
+from longspan.data.parquet import check_columns, explain_parquet_errors
+from longspan.data.source_files import SourceFiles, search_paths
 from longspan.data.store import Ragged, Spool
 from longspan.errors import DataError
 
-LONGEST = 10_000  # characters of a paper that are ever looked at
+LONGEST = 10_000  # characters of a paper that are read
 LABELS = ("no citation", "citation")
 
 _PAPERS = "papers.parquet"
@@ -37,43 +37,47 @@ _VALUES = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PairsById:
+class PairsById(SourceFiles):
     """A folder with pairs by id and the papers."""
 
     folder: Path
 
     @property
-    def origin(self) -> dict[str, Any]:
-        """What tells this source from another, wherever it lies: names and sizes."""
-        sizes = {path.name: path.stat().st_size for path in self._paths()}
-        return {"form": "pairs by id", "bytes": sizes}
+    def paths(self) -> list[Path]:
+        """Files of pairs, and the papers."""
+        return [self.folder / name for name in (*_FILES.values(), _PAPERS)]
 
-    def checksums(self) -> dict[str, str]:
-        """sha256 of each file."""
-        return {path.name: archives.sha256(path) for path in self._paths()}
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Form, file names and sizes."""
+        return {"form": "pairs by id", "bytes": self.sizes()}
 
     def describe(self, rows: Mapping[str, int]) -> str:
-        """In words: not the published pairs, and how many."""
+        """Return a description: the number of pairs of each split, and that they are unpublished.
+
+        Args:
+            rows: number of pairs read, by split.
+        """
         counts = ", ".join(f"{count} {split}" for split, count in rows.items())
         return f"AAN, pairs by id ({counts} pairs; not those of Long Range Arena)"
 
-    def _paths(self) -> list[Path]:
-        return [self.folder / name for name in (*_FILES.values(), _PAPERS)]
+
+AanFiles = LraFiles | PairsById
 
 
-Source = lra_release.Source | PairsById
+def find(data: Path | None) -> AanFiles:
+    """Find the pairs: those of the release, or pairs by id if there are more of them.
 
+    An archive of the release counts as complete and stays unopened.
 
-def find(data: Path | None) -> Source:
-    """The pairs in `data`: those of the release, or pairs by id if there are more of them.
-
-    Without `data`, in $LONGSPAN_DATA and $LONGSPAN_TEST_DATA. In a folder, its `aan` is searched
-    too. An archive of the release is taken for the whole, unread.
+    Args:
+        data: a folder or archive. None: $LONGSPAN_DATA and $LONGSPAN_TEST_DATA. In a folder, its
+            `aan` is searched too.
 
     Raises:
-        DataError: there are none (the message says how to get them), or a file is missing.
+        DataError: there are no pairs (the message says how to get them), or a file is missing.
     """
-    by_id = _by_id(data)
+    by_id = _find_pairs_by_id(data)
     try:
         release = lra_release.find(data, lra_release.AAN)
     except DataError as error:
@@ -82,23 +86,23 @@ def find(data: Path | None) -> Source:
         return by_id
     if by_id is None or release.path.is_file():
         return release
-    rows = sum(_lines(by_id.folder / name) for name in _FILES.values())
-    found = sum(1 for _ in itertools.islice(lra_release.aan(release), rows))
+    rows = sum(_count_lines(by_id.folder / name) for name in _FILES.values())
+    found = sum(1 for _ in itertools.islice(lra_release.read_pairs(release), rows))
     return release if found == rows else by_id
 
 
-def read(source: Source) -> Iterator[Pair]:
-    """The pairs of all splits; of each text the first `LONGEST` characters.
+def read(source: AanFiles) -> Iterator[Pair]:
+    """Yield the pairs of all splits, with the first `LONGEST` characters of each text.
 
     Raises:
         DataError: a file is malformed; the message names it and the line or row.
     """
     if isinstance(source, PairsById):
-        texts = _papers(source.folder / _PAPERS)
+        texts = _read_papers(source.folder / _PAPERS)
         for split, name in _FILES.items():
-            yield from _pairs(source.folder / name, split, texts)
+            yield from _read_pairs(source.folder / name, split, texts)
         return
-    for pair in lra_release.aan(source):
+    for pair in lra_release.read_pairs(source):
         if not all(pair.texts):
             raise DataError(f"{source.path}: pair {', '.join(pair.ids)} has an empty text")
         first, second = (text.decode()[:LONGEST].encode() for text in pair.texts)
@@ -111,28 +115,28 @@ class Pairs:
 
     labels: np.ndarray  # (N,) uint8
     texts: np.ndarray  # (N, 2) int64: rows of the collection's texts
-    papers: np.ndarray  # (N, 2) int64: numbers that stand for ids
+    papers: np.ndarray  # (N, 2) int64: numbers of the ids
 
     def select(self, rows: np.ndarray) -> "Pairs":
-        """The pairs of these rows."""
+        """Return the pairs of these rows."""
         return Pairs(labels=self.labels[rows], texts=self.texts[rows], papers=self.papers[rows])
 
     @property
     def undirected(self) -> np.ndarray:
-        """One number per pair, the same either way round."""
+        """One number for each pair, the same for both orders of its papers."""
         return np.sort(self.papers, axis=1) @ np.array([1 << 32, 1])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collection:
-    """Each text once, since a paper is in many pairs, and the pairs of each split."""
+    """The distinct texts, since a paper occurs in many pairs, and the pairs of each split."""
 
     texts: Ragged  # uint8: UTF-8
     splits: dict[Split, Pairs]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is repeated or shared, by id; nothing of it is left out of the splits."""
+        """Counts of repeated and shared papers and pairs, by id; the splits keep all of them."""
         shared = {
             f"{one} and {other}": {
                 "papers": len(np.intersect1d(a.papers, b.papers)),
@@ -155,7 +159,12 @@ class Collection:
 
 
 def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None]) -> Collection:
-    """Take pairs in with bounded memory: their texts go to a file in `scratch`.
+    """Collect pairs with bounded memory: their texts are written to a file in `scratch`.
+
+    Args:
+        pairs: of all splits.
+        scratch: folder for the texts.
+        progress: called with the number of pairs after each thousand.
 
     Raises:
         DataError: a split lacks pairs of a label.
@@ -177,7 +186,9 @@ def collect(pairs: Iterable[Pair], scratch: Path, progress: Callable[[int], None
             progress(done)
     for split, own in labels.items():
         if set(own) != {0, 1}:
-            raise DataError(f"AAN: {split} has {len(own)} pairs, expected some of label 0 and of 1")
+            raise DataError(
+                f"AAN: {split} has {len(own)} pairs, expected some of each label, 0 and 1"
+            )
     splits = {
         split: Pairs(
             labels=np.array(labels[split], np.uint8),
@@ -193,14 +204,14 @@ def _empty() -> dict[Split, array]:
     return {split: array("q") for split in _FILES}
 
 
-def _by_id(data: Path | None) -> PairsById | None:
-    """The first folder with pairs by id.
+def _find_pairs_by_id(data: Path | None) -> PairsById | None:
+    """Return the first folder with pairs by id.
 
     Raises:
-        DataError: a file of them is missing.
+        DataError: a file of the folder is missing.
     """
-    places = searched(data, "the official release or a folder with pairs by id")
-    for folder in (folder for place in places for folder in (place, place / "aan")):
+    paths = search_paths(data, "the official release or a folder with pairs by id")
+    for folder in (folder for path in paths for folder in (path, path / "aan")):
         if not (folder / _PAPERS).is_file():
             continue
         missing = [name for name in _FILES.values() if not (folder / name).is_file()]
@@ -211,18 +222,18 @@ def _by_id(data: Path | None) -> PairsById | None:
     return None
 
 
-def _lines(path: Path) -> int:
+def _count_lines(path: Path) -> int:
     with path.open("rb") as file:
         return sum(1 for _ in file)
 
 
-def _pairs(path: Path, split: Split, texts: Mapping[str, bytes]) -> Iterator[Pair]:
+def _read_pairs(path: Path, split: Split, texts: Mapping[str, bytes]) -> Iterator[Pair]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            yield _pair(line.rstrip(b"\r\n"), f"{path}: line {number}", split, texts)
+            yield _parse_pair(line.rstrip(b"\r\n"), f"{path}: line {number}", split, texts)
 
 
-def _pair(line: bytes, where: str, split: Split, texts: Mapping[str, bytes]) -> Pair:
+def _parse_pair(line: bytes, where: str, split: Split, texts: Mapping[str, bytes]) -> Pair:
     columns = line.split(b"\t")
     if len(columns) != 3:
         raise DataError(f"{where} has {len(columns)} columns, expected 3: label, id, id")
@@ -231,34 +242,24 @@ def _pair(line: bytes, where: str, split: Split, texts: Mapping[str, bytes]) -> 
     first, second = (column.decode("utf-8", errors="replace") for column in columns[1:])
     for paper in (first, second):
         if paper not in texts:
-            raise DataError(f"{where} names paper {paper!r:.40}, which {_PAPERS} does not hold")
+            raise DataError(f"{where} names paper {paper!r:.40}, which {_PAPERS} does not contain")
     return Pair(split, _VALUES[columns[0]], (first, second), (texts[first], texts[second]))
 
 
-def _papers(path: Path) -> dict[str, bytes]:
-    """The first `LONGEST` characters of each paper, by id."""
+def _read_papers(path: Path) -> dict[str, bytes]:
+    """Return the first `LONGEST` characters of each paper, by id."""
     texts: dict[str, bytes] = {}
-    try:
-        # unless told not to, it reads all row groups ahead
-        with pq.ParquetFile(path, pre_buffer=False) as file:
-            for row, (paper, text) in enumerate(_rows(file, path)):
-                if not paper or not text or paper in texts:
-                    fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
-                    raise DataError(f"{path}: row {row} has {fault}; expected one text to an id")
-                texts[paper] = text[:LONGEST].encode()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is truncated or no parquet file ({reason})") from error
+    # by default `ParquetFile` reads all row groups ahead
+    with explain_parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as file:
+        check_columns(path, file.schema_arrow, text=("id", "text"))
+        for row, (paper, text) in enumerate(_rows(file)):
+            if not paper or not text or paper in texts:
+                fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
+                raise DataError(f"{path}: row {row} has {fault}; expected one text for each id")
+            texts[paper] = text[:LONGEST].encode()
     return texts
 
 
-def _rows(file: pq.ParquetFile, path: Path) -> Iterator[tuple[str, str]]:
-    schema = file.schema_arrow
-    for name in ("id", "text"):
-        if name not in schema.names:
-            raise DataError(f"{path} lacks column {name}; it has {', '.join(schema.names)}")
-        kind = schema.field(name).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise DataError(f"{path}: column {name} has type {kind}, expected string")
+def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, str]]:
     for batch in file.iter_batches(batch_size=256, columns=["id", "text"]):
         yield from zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True)

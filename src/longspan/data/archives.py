@@ -1,37 +1,34 @@
-"""Members of a folder or an archive, read as a stream: nothing is ever extracted to disk.
+"""Files of a folder, a tar (plain, gzip, bzip2 or xz) or a zip; nothing is extracted to disk.
 
-An archive is a tar (plain, gzip, bzip2 or xz), a zip, or one file under gzip, bzip2 or xz; its
-first bytes say which, whatever its suffix. It is read to its end, or a truncated one would pass
-for a small one. What a stranger can put into an archive is refused: a path outside it (whether
-that member is wanted or not), a wanted member that is a link, a device or there twice, and more
-bytes than were agreed, declared or real.
+The first bytes of an archive tell its format, whatever the suffix. Every archive is read to its
+end, so a truncated one never passes for a small one.
+
+An archive may be hostile. Python's own extraction filter (`tarfile.data_filter`) rejects paths
+that lead outside and devices, links are rejected altogether, and `Limits` bounds the number of
+members and their unpacked bytes.
 """
 
-import bz2
 import contextlib
-import dataclasses
 import gzip
 import io
 import lzma
 import os
-import re
 import stat
 import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, Protocol, cast, runtime_checkable
+from pathlib import Path
+from typing import NamedTuple, NoReturn, cast
 
-from longspan import files
 from longspan.errors import DataError
 
-_BROKEN = (
+_READ_ERRORS = (
     EOFError,
     OSError,
     OverflowError,
-    RuntimeError,  # of zipfile, for an encrypted member
+    RuntimeError,  # zipfile, for an encrypted member
     ValueError,
     lzma.LZMAError,
     struct.error,
@@ -39,271 +36,166 @@ _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
 )
-_MAGIC = 6  # bytes that tell the kinds apart
+_ZIP_SIGNATURES = (b"PK\3\4", b"PK\5\6")
+_MOST_HEADER_BYTES = 1 << 20  # of a long name or of extended attributes in a tar
 _BUFFER = 1 << 18
-# What may pass before a ratio counts, and of headers from one member of a tar to the next.
-_SLACK = 1 << 20
+
+Wanted = Callable[[str], object]
 
 
 class Limits(NamedTuple):
-    """The most that is read of what is wanted, in bytes."""
+    """The most that may be read from one folder or archive."""
 
-    member: int
-    total: int
-    ratio: int = 200  # unpacked bytes to a packed one; PNG reach 3, ListOps 10
+    member: int  # unpacked bytes of a wanted member
+    total: int  # unpacked bytes of all wanted members
+    members: int = 1 << 23  # number of members, wanted or not; lra_release has 2,400,000
 
 
 class Member:
-    """One file; to be read once, before the next one is asked for."""
+    """One file of a folder or an archive; read it once, before asking for the next one."""
 
-    def __init__(self, name: str, stream: "_Stream") -> None:
-        """Members come from `members` and `opened`."""
-        self.name = name  # its path inside the folder or archive, with slashes
-        self.where = stream.where  # the same for messages, with the archive
-        self._stream = stream
+    def __init__(self, name: str, where: str, file: io.BufferedIOBase, most: int):
+        """Use `read_members` or `open_member` instead."""
+        self.name = name  # path inside the folder or archive, with slashes
+        self.where = where  # path on this machine, for messages
+        self._file, self._most = file, most
 
     def read(self) -> bytes:
-        """The whole content.
+        """Return the whole content.
 
         Raises:
-            DataError: it is truncated, damaged or too large.
+            DataError: the file is truncated or damaged.
         """
-        return io.BufferedReader(self._stream, _BUFFER).read()
+        with _explain_read_errors(self.where):
+            return self._file.read()
 
     def lines(self, longest: int) -> Iterator[tuple[str, bytes]]:
-        """Where each line is, and the line without its end; a file called .gz is unpacked.
+        """Yield the location of each line and the line without its end; unpack a `.gz` member.
 
         Raises:
-            DataError: a line is longer than `longest` bytes, or as for `read`.
+            DataError: a line is longer than `longest` bytes, or the file is truncated, damaged or
+                too large.
         """
-        stream = self._stream.unpacked() if self.name.endswith(".gz") else self._stream
-        with io.BufferedReader(stream, _BUFFER) as file:
+        packed = self.name.endswith(".gz")
+        file = gzip.GzipFile(fileobj=self._file) if packed else self._file
+        count = 0
+        with _explain_read_errors(self.where):
             for number, line in enumerate(iter(lambda: file.readline(longest + 2), b""), start=1):
                 where = f"{self.where}: line {number}"
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
+                count += len(line)
                 if len(text) > longest:
-                    raise DataError(f"{where} has more than {_size(longest)}")
+                    raise DataError(f"{where} has more than {_format_size(longest)}")
+                if count > self._most:
+                    raise DataError(f"{self.where} unpacks to more than {_format_size(self._most)}")
                 yield where, text
 
 
-def members(
-    path: Path,
-    wanted: Callable[[str], object],
-    limits: Limits,
-    *,
-    expect_sha256: str | None = None,
-) -> Iterator[Member]:
-    """The members of a folder or an archive whose name is wanted, in one pass.
-
-    A single file under gzip, bzip2 or xz is called as itself, without that suffix.
+def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]:
+    """Yield the members of a folder or an archive whose name is wanted, in one pass.
 
     Raises:
-        DataError: the archive is truncated, foreign, hostile or has another sha256, or a file
-            cannot be read; the message names archive and member.
+        DataError: the archive is truncated, hostile or of an unknown format, or a file cannot be
+            read; the message names the archive and the member.
     """
-    reading = _Pass(path, wanted, limits)
+    usage = _Usage(path, limits)
     if path.is_dir():
-        for name in names(path, wanted):
-            with _opened(reading, name) as member:
+        for name in list_names(path, wanted):
+            with _open_file(path, name, usage) as member:
                 yield member
         return
-    if expect_sha256 is not None and (found := sha256(path)) != expect_sha256:
-        raise DataError(f"{path} has sha256 {found}, expected {expect_sha256}; fetch it again")
-    with _refusing(str(path), "file"), path.open("rb") as raw:
-        head = raw.read(_MAGIC)
+    with _explain_read_errors(str(path)):
+        with path.open("rb") as file:
+            head = file.read(4)
         if not head:
-            raise DataError(f"{path} is empty; expected an archive")
+            raise DataError(f"{path} is empty; expected a tar or zip archive")
         seen: set[str] = set()
-        for member in (_zip if head.startswith((b"PK\3\4", b"PK\5\6")) else _stream)(reading, raw):
+        for member in (_read_zip if head in _ZIP_SIGNATURES else _read_tar)(wanted, usage):
             if member.name in seen:
-                raise DataError(f"{path} holds {member.name} twice; it is unclear which counts")
+                raise DataError(f"{path} contains {member.name} twice; expected it once")
             seen.add(member.name)
             yield member
 
 
-def names(folder: Path, wanted: Callable[[str], object]) -> Iterator[str]:
-    """The names of the wanted files below a folder, sorted within each folder.
+def list_names(folder: Path, wanted: Wanted) -> Iterator[str]:
+    """Yield the names of the wanted files below a folder, sorted within each folder.
 
     Raises:
-        DataError: a folder below is a link or cannot be read.
+        DataError: a folder below is a symbolic link or cannot be read.
     """
-    waiting = [""]
-    while waiting:
-        parent = waiting.pop()
-        with _refusing(str(folder / parent), "folder"):
-            entries = sorted(os.scandir(folder / parent), key=lambda entry: entry.name)
-        for entry in entries:
-            name = f"{parent}/{entry.name}" if parent else entry.name
-            if not entry.is_dir():
-                yield from [name] if wanted(name) else []
-            elif entry.is_symlink():
-                raise DataError(f"{entry.path} is a link to a folder; put the folder itself there")
-            else:
-                waiting.append(name)
+
+    def fail(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read ({error.strerror})") from error
+
+    for parent, folders, names in os.walk(folder, onerror=fail):
+        folders.sort()
+        for one in (Path(parent, name) for name in folders):
+            if one.is_symlink():
+                raise DataError(f"{one} is a link to a folder; put the folder itself there")
+        below = Path(parent).relative_to(folder)
+        yield from filter(wanted, ((below / name).as_posix() for name in sorted(names)))
 
 
-def opened(folder: Path, name: str, limits: Limits) -> contextlib.AbstractContextManager[Member]:
-    """One file of a folder, by its name there.
+def open_member(
+    folder: Path, name: str, limits: Limits
+) -> contextlib.AbstractContextManager[Member]:
+    """Open one file of a folder by its relative path.
 
     Raises:
-        DataError: it is absent, no plain file, too large or a link that leads out of the folder.
+        DataError: the file is missing, not a regular file, too large or outside the folder.
     """
-    return _opened(_Pass(folder, bool, limits), name)
+    return _open_file(folder, name, _Usage(folder, limits))
 
 
-def sha256(path: Path) -> str:
-    """The sha256 of a file, in hex.
+class _Usage:
+    """Members and bytes of one folder or archive so far, checked against the limits."""
 
-    Raises:
-        DataError: it cannot be read.
-    """
-    with _refusing(str(path), "file"):
-        return files.sha256(path)
+    def __init__(self, path: Path, limits: Limits):
+        self.path, self.limits = path, limits
+        self.members = self.bytes = 0
 
+    def count_member(self) -> None:
+        self.members += 1
+        if self.members > self.limits.members:
+            raise DataError(f"{self.path} has more than {self.limits.members:,} members; refused")
 
-@runtime_checkable
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-@dataclasses.dataclass
-class _Pass:
-    """One reading of a folder or an archive."""
-
-    path: Path
-    wanted: Callable[[str], object]
-    limits: Limits
-    count: int = 0  # bytes of all members that were read
-
-    def add(self, count: int) -> None:
-        self.count += count
-        if self.count > self.limits.total:
+    def check_file(self, where: str, is_regular: bool, size: int) -> None:
+        """Reject a wanted member that is no regular file or exceeds a limit."""
+        if not is_regular or size > self.limits.member:
+            found = f"{size} bytes" if is_regular else "a link, a folder or a device"
             raise DataError(
-                f"{self.path}: the files that are read hold more than {_size(self.limits.total)}"
+                f"{where} is {found}; expected a regular file of at most "
+                f"{_format_size(self.limits.member)}"
             )
-
-    def check(self, where: str, plain: bool, size: int, packed: int | None = None) -> None:
-        """Refuse what is no file, or declares more bytes than are allowed."""
-        if packed is not None and size > self.limits.ratio * packed + _SLACK:
-            raise DataError(_bomb(where, self.limits.ratio))
-        if not plain or size > self.limits.member:
-            raise DataError(
-                f"{where} is no plain file of at most {_size(self.limits.member)} "
-                f"({f'it has {size} bytes' if plain else 'but a link, a folder or a device'})"
-            )
-
-    def member(self, name: str, source: _Readable, where: str, kind: str) -> Member:
-        stream = _Stream(source, where, kind, most=self.limits.member)
-        stream.reading = self
-        return Member(name, stream)
-
-
-class _Stream(io.RawIOBase):
-    """Counts what really passes; refuses more than `most`, or than the packed bytes explain."""
-
-    def __init__(
-        self, source: _Readable, where: str, kind: str, *, most: int | None = None
-    ) -> None:
-        super().__init__()
-        self.source, self.where, self.kind, self.most = source, where, kind, most
-        self.count = 0
-        self.reading: _Pass | None = None  # whose total these bytes count for
-        self.packed: Callable[[], int] | None = None
-        self.ratio = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        with _refusing(self.where, self.kind):
-            read = self.source.read(len(buffer))
-        self.count += len(read)
-        if self.most is not None and self.count > self.most:
-            raise DataError(
-                f"{self.where} holds more than the {_size(self.most)} that may be there"
-            )
-        if self.reading:
-            self.reading.add(len(read))
-        if self.packed and self.count > self.ratio * self.packed() + _SLACK:
-            raise DataError(_bomb(self.where, self.ratio))
-        buffer[: len(read)] = read
-        return len(read)
-
-    def unpacked(self) -> "_Stream":
-        """The content of this .gz file of a folder or archive."""
-        source = gzip.GzipFile(fileobj=io.BufferedReader(self, _BUFFER))
-        stream = _Stream(cast(_Readable, source), self.where, "gz", most=self.most)
-        # unpacked bytes count, not packed ones
-        stream.reading, self.reading = self.reading, None
-        if stream.reading:
-            stream.ratio, stream.packed = stream.reading.limits.ratio, lambda: self.count
-        return stream
+        self.bytes += size
+        if self.bytes > self.limits.total:
+            total = _format_size(self.limits.total)
+            raise DataError(f"{self.path}: the files to read have more than {total} in total")
 
 
 @contextlib.contextmanager
-def _opened(reading: _Pass, name: str) -> Iterator[Member]:
-    folder = reading.path
-    path = folder / _inside(folder, name)
+def _open_file(folder: Path, name: str, usage: _Usage) -> Iterator[Member]:
+    path = folder / name
     with contextlib.ExitStack() as stack:
-        with _refusing(str(path), "file"):
+        with _explain_read_errors(str(path)):
             real = path.resolve()
             if not real.is_relative_to(folder.resolve()):
-                raise DataError(f"{path} is a link that leads out of {folder}; put the file there")
+                raise DataError(f"{path} leads outside {folder}; put the file itself there")
             status = real.stat()
-            reading.check(str(path), stat.S_ISREG(status.st_mode), status.st_size)
+            usage.check_file(str(path), stat.S_ISREG(status.st_mode), status.st_size)
             file = stack.enter_context(real.open("rb"))
-        yield reading.member(name, file, str(path), "file")
+        yield Member(name, str(path), file, usage.limits.member)
 
 
-def _stream(reading: _Pass, raw: IO[bytes]) -> Iterator[Member]:
-    """Of a tar or a single file, under whatever compression."""
-    path = reading.path
-    kind, content = _unpacking(raw)
-    with _refusing(str(path), kind):
-        # a short read, since a truncated file may have no more
-        is_tar = _is_tar(content.read(tarfile.BLOCKSIZE))
-    kind = f"tar.{kind}".removesuffix(".") if is_tar else kind
-    if not kind:
-        raise DataError(f"{path} is no archive; expected tar, tar.gz, tar.bz2, tar.xz, zip or gz")
-    stream = _Stream(_unpacking(raw)[1], str(path), kind)
-    if kind != "tar":
-        stream.packed, stream.ratio = raw.tell, reading.limits.ratio
-    file = io.BufferedReader(stream, _BUFFER)
-    if is_tar:
-        yield from _tar(reading, stream, file)
-    elif reading.wanted(path.stem):
-        yield reading.member(path.stem, file, str(path), kind)
-    while file.read(_BUFFER):
-        pass
+class _StrictTarInfo(tarfile.TarInfo):
+    """A tar header; a damaged, missing or huge one raises an error.
 
-
-def _unpacking(raw: IO[bytes]) -> tuple[str, _Readable]:
-    """The compression of a file, "" for none, and its content from the start."""
-    raw.seek(0)
-    head = raw.read(_MAGIC)
-    raw.seek(0)
-    if head.startswith(b"\x1f\x8b"):
-        return "gz", gzip.GzipFile(fileobj=raw)
-    if head.startswith(b"BZh"):
-        return "bz2", bz2.open(raw)
-    if head.startswith(b"\xfd7zXZ\0"):
-        return "xz", lzma.open(raw)
-    return "", raw
-
-
-def _is_tar(head: bytes) -> bool:
-    try:
-        tarfile.TarInfo.frombuf(head, tarfile.ENCODING, "surrogateescape")
-    except tarfile.HeaderError:
-        return False
-    return True
-
-
-class _Strict(tarfile.TarInfo):
-    """A damaged header, or none where the archive should end, is an error and not its end."""
+    `TarFile` itself takes a damaged header for the end of the archive. It reads a long name, or
+    the map of a sparse file, into memory whatever its size.
+    """
 
     @classmethod
-    def fromtarfile(cls, tarfile: tarfile.TarFile) -> "_Strict":
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> "_StrictTarInfo":
         try:
             return super().fromtarfile(tarfile)
         except _EndOfTar:
@@ -311,64 +203,74 @@ class _Strict(tarfile.TarInfo):
         except _DamagedHeader as error:
             raise EOFError(str(error)) from error
 
+    def _proc_member(self, tarfile: tarfile.TarFile) -> "_StrictTarInfo":
+        if self.type in _LONG_HEADERS and self.size > _MOST_HEADER_BYTES:
+            raise ValueError(f"a header of {self.size} bytes")
+        return super()._proc_member(tarfile)  # type: ignore[misc]
+
+    def _reject_sparse(self, *_: object) -> NoReturn:
+        raise ValueError(f"{self.name} is a sparse file")
+
+    _proc_sparse = _proc_gnusparse_10 = _reject_sparse
+
 
 _DamagedHeader = tarfile.HeaderError
 _EndOfTar = tarfile.EOFHeaderError  # type: ignore[attr-defined]
+_LONG_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 
 
-def _tar(reading: _Pass, stream: _Stream, file: _Readable) -> Iterator[Member]:
-    stream.most = _SLACK
-    with (
-        _refusing(str(reading.path), stream.kind),
-        tarfile.open(
-            fileobj=cast(IO[bytes], file), mode="r|", tarinfo=_Strict, bufsize=_BUFFER
-        ) as archive,
-    ):
+def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
+    with tarfile.open(usage.path, "r:*", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
-            # or 2,400,000 of them would stay in memory
+            usage.count_member()
+            # `TarFile` keeps every header: 2,400,000 for lra_release
             archive.members.clear()  # type: ignore[attr-defined]
-            # this member may pass, then a header, which could claim to be huge
-            stream.most = stream.count + info.size + _SLACK
-            name = _inside(reading.path, info.name)
-            if info.isdir() or not reading.wanted(name):
+            if info.isdir() or not wanted(os.path.normpath(info.name)):
                 continue
-            where = f"{reading.path}: {name}"
-            plain = info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not info.issparse()
-            reading.check(where, plain, info.size)
-            content = cast(_Readable, archive.extractfile(info))
-            yield reading.member(name, content, where, stream.kind)
+            name = _filtered_name(usage.path, info)
+            where, is_regular = f"{usage.path}: {name}", info.isreg() and not info.issparse()
+            usage.check_file(where, is_regular, info.size)
+            with _explain_read_errors(where):
+                content = cast(io.BufferedIOBase, archive.extractfile(info))
+            yield Member(name, where, content, usage.limits.member)
+        # compressed files have their checksum at the end
+        while archive.fileobj.read(_BUFFER):  # type: ignore[union-attr]
+            pass
 
 
-def _zip(reading: _Pass, raw: IO[bytes]) -> Iterator[Member]:
-    with _refusing(str(reading.path), "zip"), zipfile.ZipFile(raw) as archive:
+def _read_zip(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
+    with zipfile.ZipFile(usage.path) as archive:
         for info in archive.infolist():
-            name = _inside(reading.path, info.orig_filename)
-            if info.is_dir() or not reading.wanted(name):
+            usage.count_member()
+            if info.is_dir() or not wanted(os.path.normpath(info.filename)):
                 continue
-            where, mode = f"{reading.path}: {name}", info.external_attr >> 16
-            plain = stat.S_IFMT(mode) in (0, stat.S_IFREG)
-            reading.check(where, plain, info.file_size, info.compress_size)
-            with archive.open(info) as content:
-                yield reading.member(name, content, where, "zip")
+            name = _filtered_name(usage.path, tarfile.TarInfo(info.filename))
+            where, kind = f"{usage.path}: {name}", stat.S_IFMT(info.external_attr >> 16)
+            usage.check_file(where, kind in (0, stat.S_IFREG), info.file_size)
+            with _explain_read_errors(where), archive.open(info) as content:
+                yield Member(name, where, cast(io.BufferedIOBase, content), usage.limits.member)
 
 
-def _inside(path: Path, name: str) -> str:
-    """The name without needless dots and slashes.
+def _filtered_name(path: Path, info: tarfile.TarInfo) -> str:
+    """Return the normalized name of a member.
 
     Raises:
-        DataError: it leads outside.
+        DataError: Python refuses to extract it.
     """
-    if re.match(r"[/\\]|[A-Za-z]:[/\\]", name) or ".." in re.split(r"[/\\]", name):
-        raise DataError(f"{path} holds {name!r}, a path outside of it; refused")
-    return str(PurePosixPath(name))
+    try:
+        return os.path.normpath(tarfile.data_filter(info, str(path.parent)).name)
+    except tarfile.FilterError as error:
+        raise DataError(f"{path} contains {info.name!r}, which is unsafe ({error})") from error
 
 
-def _bomb(where: str, ratio: int) -> str:
-    return f"{where} unpacks to more than {ratio} times its size; refused as a bomb"
-
-
-def _size(count: int) -> str:
-    """A limit as it is said: 1 MiB, or 1000 bytes."""
+def _format_size(count: int) -> str:
+    """Format a limit: 1 MiB, or 1000 bytes."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")):
         if count % unit == 0:
             return f"{count // unit} {name}"
@@ -376,16 +278,16 @@ def _size(count: int) -> str:
 
 
 @contextlib.contextmanager
-def _refusing(where: str, kind: str) -> Iterator[None]:
-    """Say which file is wrong, instead of what the reading library says."""
+def _explain_read_errors(where: str) -> Iterator[None]:
+    """Raise `DataError` naming the file in place of the errors of the reading libraries."""
     try:
         yield
     except DataError:
         raise
-    except _BROKEN as error:
+    except _READ_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{where} cannot be read ({error.strerror})") from error
-        reason = " ".join(str(error).split())
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(
-            f"{where} is truncated or no {kind} archive ({reason}); fetch it again"
+            f"{where} is truncated, damaged or no archive ({reason}); fetch it again"
         ) from error

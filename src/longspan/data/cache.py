@@ -1,8 +1,8 @@
-"""Built sets: `<cache>/<task>/<key>/{train,validation,test}.arrow` and `manifest.json`.
+"""Cache of built datasets: `<cache>/<task>/<key>/{train,validation,test}.arrow`, `manifest.json`.
 
-The manifest is written last, so an interrupted build leaves nothing that is read; the parts it has
-made (`<key>/building`) serve the next one. A lock beside the folder keeps two processes from
-building the same set; readers take no lock.
+The manifest is written last, so an interrupted build is never read; the shards it finished
+(`<key>/building`) are used by the next build. A lock file keeps two processes from building the
+same dataset; readers take no lock.
 """
 
 import contextlib
@@ -20,132 +20,129 @@ from filelock import FileLock, Timeout
 from longspan.data import store
 from longspan.data.store import Examples
 from longspan.errors import DataError, RunError
-from longspan.files import cache_folder, read_json, sha256, write_json
+from longspan.files import file_sha256, read_json, write_json
 
 logger = logging.getLogger(__name__)
 
-SCHEMA = 2
+SCHEMA = 3
 _MANIFEST = "manifest.json"
 _SCRATCH = "building"
-# Opening a set reads files of up to so many bytes through; the rows of larger ones are compared
-# with their CRCs as they are handed out.
+# Opening a dataset checks the sha256 of files up to this size; larger files are checked row by row
+# when they are used.
 _READ_THROUGH = 1 << 28
 
-Build = Callable[[Path], "Built"]
+BuildFunction = Callable[[Path], "BuildOutput"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """What a built set follows from; its hash names the folder."""
+class DatasetSpec:
+    """Everything that determines a built dataset; its hash names the folder."""
 
     task: str
-    version: int  # of the task: examples, splits and the code that makes them
+    version: int  # of the task's data: examples, splits and generator
     options: dict[str, Any]
     origin: dict[str, Any]  # identity of the source files; empty for generated data
 
     @property
     def key(self) -> str:
-        """Sixteen hex digits, the same in every process."""
+        """Sixteen hexadecimal digits, the same in every process."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Built:
-    """What a build returns: the splits, and what is worth knowing about them."""
+class BuildOutput:
+    """Splits of a finished build, and their description."""
 
     splits: dict[str, Examples]
-    source: str  # where the examples came from, in words
-    licence: str
-    facts: dict[str, Any]  # counts and checksums that the manifest keeps
+    source: str  # description of where the examples come from
+    license: str
+    facts: dict[str, Any]  # counts and checksums for the manifest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FileRecord:
-    """One split's file, as it was written."""
+class SplitFile:
+    """Size and checksums of the file of a split, as written."""
 
     rows: int
     bytes: int
     sha256: str
-    index: str  # sha256 of all but the sequences: offsets, labels, CRCs of the rows
+    index: str  # sha256 of everything but the sequences: offsets, labels, CRCs of the rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The record of a built set."""
+    """The record of a built dataset."""
 
     task: str
     version: int
     options: dict[str, Any]
     origin: dict[str, Any]
     source: str
-    licence: str
+    license: str
     facts: dict[str, Any]
-    checksum: str  # sha256 over the content of the splits, whatever wrote the files
-    files: dict[str, FileRecord]
+    checksum: str  # sha256 of the content of the splits, independent of the file format
+    files: dict[str, SplitFile]
     schema: int = SCHEMA
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BuiltSet:
-    """A set that is ready: verified and mapped."""
+class BuiltDataset:
+    """A dataset that is verified and mapped into memory."""
 
     folder: Path
     manifest: Manifest
     splits: dict[str, Examples]
 
 
-def default_folder() -> Path:
-    """`$LONGSPAN_CACHE`, or `~/.cache/longspan`."""
-    return cache_folder()
-
-
-def open_set(cache: Path, recipe: Recipe, build: Build) -> BuiltSet:
-    """Verify and map the set of this recipe; build it first if it is absent or corrupted.
+def open_dataset(cache: Path, spec: DatasetSpec, build: BuildFunction) -> BuiltDataset:
+    """Verify and map a dataset; build it first if it is missing or corrupted.
 
     Args:
-        cache: the folder of built sets.
-        recipe: what the set follows from.
-        build: makes it. It is given a folder for what memory does not hold; that folder outlives
-            an interruption, so that `Parts` in it need not be made again, and nothing else.
+        cache: the folder of built datasets.
+        spec: the dataset.
+        build: builds the splits, given a scratch folder. After an interruption the folder is kept,
+            so the next build finds its `BuildShards`.
 
     Raises:
-        DataError: `build` found its source absent or foreign.
+        DataError: the source files of `build` are missing or malformed.
         RunError: the disk is full or the cache cannot be written; nothing partial is left.
     """
-    folder = cache / recipe.task / recipe.key
+    folder = cache / spec.task / spec.key
     with contextlib.suppress(DataError):
         if (found := _load(folder)) is not None:
             return found
     with _lock(folder):
-        # another process may have built it in the meantime
+        # another process may have built the dataset in the meantime
         try:
             found = _load(folder)
         except DataError as error:
-            logger.warning("building %s again: %s", folder, error)
+            logger.warning("rebuilding %s: %s", folder, error)
             found = None
         if found is None:
-            _write(folder, recipe, build)
+            _write(folder, spec, build)
             found = _load(folder)
     if found is None:
-        raise RunError(f"{folder} vanished while it was opened; another process cleared the cache")
+        raise RunError(f"{folder} was removed while it was opened; run the command again")
     return found
 
 
-def recorded(cache: Path, recipe: Recipe) -> Manifest | None:
-    """The record of the set of this recipe, its files unread; None without one.
+def find_manifest(cache: Path, spec: DatasetSpec) -> Manifest | None:
+    """Return the manifest of a dataset without reading its files, or None if it is not built.
 
     Raises:
-        DataError: it is unreadable.
+        DataError: the manifest is unreadable.
     """
-    path = cache / recipe.task / recipe.key / _MANIFEST
+    path = cache / spec.task / spec.key / _MANIFEST
     return _read_manifest(path) if path.exists() else None
 
 
-def open_any(cache: Path, task: str, version: int, options: dict[str, Any]) -> BuiltSet | None:
-    """The set built with these options from whatever source, the one with most rows; or None.
+def find_built(
+    cache: Path, task: str, version: int, options: dict[str, Any]
+) -> BuiltDataset | None:
+    """Return the largest dataset built with these options from any source, or None.
 
-    For when the source is no longer there. A corrupted set is passed over with a warning.
+    Used if the source files are gone. A corrupted dataset is skipped with a warning.
     """
     candidates = []
     for manifest_path in sorted((cache / task).glob(f"*/{_MANIFEST}")):
@@ -154,70 +151,77 @@ def open_any(cache: Path, task: str, version: int, options: dict[str, Any]) -> B
             if (manifest.version, manifest.options) == (version, options):
                 candidates.append(_load(manifest_path.parent))
         except DataError as error:
-            logger.warning("passing over %s: %s", manifest_path.parent, error)
+            logger.warning("skipping %s: %s", manifest_path.parent, error)
     ready = [candidate for candidate in candidates if candidate is not None]
     return max(ready, key=lambda one: sum(map(len, one.splits.values())), default=None)
 
 
-def folders(cache: Path, task: str | None = None) -> list[Path]:
-    """The folders of built sets, of one task or of all."""
+def built_folders(cache: Path, task: str | None = None) -> list[Path]:
+    """Return the folders of built datasets, of one task or of all."""
     return sorted(path.parent for path in cache.glob(f"{task or '*'}/*/{_MANIFEST}"))
 
 
-def manifest(folder: Path) -> Manifest:
-    """The record of the set in a folder.
+def load_manifest(folder: Path) -> Manifest:
+    """Load the manifest of the dataset in a folder.
 
     Raises:
-        DataError: it is unreadable.
+        DataError: the manifest is unreadable.
     """
     return _read_manifest(folder / _MANIFEST)
 
 
-def manifests(cache: Path) -> dict[Path, Manifest]:
-    """The record of every built set in the cache, by folder.
+def load_manifests(cache: Path) -> dict[Path, Manifest]:
+    """Load the manifest of every built dataset, by folder.
 
     Raises:
         DataError: a manifest is unreadable.
     """
-    return {folder: manifest(folder) for folder in folders(cache)}
+    return {folder: load_manifest(folder) for folder in built_folders(cache)}
 
 
 def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
-    """Check every byte of the built sets of a task, or of all, against their records.
+    """Check every byte of the built datasets of a task, or of all, against their manifests.
+
+    Returns:
+        The manifest of each dataset, by folder.
 
     Raises:
-        DataError: sets that differ, each with the remedy.
+        DataError: a dataset differs; the message lists each one with the remedy.
     """
-    sound, wrong = {}, []
-    for folder in folders(cache, task):
+    verified, errors = {}, []
+    for folder in built_folders(cache, task):
         try:
-            sound[folder] = _verified(folder)
+            verified[folder] = _verify(folder)
         except DataError as error:
-            wrong.append(str(error))
-    if wrong:
-        raise DataError("; ".join(wrong))
-    return sound
+            errors.append(str(error))
+    if errors:
+        raise DataError("; ".join(errors))
+    return verified
 
 
-def _verified(folder: Path) -> Manifest:
-    """Check the files of a set, and that its record is its own."""
+def _verify(folder: Path) -> Manifest:
+    """Check the files of a dataset, and that the manifest belongs to the folder."""
     found = _load(folder, thorough=True)
     if found is None:
-        raise DataError(f"{folder} vanished while it was verified")
+        raise DataError(f"{folder} was removed while it was verified; run the command again")
     record = found.manifest
-    names = [field.name for field in dataclasses.fields(Recipe)]
-    if Recipe(**{name: getattr(record, name) for name in names}).key != folder.name:
-        raise DataError(f"{folder} holds the record of another set; delete {folder}")
-    if _content(found.splits) != record.checksum:
+    names = [field.name for field in dataclasses.fields(DatasetSpec)]
+    if DatasetSpec(**{name: getattr(record, name) for name in names}).key != folder.name:
+        raise DataError(f"{folder} has the manifest of another dataset; delete {folder}")
+    if _content_checksum(found.splits) != record.checksum:
         raise DataError(f"{folder} does not match its recorded checksum; delete {folder}")
     return record
 
 
-def _load(folder: Path, thorough: bool = False) -> BuiltSet | None:
-    """Verify and map a set, reading large files through only if `thorough`; None without one.
+def _load(folder: Path, thorough: bool = False) -> BuiltDataset | None:
+    """Verify and map a dataset, or return None if the folder has none.
+
+    Args:
+        folder: of the dataset.
+        thorough: check the sha256 of large files too.
 
     Raises:
-        DataError: it is corrupted; the message names the file.
+        DataError: the dataset is corrupted; the message names the file.
     """
     path = folder / _MANIFEST
     if not path.exists():
@@ -225,23 +229,23 @@ def _load(folder: Path, thorough: bool = False) -> BuiltSet | None:
     manifest = _read_manifest(path)
     splits = {}
     for split, record in manifest.files.items():
-        splits[split] = _checked(folder / f"{split}.arrow", record, thorough)
-    return BuiltSet(folder=folder, manifest=manifest, splits=splits)
+        splits[split] = _read_split(folder / f"{split}.arrow", record, thorough)
+    return BuiltDataset(folder=folder, manifest=manifest, splits=splits)
 
 
-def _checked(file: Path, record: FileRecord, thorough: bool) -> Examples:
-    remedy = f"delete {file.parent} to have it built again"
+def _read_split(file: Path, record: SplitFile, thorough: bool) -> Examples:
+    remedy = f"delete {file.parent} to rebuild it"
     try:
         size = file.stat().st_size
         if size != record.bytes:
-            raise DataError(f"{file} has {size} bytes, its record says {record.bytes}; {remedy}")
-        if (thorough or size <= _READ_THROUGH) and sha256(file) != record.sha256:
+            raise DataError(f"{file} has {size} bytes, expected {record.bytes}; {remedy}")
+        if (thorough or size <= _READ_THROUGH) and file_sha256(file) != record.sha256:
             raise DataError(f"{file} does not match its recorded sha256; {remedy}")
     except OSError as error:
         raise DataError(f"{file} cannot be read ({error.strerror or error}); {remedy}") from error
-    examples = store.read(file)
+    examples = store.read_examples(file)
     if size > _READ_THROUGH and examples.index_checksum() != record.index:
-        raise DataError(f"{file}: its labels or offsets do not match their record; {remedy}")
+        raise DataError(f"{file}: labels or offsets do not match their recorded sha256; {remedy}")
     return examples
 
 
@@ -249,19 +253,23 @@ def _read_manifest(path: Path) -> Manifest:
     record = read_json(path)
     names = {field.name for field in dataclasses.fields(Manifest)}
     if not isinstance(record, dict) or record.keys() != names or record["schema"] != SCHEMA:
-        raise DataError(f"{path} is no manifest of schema {SCHEMA}; delete {path.parent}")
+        raise DataError(
+            f"{path} is not a manifest of schema {SCHEMA}; delete {path.parent} to rebuild it"
+        )
     try:
-        files = {split: FileRecord(**file) for split, file in record["files"].items()}
+        files = {split: SplitFile(**file) for split, file in record["files"].items()}
     except (TypeError, AttributeError) as error:
-        raise DataError(f"{path}: files are malformed ({error}); delete {path.parent}") from error
+        raise DataError(
+            f"{path}: files are malformed ({error}); delete {path.parent} to rebuild it"
+        ) from error
     return Manifest(**{**record, "files": files})
 
 
-def _write(folder: Path, recipe: Recipe, build: Build) -> None:
-    """Build the set; whatever goes wrong none of it is read, and a refusal leaves nothing."""
+def _write(folder: Path, spec: DatasetSpec, build: BuildFunction) -> None:
+    """Build a dataset; an error removes all of it, an interruption keeps the scratch folder."""
     _clear(folder, keep_scratch=True)
     try:
-        _write_manifest(folder, recipe, build(folder / _SCRATCH))
+        _write_manifest(folder, spec, build(folder / _SCRATCH))
     except KeyboardInterrupt:
         _clear(folder, keep_scratch=True)
         raise
@@ -271,33 +279,33 @@ def _write(folder: Path, recipe: Recipe, build: Build) -> None:
     shutil.rmtree(folder / _SCRATCH, ignore_errors=True)
 
 
-def _write_manifest(folder: Path, recipe: Recipe, built: Built) -> None:
-    """Write the splits, then the manifest that makes them a set."""
+def _write_manifest(folder: Path, spec: DatasetSpec, built: BuildOutput) -> None:
+    """Write the splits, then the manifest, which makes the dataset visible."""
     files, splits = {}, {}
     for split, examples in built.splits.items():
         path = folder / f"{split}.arrow"
-        store.write(path, examples)
-        written = store.read(path)
-        files[split] = FileRecord(
+        store.write_examples(path, examples)
+        written = store.read_examples(path)
+        files[split] = SplitFile(
             rows=len(written),
             bytes=path.stat().st_size,
-            sha256=sha256(path),
+            sha256=file_sha256(path),
             index=written.index_checksum(),
         )
         splits[split] = written
     manifest = Manifest(
-        **dataclasses.asdict(recipe),
+        **dataclasses.asdict(spec),
         source=built.source,
-        licence=built.licence,
+        license=built.license,
         facts=built.facts,
-        checksum=_content(splits),
+        checksum=_content_checksum(splits),
         files=files,
     )
     write_json(folder / _MANIFEST, dataclasses.asdict(manifest))
 
 
-def _content(splits: dict[str, Examples]) -> str:
-    """sha256 over the content of the splits, whatever wrote the files."""
+def _content_checksum(splits: dict[str, Examples]) -> str:
+    """Return the sha256 of the content of the splits, independent of the file format."""
     content = hashlib.sha256()
     for split, examples in splits.items():
         content.update(f"{split} {examples.checksum()}\n".encode())
@@ -305,7 +313,7 @@ def _content(splits: dict[str, Examples]) -> str:
 
 
 def _clear(folder: Path, *, keep_scratch: bool = False) -> None:
-    """Remove a set, its manifest first; a folder that is not of the set stops it."""
+    """Remove a dataset, its manifest first; fail on a folder that is not part of it."""
     try:
         (folder / _MANIFEST).unlink(missing_ok=True)
         for path in folder.iterdir() if folder.is_dir() else ():
@@ -316,19 +324,21 @@ def _clear(folder: Path, *, keep_scratch: bool = False) -> None:
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     except OSError as error:
-        raise RunError(f"cannot clear {folder} ({error.strerror or error}); remove it") from error
+        raise RunError(
+            f"cannot clear {folder} ({error.strerror or error}); remove it by hand"
+        ) from error
 
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a set; the system frees it if this process dies."""
+    """Hold the lock of a dataset; the system releases the lock if this process dies."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder.parent / f".{folder.name}.lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            logger.info("waiting for another process that builds %s", folder)
+            logger.info("waiting: another process is building %s", folder)
             lock.acquire()
     except OSError as error:
         reason = error.strerror or error

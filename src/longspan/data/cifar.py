@@ -1,23 +1,29 @@
-"""CIFAR-10 (Krizhevsky 2009) from whatever form of it lies on this machine.
+"""Reader of CIFAR-10 (Krizhevsky 2009) from a copy on this machine; it never uses the network.
 
-Three forms: the official Python batches, in their folder or in their archive (read, never
-unpacked), and `{train,test}.parquet` with encoded images and labels, also in the cache of the
-Hugging Face hub. The batches are pickles; they are taken apart, not run. Nothing here touches the
-network.
+A copy is the official Python batches, as a folder or as their archive (read, never unpacked), or
+`{train,test}.parquet` with encoded images and labels, also in the cache of the Hugging Face hub.
 """
 
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from longspan.data import archives, encoded, pickled
-from longspan.data.parquet import shards
-from longspan.data.places import listed, searched
+from longspan.data import archives, image_parquet
+from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, split_files
+from longspan.data.restricted_pickle import load_batch
+from longspan.data.source_files import (
+    SplitFiles,
+    find_copies,
+    most_complete,
+    named_archives,
+    usual_folders,
+)
 from longspan.errors import DataError
+from longspan.files import file_sha256
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 # https://github.com/keras-team/keras, datasets/cifar10.py
@@ -37,10 +43,8 @@ CLASSES = (
 )
 SIDE = 32
 
-Part = Literal["train", "test"]
 Order = Literal["official", "hub", "own"]
 
-PARTS: tuple[Part, ...] = ("train", "test")
 _ARCHIVE, _FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
 # https://github.com/pytorch/vision, torchvision/datasets/cifar.py
 _MD5 = {
@@ -60,42 +64,33 @@ _VALUES = 3 * SIDE * SIDE
 _CHUNK = 2_000
 # labels of the first images of data_batch_1
 _FIRST = [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
-# the hub's rows come in the order in which the archive holds the batches
+# the hub has the rows in the order in which the archive has the batches
 _HUB_BATCHES = np.array([4, 3, 2, 5, 1])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Images:
-    """Some images of a part."""
+class CifarImages:
+    """Some images of a split, N of them."""
 
-    part: Part
-    rows: np.ndarray  # (N,) int64: their places in the part, in official order if that is known
+    split: SourceSplit
+    rows: np.ndarray  # (N,) int64: their rows in the split, in the official order if it is known
     pixels: np.ndarray  # (N, 3, 1024) uint8: red, green, blue; pixels row by row
     labels: np.ndarray  # (N,) uint8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """One form of the data set that was found."""
+class CifarFiles(SplitFiles):
+    """One copy of CIFAR-10; `form` is batches, archive or parquet."""
 
-    form: Literal["batches", "archive", "parquet"]
-    files: dict[Part, tuple[Path, ...]]  # an archive holds both parts
-    rows: int | None  # in both parts; None when counting them takes seconds
-    exact: bool  # whether the pixels are the official ones, not decoded from JPEG
+    exact: bool  # the pixels are the official ones, not decoded from JPEG
     order: Order  # of the training images
 
-    @property
-    def origin(self) -> dict[str, Any]:
-        """What tells this source from another, wherever it lies: names, sizes, number of rows."""
-        sizes = {path.name: path.stat().st_size for path in self._paths()}
-        return {"form": self.form, "rows": self.rows, "bytes": sizes}
+    def describe(self, rows: dict[SourceSplit, int]) -> str:
+        """Return a description: extent, pixels and order.
 
-    def checksums(self) -> dict[str, str]:
-        """sha256 of each file."""
-        return {path.name: archives.sha256(path) for path in self._paths()}
-
-    def describe(self, rows: dict[Part, int]) -> str:
-        """In words: whole or not, official pixels or not, given what was read of each part."""
+        Args:
+            rows: number of images read from each split.
+        """
         whole = "the whole set" if sum(rows.values()) == _WHOLE else "a subset"
         text = f"CIFAR-10, {whole} ({rows['train']} train and {rows['test']} test images)"
         if not self.exact:
@@ -104,111 +99,93 @@ class Source:
             text += ", not in the official order"
         return text
 
-    def _paths(self) -> list[Path]:
-        return sorted({path for part in PARTS for path in self.files[part]})
 
+def find(data: Path | None) -> CifarFiles:
+    """Find the most complete copy of CIFAR-10; of two as complete, one with exact pixels.
 
-def find(data: Path | None) -> Source:
-    """The most complete copy of CIFAR-10 in `data`; of two as complete, one with exact pixels.
-
-    Without `data`, in the first of $LONGSPAN_DATA, $LONGSPAN_TEST_DATA and the cache of the
-    Hugging Face hub that holds one. In a folder, its `cifar10`, `cifar10/full` and, in each,
-    `cifar-10-batches-py` are searched too.
+    Args:
+        data: a folder or archive. None: $LONGSPAN_DATA, $LONGSPAN_TEST_DATA, then the cache of the
+            Hugging Face hub. In a folder, its `cifar10`, `cifar10/full` and, in each,
+            `cifar-10-batches-py` are searched too.
 
     Raises:
-        DataError: there is none (the message says how to get it), or it is malformed.
+        DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    places = searched(data, "the folder that holds CIFAR-10", HUB)
-    for place in places:
-        sources = list(_sources(place))
-        if sources:
-            return _fullest(sources)
-    raise DataError(
-        f"CIFAR-10 is not here (searched {listed(places)}); download {URL} to FOLDER and run "
-        "`longspan data build image --data FOLDER`"
+    copies = find_copies(
+        "CIFAR-10",
+        _copies_in,
+        data=data,
+        hub_name=HUB,
+        remedy=f"download {URL} to FOLDER and run `longspan data build image --data FOLDER`",
     )
+    return most_complete(copies, _WHOLE, _count_rows, lambda copy: copy.exact)
 
 
-def read(source: Source) -> Iterator[Images]:
-    """All images of both parts, some at a time, in any order.
+def read(source: CifarFiles) -> Iterator[CifarImages]:
+    """Yield all images of both splits, some at a time, in any order.
 
     Raises:
-        DataError: a file is truncated or foreign, or one is missing; the message names it.
+        DataError: a file is truncated, malformed or missing; the message names it.
     """
     if source.form == "parquet":
-        for part in PARTS:
-            yield from _parquet(source, part)
+        for split in SOURCE_SPLITS:
+            yield from _read_parquet(source, split)
     else:
-        yield from _batches(source)
+        yield from _read_batches(source)
 
 
-def _fullest(sources: list[Source]) -> Source:
-    """The source with most images; of equals, one with exact pixels, then the first one."""
-    whole = [source for source in sources if source.rows == _WHOLE]
-    if whole:
-        return max(whole, key=lambda source: source.exact)
-    if len(sources) == 1:
-        return sources[0]
-    return max(sources, key=lambda source: (_count(source), source.exact))
-
-
-def _count(source: Source) -> int:
-    if source.rows is not None:
-        return source.rows
+def _count_rows(source: CifarFiles) -> int:
     return sum(len(images.labels) for images in read(source))
 
 
-def _sources(place: Path) -> Iterator[Source]:
-    """Every copy of CIFAR-10 in a place."""
-    folders = (place, place / "cifar10", place / "cifar10" / "full")
+def _copies_in(path: Path) -> Iterator[CifarFiles]:
+    folders = usual_folders(path, "cifar10")
     for folder in folders:
-        yield from _parquet_source(folder)
+        yield from _parquet_copy(folder)
     for folder in [*folders, *(one / _FOLDER for one in folders)]:
         if any((folder / name).is_file() for name in _MD5):
-            yield _batches_source(folder)
-    named = [place] if place.is_file() else []
-    for path in [*named, *(path for one in folders for path in one.glob("cifar-10*.tar.gz"))]:
-        rows = _WHOLE if path.stat().st_size == _WHOLE_ARCHIVE else None
-        both: dict[Part, tuple[Path, ...]] = dict.fromkeys(PARTS, (path,))
-        yield Source(form="archive", files=both, rows=rows, exact=True, order="official")
+            yield _batches_copy(folder)
+    for archive in named_archives(path, folders, "cifar-10*.tar.gz"):
+        rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
+        both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
+        yield CifarFiles(form="archive", files=both, rows=rows, exact=True, order="official")
 
 
-def _batches_source(folder: Path) -> Source:
+def _batches_copy(folder: Path) -> CifarFiles:
     missing = [name for name in _MD5 if not (folder / name).is_file()]
     if missing:
         raise DataError(
             f"{folder} lacks {', '.join(missing)}; expected {', '.join(_MD5)}; download {URL}"
         )
     paths = [folder / name for name in _MD5]
-    files: dict[Part, tuple[Path, ...]] = {"train": tuple(paths[:-1]), "test": (paths[-1],)}
-    # a whole batch is larger than its pixels; fewer images are counted only if need be
+    files: dict[SourceSplit, tuple[Path, ...]] = {"train": tuple(paths[:-1]), "test": (paths[-1],)}
+    # a whole batch is larger than its pixels; a smaller one is counted when its size matters
     whole = all(path.stat().st_size > _BATCH * _VALUES for path in paths)
     rows = _WHOLE if whole else None
-    return Source(form="batches", files=files, rows=rows, exact=True, order="official")
+    return CifarFiles(form="batches", files=files, rows=rows, exact=True, order="official")
 
 
-def _members(source: Source) -> Iterator[archives.Member]:
-    """The files of batches in a folder or an archive."""
+def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
+    """Yield the files of batches in a folder or an archive."""
     path = source.files["train"][0]
-    if source.form == "archive":
-        expected = SHA256 if path.name == _ARCHIVE else None
-        yield from archives.members(
-            path, lambda name: PurePath(name).name in _MD5, _LIMITS, expect_sha256=expected
-        )
-    else:
+    if source.form == "batches":
         for name in _MD5:
-            with archives.opened(path.parent, name, _LIMITS) as member:
+            with archives.open_member(path.parent, name, _LIMITS) as member:
                 yield member
+        return
+    if path.name == _ARCHIVE and (found := file_sha256(path)) != SHA256:
+        raise DataError(f"{path} has sha256 {found}, expected {SHA256}; download {URL}")
+    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5, _LIMITS)
 
 
-def _batches(source: Source) -> Iterator[Images]:
-    """The images of the batches; those of an archive come in its order."""
+def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
+    """Yield the images of each batch; those of an archive in its order."""
     size, first, seen = 0, "", set()
-    for member in _members(source):
+    for member in _batch_files(source):
         name = PurePath(member.name).name
-        pixels, labels = _batch(name, member.read(), member.where)
-        start, part = 0, PARTS[name == "test_batch"]
-        if part == "train":
+        pixels, labels = _read_batch(name, member.read(), member.where)
+        start, split = 0, SOURCE_SPLITS[name == "test_batch"]
+        if split == "train":
             size, first = size or len(labels), first or name
             start = size * (int(name[-1]) - 1)
             if len(labels) != size:
@@ -216,58 +193,58 @@ def _batches(source: Source) -> Iterator[Images]:
                     f"{member.where} has {len(labels)} images, {first} has {size}; expected as many"
                 )
         if name in seen:
-            raise DataError(f"{member.where}: a second {name}; it is unclear which counts")
+            raise DataError(f"{member.where}: a second {name}; expected one")
         seen.add(name)
         rows = np.arange(start, start + len(labels))
-        yield Images(part=part, rows=rows, pixels=pixels, labels=labels)
+        yield CifarImages(split=split, rows=rows, pixels=pixels, labels=labels)
     if missing := [name for name in _MD5 if name not in seen]:
         raise DataError(f"{source.files['train'][0]} lacks {', '.join(missing)}; download {URL}")
 
 
-def _batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (N, 3, 1024) and labels of one batch, checked."""
-    found = pickled.load(raw, where)
-    pixels, labels = found.get("data"), found.get("labels")
+def _read_batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pixels (N, 3, 1024) and labels of one batch, checked."""
+    batch = load_batch(raw, where)
+    pixels, labels = batch.get("data"), batch.get("labels")
     if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
-        keys = ", ".join(map(str, found))
-        raise DataError(f"{where} holds {keys}; expected data (an array) and labels (a list)")
+        keys = ", ".join(map(str, batch))
+        raise DataError(f"{where} has entries {keys}; expected data (an array) and labels (a list)")
     if pixels.ndim != 2 or pixels.shape[1] != _VALUES or len(pixels) != len(labels):
         raise DataError(
             f"{where}: data has shape {pixels.shape} and there are {len(labels)} labels; expected "
             f"(N, {_VALUES}) and N"
         )
-    # a batch of this size is an official one
+    # a batch of this size must be an official one
     if len(labels) == _BATCH and hashlib.md5(raw, usedforsecurity=False).hexdigest() != _MD5[name]:
         raise DataError(f"{where} does not match the published md5 {_MD5[name]}; download {URL}")
     if set(map(type, labels)) != {int}:
-        raise DataError(f"{where}: no labels, or some that are no integers")
-    return pixels.reshape(-1, 3, SIDE * SIDE), _classes(labels, where)
+        raise DataError(f"{where} has no labels, or labels that are not integers")
+    return pixels.reshape(-1, 3, SIDE * SIDE), _check_classes(labels, where)
 
 
-def _classes(labels: Sequence[int] | np.ndarray, where: str) -> np.ndarray:
+def _check_classes(labels: Sequence[int] | np.ndarray, where: str) -> np.ndarray:
     least, most = min(labels), max(labels)
     if not 0 <= least <= most < len(CLASSES):
         raise DataError(f"{where}: labels go from {least} to {most}, expected 0 to 9")
     return np.asarray(labels, np.uint8)
 
 
-def _parquet_source(folder: Path) -> Iterator[Source]:
-    files = {part: shards(folder, part) for part in PARTS}
+def _parquet_copy(folder: Path) -> Iterator[CifarFiles]:
+    files = {split: split_files(folder, split) for split in SOURCE_SPLITS}
     if not all(files.values()):
         return
-    paths = [path for part in PARTS for path in files[part]]
-    labels = {path: _classes(encoded.labels(path), str(path)) for path in paths}
-    yield Source(
+    paths = [path for split in SOURCE_SPLITS for path in files[split]]
+    labels = {path: _check_classes(image_parquet.read_labels(path), str(path)) for path in paths}
+    yield CifarFiles(
         form="parquet",
         files=files,
         rows=sum(map(len, labels.values())),
-        exact=not any(encoded.is_jpeg(path) for path in paths),
-        order=_order(np.concatenate([labels[path] for path in files["train"]])),
+        exact=not any(image_parquet.is_jpeg(path) for path in paths),
+        order=_find_order(np.concatenate([labels[path] for path in files["train"]])),
     )
 
 
-def _order(labels: np.ndarray) -> Order:
-    """How the training images of a copy lie, known by the labels of data_batch_1."""
+def _find_order(labels: np.ndarray) -> Order:
+    """Return the order of the training images, recognized by the labels of data_batch_1."""
     starts: dict[Order, int] = {"official": 0, "hub": 4 * _BATCH}
     for order, start in starts.items():
         if len(labels) == 5 * _BATCH and labels[start : start + len(_FIRST)].tolist() == _FIRST:
@@ -275,22 +252,22 @@ def _order(labels: np.ndarray) -> Order:
     return "own"
 
 
-def _parquet(source: Source, part: Part) -> Iterator[Images]:
-    reordered = part == "train" and source.order == "hub"
-    first = 0  # row of the part
-    for path in source.files[part]:
-        labels, start = encoded.labels(path), first
-        for pixels in encoded.images(path, SIDE, _CHUNK):
+def _read_parquet(source: CifarFiles, split: SourceSplit) -> Iterator[CifarImages]:
+    reordered = split == "train" and source.order == "hub"
+    first = 0  # row of the split
+    for path in source.files[split]:
+        labels, start = image_parquet.read_labels(path), first
+        for pixels in image_parquet.read_images(path, SIDE, _CHUNK):
             rows = np.arange(first, first + len(pixels))
-            yield Images(
-                part=part,
-                rows=_official(rows) if reordered else rows,
+            yield CifarImages(
+                split=split,
+                rows=_official_rows(rows) if reordered else rows,
                 pixels=pixels,
-                labels=_classes(labels[rows - start], str(path)),
+                labels=_check_classes(labels[rows - start], str(path)),
             )
             first += len(pixels)
 
 
-def _official(rows: np.ndarray) -> np.ndarray:
-    """The official places of rows in the hub's order."""
+def _official_rows(rows: np.ndarray) -> np.ndarray:
+    """Convert rows in the hub's order to rows in the official order."""
     return (_HUB_BATCHES[rows // _BATCH] - 1) * _BATCH + rows % _BATCH

@@ -1,47 +1,45 @@
-"""Sets of the Hugging Face hub, through the `datasets` library, on demand and never silently."""
+"""Datasets of the Hugging Face hub, fetched on request through the `datasets` library."""
 
 import os
 from pathlib import Path
 from typing import Any
 
+from longspan.data.parquet import SOURCE_SPLITS
 from longspan.errors import DataError
-from longspan.files import replacing
-
-PARTS = ("train", "test")
+from longspan.files import atomic_write
 
 
-def fetch(name: str, folder: Path) -> Path:
-    """Write a set's training and test part as `{train,test}.parquet` into `folder`; return it.
+def fetch_parquet(name: str, folder: Path) -> Path:
+    """Write the training and test split of a dataset to `folder` and return the folder.
 
-    The set comes from the library's own cache, or else from the network. Where both files are in
-    the folder already, nothing is done. What is written is read like any other local copy.
+    The files are `train.parquet` and `test.parquet`; they are read like any other local copy. If
+    both exist, nothing is done. The dataset comes from the cache of the `datasets` library, or
+    else from the network.
 
     Args:
-        name: of the set on the hub, such as "stanfordnlp/imdb", or a local folder that the library
-            can load.
-        folder: where the files go; it is made.
+        name: name on the hub, such as "stanfordnlp/imdb", or a local folder that the library can
+            load.
+        folder: the folder to write to; it is created.
 
     Raises:
-        DataError: the library is not installed, or the set is neither cached nor reachable, or it
-            lacks a part.
+        DataError: the library is not installed, the dataset is neither cached nor reachable, or a
+            split is missing.
         RunError: the disk is full or the folder cannot be written.
     """
-    paths = {part: folder / f"{part}.parquet" for part in PARTS}
+    paths = {split: folder / f"{split}.parquet" for split in SOURCE_SPLITS}
     if all(path.exists() for path in paths.values()):
         return folder
-    found = _load(name)
-    if missing := [part for part in PARTS if part not in found]:
-        raise DataError(
-            f"{name} has no part {' and no part '.join(missing)}; it has {', '.join(found)}"
-        )
-    for part, path in paths.items():
-        with replacing(path) as temporary:
-            found[part].to_parquet(str(temporary))
+    dataset = _load(name)
+    if missing := [split for split in SOURCE_SPLITS if split not in dataset]:
+        raise DataError(f"{name} lacks split {', '.join(missing)}; it has {', '.join(dataset)}")
+    for split, path in paths.items():
+        with atomic_write(path) as temporary:
+            dataset[split].to_parquet(str(temporary))
     return folder
 
 
-def cached(name: str) -> list[Path]:
-    """The folders of parquet files of a set in the cache of the hub, of every revision there."""
+def cached_folders(name: str) -> list[Path]:
+    """Return the folders of parquet files of a dataset in the hub's cache, of every revision."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     return sorted(cache.glob(f"datasets--{name.replace('/', '--')}/snapshots/*/plain_text"))
@@ -60,5 +58,5 @@ def _load(name: str) -> dict[str, Any]:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(
             f"{name} is neither in the cache of the library datasets nor reachable ({reason}); "
-            "connect to the network, or download the set by hand and name its folder by --data"
+            "connect to the network, or download it by hand and pass its folder as --data"
         ) from error

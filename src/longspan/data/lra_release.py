@@ -1,9 +1,9 @@
-"""The files of the official Long Range Arena release (Tay et al. 2021), wherever they lie.
+"""Files of the official Long Range Arena release (Tay et al. 2021) on this machine.
 
 The release is one archive, `lra_release.gz` (a tar, 8 GB), with a folder of the same name inside
 another. Any nesting is found: the archive itself, the outer or the inner folder, a task's own
-folder, or the folder that holds one of these. Only the members of the asked task are read, as a
-stream; nothing is unpacked. Layout: https://github.com/google-research/long-range-arena/issues/38.
+folder, or a folder that contains one of these. Only the members of the requested part are read, as
+a stream; nothing is unpacked. Layout: https://github.com/google-research/long-range-arena/issues/38.
 """
 
 import contextlib
@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from longspan.data import archives, lra_images
-from longspan.data.listops import VOCABULARY, evaluate, symbols
-from longspan.data.lra_images import TWICE, Images
-from longspan.data.places import listed, searched
+from longspan.data import archives, lra_pathfinder
+from longspan.data.listops import VOCABULARY, evaluate, ids_to_symbols
+from longspan.data.lra_pathfinder import TWO_COPIES, PathfinderImages
+from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.errors import DataError, OptionError
 
 Split = Literal["train", "validation", "test"]
@@ -33,9 +33,8 @@ DIFFICULTIES: dict[Difficulty, str] = {
     "hard": "curv_contour_length_14",
 }
 
-
 _INNER = "lra_release"
-_PARTS = ("imgs", "metadata")
+_IMAGE_FOLDERS = ("imgs", "metadata")
 _SUFFIXES = (".gz", ".tgz", ".tar", ".bz2", ".xz", ".zip")
 _TABLES: dict[str, dict[str, Split]] = {
     LISTOPS: {
@@ -64,55 +63,49 @@ _IDS[b"]"] = _IDS[b"X"]
 
 
 def pathfinder_folder(resolution: int, difficulty: Difficulty = "hard") -> str:
-    """The folder of a Pathfinder set inside the release; Long Range Arena takes the hard one."""
+    """Return the folder of a Pathfinder set in the release; Long Range Arena uses the hard one."""
     return f"pathfinder{resolution}/{DIFFICULTIES[difficulty]}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """One part of the release that was found."""
+class LraFiles(SourceFiles):
+    """One part of the release on this machine."""
 
-    what: str  # its folder inside the release, e.g. "listops-1000"
+    part: str  # folder of the part inside the release, e.g. "listops-1000"
     path: Path  # an archive, or that folder itself
-    outer_copy: bool = False  # the outer copy of pathfinder128 is wanted, see `find`
+    outer_copy: bool = False  # read the outer copy of pathfinder128, see `find`
 
     @property
     def files(self) -> list[str]:
-        """The names of the files that tell this source from another.
-
-        Of a Pathfinder folder its metadata, since there are 200,000 images.
-        """
+        """Names of the files that identify the copy; of Pathfinder the metadata, not the images."""
         if not self.path.is_dir():
             return [self.path.name]
-        if self.what in _TABLES:
-            return [_variants(self.path, name)[0] for name in _TABLES[self.what]]
-        return [f"metadata/{name}" for name in archives.names(self.path / "metadata", bool)]
+        if self.part in _TABLES:
+            return [_variants(self.path, name)[0] for name in _TABLES[self.part]]
+        return [f"metadata/{name}" for name in archives.list_names(self.path / "metadata", bool)]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Paths of `files`."""
+        folder = self.path if self.path.is_dir() else self.path.parent
+        return [folder / name for name in self.files]
 
     @property
     def origin(self) -> dict[str, Any]:
-        """What tells this source from another, wherever it lies: names and sizes of `files`."""
-        sizes = {path.name: path.stat().st_size for path in self._paths()}
+        """Part of the release, file names and sizes."""
         copy = {"outer_copy": True} if self.outer_copy else {}
-        return {"release": self.what, "bytes": sizes, **copy}
-
-    def checksums(self) -> dict[str, str]:
-        """sha256 of each of `files`."""
-        return {path.name: archives.sha256(path) for path in self._paths()}
+        return {"release": self.part, "bytes": self.sizes(), **copy}
 
     def describe(self, rows: Mapping[str, int]) -> str:
-        """In words: the whole release, or a subset of so many rows.
+        """Return a description: the whole release, or a subset of so many rows.
 
         Args:
-            rows: what was read, by split; of Pathfinder, which has none, by any name.
+            rows: number of rows read, by split; Pathfinder has no splits, so by any name.
         """
         count = sum(rows.values())
-        whole = count in _IMAGES if self.what not in _TABLES else rows == _ROWS[self.what]
+        whole = count in _IMAGES if self.part not in _TABLES else rows == _ROWS[self.part]
         extent = "the whole release" if whole else "a subset of the release"
-        return f"lra_release, {self.what}, {extent} ({count:,} rows)"
-
-    def _paths(self) -> list[Path]:
-        folder = self.path if self.path.is_dir() else self.path.parent
-        return [folder / name for name in self.files]
+        return f"lra_release, {self.part}, {extent} ({count:,} rows)"
 
 
 class Pair(NamedTuple):
@@ -124,51 +117,59 @@ class Pair(NamedTuple):
     texts: tuple[bytes, bytes]
 
 
-def find(data: Path | None, what: str, *, outer_copy: bool = False) -> Source:
-    """The part `what` of the release (LISTOPS, AAN or a `pathfinder_folder`) in `data`.
+def find(data: Path | None, part: str, *, outer_copy: bool = False) -> LraFiles:
+    """Find a part of the release; of two copies in a folder the inner one. Archives stay unopened.
 
-    Without `data`, in the first of $LONGSPAN_DATA and $LONGSPAN_TEST_DATA that holds it. Cheap:
-    an archive is not opened. Of two copies in a folder the inner one is taken.
+    The release contains pathfinder128 twice. The outer copy, in the folder that also contains the
+    inner lra_release, is reported unlearnable
+    (https://github.com/google-research/long-range-arena/issues/38).
 
-    The release holds pathfinder128 twice; the outer copy, beside the inner folder lra_release, is
-    reported unlearnable (https://github.com/google-research/long-range-arena/issues/38) and
-    refused, unless `outer_copy` asks for it; then `origin` says so.
+    Args:
+        data: a folder or archive. None: $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA.
+        part: LISTOPS, AAN or a `pathfinder_folder`.
+        outer_copy: read the outer copy of pathfinder128; without it only the inner one is read.
 
     Raises:
-        DataError: it is not there (the message says what was searched and how to get it), a file
-            of it is missing, or only the broken copy is there.
+        DataError: the part is not there (the message says what was searched and how to get it),
+            one of its files is missing, or only the other copy is there.
+        OptionError: `outer_copy` is set for a part with one copy.
     """
-    twice = what.startswith(f"{TWICE}/")
-    if outer_copy and not twice:
-        raise OptionError(f"outer_copy is for {TWICE}, there is one copy of {what}; leave it out")
-    places, refused = searched(data, "the official release or a part of it"), None
-    for path in (path for place in places for path in _copies(place, what)):
-        outer = twice and path.is_dir() and (path.absolute().parents[1] / _INNER).is_dir()
-        if path.is_dir() and outer != outer_copy:
-            refused = lra_images.refusal(str(path), outer_copy)
+    has_two_copies = part.startswith(f"{TWO_COPIES}/")
+    if outer_copy and not has_two_copies:
+        raise OptionError(
+            f"outer_copy is for {TWO_COPIES}, the release has one copy of {part}; leave it out"
+        )
+    paths, wrong_copy = search_paths(data, "the official release or a part of it"), None
+    for path in (found for one in paths for found in _copies_in(one, part)):
+        is_outer = has_two_copies and path.is_dir()
+        is_outer = is_outer and (path.absolute().parents[1] / _INNER).is_dir()
+        if path.is_dir() and is_outer != outer_copy:
+            wrong_copy = lra_pathfinder.wrong_copy(str(path), outer_copy)
             continue
-        _check_complete(path, what)
-        return Source(what=what, path=path, outer_copy=outer_copy)
+        _check_complete(path, part)
+        return LraFiles(part=part, path=path, outer_copy=outer_copy)
     raise DataError(
-        refused
-        or f"{what} of the Long Range Arena release is not here (searched {listed(places)}); get "
-        f"lra_release.gz ({URL}) and name the folder that holds it"
+        wrong_copy
+        or f"{part} of the Long Range Arena release is not here (searched {format_paths(paths)}); "
+        f"get lra_release.gz ({URL}) and name the folder that contains it"
     )
 
 
-def listops(source: Source, *, check: bool = True) -> Iterator[tuple[Split, np.ndarray, int]]:
-    """Split, token ids (uint8, `listops.VOCABULARY`) and value of each expression.
+def read_listops(
+    source: LraFiles, *, check: bool = True
+) -> Iterator[tuple[Split, np.ndarray, int]]:
+    """Yield the split, token ids (uint8, `listops.VOCABULARY`) and value of each expression.
 
-    The rows of a file come in its order, the files of an archive in the archive's order.
+    The rows of a file keep their order; the files of an archive come in the archive's order.
 
     Args:
-        source: what `find(data, LISTOPS)` gave.
+        source: the result of `find(data, LISTOPS)`.
         check: compute each value again (a minute for the whole release).
 
     Raises:
-        DataError: a file is malformed or a value is wrong; the message names file and line.
+        DataError: a file is malformed or a value is wrong; the message names the file and line.
     """
-    for split, where, number, line in _lines(source, _LONGEST_EXPRESSION):
+    for split, where, number, line in _read_lines(source, _LONGEST_EXPRESSION):
         if number == 1:
             if line != _HEADER:
                 raise DataError(f"{where} is {line[:40]!r}; expected the header {_HEADER!r}")
@@ -178,19 +179,19 @@ def listops(source: Source, *, check: bool = True) -> Iterator[tuple[Split, np.n
             raise DataError(f"{where} has {len(fields)} columns; expected 2, Source and Target")
         if not (len(fields[1]) == 1 and fields[1].isdigit()):
             raise DataError(f"{where}: label {fields[1][:20]!r}; expected a digit, 0 to 9")
-        tokens, value = _tokens(fields[0], where), int(fields[1])
+        tokens, value = _tokenize(fields[0], where), int(fields[1])
         if check:
             _check_value(tokens, value, where)
         yield split, tokens, value
 
 
-def aan(source: Source) -> Iterator[Pair]:
-    """The pairs of papers (ACL Anthology Network), read line by line; order as in `listops`.
+def read_pairs(source: LraFiles) -> Iterator[Pair]:
+    """Yield the pairs of papers (ACL Anthology Network); ordered as in `read_listops`.
 
     Raises:
-        DataError: a file is malformed; the message names file and line.
+        DataError: a file is malformed; the message names the file and line.
     """
-    for split, where, _, line in _lines(source, _LONGEST_PAIR):
+    for split, where, _, line in _read_lines(source, _LONGEST_PAIR):
         fields = line.split(b"\t")
         if len(fields) != 5:
             raise DataError(
@@ -205,83 +206,77 @@ def aan(source: Source) -> Iterator[Pair]:
         yield Pair(split, label, (first, second), (fields[3], fields[4]))
 
 
-def pathfinder(source: Source, scratch: Path) -> Images:
-    """The images of a Pathfinder set; those of an archive are first decoded into `scratch`.
+def read_pathfinder(source: LraFiles, scratch: Path) -> PathfinderImages:
+    """Read the images of a Pathfinder set; those of an archive are first decoded into `scratch`.
 
     Raises:
-        DataError: a file is malformed or missing (the message names it, and the line), or an
-            archive holds the broken copy of pathfinder128 alone.
+        DataError: a file is malformed or missing (the message names the file and line), or an
+            archive contains only the other copy of pathfinder128.
         RunError: the disk is full.
     """
-    top, _, _ = source.what.partition("/")
+    top, _, _ = source.part.partition("/")
     resolution = int(top.removeprefix("pathfinder"))
     if source.path.is_dir():
-        return lra_images.from_folder(source.path, resolution)
-    return lra_images.from_archive(
-        source.path, source.what, resolution, scratch, outer=source.outer_copy
+        return lra_pathfinder.read_folder(source.path, resolution)
+    return lra_pathfinder.read_archive(
+        source.path, source.part, resolution, scratch, outer=source.outer_copy
     )
 
 
-def _copies(place: Path, what: str) -> Iterator[Path]:
-    """Where `what` may lie: folders, the innermost first, then archives."""
-    if place.is_file():
-        yield place
+def _copies_in(path: Path, part: str) -> Iterator[Path]:
+    """Yield where the part may be below a search path: folders, innermost first, then archives."""
+    if path.is_file():
+        yield path
         return
-    top, _, below = what.partition("/")
-    # last the task's own folder
-    for folder in (
-        place / _INNER / _INNER / what,
-        place / _INNER / what,
-        place / what,
-        place / below,
-    ):
-        parts = _TABLES.get(what, _PARTS)
-        if any(_variants(folder, part) for part in parts):
-            yield folder
+    top, _, below = part.partition("/")
+    # the last one: `path` is the task's own folder
+    folders = (path / _INNER / _INNER / part, path / _INNER / part, path / part, path / below)
+    names = _TABLES.get(part, _IMAGE_FOLDERS)
+    yield from (folder for folder in folders if any(_variants(folder, name) for name in names))
     for pattern in (f"{_INNER}*", f"{top}*"):
-        archived = (path for path in place.glob(pattern) if path.name.endswith(_SUFFIXES))
-        yield from sorted(path for path in archived if path.is_file())
+        archived = (one for one in path.glob(pattern) if one.name.endswith(_SUFFIXES))
+        yield from sorted(one for one in archived if one.is_file())
 
 
-def _check_complete(path: Path, what: str) -> None:
+def _check_complete(path: Path, part: str) -> None:
     if not path.is_dir():
         return
-    if what in _TABLES:
-        missing = [name for name in _TABLES[what] if not _variants(path, name)]
+    if part in _TABLES:
+        missing = [name for name in _TABLES[part] if not _variants(path, name)]
     else:
-        missing = [name for name in _PARTS if not (path / name).is_dir()]
+        missing = [name for name in _IMAGE_FOLDERS if not (path / name).is_dir()]
     if missing:
         raise DataError(f"{path} lacks {', '.join(missing)}; fetch the release again")
 
 
 def _variants(folder: Path, name: str) -> list[str]:
-    """The forms of a table that are there, the plain one first."""
+    """Return the existing forms of a table, the uncompressed one first."""
     return [one for one in (name, f"{name}.gz") if (folder / one).exists()]
 
 
-def _tables(source: Source) -> Iterator[tuple[Split, archives.Member]]:
-    """The files of a table, each with its split."""
-    splits = _TABLES[source.what]
+def _read_tables(source: LraFiles) -> Iterator[tuple[Split, archives.Member]]:
+    """Yield the files of a table, each with its split."""
+    splits = _TABLES[source.part]
 
     def table(name: str) -> str:
         return Path(name).name.removesuffix(".gz")
 
     if not source.path.is_dir():
-        for member in archives.members(source.path, lambda n: table(n) in splits, _LIMITS):
+        for member in archives.read_members(source.path, lambda n: table(n) in splits, _LIMITS):
             yield splits[table(member.name)], member
         return
     for name in source.files:
-        with archives.opened(source.path, name, _LIMITS) as member:
+        with archives.open_member(source.path, name, _LIMITS) as member:
             yield splits[table(name)], member
 
 
-def _lines(source: Source, longest: int) -> Iterator[tuple[Split, str, int, bytes]]:
-    """Split, place, number and content of each line of a table.
+def _read_lines(source: LraFiles, longest: int) -> Iterator[tuple[Split, str, int, bytes]]:
+    """Yield the split, location, number and content of each line of a table.
 
-    A second copy in an archive has to be the same, and is not read again.
+    A second copy in an archive is compared with the first and skipped.
     """
     digests: dict[Split, bytes] = {}
-    for split, member in _tables(source):
+    for split, member in _read_tables(source):
         digest, number = hashlib.blake2b(), 0
         for number, (where, line) in enumerate(member.lines(longest), start=1):
             digest.update(line + b"\n")
@@ -291,17 +286,17 @@ def _lines(source: Source, longest: int) -> Iterator[tuple[Split, str, int, byte
             raise DataError(f"{member.where} is empty; fetch the release again")
         if digests.setdefault(split, digest.digest()) != digest.digest():
             raise DataError(f"{member.where} differs from another copy of it in the archive")
-    if missing := [name for name, split in _TABLES[source.what].items() if split not in digests]:
+    if missing := [name for name, split in _TABLES[source.part].items() if split not in digests]:
         raise DataError(f"{source.path} lacks {', '.join(missing)}; fetch the release again")
 
 
-def _tokens(expression: bytes, where: str) -> np.ndarray:
-    """Token ids of an expression; parentheses are dropped, as Long Range Arena's reader does."""
+def _tokenize(expression: bytes, where: str) -> np.ndarray:
+    """Return the token ids of an expression; like Long Range Arena's reader, drop parentheses."""
     words = expression.translate(None, b"()").split()
     try:
         tokens = np.array([_IDS[word] for word in words], np.uint8)
     except KeyError as error:
-        raise DataError(f"{where}: symbol {error} is none of ListOps") from error
+        raise DataError(f"{where}: symbol {error} is not one of ListOps") from error
     if not len(tokens):
         raise DataError(f"{where} has no expression; expected one before the tab")
     return tokens
@@ -309,7 +304,7 @@ def _tokens(expression: bytes, where: str) -> np.ndarray:
 
 def _check_value(tokens: np.ndarray, value: int, where: str) -> None:
     try:
-        true = evaluate(symbols(tokens.tolist()))
+        true = evaluate(ids_to_symbols(tokens.tolist()))
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     if value != true:

@@ -1,8 +1,8 @@
-"""Pathfinder images with the distribution of Long Range Arena (Tay et al. 2021).
+"""Generator of Pathfinder images with the distribution of Long Range Arena (Tay et al. 2021).
 
-Two long dashed contours wind through an image among short ones; two disks mark contour ends: both
-ends of one contour (label 1) or one end of each (label 0). Image number n of a seed depends on the
-settings, the seed and n alone: not on the number of threads, nor on which others are drawn.
+An image has two long dashed contours among short ones. Two disks mark contour ends: both ends of
+one contour (label 1) or one end of each (label 0). Image n of a seed depends only on the settings,
+the seed and n, not on the number of threads or the other images.
 
 The task: Linsley, Kim, Veerabadran and Serre 2018, "Learning long-range spatial dependencies with
 horizontal gated recurrent units"; the generator: Kim, Linsley, Thakkar and Serre 2020,
@@ -19,52 +19,54 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data._paddles import INK, OTHER, Paddles, Scene, lanczos, paddles, ring
+from longspan.data._pathfinder_tables import (
+    INK,
+    OTHER,
+    Paddles,
+    Scene,
+    build_paddles,
+    lanczos,
+    ring,
+)
 from longspan.data.lra_release import Difficulty
 from longspan.errors import OptionError
 
 _SLICE = 64  # images that a thread draws at a time
-_FAINT = 32.0  # of 255: the filter's ripples around a stroke are not part of it
+_FAINT = 32.0  # of 255; darker pixels are ripples of the filter around a stroke
 
-_WHOLE = (
-    "distractor_length",
-    "paddle_length",
-    "seed_distance",
-    "padding",
-    "antialias",
-)
+_POSITIVE = ("distractor_length", "paddle_length", "seed_distance", "padding", "antialias")
 
-# Paddles of the two long contours, and of all distractors together, as far as they divide.
+# Paddles of a long contour, and of all distractors together (rounded down to whole distractors).
 _CONTOUR: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
 _DISTRACTING = {32: 20, 64: 22, 128: 35, 256: 30}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the images look like; measures in pixels.
+class PathfinderSettings:
+    """Settings of the generator; lengths are in pixels.
 
     Raises:
-        OptionError: no image can be drawn.
+        OptionError: no image can be drawn with these settings.
     """
 
     resolution: int
-    contour_length: int  # paddles in each of the two long contours
-    distractor_length: int  # paddles in a short contour
-    distractors: int  # short contours, as far as there is room
+    contour_length: int  # paddles of each of the two long contours
+    distractor_length: int  # paddles of a short contour
+    distractors: int  # the most short contours; there are fewer if there is no room
     paddle_length: int
     thickness: float
-    margins: tuple[int, ...]  # half the gap between paddles; drawn for each image
-    continuity: float  # how straight: no turn of 90 degrees / continuity or more
-    contrast: float  # brightness of distractors, over that of the markers
-    contour_contrast: float  # brightness of the long contours, over that of the markers
+    margins: tuple[int, ...]  # half the gap between paddles; one is drawn for each image
+    continuity: float  # straightness: turns are below 90 degrees / continuity
+    contrast: float  # brightness of the distractors, relative to the markers
+    contour_contrast: float  # brightness of the long contours, relative to the markers
     marker_radius: float
     seed_distance: int  # between the starts of the long contours
-    padding: int  # border that contours keep away from
-    antialias: int  # resolution at which strokes are drawn, over that of the image
+    padding: int  # border that stays empty
+    antialias: int  # resolution at which strokes are drawn, relative to the image
 
     def __post_init__(self) -> None:
-        """Refuse what leaves no place for a contour to start, or cannot be drawn."""
-        least = dict.fromkeys(_WHOLE, 1) | {"contour_length": 2, "distractors": 0}
+        """Check the settings."""
+        least = dict.fromkeys(_POSITIVE, 1) | {"contour_length": 2, "distractors": 0}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise OptionError(f"{name}={getattr(self, name)}; use {smallest} or more")
@@ -72,7 +74,7 @@ class Settings:
             raise OptionError(f"margins={self.margins}; expected one or more, each 1 or more")
         if (self.thickness * self.antialias) % 1 or self.thickness <= 0:
             raise OptionError(
-                f"thickness={self.thickness} is no whole number of pixels at "
+                f"thickness={self.thickness} is not a whole number of pixels at "
                 f"antialias={self.antialias}; use a multiple of {1 / self.antialias:g}"
             )
         room = self.resolution - 4 * self.seed_distance
@@ -133,13 +135,13 @@ _MEASURES = {
 RESOLUTIONS = tuple(_MEASURES)
 
 
-def lra(resolution: int, difficulty: Difficulty = "hard") -> Settings:
-    """The settings of Long Range Arena, whose tasks are the hard images of 32 and 128 pixels.
+def lra_settings(resolution: int, difficulty: Difficulty = "hard") -> PathfinderSettings:
+    """Return the settings of Long Range Arena, whose tasks use hard images of 32 and 128 pixels.
 
-    Its comments give those of the hard images; the others follow from the same formulas.
+    Its comments give the settings of the hard images; the others follow from the same formulas.
 
     Raises:
-        OptionError: there are none for this resolution.
+        OptionError: there are no settings for this resolution.
     """
     if resolution not in _MEASURES:
         raise OptionError(
@@ -147,7 +149,7 @@ def lra(resolution: int, difficulty: Difficulty = "hard") -> Settings:
         )
     contour = _CONTOUR[difficulty]
     distractor = contour // 3
-    return Settings(
+    return PathfinderSettings(
         resolution=resolution,
         contour_length=contour,
         distractor_length=distractor,
@@ -158,19 +160,19 @@ def lra(resolution: int, difficulty: Difficulty = "hard") -> Settings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """An image with what is in it; places are (row, column)."""
+class AnnotatedImage:
+    """Image with the shapes in it; places are (row, column)."""
 
     image: np.ndarray  # (R, R) uint8
     label: int
     markers: np.ndarray  # (2, 2) places
-    paddles: np.ndarray  # (n, 2, 2): the ends of each, first the one that lies farther out
-    contours: np.ndarray  # (n,): the contour of each; 0 and 1 the long ones, 2 and on the others
-    owner: np.ndarray  # (R, R): the contour that is brightest at a pixel, or -1
+    paddles: np.ndarray  # (n, 2, 2): both ends of each paddle, the outer one first
+    contours: np.ndarray  # (n,): contour of each paddle; 0 and 1 are long, 2 and more short
+    owner: np.ndarray  # (R, R): brightest contour of each pixel, or -1
 
     @property
     def marked_contours(self) -> tuple[int, int]:
-        """The contours on which the two markers lie, one contour or two."""
+        """The contours of the two markers; they may be equal."""
         first, second = (
             int(self.contours[(self.paddles[:, 0] == marker).all(1)][0]) for marker in self.markers
         )
@@ -178,23 +180,23 @@ class Drawing:
 
 
 def generate(
-    settings: Settings, numbers: range, *, seed: int, workers: int | None = None
+    settings: PathfinderSettings, numbers: range, *, seed: int, workers: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the images of these numbers, (n, R, R) uint8, and their labels, (n,) uint8.
+    """Generate images, (n, R, R) uint8, and their labels, (n,) uint8.
 
     Args:
-        settings: what they look like.
-        numbers: which images of the seed's stream.
-        seed: names the stream.
-        workers: threads; as many as there are cores by default. The result does not depend on it.
+        settings: of the generator.
+        numbers: indices of the images in the seed's stream.
+        seed: seed of the stream.
+        workers: number of threads, by default the number of cores. It does not affect the result.
 
     Raises:
-        OptionError: contours so long find no place.
+        OptionError: the image has no room for contours of this length.
     """
     parts = [numbers[first : first + _SLICE] for first in range(0, len(numbers), _SLICE)]
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         drawn = list(pool.map(lambda part: _draw(settings, seed, part), parts))
-    empty = _Drawn.empty(settings, 0)
+    empty = _ImageArrays.empty(settings, 0)
     images, labels = (
         np.concatenate([getattr(part, name) for part in [empty, *drawn]])
         for name in ("images", "labels")
@@ -202,8 +204,8 @@ def generate(
     return images, labels
 
 
-def redraw(settings: Settings, number: int, *, seed: int) -> Drawing:
-    """Draw one image of the seed's stream again, with what is in it."""
+def redraw(settings: PathfinderSettings, number: int, *, seed: int) -> AnnotatedImage:
+    """Draw one image of the seed's stream again, with the shapes in it."""
     drawn = _draw(settings, seed, range(number, number + 1))
     strokes = drawn.strokes[0]
     strokes = strokes[strokes[:, 0] >= 0]
@@ -217,7 +219,7 @@ def redraw(settings: Settings, number: int, *, seed: int) -> Drawing:
         ink *= settings.contrast if contour >= OTHER else settings.contour_contrast
         owner[ink > level] = contour
         level = np.maximum(level, ink)
-    return Drawing(
+    return AnnotatedImage(
         image=drawn.images[0],
         label=int(drawn.labels[0]),
         markers=drawn.markers[0],
@@ -228,15 +230,15 @@ def redraw(settings: Settings, number: int, *, seed: int) -> Drawing:
 
 
 def _pasted(sprite: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
-    """A square of zeros with this sprite in it, its middle at the place."""
+    """Return a square of zeros with the sprite centered at the place."""
     reach, (row, column) = len(sprite) // 2, place
     wide = np.zeros((size + 2 * reach, size + 2 * reach))
     wide[row : row + len(sprite), column : column + len(sprite)] = sprite
     return wide[reach : reach + size, reach : reach + size]
 
 
-class _Drawn(NamedTuple):
-    """What `_contours.draw` fills."""
+class _ImageArrays(NamedTuple):
+    """Arrays that the compiled generator fills."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -244,7 +246,7 @@ class _Drawn(NamedTuple):
     markers: np.ndarray
 
     @classmethod
-    def empty(cls, settings: Settings, count: int) -> "_Drawn":
+    def empty(cls, settings: PathfinderSettings, count: int) -> "_ImageArrays":
         size = settings.resolution
         paddles = 2 * settings.contour_length + settings.distractors * settings.distractor_length
         return cls(
@@ -255,20 +257,20 @@ class _Drawn(NamedTuple):
         )
 
 
-def _draw(settings: Settings, seed: int, numbers: range) -> _Drawn:
-    # the compiler takes a while to import: only for who draws
-    from longspan.data._contours import draw
+def _draw(settings: PathfinderSettings, seed: int, numbers: range) -> _ImageArrays:
+    # numba takes a while to import
+    from longspan.data._pathfinder_compiled import draw
 
-    drawn = _Drawn.empty(settings, len(numbers))
+    drawn = _ImageArrays.empty(settings, len(numbers))
     digests = [_digest(seed, number) for number in numbers]
     states = np.array([int.from_bytes(digest[:8], "little") for digest in digests], np.uint64)
     margins = np.array([_margin(settings, digest) for digest in digests])
     for margin, tables in enumerate(_tables(settings)):
         rows = np.flatnonzero(margins == margin)
-        part = _Drawn.empty(settings, len(rows))
+        part = _ImageArrays.empty(settings, len(rows))
         if draw(_scene(settings), tables, states[rows], *part) < len(rows):
             raise OptionError(
-                f"two contours of {settings.contour_length} paddles find no place in "
+                f"two contours of {settings.contour_length} paddles do not fit into "
                 f"{settings.resolution} x {settings.resolution} pixels; use a smaller "
                 "contour_length, paddle_length or seed_distance"
             )
@@ -278,19 +280,19 @@ def _draw(settings: Settings, seed: int, numbers: range) -> _Drawn:
 
 
 def _digest(seed: int, number: int) -> bytes:
-    """Sixteen bytes for each image, so that images are unrelated."""
+    """Return sixteen bytes that determine an image, so that images are independent."""
     return hashlib.blake2b(f"pathfinder {seed} {number}".encode(), digest_size=16).digest()
 
 
-def _margin(settings: Settings, digest: bytes) -> int:
-    """Which of the margins the image has."""
+def _margin(settings: PathfinderSettings, digest: bytes) -> int:
+    """Return the index of the image's margin."""
     return int.from_bytes(digest[8:], "little") % len(settings.margins)
 
 
 @functools.cache
-def _tables(settings: Settings) -> tuple[Paddles, ...]:
+def _tables(settings: PathfinderSettings) -> tuple[Paddles, ...]:
     return tuple(
-        paddles(
+        build_paddles(
             length=settings.paddle_length,
             thickness=settings.thickness,
             margin=margin,
@@ -302,11 +304,11 @@ def _tables(settings: Settings) -> tuple[Paddles, ...]:
 
 
 @functools.cache
-def _scene(settings: Settings) -> Scene:
-    grey = np.arange(256) / 255
-    # ties are common among so few levels: these round like the original's, which are 32-bit
+def _scene(settings: PathfinderSettings) -> Scene:
+    gray = np.arange(256) / 255
+    # with so few levels ties are common; 32-bit products round like the original
     strokes = [
-        np.float64(np.float32(grey) * np.float32(contrast))
+        np.float64(np.float32(gray) * np.float32(contrast))
         for contrast in (settings.contour_contrast, settings.contrast)
     ]
     return Scene(
@@ -319,5 +321,5 @@ def _scene(settings: Settings) -> Scene:
         fine=settings.antialias,
         ring=ring(settings.seed_distance),
         lanczos=lanczos(settings.resolution * settings.antialias, settings.resolution),
-        levels=np.stack([*strokes, grey]),
+        levels=np.stack([*strokes, gray]),
     )

@@ -1,14 +1,14 @@
-"""Multi-query associative recall: `a 3 b 7 . . b . . . a .`, what was bound to b, what to a?
+"""Multi-query associative recall: `a 3 b 7 . . b . . . a .`; give the value bound to each query.
 
 Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models", 2023
 (https://arxiv.org/abs/2312.04927), with the distribution of their generator (HazyResearch/zoology,
-zoology/data/multiquery_ar.py): pairs of a key and a value first, keys and values drawn without
-return; behind them slots of two tokens, whose first may be a query; slot i (from 1) is chosen with
-weight i^(power - 1), without return.
+zoology/data/multiquery_ar.py): pairs of a key and a value first, keys and values sampled without
+replacement; then slots of two tokens, of which the first may be a query. Slot i (from 1) is chosen
+with weight i^(power - 1), without replacement.
 
-What differs: keys are asked in random order, some or several times if so wished, and random
-filler is drawn from the keys that the example binds to nothing. So a bound key behind the pairs is
-always a query, and no value stands behind the pairs: the answer can be read from its pair alone,
+Differences: the keys are queried in random order, and optionally only some or some several times.
+Random filler is drawn from the keys that the example does not bind. So a bound key after the pairs
+is always a query, and no value occurs after the pairs: the answer can be read from its pair alone,
 by causal and by bidirectional models.
 """
 
@@ -17,7 +17,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from longspan.data.draws import CHUNK, check_vocabulary, chunks, distinct
+from longspan.data.sampling import (
+    CHUNK_SIZE,
+    TokensAndTargets,
+    check_vocab_size,
+    generate_chunks,
+    sample_distinct,
+)
 from longspan.errors import OptionError
 
 BLANK = 1
@@ -25,26 +31,26 @@ FIRST_KEY = 2  # ids 0 and 1 are padding and the blank
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recall:
-    """The form of an example: which tokens stand where.
+class RecallSettings:
+    """Settings of the generator.
 
-    Ids below half of the vocabulary are padding (0), the blank (1) and the keys; the values are
-    the upper half, and the class of a value is its place there.
+    Ids in the lower half of the vocabulary are padding (0), the blank (1) and the keys; ids in the
+    upper half are the values. The class of a value is its index there.
 
     Raises:
-        OptionError: there is no such example.
+        OptionError: the settings contradict each other.
     """
 
     length: int  # tokens
     pairs: int
     queries: int
     vocabulary: int  # token ids, even
-    power: float | int  # of the law of gaps, 0 to 1; 1: all slots are equally likely
-    noise: bool  # filler is random keys that are bound to nothing; else it is blank
+    power: float | int  # exponent of the gap distribution, 0 to 1; 1: all slots are equally likely
+    noise: bool  # the filler is random unbound keys instead of blanks
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit."""
-        check_vocabulary(self.vocabulary, "vocabulary")
+        """Check the settings."""
+        check_vocab_size(self.vocabulary, "vocabulary")
         if not 0 <= self.power <= 1:
             raise OptionError(f"power={self.power}; expected 0 (near slots) to 1 (any slot)")
         if self.vocabulary % 2:
@@ -58,88 +64,91 @@ class Recall:
             )
         if self.queries > self.slots:
             raise OptionError(
-                f"length={self.length} has room for {max(self.slots, 0)} queries behind "
+                f"length={self.length} has room for {max(self.slots, 0)} queries after "
                 f"{self.pairs} pairs, not for {self.queries}; use "
                 f"{2 * (self.pairs + self.queries)} or more"
             )
 
     @property
     def keys(self) -> int:
-        """How many ids are keys."""
+        """Number of key ids."""
         return self.vocabulary // 2 - FIRST_KEY
 
     @property
     def values(self) -> int:
-        """How many ids are values: the classes."""
+        """Number of value ids, which is the number of classes."""
         return self.vocabulary // 2
 
     @property
     def head(self) -> int:
-        """Tokens of the pairs."""
+        """Number of tokens of the pairs."""
         return 2 * self.pairs
 
     @property
     def slots(self) -> int:
-        """Places where a query may stand."""
+        """Number of possible positions of a query."""
         return (self.length - self.head) // 2
 
 
 def generate(
-    form: Recall, count: int, *, seed: int, stream: str
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield tokens and targets, both (rows, length) uint16, of `count` examples in all.
+    settings: RecallSettings, count: int, *, seed: int, stream: str
+) -> Iterator[TokensAndTargets]:
+    """Yield the tokens and targets, both (rows, length) uint16, of `count` examples.
 
-    A target is 0 where nothing is asked and c + 1 where the answer is class c. Example n depends
-    on the form, the seed, the stream and n alone.
+    The target of a query is c + 1 if its value has class c; other targets are 0. Example n depends
+    only on the settings, the seed, the stream and n.
 
     Args:
-        form: of every example.
-        count: examples.
-        seed: of the data.
+        settings: of the generator.
+        count: number of examples.
+        seed: seed of the data.
         stream: e.g. the split; two streams share no draws.
     """
-    return chunks(f"recall {stream}", seed, count, lambda draws: _chunk(form, draws))
+    return generate_chunks(f"recall {stream}", seed, count, lambda draws: _draw(settings, draws))
 
 
-def _chunk(form: Recall, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    tokens = np.full((CHUNK, form.length), BLANK, np.uint16)
+def _draw(settings: RecallSettings, draws: np.random.Generator) -> TokensAndTargets:
+    head = settings.head
+    tokens = np.full((CHUNK_SIZE, settings.length), BLANK, np.uint16)
     targets = np.zeros_like(tokens)
-    keys = distinct(draws, CHUNK, form.keys, form.pairs)
-    values = distinct(draws, CHUNK, form.values, form.pairs)
-    tokens[:, 0 : form.head : 2] = keys + FIRST_KEY
-    tokens[:, 1 : form.head : 2] = values + form.values
-    places = form.head + 2 * _slots(form, draws)
-    asked = _asked(form, draws)
-    if form.noise:
-        tokens[:, form.head :] = _unbound(form, draws, keys) + FIRST_KEY
-    np.put_along_axis(tokens, places, np.take_along_axis(keys, asked, 1) + FIRST_KEY, 1)
-    np.put_along_axis(targets, places, np.take_along_axis(values, asked, 1) + 1, 1)
+    keys = sample_distinct(draws, CHUNK_SIZE, settings.keys, settings.pairs)
+    values = sample_distinct(draws, CHUNK_SIZE, settings.values, settings.pairs)
+    tokens[:, 0:head:2] = keys + FIRST_KEY
+    tokens[:, 1:head:2] = values + settings.values
+    positions = head + 2 * _draw_slots(settings, draws)
+    queried = _draw_queries(settings, draws)
+    if settings.noise:
+        tokens[:, head:] = _draw_unbound_keys(settings, draws, keys) + FIRST_KEY
+    np.put_along_axis(tokens, positions, np.take_along_axis(keys, queried, 1) + FIRST_KEY, 1)
+    np.put_along_axis(targets, positions, np.take_along_axis(values, queried, 1) + 1, 1)
     return tokens, targets
 
 
-def _slots(form: Recall, draws: np.random.Generator) -> np.ndarray:
-    """Slots of the queries in ascending order.
+def _draw_slots(settings: RecallSettings, draws: np.random.Generator) -> np.ndarray:
+    """Draw the slots of the queries, ascending.
 
-    Draws without return by weight are the first arrivals when each slot arrives after an
-    exponential time of rate its weight.
+    Sampling by weight without replacement equals taking the first arrivals, where each slot
+    arrives after an exponential time whose rate is its weight.
     """
-    weights = np.arange(1, form.slots + 1) ** (form.power - 1.0)
-    arrivals = draws.standard_exponential((CHUNK, form.slots)) / weights
-    return np.sort(np.argsort(arrivals, 1, kind="stable")[:, : form.queries], 1)
+    weights = np.arange(1, settings.slots + 1) ** (settings.power - 1.0)
+    arrivals = draws.standard_exponential((CHUNK_SIZE, settings.slots)) / weights
+    return np.sort(np.argsort(arrivals, 1, kind="stable")[:, : settings.queries], 1)
 
 
-def _asked(form: Recall, draws: np.random.Generator) -> np.ndarray:
-    """Which pair each query asks for: every one once before any is asked again."""
-    every = np.broadcast_to(np.arange(form.pairs), (CHUNK, form.pairs))
-    rounds = -(-form.queries // form.pairs)
+def _draw_queries(settings: RecallSettings, draws: np.random.Generator) -> np.ndarray:
+    """Draw the pair of each query; every pair is queried once before any is queried again."""
+    every = np.broadcast_to(np.arange(settings.pairs), (CHUNK_SIZE, settings.pairs))
+    rounds = -(-settings.queries // settings.pairs)
     shuffled = [draws.permuted(every, axis=1) for _ in range(rounds)]
-    return np.concatenate(shuffled, 1)[:, : form.queries]
+    return np.concatenate(shuffled, 1)[:, : settings.queries]
 
 
-def _unbound(form: Recall, draws: np.random.Generator, keys: np.ndarray) -> np.ndarray:
-    """Random keys for the places behind the pairs, none that the example binds."""
-    free = np.ones((CHUNK, form.keys), bool)
+def _draw_unbound_keys(
+    settings: RecallSettings, draws: np.random.Generator, keys: np.ndarray
+) -> np.ndarray:
+    """Draw keys that the example does not bind, for the positions after the pairs."""
+    free = np.ones((CHUNK_SIZE, settings.keys), bool)
     np.put_along_axis(free, keys, False, 1)
-    unbound = np.nonzero(free)[1].reshape(CHUNK, -1)
-    drawn = draws.integers(0, unbound.shape[1], (CHUNK, form.length - form.head))
+    unbound = np.nonzero(free)[1].reshape(CHUNK_SIZE, -1)
+    drawn = draws.integers(0, unbound.shape[1], (CHUNK_SIZE, settings.length - settings.head))
     return np.take_along_axis(unbound, drawn, 1)

@@ -1,4 +1,4 @@
-"""One Transformer family for every mechanism, known to the Auto classes of transformers."""
+"""Transformer models for every attention mechanism, registered with transformers' Auto classes."""
 
 from transformers import (
     AutoConfig,
@@ -8,8 +8,8 @@ from transformers import (
 )
 
 from longspan.models.config import LongspanConfig
-from longspan.models.cost import flops, parameters
 from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel
+from longspan.models.flops import count_flops
 from longspan.models.heads import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
@@ -28,6 +28,5 @@ __all__ = [
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
-    "flops",
-    "parameters",
+    "count_flops",
 ]

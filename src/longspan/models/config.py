@@ -1,4 +1,4 @@
-"""The configuration of the one Transformer family, saved as `config.json` beside its weights."""
+"""Configuration of the models, saved as `config.json` next to their weights."""
 
 import dataclasses
 from typing import Any, no_type_check
@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from longspan.attention import MECHANISMS, backends, options_of
-from longspan.errors import InputError, OptionError, known
+from longspan.errors import InputError, OptionError, check_name
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "position": ("learned", "sinusoidal", "rotary", "none"),
@@ -27,8 +27,8 @@ POSITIVE = (
     "classifier_hidden_size",
 )
 DROPOUTS = ("hidden_dropout_prob", "attention_dropout")
-# What transformers and its tools put in a configuration beside the declared fields.
-FOREIGN = {
+# Fields that transformers and its tools add to a configuration.
+TRANSFORMERS_FIELDS = {
     "attn_implementation",
     "auto_map",
     "experts_implementation",
@@ -42,43 +42,43 @@ FOREIGN = {
 }
 
 
-# `strict` checks the types of fields itself, and transformers replaces the constructor of the
-# dataclass by one that a second checker cannot read.
+# `strict` checks the types of the fields, and a second type checker cannot read the constructor
+# that transformers substitutes for the dataclass's own.
 @no_type_check
 @strict
 class LongspanConfig(PreTrainedConfig):
-    """Sizes and choices of a model; the defaults are a small encoder for classification.
+    """Configuration of a Longspan model; the defaults are a small encoder for classification.
 
     Attributes:
-        vocab_size: token ids.
-        input_features: numbers at each position of continuous inputs, which a linear map takes in
-            place of the table of words; None: inputs are token ids.
-        hidden_size: model width M, a multiple of the number of heads unless their width is given.
-        num_hidden_layers: layers.
+        vocab_size: number of token ids.
+        input_features: numbers per position of continuous inputs, which a linear map embeds; None
+            if the inputs are token ids.
+        hidden_size: model width M; a multiple of `num_attention_heads` unless
+            `attention_head_size` is given.
+        num_hidden_layers: number of layers.
         num_attention_heads: heads H per layer.
-        attention_head_size: width D of a head; None: M / H.
-        intermediate_size: width of the feed-forward layer.
-        hidden_act: its activation, a name that transformers knows.
-        max_position_embeddings: most tokens of an input; `pooling="cls"` has room for one more.
+        attention_head_size: width D of a head; None means M / H.
+        intermediate_size: width of the feed-forward network.
+        hidden_act: activation of the feed-forward network, one of transformers' `ACT2FN`.
+        max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
         position: "learned", "sinusoidal", "rotary" or "none"; see `longspan.models.positions`.
-        norm: "pre" (normalise the input of each block, and the output once) or "post" (normalise
-            the sum after each block, and the embeddings; BERT).
-        pooling: what an input is summed up by: "mean" over its real tokens, "cls" (a learned
-            vector put before the tokens, global where the mechanism has global tokens) or
-            "first" (the state of the first token; BERT).
+        norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
+            (normalize the sum after each block, and the embeddings; BERT).
+        pooling: pooled state of an input: "mean" over its real tokens, "cls" (state of a learned
+            summary token before the input, global if the mechanism supports global tokens) or
+            "first" (state of the first token; BERT).
         hidden_dropout_prob: dropout of the embeddings and of each block's output.
-        attention_dropout: dropout of the mechanism's output, before the output projection. It
-            is not dropout of attention weights: half of the mechanisms never form them, and the
-            mechanisms are to be compared under one regularisation.
-        layer_norm_eps: epsilon of every layer normalisation.
+        attention_dropout: dropout of the mechanism's output, before the output projection. Dropout
+            of attention weights is not possible for every mechanism (half of them never form the
+            weights), and all mechanisms must be compared under one regularization.
+        layer_norm_eps: epsilon of the layer normalizations.
         attention: name of the mechanism.
-        attention_options: its options; those left out take the mechanism's defaults.
-        attention_backend: "auto", or the body that must run.
+        attention_options: options of the mechanism; missing ones take the mechanism's defaults.
+        attention_backend: "auto", or the name of the backend that must run.
         classifier_hidden_size: width of the hidden layer of the classification heads.
-        pair_head: what a pair is classified by: "interaction" (a, b, a * b, a - b) or
-            "concatenate" (a, b).
+        pair_head: features of a pair: "interaction" (a, b, a * b, a - b) or "concatenate" (a, b).
         initializer_range: standard deviation of the initial weights.
-        pad_token_id: id at padded positions, for tokenizers; what is padding is said by the mask.
+        pad_token_id: id that tokenizers put at padded positions; models read the mask instead.
     """
 
     model_type = "longspan"
@@ -107,66 +107,68 @@ class LongspanConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Refuse unknown fields (transformers alone would keep them), then check the values."""
+        """Reject unknown fields, which transformers would store, and check all values."""
         fields = {field.name for field in dataclasses.fields(self)}
         for name in kwargs:
             if not name.startswith("_"):
-                known(name, fields | FOREIGN, "field of LongspanConfig")
+                check_name(name, fields | TRANSFORMERS_FIELDS, "field of LongspanConfig")
         super().__post_init__(**kwargs)
         self.check()
 
     @property
     def head_dim(self) -> int:
-        """Width D of one head."""
+        """Width D of one head, `attention_head_size` or M / H."""
         return self.attention_head_size or self.hidden_size // self.num_attention_heads
 
     @property
-    def heads_width(self) -> int:
-        """Width of all heads together: the model's, unless `attention_head_size` says otherwise."""
+    def all_head_size(self) -> int:
+        """Total width of the heads; `hidden_size` unless `attention_head_size` is given."""
         return self.head_dim * self.num_attention_heads
 
     @property
-    def max_states(self) -> int:
-        """Most positions inside the encoder: the tokens, and the summary that "cls" prepends."""
-        return self.states(self.max_position_embeddings)
+    def max_sequence_length(self) -> int:
+        """Maximum number of positions in the encoder, summary token included."""
+        return self.sequence_length(self.max_position_embeddings)
 
-    def states(self, length: int) -> int:
-        """Positions inside the encoder for an input of `length` tokens.
+    def sequence_length(self, length: int) -> int:
+        """Return the number of positions in the encoder for an input of `length` tokens.
 
         Raises:
-            InputError: the input is longer than the model.
+            InputError: `length` exceeds `max_position_embeddings`.
         """
         if length > self.max_position_embeddings:
             raise InputError(
-                f"{length} tokens, but the model takes max_position_embeddings="
-                f"{self.max_position_embeddings}; truncate the input or build a longer model"
+                f"an input may have max_position_embeddings={self.max_position_embeddings} tokens, "
+                f"got {length}; truncate the input or build a longer model"
             )
         return length + (self.pooling == "cls")
 
     def check(self) -> None:
-        """Check all values; models do it again, for fields may be assigned in between.
+        """Check all values. Models check again, because fields can be assigned after construction.
 
         Raises:
-            OptionError: a value cannot be used; the message lists every reason.
-            UnknownNameError: no such choice, mechanism, option or backend (with near names).
+            OptionError: values are invalid; the message lists every reason.
+            UnknownNameError: a choice, mechanism, option or backend does not exist.
         """
         for field, names in CHOICES.items():
-            known(getattr(self, field), names, field)
-        known(self.attention, MECHANISMS, "mechanism")
+            check_name(getattr(self, field), names, field)
+        check_name(self.attention, MECHANISMS, "mechanism")
         for option in self.attention_options:
-            known(option, options_of(self.attention), f"option of {self.attention!r}")
-        known(self.attention_backend, backends(self.attention), f"backend of {self.attention!r}")
+            check_name(option, options_of(self.attention), f"option of {self.attention!r}")
+        check_name(
+            self.attention_backend, backends(self.attention), f"backend of {self.attention!r}"
+        )
         if reasons := self._refusals():
             raise OptionError(f"LongspanConfig: {'; '.join(reasons)}")
 
     def _refusals(self) -> list[str]:
         reasons = [
-            f"{field} must be at least 1, got {getattr(self, field)}"
+            f"{field} must be >= 1, got {getattr(self, field)}"
             for field in POSITIVE
             if getattr(self, field) < 1
         ]
         reasons += [
-            f"{field} must be at least 1 or none, got {getattr(self, field)}"
+            f"{field} must be >= 1 or None, got {getattr(self, field)}"
             for field in ("input_features", "attention_head_size")
             if getattr(self, field) is not None and getattr(self, field) < 1
         ]
@@ -175,11 +177,11 @@ class LongspanConfig(PreTrainedConfig):
         if self.attention_head_size is None and self.hidden_size % self.num_attention_heads:
             reasons.append(
                 f"hidden_size={self.hidden_size} must be a multiple of "
-                f"num_attention_heads={self.num_attention_heads}, or give attention_head_size"
+                f"num_attention_heads={self.num_attention_heads}, or set attention_head_size"
             )
         if self.position == "rotary" and self.head_dim % 2:
             reasons.append(
-                f"rotary positions need an even width of heads, got {self.head_dim}; "
+                f"rotary positions require an even head width, got {self.head_dim}; "
                 "change num_attention_heads or position"
             )
         for field in DROPOUTS:
@@ -187,7 +189,7 @@ class LongspanConfig(PreTrainedConfig):
                 reasons.append(f"{field} must be in [0, 1), got {getattr(self, field)}")
         if self.problem_type not in (None, "single_label_classification"):
             reasons.append(
-                f"problem_type {self.problem_type!r} has no head; "
-                "the heads classify, one label per example"
+                "problem_type must be 'single_label_classification' or None, "
+                f"got {self.problem_type!r}; there is no head for regression or several labels"
             )
         return reasons

@@ -1,4 +1,4 @@
-"""The encoder: token ids or numbers in, states and a summary of each input out."""
+"""Encoder: token ids or continuous inputs to token states and a pooled state."""
 
 import math
 from typing import cast
@@ -9,18 +9,18 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from longspan.attention import MECHANISMS
-from longspan.attention.masking import zeroed
+from longspan.attention.masking import apply_mask
 from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
+from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
 from longspan.models.layers import Layer, SelfAttention
-from longspan.models.positions import rotations, sinusoids
-from longspan.models.split import Split
+from longspan.models.positions import rotary_table, sinusoidal_table
 from longspan.shapes import Bool, Float, Int
 
 
 class Embeddings(nn.Module):
-    """Words or numbers, positions, and the learned summary that `pooling="cls"` puts first."""
+    """Embeddings of the inputs, their positions, and the summary token of `pooling="cls"`."""
 
     def __init__(self, config: LongspanConfig):
         super().__init__()
@@ -31,7 +31,7 @@ class Embeddings(nn.Module):
         self.values = None if features is None else nn.Linear(features, width)
         self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
         learned = config.position == "learned"
-        self.positions = nn.Embedding(config.max_states, width) if learned else None
+        self.positions = nn.Embedding(config.max_sequence_length, width) if learned else None
         post = config.norm == "post"
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
         self.dropout = Dropout(config.hidden_dropout_prob)
@@ -39,13 +39,13 @@ class Embeddings(nn.Module):
     def forward(
         self, inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
     ) -> Float[Tensor, "B N M"]:
-        """Embed; N is T, or T + 1 with a summary vector."""
-        x = self._looked_up(inputs) if self.values is None else self.values(inputs)
+        """Embed the inputs; N is T, or T + 1 with a summary token."""
+        x = self._embed_tokens(inputs) if self.values is None else self.values(inputs)
         if self.summary is not None:
             x = torch.cat((self.summary.weight.expand(len(x), 1, -1), x), dim=1)
-        return self.dropout(self.norm(self._placed(x)))
+        return self.dropout(self.norm(self._add_positions(x)))
 
-    def _looked_up(self, input_ids: Tensor) -> Tensor:
+    def _embed_tokens(self, input_ids: Tensor) -> Tensor:
         try:
             return cast(nn.Embedding, self.words)(input_ids)
         except IndexError as error:
@@ -55,18 +55,18 @@ class Embeddings(nn.Module):
                 "check the tokenizer, or build the model with a larger vocab_size"
             ) from error
 
-    def _placed(self, x: Tensor) -> Tensor:
+    def _add_positions(self, x: Tensor) -> Tensor:
         if self.positions is not None:
             return x + self.positions.weight[: x.shape[1]]
         if self.config.position != "sinusoidal":
             return x
-        table = sinusoids(*x.shape[1:], device=x.device, dtype=x.dtype)
-        # Root mean square as that of the initial words, or they would be lost beside it.
+        table = sinusoidal_table(*x.shape[1:], device=x.device, dtype=x.dtype)
+        # Scaled to the root mean square of the initial word embeddings, which are much smaller.
         return x + math.sqrt(2) * self.config.initializer_range * table
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
-    """What all models of the family share: configuration, initialisation, checkpointing."""
+    """Base of all models: configuration, initialization, activation checkpointing."""
 
     config_class = LongspanConfig
     base_model_prefix = "encoder"
@@ -78,20 +78,21 @@ class LongspanPreTrainedModel(PreTrainedModel):
         super().__init__(config)
 
     def initialize_weights(self) -> None:
-        """Draw linear maps and embeddings; mechanisms initialise themselves.
+        """Initialize all weights except those of the mechanisms, which initialize themselves.
 
-        Weights are normal with deviation `initializer_range`, biases zero, norms the identity.
+        Linear maps and embeddings are normal with standard deviation `initializer_range`, biases
+        are zero, norms the identity.
         """
         super().initialize_weights()
         for module in self.modules():
             if isinstance(module, SelfAttention):
-                module.restore_mechanism()
+                module.restore_mechanism_state()
 
 
 class LongspanModel(LongspanPreTrainedModel):
-    """The encoder without a head."""
+    """Encoder without a head."""
 
-    split: Split | None = None  # over which processes a sequence is spread
+    context_parallel: ContextParallel | None = None
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
@@ -100,38 +101,41 @@ class LongspanModel(LongspanPreTrainedModel):
         for layer in layers[1:]:
             layer.attention.mechanism.share(layers[0].attention.mechanism)
         self.layers = nn.ModuleList(layers)
-        pre = config.norm == "pre"
+        pre_norm = config.norm == "pre"
         eps = config.layer_norm_eps
-        self.norm = nn.LayerNorm(config.hidden_size, eps=eps) if pre else nn.Identity()
+        self.norm = nn.LayerNorm(config.hidden_size, eps=eps) if pre_norm else nn.Identity()
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of words, or the map that takes continuous inputs."""
+        """Return the word embeddings, or the linear map of continuous inputs."""
         return cast(nn.Module, self.embeddings.words or self.embeddings.values)
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the table of words."""
+        """Replace the word embeddings."""
         self.embeddings.words = cast(nn.Embedding, value)
 
-    def split_over(self, group: distributed.ProcessGroup | None) -> None:
-        """From now on spread every sequence over the processes of a group (None: all of them).
+    def enable_context_parallel(self, group: distributed.ProcessGroup | None) -> None:
+        """Shard the positions of every sequence over the processes of a group.
 
-        All of them call `forward` with the same inputs and get the same outputs.
+        All processes must call `forward` with the same inputs; all receive the same outputs.
+
+        Args:
+            group: processes to shard over; None takes all of them.
 
         Raises:
-            OptionError: the mechanism does not let its queries be shared out, and why.
+            OptionError: the mechanism does not support sharded queries.
         """
         layers = [module for module in self.modules() if isinstance(module, SelfAttention)]
         for layer in layers:
             if reasons := layer.mechanism.split_refusals():
                 name = self.config.attention
                 raise OptionError(
-                    f"{name} cannot share positions out among processes: {'; '.join(reasons)}; "
+                    f"{name} does not support context parallelism: {'; '.join(reasons)}; "
                     "use --parallel ddp or fsdp"
                 )
-        self.split = Split(group)
+        self.context_parallel = ContextParallel(group)
         for layer in layers:
-            layer.split = self.split
+            layer.context_parallel = self.context_parallel
 
     def forward(
         self,
@@ -144,77 +148,78 @@ class LongspanModel(LongspanPreTrainedModel):
 
         Args:
             input_ids: token ids.
-            attention_mask: True or 1 at real tokens; None: all are real. What stands at the
-                other positions has no influence on the result.
-            global_attention_mask: True or 1 at tokens that attend to all and are attended by
-                all, for mechanisms that have global tokens.
-            input_values: the continuous inputs of a model with `input_features`, in place of
-                `input_ids`.
+            attention_mask: True or 1 at real tokens; None if all are real. The content of padded
+                positions does not affect the outputs.
+            global_attention_mask: True or 1 at global tokens, which attend to all tokens and are
+                attended by all, for mechanisms that support them.
+            input_values: continuous inputs, in place of `input_ids`, of a model with
+                `input_features`.
 
         Returns:
-            `last_hidden_state` (B, T, M), zero at padded positions, and `pooler_output` (B, M),
-            the summary that the configuration's `pooling` asks for. Both are finite (and free
-            of gradients with regard to the tokens) for a row without any real token.
+            `last_hidden_state` (B, T, M), zero at padded positions, and `pooler_output` (B, M), as
+            the configuration's `pooling` defines it. A row without real tokens gives finite
+            outputs, and zero gradients for its tokens.
 
         Raises:
-            InputError: more tokens than `max_position_embeddings`, an id outside the vocabulary,
-                a malformed mask, inputs of the other kind, or what the mechanism refuses.
+            InputError: the input exceeds `max_position_embeddings`, a token id is outside the
+                vocabulary, a mask is malformed, the inputs are of the wrong kind, or the mechanism
+                refuses them.
         """
-        inputs = self._inputs(input_ids, input_values)
-        states = self.config.states(inputs.shape[1])
-        real = as_mask("attention_mask", attention_mask, inputs)
-        spread = as_mask("global_attention_mask", global_attention_mask, inputs)
+        inputs = self._select_inputs(input_ids, input_values)
+        length = self.config.sequence_length(inputs.shape[1])
+        real = to_boolean_mask("attention_mask", attention_mask, inputs)
+        global_tokens = to_boolean_mask("global_attention_mask", global_attention_mask, inputs)
         x = self.embeddings(inputs)
-        key_mask, global_mask, turns = real, spread, None
-        if states > inputs.shape[1]:
-            key_mask = None if real is None else _prepended(real, True)
-            global_mask = self._with_summary(spread, inputs)
+        key_mask, global_mask, rotary = real, global_tokens, None
+        if length > inputs.shape[1]:
+            key_mask = None if real is None else _prepend(real, True)
+            global_mask = self._prepend_global_summary(global_tokens, inputs)
         if self.config.position == "rotary":
-            turns = rotations(states, self.config.head_dim, device=x.device, dtype=x.dtype)
-        x = self.norm(self._mixed(x, key_mask, global_mask, turns))
+            rotary = rotary_table(length, self.config.head_dim, device=x.device, dtype=x.dtype)
+        x = self.norm(self._run_layers(x, key_mask, global_mask, rotary))
         if key_mask is not None:
-            x = zeroed(x, key_mask[..., None])
-        tokens = x[:, states - inputs.shape[1] :]
+            x = apply_mask(x, key_mask[..., None])
+        tokens = x[:, length - inputs.shape[1] :]
         return BaseModelOutputWithPooling(
-            last_hidden_state=tokens, pooler_output=self._pooled(x, key_mask)
+            last_hidden_state=tokens, pooler_output=self._pool(x, key_mask)
         )
 
-    def _mixed(
-        self, x: Tensor, key_mask: Tensor | None, global_mask: Tensor | None, turns: Tensor | None
+    def _run_layers(
+        self, x: Tensor, key_mask: Tensor | None, global_mask: Tensor | None, rotary: Tensor | None
     ) -> Tensor:
-        """Through all layers; a split sequence is whole again behind them."""
-        split, positions = self.split, x.shape[1]
-        if split is not None:
+        """Apply all layers; under context parallelism, to this process's shard."""
+        parallel, length = self.context_parallel, x.shape[1]
+        if parallel is not None:
             if key_mask is None:
                 key_mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-            x, turns = split.own(x), split.own(turns)
+            x, rotary = parallel.local_shard(x), parallel.local_shard(rotary)
         for layer in self.layers:
-            x = layer(x, key_mask, global_mask, turns)
-        return x if split is None else split.whole(x, 1)[:, :positions]
+            x = layer(x, key_mask, global_mask, rotary)
+        return x if parallel is None else parallel.gather(x, 1)[:, :length]
 
-    def _inputs(self, input_ids: Tensor | None, input_values: Tensor | None) -> Tensor:
-        """The one kind of input that this model takes."""
+    def _select_inputs(self, input_ids: Tensor | None, input_values: Tensor | None) -> Tensor:
+        """Return the one kind of input that this model takes."""
         features = self.config.input_features
-        taken = input_ids if features is None else input_values
+        selected = input_ids if features is None else input_values
         name = "input_ids" if features is None else "input_values"
-        if taken is None or (input_ids is not None and input_values is not None):
-            raise InputError(f"this model takes {name} alone (input_features={features})")
-        if features is not None and (taken.ndim != 3 or taken.shape[2] != features):
+        if selected is None or (input_ids is not None and input_values is not None):
+            raise InputError(f"this model takes {name} only (input_features={features})")
+        if features is not None and (selected.ndim != 3 or selected.shape[2] != features):
             raise InputError(
-                f"input_values must be (B, T, {features}) numbers, got {tuple(taken.shape)}"
+                f"input_values must have shape (B, T, {features}), got {tuple(selected.shape)}"
             )
-        return taken
+        return selected
 
-    def _with_summary(self, spread: Tensor | None, inputs: Tensor) -> Tensor | None:
-        """The global mask when a summary stands first: itself global, where there are globals."""
+    def _prepend_global_summary(self, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+        """Extend the global mask by the summary token, global if the mechanism supports that."""
         if not MECHANISMS[self.config.attention].traits.global_tokens:
-            # A mask from the caller goes to the mechanism, which says why it refuses it.
-            return None if spread is None else _prepended(spread, False)
-        if spread is None:
-            spread = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
-        return _prepended(spread, True)
+            # The mechanism refuses a caller's mask with its own message.
+            return None if mask is None else _prepend(mask, False)
+        if mask is None:
+            mask = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
+        return _prepend(mask, True)
 
-    def _pooled(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
+    def _pool(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
         if self.config.pooling != "mean":
             return x[:, 0]
         if key_mask is None:
@@ -223,23 +228,23 @@ class LongspanModel(LongspanPreTrainedModel):
         return x.sum(1) / key_mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def as_mask(what: str, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
-    """A caller's mask as booleans (B, T).
+def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+    """Convert a caller's mask to booleans (B, T).
 
     Raises:
-        InputError: it is neither boolean nor integer, or shaped unlike the tokens.
+        InputError: the mask is neither boolean nor integer, or its shape is not (B, T).
     """
     if mask is None:
         return None
     if mask.is_floating_point() or mask.is_complex():
-        raise InputError(f"{what} must be boolean or 0/1 integers (1 = real), got {mask.dtype}")
+        raise InputError(f"{name} must be boolean or 0/1 integers (1 = real), got {mask.dtype}")
     if mask.shape != inputs.shape[:2]:
         raise InputError(
-            f"{what} must have the shape of the inputs, {tuple(inputs.shape[:2])}, "
+            f"{name} must have the shape of the inputs, {tuple(inputs.shape[:2])}, "
             f"got {tuple(mask.shape)}"
         )
     return mask.bool()
 
 
-def _prepended(mask: Tensor, value: bool) -> Tensor:
+def _prepend(mask: Tensor, value: bool) -> Tensor:
     return torch.cat((torch.full_like(mask[:, :1], value), mask), dim=1)

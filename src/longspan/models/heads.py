@@ -1,94 +1,107 @@
-"""Classification of a sequence, of its tokens, or of a pair that one encoder reads apart."""
+"""Classification models: of a sequence, of its tokens, or of a pair of sequences."""
 
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
 
 from longspan.models.config import LongspanConfig
 from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel
 from longspan.shapes import Bool, Float, Int
 
+ClassifierOutput = SequenceClassifierOutput | TokenClassifierOutput
+
 
 class ClassificationHead(nn.Module):
-    """A hidden layer with ReLU, then one logit per class."""
+    """Hidden layer with ReLU, followed by a linear map to the logits."""
 
-    def __init__(self, width: int, config: LongspanConfig):
+    def __init__(self, input_size: int, config: LongspanConfig):
         super().__init__()
-        hidden, classes = config.classifier_hidden_size, cast(int, config.num_labels)
-        self.hidden = nn.Linear(width, hidden)
-        self.output = nn.Linear(hidden, classes)
+        self.hidden = nn.Linear(input_size, config.classifier_hidden_size)
+        self.output = nn.Linear(config.classifier_hidden_size, cast(int, config.num_labels))
 
-    def forward(self, pooled: Float[Tensor, "*B W"]) -> Float[Tensor, "*B C"]:
-        """Logits of each summary."""
-        return self.output(F.relu(self.hidden(pooled)))
+    def forward(self, features: Float[Tensor, "*B W"]) -> Float[Tensor, "*B C"]:
+        """Return the logits of each feature vector."""
+        return self.output(F.relu(self.hidden(features)))
 
 
-class LongspanForSequenceClassification(LongspanPreTrainedModel):
-    """The encoder, its summary of the input, and a classification head."""
+class LongspanClassifier(LongspanPreTrainedModel):
+    """Base of the classification models: encoder and head."""
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
         self.encoder = LongspanModel(config)
-        self.classifier = ClassificationHead(config.hidden_size, config)
+        self.classifier = ClassificationHead(self._feature_size(config), config)
         self.post_init()
+
+    @staticmethod
+    def _feature_size(config: LongspanConfig) -> int:
+        return config.hidden_size
+
+    def _classify(self, features: Tensor, labels: Tensor | None) -> dict[str, Tensor | None]:
+        """Return the logits and, given labels, their mean cross entropy."""
+        logits = self.classifier(features)
+        if labels is None:
+            return {"loss": None, "logits": logits}
+        return {"loss": F.cross_entropy(logits.flatten(0, -2), labels.flatten()), "logits": logits}
+
+
+class LongspanSingleInputClassifier(LongspanClassifier):
+    """Base of the models that classify one sequence or its tokens."""
+
+    output_class: ClassVar[type[ClassifierOutput]]
+
+    def _features(self, encoded: BaseModelOutputWithPooling) -> Tensor:
+        raise NotImplementedError
 
     def forward(
         self,
         input_ids: Int[Tensor, "B T"] | None = None,
         attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
         global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
-        labels: Int[Tensor, " B"] | None = None,
+        labels: Int[Tensor, " B"] | Int[Tensor, "B T"] | None = None,
         input_values: Float[Tensor, "B T F"] | None = None,
-    ) -> SequenceClassifierOutput:
-        """Classify; the arguments are those of `LongspanModel.forward`.
+    ) -> ClassifierOutput:
+        """Classify; see `LongspanModel.forward` for the inputs and masks.
 
         Returns:
-            `logits` (B, C), and with labels `loss`, their mean cross entropy.
+            `logits`, (B, C) for sequences or (B, T, C) for tokens, and `loss` if labels are given:
+            the mean cross entropy over the labels other than -100.
         """
         encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
-        return _scored(self.classifier(encoded.pooler_output), labels)
+        return self.output_class(**self._classify(self._features(encoded), labels))
 
 
-class LongspanForTokenClassification(LongspanPreTrainedModel):
-    """The encoder and a classification head on every token."""
+class LongspanForSequenceClassification(LongspanSingleInputClassifier):
+    """Encoder with a classification head on the pooled state."""
 
-    def __init__(self, config: LongspanConfig):
-        super().__init__(config)
-        self.encoder = LongspanModel(config)
-        self.classifier = ClassificationHead(config.hidden_size, config)
-        self.post_init()
+    output_class = SequenceClassifierOutput
 
-    def forward(
-        self,
-        input_ids: Int[Tensor, "B T"] | None = None,
-        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
-        global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
-        labels: Int[Tensor, "B T"] | None = None,
-        input_values: Float[Tensor, "B T F"] | None = None,
-    ) -> TokenClassifierOutput:
-        """Classify tokens; the arguments are those of `LongspanModel.forward`.
-
-        Returns:
-            `logits` (B, T, C), and with labels `loss`, the mean cross entropy of the tokens whose
-            label is not -100.
-        """
-        encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
-        logits = self.classifier(encoded.last_hidden_state)
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return TokenClassifierOutput(loss=loss, logits=logits)
+    def _features(self, encoded: BaseModelOutputWithPooling) -> Tensor:
+        return cast(Tensor, encoded.pooler_output)
 
 
-class LongspanForPairClassification(LongspanPreTrainedModel):
-    """Two towers with one set of weights, and a classification head over both summaries."""
+class LongspanForTokenClassification(LongspanSingleInputClassifier):
+    """Encoder with a classification head on the state of every token."""
 
-    def __init__(self, config: LongspanConfig):
-        super().__init__(config)
-        self.encoder = LongspanModel(config)
-        self.classifier = ClassificationHead(pair_width(config), config)
-        self.post_init()
+    output_class = TokenClassifierOutput
+
+    def _features(self, encoded: BaseModelOutputWithPooling) -> Tensor:
+        return cast(Tensor, encoded.last_hidden_state)
+
+
+class LongspanForPairClassification(LongspanClassifier):
+    """Encoder applied to two sequences, with a classification head on both pooled states."""
+
+    @staticmethod
+    def _feature_size(config: LongspanConfig) -> int:
+        return pair_feature_size(config)
 
     def forward(
         self,
@@ -98,22 +111,17 @@ class LongspanForPairClassification(LongspanPreTrainedModel):
         attention_mask_b: Bool[Tensor, "B U"] | Int[Tensor, "B U"] | None = None,
         labels: Int[Tensor, " B"] | None = None,
     ) -> SequenceClassifierOutput:
-        """Classify pairs; each sequence has its own length and mask.
+        """Classify pairs; the two sequences of a pair may differ in length.
 
         Returns:
-            `logits` (B, C), and with labels `loss`, their mean cross entropy.
+            `logits` (B, C) and, if labels are given, `loss`, their mean cross entropy.
         """
         a = self.encoder(input_ids, attention_mask).pooler_output
         b = self.encoder(input_ids_b, attention_mask_b).pooler_output
         parts = (a, b, a * b, a - b) if self.config.pair_head == "interaction" else (a, b)
-        return _scored(self.classifier(torch.cat(parts, dim=-1)), labels)
+        return SequenceClassifierOutput(**self._classify(torch.cat(parts, dim=-1), labels))
 
 
-def pair_width(config: LongspanConfig) -> int:
-    """Width of what the pair head is given."""
+def pair_feature_size(config: LongspanConfig) -> int:
+    """Return the size of the vectors that the pair head classifies."""
     return config.hidden_size * (4 if config.pair_head == "interaction" else 2)
-
-
-def _scored(logits: Tensor, labels: Tensor | None) -> SequenceClassifierOutput:
-    loss = None if labels is None else F.cross_entropy(logits, labels)
-    return SequenceClassifierOutput(loss=loss, logits=logits)

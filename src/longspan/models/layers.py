@@ -1,30 +1,30 @@
-"""One Transformer layer around any mechanism."""
+"""Transformer layer: self-attention with any mechanism, and a feed-forward network."""
 
 import contextlib
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as functional
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from longspan.attention import Attention, Source, build
+from longspan.attention import Attention, LayerInput, build
 from longspan.models.config import LongspanConfig
+from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
-from longspan.models.positions import rotate
-from longspan.models.split import Split
+from longspan.models.positions import apply_rotary
 from longspan.shapes import Bool, Float
 
-# The flag by which transformers knows what not to initialise a second time.
-INITIALISED = "_is_hf_initialized"
+# transformers skips tensors with this attribute when it initializes weights.
+INITIALIZED = "_is_hf_initialized"
 
 
-def mechanism(config: LongspanConfig, layer: int) -> Attention:
-    """Build the mechanism of one layer, with the values that its own constructor gives it.
+def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
+    """Build the mechanism of one layer with the initial values of its own constructor.
 
-    It is built on the CPU in float32 whatever is current: transformers loads models on the meta
-    device, in the checkpoint's dtype, where seeded random features and index tables cannot be
+    The mechanism is built on CPU in float32 and then converted: transformers loads models on the
+    meta device in the checkpoint's dtype, where seeded random features and index tables cannot be
     computed.
     """
     with torch.device("cpu"), _default_dtype(torch.float32):
@@ -33,7 +33,7 @@ def mechanism(config: LongspanConfig, layer: int) -> Attention:
             backend=config.attention_backend,
             heads=config.num_attention_heads,
             head_dim=config.head_dim,
-            max_length=config.max_states,
+            max_length=config.max_sequence_length,
             layer=layer,
             **config.attention_options,
         )
@@ -43,98 +43,100 @@ def mechanism(config: LongspanConfig, layer: int) -> Attention:
 
 
 class SelfAttention(nn.Module):
-    """Project, turn (rotary positions), let the mechanism mix, project back."""
+    """Self-attention: input projections, rotary positions, mechanism, output projection."""
 
-    split: Split | None = None  # over which processes the sequence is spread
+    context_parallel: ContextParallel | None = None
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
-        width, inner = config.hidden_size, config.heads_width
+        width, inner = config.hidden_size, config.all_head_size
         self.config = config
         self.layer = layer
-        self.mechanism = mechanism(config, layer)
-        reads = self.mechanism.traits.reads
+        self.mechanism = build_mechanism(config, layer)
+        reads = self.mechanism.traits.inputs
         self.query = nn.Linear(width, inner) if "q" in reads else None
         self.key = nn.Linear(width, inner) if "k" in reads else None
         self.value = nn.Linear(width, inner)
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(inner, width)
-        # On the meta device a checkpoint is about to be loaded: what it lacks is to be reported.
+        # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
         if torch.get_default_device().type != "meta":
-            self._mark_initialised()
+            self._mark_initialized()
 
     def forward(
         self,
         x: Float[Tensor, "B T M"],
-        key_mask: Bool[Tensor, "B T"] | None = None,
-        global_mask: Bool[Tensor, "B T"] | None = None,
-        turns: Float[Tensor, "2 T half"] | None = None,
+        key_mask: Bool[Tensor, "B S"] | None = None,
+        global_mask: Bool[Tensor, "B S"] | None = None,
+        rotary: Float[Tensor, "2 T half"] | None = None,
     ) -> Float[Tensor, "B T M"]:
         """Attend among the positions of `x`; see `Attention.forward` for the masks.
 
-        Of a split sequence `x` and `turns` are one stretch, the masks are whole.
+        Under context parallelism `x` and `rotary` hold this process's shard, the masks the whole
+        sequence.
         """
-        v = self._heads(self.value(x))
-        # What the mechanism does not read is given the tensor before it, unread.
-        q = v if self.query is None else self._turned(self.query(x), turns)
-        k = q if self.key is None else self._turned(self.key(x), turns)
-        queries = None
-        if self.split is not None and key_mask is not None:
-            k, v = (self.split.whole(y, 2)[:, :, : key_mask.shape[1]] for y in (k, v))
-            queries = self.split.own(key_mask)
+        v = self._split_heads(self.value(x))
+        # The mechanism ignores the tensors for which the layer has no projection.
+        q = v if self.query is None else self._project(self.query, x, rotary)
+        k = q if self.key is None else self._project(self.key, x, rotary)
+        query_mask = None
+        if self.context_parallel is not None and key_mask is not None:
+            length = key_mask.shape[1]
+            k, v = (self.context_parallel.gather(y, 2)[:, :, :length] for y in (k, v))
+            query_mask = self.context_parallel.local_shard(key_mask)
         mixed = self.mechanism(
             q,
             k,
             v,
             key_mask,
-            query_mask=queries,
+            query_mask=query_mask,
             global_mask=global_mask,
-            source=self._source(x),
+            layer_input=self._layer_input(x),
         )
         return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
 
-    def _turned(self, x: Tensor, turns: Tensor | None) -> Tensor:
-        x = self._heads(x)
-        return x if turns is None else rotate(x, turns)
+    def _project(self, projection: nn.Linear, x: Tensor, rotary: Tensor | None) -> Tensor:
+        heads = self._split_heads(projection(x))
+        return heads if rotary is None else apply_rotary(heads, rotary)
 
-    def _source(self, x: Tensor) -> Source | None:
-        """The layer's input and projections, for the mechanisms that read them."""
-        if not self.mechanism.traits.source or self.query is None or self.key is None:
+    def _layer_input(self, x: Tensor) -> LayerInput | None:
+        """Return the layer's input and projections for mechanisms that need them."""
+        if not self.mechanism.traits.needs_layer_input or self.query is None or self.key is None:
             return None
         query, key = self.query.weight, self.key.weight
-        return Source(
+        return LayerInput(
             states=x,
-            query=lambda p: self._heads(functional.linear(p, query)),
-            key=lambda p: self._heads(functional.linear(p, key)),
+            query=lambda p: self._split_heads(F.linear(p, query)),
+            key=lambda p: self._split_heads(F.linear(p, key)),
         )
 
-    def restore_mechanism(self) -> None:
-        """Give the mechanism's tensors that a checkpoint did not hold their initial values.
+    def restore_mechanism_state(self) -> None:
+        """Reset the mechanism's tensors that the loaded checkpoint does not contain.
 
-        When transformers loads a checkpoint it replaces tensors that are not in it (those of
-        another mechanism, and buffers that are never saved) by uninitialised memory.
+        transformers replaces such tensors (those of another mechanism, and non-persistent buffers)
+        with uninitialized memory.
         """
         tensors = _tensors(self.mechanism)
-        lost = [name for name in tensors if not hasattr(tensors[name], INITIALISED)]
-        if not lost:
+        missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
+        if not missing:
             return
-        fresh = _tensors(mechanism(self.config, self.layer))
+        fresh = _tensors(build_mechanism(self.config, self.layer))
         with torch.no_grad():
-            for name in lost:
+            for name in missing:
                 tensors[name].copy_(fresh[name])
-        self._mark_initialised()
+        self._mark_initialized()
 
-    def _heads(self, x: Tensor) -> Tensor:
-        """(..., T, M) to (..., H, T, D)."""
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """Reshape (..., T, M) to (..., H, T, D)."""
         return x.unflatten(-1, (-1, self.config.head_dim)).transpose(-3, -2)
 
-    def _mark_initialised(self) -> None:
+    def _mark_initialized(self) -> None:
         for tensor in _tensors(self.mechanism).values():
-            setattr(tensor, INITIALISED, True)
+            setattr(tensor, INITIALIZED, True)
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them."""
+    """Feed-forward network: two linear maps with an activation between them."""
 
     def __init__(self, config: LongspanConfig):
         super().__init__()
@@ -143,16 +145,16 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: Float[Tensor, "B T M"]) -> Float[Tensor, "B T M"]:
-        """Map every position alone."""
+        """Map every position independently."""
         return self.output(self.activation(self.input(x)))
 
 
 class Layer(GradientCheckpointingLayer):
-    """Attention, then feed-forward, each around a residual; normalised before or after."""
+    """Transformer layer with residual connections and pre- or post-normalization."""
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
-        self.pre = config.norm == "pre"
+        self.pre_norm = config.norm == "pre"
         self.attention = SelfAttention(config, layer)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(config)
@@ -162,16 +164,16 @@ class Layer(GradientCheckpointingLayer):
     def forward(
         self,
         x: Float[Tensor, "B T M"],
-        key_mask: Bool[Tensor, "B T"] | None = None,
-        global_mask: Bool[Tensor, "B T"] | None = None,
-        turns: Float[Tensor, "2 T half"] | None = None,
+        key_mask: Bool[Tensor, "B S"] | None = None,
+        global_mask: Bool[Tensor, "B S"] | None = None,
+        rotary: Float[Tensor, "2 T half"] | None = None,
     ) -> Float[Tensor, "B T M"]:
         """Update the state of every position."""
-        masks = (key_mask, global_mask, turns)
-        if self.pre:
-            x = x + self.dropout(self.attention(self.attention_norm(x), *masks))
+        context = (key_mask, global_mask, rotary)
+        if self.pre_norm:
+            x = x + self.dropout(self.attention(self.attention_norm(x), *context))
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, *masks)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, *context)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
 

@@ -1,28 +1,48 @@
-"""How numbers are shown; the only place where anything is rounded. None is shown as a dash."""
+"""Numbers as text; the only place that rounds. None is shown as a dash."""
 
 import math
+
+from longspan.metrics import Metric
 
 Number = int | float
 MISSING = "–"
 
 
-def percent(fraction: Number | None, digits: int = 2) -> str:
-    """A fraction in percent, without the sign."""
+def percent(fraction: Number | None, digits: int = 1) -> str:
+    """Return a fraction in percent, without the sign."""
     return MISSING if fraction is None else f"{100 * fraction:.{digits}f}"
 
 
-def points(value: Number | None) -> str:
-    """A difference of percentages, with its sign."""
-    return MISSING if value is None else f"{value:+.1f}".replace("-", "−")
+def score(value: Number | None, metric: Metric) -> str:
+    """Return a value of a metric in its display units, without the unit."""
+    return MISSING if value is None else metric.format(value, unit=False)
 
 
-def unlikely(p: Number | None) -> str:
-    """A p-value to three places, none shown as zero."""
+def metric_name(metric: Metric, *, unit: bool = True) -> str:
+    """Return the name of a metric within a sentence, with its unit unless the name says it."""
+    title = metric.title
+    # Names such as F1 and ROUGE-1 keep their capitals.
+    name = title[0].lower() + title[1:] if title[1:2].islower() else title
+    return f"{name}, {metric.unit}" if unit and metric.unit == "%" else name
+
+
+def score_difference(value: Number | None, metric: Metric) -> str:
+    """Return a difference of two values of a metric in its display units, with its sign."""
+    return MISSING if value is None else signed(metric.shown(value), metric.decimals)
+
+
+def signed(value: Number | None, digits: int = 1) -> str:
+    """Return a number with its sign."""
+    return MISSING if value is None else f"{value:+.{digits}f}".replace("-", "−")
+
+
+def p_value(p: Number | None) -> str:
+    """Return a p-value to three places; none is shown as zero."""
     return MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def magnitude(value: Number | None, units: str = " kMGT", base: int = 1000) -> str:
-    """Three significant digits and a letter: 1230000 is `1.23M`."""
+    """Return three significant digits and the letter of a unit: 1230000 is `1.23M`."""
     if value is None:
         return MISSING
     step, size = 0, float(value)
@@ -33,15 +53,15 @@ def magnitude(value: Number | None, units: str = " kMGT", base: int = 1000) -> s
 
 
 def memory(value: Number | None) -> str:
-    """Bytes in binary units: 1610612736 is `1.50 GiB`."""
+    """Return bytes in binary units: 1610612736 is `1.50 GiB`."""
     if value is None:
         return MISSING
-    shown = magnitude(value, " KMGT", 1024)
-    return f"{shown[:-1]} {shown[-1]}iB" if shown[-1].isalpha() else f"{shown} B"
+    text = magnitude(value, " KMGT", 1024)
+    return f"{text[:-1]} {text[-1]}iB" if text[-1].isalpha() else f"{text} B"
 
 
 def significant(value: Number | None, digits: int = 3) -> str:
-    """A number with so many significant digits, whole digits kept, no exponent."""
+    """Return a number with so many significant digits, whole digits kept, without exponent."""
     if value is None:
         return MISSING
     if value == 0 or not math.isfinite(value):
@@ -52,9 +72,21 @@ def significant(value: Number | None, digits: int = 3) -> str:
     return f"{value:.{places}f}"
 
 
-def duration(seconds: Number) -> str:
-    """Seconds as hours, minutes and seconds: 3725 is `1 h 2 min`."""
+def duration(seconds: Number | None) -> str:
+    """Return seconds as hours, minutes and seconds: 3725 is `1 h 2 min`."""
+    if seconds is None:
+        return MISSING
     if seconds < 60:
         return f"{significant(seconds)} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def ratio(value: Number | None) -> str:
+    """Return a quotient with a multiplication sign."""
+    return MISSING if value is None else f"{significant(value)} ×"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, plural unless it is one."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

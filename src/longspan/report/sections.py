@@ -1,106 +1,147 @@
-"""Every section of a report as sheets, by protocol: the one place that knows them all."""
+"""Sections of a report, in order: their tables, their figures and the texts above them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from longspan.errors import known
-from longspan.report import (
-    expenses,
-    gaps,
-    incidents,
-    leaderboard,
-    pairwise,
-    published,
-    reached,
-    slices,
-    spans,
-)
-from longspan.report.published import Published
-from longspan.report.rows import Table
-from longspan.report.settings import settings
-from longspan.report.sheets import Heading, Sheet, slug, text
+from longspan.errors import check_name
+from longspan.report.charts.figures import Figure, FigureSource
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.tables import runs
+from longspan.report.tables.attention_span import attention_span
+from longspan.report.tables.leaderboard import leaderboard
+from longspan.report.tables.published import PublishedScore, published
+from longspan.report.tables.settings import settings_tables
+from longspan.report.tables.significance import significance
+from longspan.report.tables.slices import slices
+from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
+from longspan.report.tables.table import Table
 from longspan.results import Analysis
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
-    """What stands beside the results of a report."""
+class Context:
+    """Inputs of a report other than results: published scores, and analyses of trained models."""
 
-    published: tuple[Published, ...] = ()
+    published: tuple[PublishedScore, ...] = ()
     analyses: tuple[Analysis, ...] = ()
-    since: Sheet | None = None  # what changed since the last snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report on one protocol."""
+    """One part of a report on a leaderboard.
 
-    name: str  # as `--section` takes it
+    Attributes:
+        name: name for `longspan report --section`.
+        title: heading on the page.
+        tables: its tables; None for a section of figures alone.
+        figures: its figures.
+        caption: how to read the figures.
+    """
+
+    name: str
     title: str
-    sheets: tuple[Sheet, ...]
+    tables: Callable[[Leaderboard, Context], list[Table]] | None = None
+    figures: Callable[[FigureSource], Iterable[Figure]] | None = None
+    caption: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chapter:
-    """Everything about one protocol under one budget; sections without content are left out."""
+SECTIONS = (
+    Section(
+        name="leaderboard",
+        title="Leaderboard",
+        tables=lambda board, _: [leaderboard(board)],
+        figures=FigureSource.scores,
+    ),
+    Section(
+        name="cost",
+        title="Cost",
+        tables=lambda board, _: runs.cost(board),
+        figures=FigureSource.costs,
+        caption=(
+            "Test score against training speed. The area of a mark grows with peak memory; bars "
+            "are 95 % intervals."
+        ),
+    ),
+    Section(
+        name="curves",
+        title="Learning curves",
+        figures=FigureSource.curves,
+        caption=(
+            "Mean over seeds, with a band from the lowest to the highest seed; among many "
+            "mechanisms, only selected ones have a band. Scores are on validation; the loss is the "
+            "training loss since the previous point."
+        ),
+    ),
+    Section(
+        name="steps-to-accuracy",
+        title="Steps to a validation score",
+        tables=lambda board, _: steps_to_accuracy(board),
+    ),
+    Section(
+        name="generalization-gap",
+        title="Generalization gap",
+        tables=lambda board, _: runs.generalization_gap(board),
+    ),
+    Section(
+        name="slices",
+        title="Scores by property of the examples",
+        tables=lambda board, _: slices(board),
+        figures=FigureSource.slices,
+    ),
+    Section(
+        name="attention-span",
+        title="Attention span",
+        tables=lambda board, context: attention_span(board, context.analyses),
+        figures=FigureSource.spans,
+    ),
+    Section(
+        name="embeddings",
+        title="Embeddings",
+        figures=FigureSource.similarities,
+        caption="Cosine similarity of learned embeddings; dark is high.",
+    ),
+    Section(
+        name="rollouts",
+        title="Attention rollout",
+        figures=FigureSource.rollouts,
+        caption="Share of each input token in the output, through all layers, for one example.",
+    ),
+    Section(
+        name="significance",
+        title="Pairwise differences",
+        tables=lambda board, _: significance(board),
+    ),
+    Section(
+        name="published",
+        title="Published scores",
+        tables=lambda board, context: published(board, context.published),
+    ),
+    Section(
+        name="tuning",
+        title="Hyperparameter search",
+        tables=lambda board, _: runs.tuning(board),
+    ),
+    Section(name="alarms", title="Alarms", tables=lambda board, _: runs.alarms(board)),
+    Section(name="failures", title="Failures", tables=lambda board, _: runs.failures(board)),
+    Section(name="scores", title="All scores", tables=lambda board, _: runs.scores(board)),
+    Section(
+        name="settings",
+        title="Settings of every run",
+        tables=lambda board, _: settings_tables(board),
+    ),
+)
+WITH_TABLES = {section.name: section.tables for section in SECTIONS if section.tables}
 
-    table: Table
-    sections: tuple[Section, ...]
 
-
-DRAWN: dict[str, tuple[str, Callable[[Table, Beside], list[Sheet]]]] = {
-    "leaderboard": ("Leaderboard", lambda table, _: [leaderboard.sheet(table)]),
-    "published": ("Published numbers", lambda table, by: published.sheets(table, by.published)),
-    "significance": ("Which rows can be told apart", lambda table, _: pairwise.sheets(table)),
-    "reached": ("Steps to given accuracies", lambda table, _: reached.sheets(table)),
-    "gap": ("Train against test", lambda table, _: gaps.sheets(table)),
-    "slices": ("Scores by property of the examples", lambda table, _: slices.sheets(table)),
-    "span": ("Attention span", lambda table, by: spans.sheets(table, by.analyses)),
-    "cost": ("Cost", lambda table, _: expenses.sheets(table)),
-    "tuning": ("Tuning", lambda table, _: incidents.tuning(table)),
-    "alarms": ("Alarms", lambda table, _: incidents.alarms(table)),
-    "failures": ("Failures", lambda table, _: incidents.failures(table)),
-    "scores": ("Every score", lambda table, _: [leaderboard.scores(table)]),
-}
-SETTINGS = "settings"  # on the page they stand in a part of their own
-NAMES = (*DRAWN, SETTINGS)
-
-
-def chapters(tables: Sequence[Table], beside: Beside | None = None) -> list[Chapter]:
-    """The whole report, protocol by protocol."""
-    drawn = []
-    for table in tables:
-        parts = [
-            Section(name=name, title=title, sheets=tuple(draw(table, beside or Beside())))
-            for name, (title, draw) in DRAWN.items()
-        ]
-        drawn.append(Chapter(table=table, sections=tuple(part for part in parts if part.sheets)))
-    return drawn
-
-
-def sections(
-    tables: Sequence[Table], beside: Beside | None = None, *, only: str | None = None
-) -> list[Sheet]:
-    """All sheets, those of a protocol together; `only` is the name of one section.
+def section_tables(
+    boards: Sequence[Leaderboard], context: Context, only: str | None = None
+) -> list[Table]:
+    """Return the tables of all sections, or of one, leaderboard by leaderboard.
 
     Raises:
-        UnknownNameError: there is no such section (with near names).
+        UnknownNameError: no section with tables has this name; the message suggests near names.
     """
-    names = [known(only, NAMES, "section")] if only else list(NAMES)
-    by = beside or Beside()
-    draw = {**{name: own for name, (_, own) in DRAWN.items()}, SETTINGS: _settings}
-    return [sheet for table in tables for name in names for sheet in draw[name](table, by)]
-
-
-def _settings(table: Table, _: Beside) -> list[Sheet]:
-    """What all runs share as a sheet, and those of what differs."""
-    name = slug(f"{table.title}-settings")
-    own = settings(table, name)
-    shared = Sheet(
-        name=f"{name}-common",
-        title=f"Settings of all runs of {table.title}",
-        about="",
-        headings=(Heading(name="Setting", kind="text"), Heading(name="Value", kind="text")),
-        rows=tuple((text(what), text(value)) for what, value in own.common),
-    )
-    return [shared, *own.sheets] if own.sheets else []
+    names = [check_name(only, WITH_TABLES, "section")] if only else list(WITH_TABLES)
+    return [
+        table for board in boards for name in names for table in WITH_TABLES[name](board, context)
+    ]

@@ -17,7 +17,7 @@ from typing import Any
 
 from longspan import __version__
 from longspan.errors import DataError, OptionError, RunError
-from longspan.files import read_json, replacing, sha256, write_json
+from longspan.files import atomic_write, file_sha256, read_json, write_json
 from longspan.report.grouping import newest, unresolved
 from longspan.report.leaderboard import sheet
 from longspan.report.render import markdown
@@ -98,7 +98,7 @@ def take(version: str, folders: Sequence[Path], into: Path) -> tuple[Snapshot, b
     if path.exists():
         return _same(read(path), made), False
     _copy([(source, into / frozen.path, frozen.sha256) for source, frozen in (*ended, *lost)])
-    with replacing(path.with_suffix(".md")) as temporary:
+    with atomic_write(path.with_suffix(".md")) as temporary:
         temporary.write_text(_page(made), encoding="utf-8")
     # Last: a version exists once its file does.
     write_json(path, _plain(made))
@@ -175,7 +175,7 @@ def _sources(
 def _freeze(read: Iterable[tuple[Path, Result | Failure]]) -> list[tuple[Path, Frozen]]:
     """Files with what is frozen of them, by where they lie below a folder of results."""
     found = [
-        (path, Frozen(path=_inside(record), sha256=sha256(path), record=_bare(record)))
+        (path, Frozen(path=_inside(record), sha256=file_sha256(path), record=_bare(record)))
         for path, record in read
     ]
     return sorted(found, key=lambda pair: pair[1].path)
@@ -201,14 +201,14 @@ def _copy(files: Sequence[tuple[Path, Path, str]]) -> None:
     All are looked at before the first is copied.
     """
     for source, target, expected in files:
-        if target.exists() and sha256(target) != expected:
+        if target.exists() and file_sha256(target) != expected:
             raise RunError(
                 f"{target} is another record of the same run as {source}, and records are not "
                 "written over; remove it first (snapshots keep its scores) or leave the new one out"
             )
     for source, target, _ in files:
         if not target.exists():
-            with replacing(target) as temporary:
+            with atomic_write(target) as temporary:
                 temporary.write_bytes(source.read_bytes())
 
 

@@ -1,8 +1,8 @@
-"""The typed record of a run: the only door between running and reporting.
+"""Records of runs: written by the arena, read by reports; importable without torch.
 
-A record is written once, atomically, as soon as its run ends:
-`runs/<protocol>/<task>/<mechanism>-<hash of the configuration>-<seed>.json`; of a run that failed,
-the same with `.failed.json`. Nothing here needs torch, so a report can be drawn anywhere.
+A record is written once, atomically, when its run ends:
+`<results>/<protocol>/<task>/<mechanism>-<config hash>-<seed>.json`, and with the suffix
+`.failed.json` for a failed run.
 """
 
 from longspan.results.analysis import (
@@ -13,23 +13,21 @@ from longspan.results.analysis import (
     load_analyses,
     load_analysis,
 )
-from longspan.results.answers import Answers, pack, unpack
-from longspan.results.asking import as_asked
 from longspan.results.parameters import (
-    PARAMETER_BUDGET,
-    outside_parameter_budget,
+    PARAMETER_TOLERANCE,
+    exceeds_parameter_tolerance,
     parameter_excess,
 )
 from longspan.results.reading import (
-    failure_of,
-    failures_below,
-    load,
-    load_all,
+    failure_from,
+    failure_paths,
     load_failure,
     load_failures,
-    records_below,
-    result_of,
-    runs_below,
+    load_result,
+    load_results,
+    record_paths,
+    result_from,
+    result_paths,
 )
 from longspan.results.record import (
     BASELINE,
@@ -38,45 +36,50 @@ from longspan.results.record import (
     Alarm,
     Failure,
     Point,
+    ResolvedBudget,
     Result,
+    RunRecord,
     Score,
     Slice,
-    config_hash,
+    TrialRecord,
+    Tuning,
     write_record,
 )
+from longspan.results.scores import ExampleScores, pack_scores
 
 __all__ = [
     "BASELINE",
     "FAILED",
-    "PARAMETER_BUDGET",
+    "PARAMETER_TOLERANCE",
     "SCHEMA",
     "Alarm",
     "Analysis",
-    "Answers",
+    "ExampleScores",
     "Failure",
     "Point",
+    "ResolvedBudget",
     "Result",
     "Rollout",
+    "RunRecord",
     "Score",
     "Similarity",
     "Slice",
     "Span",
-    "as_asked",
-    "config_hash",
-    "failure_of",
-    "failures_below",
-    "load",
-    "load_all",
+    "TrialRecord",
+    "Tuning",
+    "exceeds_parameter_tolerance",
+    "failure_from",
+    "failure_paths",
     "load_analyses",
     "load_analysis",
     "load_failure",
     "load_failures",
-    "outside_parameter_budget",
-    "pack",
+    "load_result",
+    "load_results",
+    "pack_scores",
     "parameter_excess",
-    "records_below",
-    "result_of",
-    "runs_below",
-    "unpack",
+    "record_paths",
+    "result_from",
+    "result_paths",
     "write_record",
 ]

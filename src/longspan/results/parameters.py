@@ -1,34 +1,31 @@
-"""Whether a model stands beside the one with full attention in its number of parameters."""
+"""Parameter counts compared with the same model around the baseline mechanism."""
 
 from typing import Protocol, runtime_checkable
 
-PARAMETER_BUDGET = 0.10  # largest share by which a comparison of like with like may differ
+PARAMETER_TOLERANCE = 0.10  # largest share by which comparable models differ
 
 
 @runtime_checkable
 class Counted(Protocol):
-    """What has parameters to compare: a result, or a run that is planned."""
+    """Run with a parameter count: a result, or a planned run."""
 
     @property
-    def parameters(self) -> int:
-        """Of the model."""
+    def num_parameters(self) -> int:
+        """Parameters of the model."""
 
     @property
-    def full_parameters(self) -> int | None:
-        """Of the same model with full attention; None: not counted."""
+    def full_num_parameters(self) -> int | None:
+        """Parameters of the same model with `full`; None: not recorded."""
 
 
 def parameter_excess(run: Counted) -> float | None:
-    """The share of parameters that a model has more (or, negative, less) than with full attention.
-
-    None where nobody counted those.
-    """
-    if not run.full_parameters:
+    """Return the share of parameters beyond those of the model with `full`; None: not recorded."""
+    if not run.full_num_parameters:
         return None
-    return run.parameters / run.full_parameters - 1
+    return run.num_parameters / run.full_num_parameters - 1
 
 
-def outside_parameter_budget(run: Counted) -> bool:
-    """Whether a model is known to differ by more than the budget: 10 % of full attention's."""
+def exceeds_parameter_tolerance(run: Counted) -> bool:
+    """Return whether the parameter count is known to differ by more than 10 % from `full`."""
     excess = parameter_excess(run)
-    return excess is not None and abs(excess) > PARAMETER_BUDGET
+    return excess is not None and abs(excess) > PARAMETER_TOLERANCE

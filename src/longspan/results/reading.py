@@ -1,214 +1,149 @@
-"""Reading records: every field must be there with its type, or the file is refused by name."""
+"""Reading records: validated field by field; older schemas are upgraded."""
 
-import dataclasses
-import math
-import types
+import json
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longspan.errors import DataError, in_range, mistyped
+import pydantic
+
+from longspan.config.base import describe_errors
+from longspan.errors import DataError, LongspanError
 from longspan.files import read_json
-from longspan.results.record import FAILED, SCHEMA, Alarm, Failure, Point, Result, Score, Slice
+from longspan.results.record import FAILED, SCHEMA, Failure, Result
+from longspan.results.upgrades import upgrade
 
-# Folders below a folder of results that hold other things than records to report.
-NO_RECORDS = {"work", "trials", "analysis", "snapshots"}
-T = TypeVar("T")  # a dataclass
-R = TypeVar("R", Result, Failure)
-
-
-def load(path: Path) -> Result:
-    """Read one record.
-
-    Raises:
-        DataError: the file is no record of a known schema; the message says what is wrong with it.
-    """
-    return result_of(read_json(path), path)
+# Folders below a folder of results that hold other files than records of finished runs.
+OTHER_FOLDERS = {"work", "trials", "analysis"}
+T = TypeVar("T")
 
 
-def result_of(record: Any, path: Path) -> Result:
-    """The record that the values of a JSON file are.
+def load_result(path: Path) -> Result:
+    """Read the record of a finished run.
 
     Raises:
-        DataError: they are none of a known schema; the message names `path` and what is wrong.
+        DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    if not isinstance(record, dict) or "schema" not in record:
-        raise DataError(f"{path} is not a longspan result (no 'schema' field)")
-    record = _upgraded(record)
-    if record["schema"] != SCHEMA:
-        raise DataError(f"{path} has schema {record['schema']}, this version reads 1 to {SCHEMA}")
-    if isinstance(scores := record.get("scores"), dict):
-        record["scores"] = {split: _made(Score, score, path) for split, score in scores.items()}
-    if isinstance(slices := record.get("slices"), dict):
-        record["slices"] = {name: _several(Slice, part, path) for name, part in slices.items()}
-    if "curve" in record:
-        record["curve"] = _several(Point, record["curve"], path)
-    if "alarms" in record:
-        record["alarms"] = _several(Alarm, record["alarms"], path)
-    return _budgeted(_made(Result, record, path), path)
+    return result_from(read_json(path), path)
 
 
 def load_failure(path: Path) -> Failure:
-    """Read the record of a run that failed.
+    """Read the record of a failed run.
 
     Raises:
-        DataError: the file is none; the message says what is wrong with it.
+        DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    return failure_of(read_json(path), path)
+    return failure_from(read_json(path), path)
 
 
-def failure_of(record: Any, path: Path) -> Failure:
-    """The record of a failed run that the values of a JSON file are.
+def result_from(content: Any, path: Path) -> Result:
+    """Validate the content of a JSON file as a result.
 
     Raises:
-        DataError: they are none; the message names `path` and what is wrong.
+        DataError: it is invalid; the message names `path` and lists every reason.
     """
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise DataError(f"{path} is not the record of a failed run of schema {SCHEMA}")
-    return _budgeted(_made(Failure, record, path), path)
-
-
-def _budgeted(record: R, path: Path) -> R:
-    """The record, if its budget can be read: what is equal decides which table it stands in."""
-    held = {name: record.budget.get(name) for name in ("kind", "limit")}
-    if reasons := mistyped(held, {"kind": str, "limit": float}):
-        raise DataError(f"{path}: budget is malformed: {'; '.join(reasons)}")
+    record = _validated(Result, content, path)
+    try:
+        main = record.main
+    except LongspanError as error:
+        raise DataError(f"{path}: {error}") from error
+    if missing := [split for split, x in record.scores.items() if main.name not in x.metrics]:
+        raise DataError(f"{path}: scores of {', '.join(missing)} lack the main metric {main.name}")
     return record
 
 
-def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of an older schema as one of today: what was not noted then is none or empty."""
-    if record["schema"] == 1:
-        record = {"waiting": None, **record, "schema": 2}
-    if record["schema"] == 2:
-        unnoted = dict.fromkeys(("full_parameters", "tuning", "selected_step", "answers"))
-        alone = {"processes": 1, "parallelism": "none"}
-        budget = {"kind": "steps", "limit": record.get("steps")}
-        lists = {"slices": {}, "alarms": [], "budget": budget}
-        record = {**unnoted, **alone, **lists, **record, "schema": 3}
-    return record
+def failure_from(content: Any, path: Path) -> Failure:
+    """Validate the content of a JSON file as a failure.
 
-
-def _several(kind: type[T], values: Any, path: Path) -> Any:
-    """The parts of a list; what is no list is left for the record to refuse."""
-    if not isinstance(values, list):
-        return values
-    if _sound(kind, values):
-        return [kind(**part) for part in values]
-    return [_made(kind, part, path) for part in values]
-
-
-def _sound(kind: type[T], values: list[Any]) -> bool:
-    """Whether all parts are as `_made` would have them, looked at field by field: it is quick.
-
-    No is only a reason to look at each: a learning curve has hundreds of points.
+    Raises:
+        DataError: it is invalid; the message names `path` and lists every reason.
     """
-    hints = _hints(kind)
-    plain = {name: _PLAIN.get(hint) for name, hint in hints.items()}
-    if not all(isinstance(part, dict) and part.keys() == hints.keys() for part in values):
-        return False
-    for name, allowed in plain.items():
-        column = [part[name] for part in values]
-        if allowed is None or not allowed.issuperset(map(type, column)):
-            return False
-        if int in allowed and not all(map(in_range, column)):
-            return False
-        if float in allowed and not math.isfinite(sum(x for x in column if x is not None)):
-            return False
-    return True
+    return _validated(Failure, content, path)
 
 
-# Types of values that need no further look; whole numbers for real ones are left to `_made`.
-_PLAIN: dict[Any, frozenset[type]] = {
-    int: frozenset({int}),
-    float: frozenset({float}),
-    str: frozenset({str}),
-    float | None: frozenset({float, types.NoneType}),
-}
+def validate(kind: type[T], content: Any, path: Path) -> T:
+    """Validate the content of a JSON file as a settings class.
+
+    Raises:
+        DataError: it is invalid; the message names `path` and lists every reason.
+    """
+    try:
+        # JSON mode is strict, but takes mappings for dataclasses and lists for tuples.
+        return _adapter(kind).validate_json(json.dumps(content))
+    except pydantic.ValidationError as error:
+        raise DataError(f"{path}: {describe_errors(error)}") from error
 
 
-def _hints(kind: type) -> dict[str, Any]:
-    """The types of the fields of a part of a record."""
-    return {field.name: field.type for field in dataclasses.fields(kind)}
-
-
-def _real(kind: type) -> frozenset[str]:
-    """The fields that hold real numbers."""
-    return frozenset(name for name, hint in _hints(kind).items() if hint in (float, float | None))
-
-
-def _made(kind: type[T], values: Any, path: Path) -> T:
-    """Build a part of a record; all of its fields must be there, with their types."""
-    hints = _hints(kind)
-    if not isinstance(values, dict):
-        raise DataError(f"{path}: a {kind.__name__} has named fields, got {values!r:.60}")
-    if values.keys() != hints.keys():
-        missing, foreign = (
-            sorted(hints.keys() - values.keys()),
-            sorted(values.keys() - hints.keys()),
-        )
+def _validated(kind: type[T], content: Any, path: Path) -> T:
+    if not isinstance(content, dict) or "schema" not in content:
+        raise DataError(f"{path} is not a longspan record: it has no field 'schema'")
+    schema = content["schema"]
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
         raise DataError(
-            f"{path}: {kind.__name__} with missing fields {missing}, unknown fields {foreign}"
+            f"{path} has schema {schema!r}; expected 1 to {SCHEMA}, update longspan to read it"
         )
-    if reasons := mistyped(values, hints):
-        raise DataError(f"{path}: {kind.__name__} is malformed: {'; '.join(reasons)}")
-    # JSON writers may leave out the point of a whole number.
-    real = _real(kind)
-    whole = {k: float(x) for k, x in values.items() if k in real and isinstance(x, int)}
-    return kind(**{**values, **whole})
+    try:
+        content = upgrade(content)
+    except KeyError as error:
+        raise DataError(f"{path}: field {error} of schema {schema} is missing") from error
+    except (LongspanError, TypeError, AttributeError, ValueError) as error:
+        raise DataError(f"{path} is not a valid record of schema {schema}: {error}") from error
+    return validate(kind, content, path)
 
 
-def load_all(folders: Iterable[Path]) -> list[Result]:
-    """Read every record below the folders, in a stable order.
+@cache
+def _adapter(kind: type) -> pydantic.TypeAdapter:
+    return pydantic.TypeAdapter(kind)
+
+
+def load_results(folders: Iterable[Path]) -> list[Result]:
+    """Read all results below some folders, in a stable order.
 
     Raises:
-        DataError: a folder does not exist or holds no record, or a record is malformed.
+        DataError: a folder does not exist or holds no result, or a record is invalid.
     """
     results = []
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder} is not a folder of results")
-        results += [load(path) for path in runs_below(folder)]
+        results += [load_result(path) for path in result_paths(folder)]
     return results
 
 
-def records_below(folder: Path) -> list[Path]:
-    """The files of results and of failures below a folder, in a stable order; none is hidden."""
+def load_failures(folders: Iterable[Path]) -> list[Failure]:
+    """Read all failures below some folders, in a stable order.
+
+    Raises:
+        DataError: a record is invalid.
+    """
+    return [load_failure(path) for folder in folders for path in failure_paths(folder)]
+
+
+def record_paths(folder: Path) -> list[Path]:
+    """Return the files of results and failures below a folder, in a stable order."""
     found = (path for path in folder.rglob("*.json") if not path.name.startswith("."))
-    return sorted(path for path in found if not aside(path, folder))
+    return sorted(path for path in found if not other_folders(path, folder))
 
 
-def runs_below(folder: Path) -> list[Path]:
-    """The files of results below a folder, in a stable order.
+def result_paths(folder: Path) -> list[Path]:
+    """Return the files of results below a folder, in a stable order.
 
     Raises:
         DataError: there is none.
     """
-    paths = [path for path in records_below(folder) if not path.name.endswith(FAILED)]
+    paths = [path for path in record_paths(folder) if not path.name.endswith(FAILED)]
     if not paths:
         raise DataError(f"{folder} holds no results; run `longspan arena` first")
     return paths
 
 
-def failures_below(folder: Path) -> list[Path]:
-    """The files of failures below a folder, in a stable order; a run that ended since is none."""
-    paths = [path for path in records_below(folder) if path.name.endswith(FAILED)]
-    return [path for path in paths if not _result_beside(path).exists()]
+def failure_paths(folder: Path) -> list[Path]:
+    """Return the files of failures below a folder whose run has not finished since."""
+    paths = [path for path in record_paths(folder) if path.name.endswith(FAILED)]
+    return [p for p in paths if not p.with_name(p.name.removesuffix(FAILED) + ".json").exists()]
 
 
-def load_failures(folders: Iterable[Path]) -> list[Failure]:
-    """Read what `failures_below` finds.
-
-    Raises:
-        DataError: a record is malformed.
-    """
-    return [load_failure(path) for folder in folders for path in failures_below(folder)]
-
-
-def _result_beside(path: Path) -> Path:
-    return path.with_name(path.name.removesuffix(FAILED) + ".json")
-
-
-def aside(path: Path, folder: Path) -> set[str]:
-    """The folders on the way to a file that hold no records of runs."""
-    return NO_RECORDS.intersection(path.relative_to(folder).parts[:-1])
+def other_folders(path: Path, folder: Path) -> set[str]:
+    """Return the parents of a file, below a folder, that hold no records of finished runs."""
+    return OTHER_FOLDERS.intersection(path.relative_to(folder).parts[:-1])

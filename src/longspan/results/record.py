@@ -1,158 +1,217 @@
-"""What is written down of a run: a result, or that it failed and why."""
+"""Records of runs: a result with its scores, or a failure with its reason."""
 
 import dataclasses
-import hashlib
-import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from longspan.config import RunConfig, replace_fields, settings
 from longspan.files import write_json
+from longspan.metrics import Metric, get_metric
+from longspan.results.scores import ExampleScores
 
-SCHEMA = 3
-BASELINE = "full"  # what mechanisms are compared with
-FAILED = ".failed.json"  # ending of the file of a failure
+SCHEMA = 4
+BASELINE = "full"  # mechanism that the others are compared with
+FAILED = ".failed.json"  # suffix of the file of a failure
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class Score:
-    """What a split was scored: over every one of its examples."""
+    """Scores on one split, over all of its examples.
 
-    accuracy: float
+    Attributes:
+        metrics: value of each metric by name, the main metric first.
+        loss: mean training loss over the targets, in nats.
+        num_examples: examples of the split.
+        num_targets: scored targets; one per example unless tokens are scored.
+        majority_baseline: main metric of always predicting the most frequent class; None where
+            that is undefined.
+    """
+
+    metrics: dict[str, float]
     loss: float
-    examples: int
-    majority: float  # accuracy of always answering the split's most frequent class
+    num_examples: int
+    num_targets: int
+    majority_baseline: float | None = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class Slice:
-    """What the examples with a property were scored: those of depth 3, say."""
+    """Main metric on the test examples with one value of a property, such as depth 3."""
 
     label: str
-    accuracy: float
-    examples: int
+    value: float
+    num_targets: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class Alarm:
-    """Something that whoever watches a run should have been told."""
+    """Warning raised during training."""
 
     kind: Literal["chance", "diverging", "waiting"]
     step: int
     message: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class Point:
-    """One point of the learning curve; `None` where nothing was measured."""
+    """Point of the learning curve; training values are means since the previous point."""
 
     step: int
-    seconds: float  # of training so far, evaluation not counted
+    seconds: float  # training time so far, without evaluation
     learning_rate: float
-    train_loss: float | None  # mean since the point before
-    train_accuracy: float | None
+    train_loss: float | None
     validation_loss: float | None
-    validation_accuracy: float | None
+    train_metrics: dict[str, float]
+    validation_metrics: dict[str, float]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """One run: (mechanism, task, protocol, seed), what it scored and what it cost."""
+@settings
+class ResolvedBudget:
+    """Effect of a budget other than steps on a configuration.
 
-    protocol: str
-    overrides: dict[str, Any]  # experiment fields that differ from the protocol's own
-    task: str
-    task_version: int
-    task_options: dict[str, Any]
-    data_source: str  # where the examples came from, in words
-    data_checksum: str  # sha256 over the built splits
-    chance: float  # expected accuracy of a uniform guess
-    mechanism: str
-    options: dict[str, Any]  # of the mechanism, defaults included
-    backend: str  # the body that ran
-    model: dict[str, Any]
-    training: dict[str, Any]
+    Attributes:
+        changes: configuration fields that the budget changed, by dotted name, as they ran.
+        measurements: figures that decided them, such as seconds_per_step.
+    """
+
+    changes: dict[str, Any]
+    measurements: dict[str, Any]
+
+
+@settings
+class TrialRecord:
+    """One trial of a hyperparameter search, scored on validation."""
+
+    changes: dict[str, Any]
     seed: int
     config_hash: str
-    parameters: int
-    full_parameters: int | None  # of the same model with `full`; None: not counted (schema 2)
-    budget: dict[str, Any]  # what the protocol holds equal: "kind", "limit", and how it was met
-    tuning: dict[str, Any] | None  # the grid that the recipe was chosen from, on validation alone
-    flops: int  # one example of `length` tokens, forward, multiply and add counted apart
-    attended_pairs: int | None  # query-key pairs per head (mean) and example; None: no such notion
-    length: int  # most tokens of an example
-    selection: str  # which checkpoint was tested: "best validation" or "last"
-    selected_step: int | None  # of the checkpoint that was tested; None: not noted (schema 2)
-    scores: dict[str, Score]  # by split: validation and test, of the selected checkpoint
-    answers: str | None  # which test examples were answered rightly, as `answers.pack` has it
-    slices: dict[str, list[Slice]]  # of the test examples, by property: length, depth, ...
+    metrics: dict[str, float] | None  # validation metrics; None for a failed trial
+    loss: float | None
+    failure: str | None  # kind of failure
+
+
+@settings
+class Tuning:
+    """Hyperparameter search that selected a configuration, on validation alone."""
+
+    rule: str
+    grid: dict[str, list[Any]]
+    chosen: dict[str, Any]
+    trials: list[TrialRecord]
+
+
+@settings
+class RunRecord:
+    """Identity of a run: the fields that results and failures share."""
+
+    protocol: str
+    config: RunConfig
+    overrides: dict[str, Any]  # fields that differ from the protocol's own, by dotted name
+    seed: int
+    config_hash: str
+    device: str
+    versions: dict[str, str]
+    git_commit: str | None
+    date: str  # ISO 8601, UTC
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return self.config.task.name
+
+    @property
+    def mechanism(self) -> str:
+        """Name of the mechanism."""
+        return self.config.mechanism.name
+
+    @property
+    def stem(self) -> str:
+        """Name of the record's file without its suffix."""
+        return f"{self.mechanism}-{self.config_hash}-{self.seed}"
+
+
+@settings
+class Result(RunRecord):
+    """Record of a finished run: its configuration, scores and cost."""
+
+    data_source: str  # origin of the examples, in words
+    data_checksum: str  # sha256 over the built splits
+    metric: str  # name of the main metric
+    chance: float | None  # expected main metric of a uniform guess; None: undefined
+    selected_on: Literal["validation", "test"]  # split that selected the checkpoint
+    selected_step: int | None  # step of the scored checkpoint; None: not recorded (schema 2)
+    resolved_budget: ResolvedBudget | None
+    tuning: Tuning | None
+    backend_used: str
+    num_parameters: int
+    full_num_parameters: int | None  # of the same model with `full`; None: not recorded (schema 2)
+    flops: int  # forward, one example of `length` tokens; multiply and add count as two
+    attended_pairs: int | None  # query-key pairs per head and example, mean over heads and layers
+    length: int  # maximum number of tokens of an example
+    scores: dict[str, Score]  # by split, of the selected checkpoint
+    example_scores: ExampleScores | None  # main metric on test; None: not recorded (schema 2)
+    slices: dict[str, list[Slice]]  # of the test examples, by property
     alarms: list[Alarm]
     steps: int
     curve: list[Point]
-    seconds: float  # training, evaluation not counted
-    waiting: float | None  # of the seconds, waiting for batches; None: nobody counted (schema 1)
-    tokens_per_second: float  # real tokens, training
-    peak_memory: int | None  # bytes needed by the run: above the process's own on CPU
-    device: str
-    processes: int  # that trained together
-    parallelism: str  # how they shared the work: "none", "ddp", "fsdp", "context"
+    seconds: float  # training time, without evaluation
+    data_wait_seconds: float | None  # part of `seconds`; None: not recorded (schema 1)
+    tokens_per_second: float  # training, without padding
+    peak_memory: int | None  # bytes above the pre-run baseline
+    world_size: int
+    parallelism: str  # none, ddp, fsdp or context
     dtype: str
-    versions: dict[str, str]
-    git_commit: str | None
-    date: str  # ISO 8601, UTC
     schema: int = SCHEMA
 
     @property
     def filename(self) -> str:
-        """Name of the record's file inside `<protocol>/<task>/`."""
-        return f"{self.mechanism}-{self.config_hash}-{self.seed}.json"
+        """Name of the file inside `<protocol>/<task>/`."""
+        return f"{self.stem}.json"
 
-    def save(self, runs: Path) -> Path:
-        """Write the record below the folder `runs`, atomically, and return its path."""
-        return write_record(self, runs / self.protocol / self.task / self.filename)
+    @property
+    def main(self) -> Metric:
+        """Main metric."""
+        return get_metric(self.metric)
+
+    @property
+    def effective_config(self) -> RunConfig:
+        """Configuration that ran: the requested one with the changes of its budget."""
+        if self.resolved_budget is None:
+            return self.config
+        return replace_fields(self.config, self.resolved_budget.changes)
+
+    def score(self, split: str = "test") -> float:
+        """Return the main metric on a split."""
+        return self.scores[split].metrics[self.metric]
+
+    def save(self, results_dir: Path) -> Path:
+        """Write the record below a folder of results, atomically; return its path."""
+        return write_record(self, results_dir / self.protocol / self.task / self.filename)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A run that ended without a score, and why; it stands where the result would."""
+@settings
+class Failure(RunRecord):
+    """Record of a run that ended without a score."""
 
-    protocol: str
-    overrides: dict[str, Any]
-    task: str
-    task_version: int
-    task_options: dict[str, Any]
-    mechanism: str
-    options: dict[str, Any]
-    model: dict[str, Any]
-    training: dict[str, Any]
-    budget: dict[str, Any]
-    seed: int
-    config_hash: str
-    kind: Literal["memory", "diverged", "died"]  # died: its process ended without a word
-    reason: str  # in words, with what to change
-    step: int | None  # the last one that is known of
-    device: str
-    versions: dict[str, str]
-    git_commit: str | None
-    date: str  # ISO 8601, UTC
+    kind: Literal["memory", "diverged", "died"]  # died: the process exited without an error
+    reason: str  # message with the remedy
+    step: int | None  # last known step
     schema: int = SCHEMA
 
     @property
     def filename(self) -> str:
-        """Name of the failure's file inside `<protocol>/<task>/`."""
-        return f"{self.mechanism}-{self.config_hash}-{self.seed}{FAILED}"
+        """Name of the file inside `<protocol>/<task>/`."""
+        return f"{self.stem}{FAILED}"
 
-    def save(self, runs: Path) -> Path:
-        """Write the record below the folder `runs`, atomically, and return its path."""
-        return write_record(self, runs / self.protocol / self.task / self.filename)
+    def save(self, results_dir: Path) -> Path:
+        """Write the record below a folder of results, atomically; return its path."""
+        return write_record(self, results_dir / self.protocol / self.task / self.filename)
+
+
+R = TypeVar("R", Result, Failure)
 
 
 def write_record(record: Result | Failure, path: Path) -> Path:
-    """Write a record to a file, atomically, and return its path."""
+    """Write a record to a file, atomically; return its path."""
     write_json(path, dataclasses.asdict(record))
     return path
-
-
-def config_hash(config: dict[str, Any]) -> str:
-    """Ten hex digits that name a configuration, the same in every process."""
-    text = json.dumps(config, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -1,10 +1,13 @@
-"""One file per task: its metadata, its data, its metric. Importing this finds them all."""
+"""Tasks: metadata, data, layout, metrics. Importing the package registers every task.
+
+A module without a leading underscore is a task or part of the interface; a module with one is
+shared by tasks of this package alone.
+"""
 
 import importlib
 import pkgutil
 
 from longspan.tasks.base import (
-    IGNORE,
     SPLITS,
     TASKS,
     Batch,
@@ -13,8 +16,10 @@ from longspan.tasks.base import (
     Task,
     TaskInfo,
     build,
+    configure,
     register,
 )
+from longspan.tasks.scoring import IGNORE
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -29,5 +34,6 @@ __all__ = [
     "Task",
     "TaskInfo",
     "build",
+    "configure",
     "register",
 ]

@@ -1,160 +1,217 @@
-"""What a task is: a metadata record, its batches, and its metric.
+"""Tasks: metadata, data, layout, metrics.
 
-A task never hands out test examples for training or selection, and every example of an
-evaluation split is counted.
+A task never yields test examples for training or selection, and evaluation covers every example.
 """
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.data.cache import BuiltSet
-from longspan.errors import OptionError, known
+from longspan.config import TaskConfig
+from longspan.data.cache import BuiltDataset
+from longspan.errors import OptionError, check_name
+from longspan.metrics import Metric, get_metric
 from longspan.shapes import Bool, Float, Int
+from longspan.tasks.layout import Layout
+from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-Report = Callable[[str, int, int], None]  # (what, done, total): progress of a build
-IGNORE = -100  # target of a token that is not scored; what torch's cross entropy leaves out
+# Called with (description, done, total) while data is built; total is 0 where unknown.
+ProgressCallback = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A score that somebody else reported, with the protocol it was obtained under."""
+    """Score reported elsewhere, with the protocol that produced it."""
 
     mechanism: str
-    accuracy: float  # a fraction, as everywhere
+    value: float  # as stored in records: accuracy is a fraction
     protocol: str
     source: str
+    metric: str = "accuracy"
 
 
-def published(protocol: str, source: str, percent: dict[str, float]) -> tuple[Published, ...]:
-    """The records of one column of somebody's table, given in percent as printed there."""
+def published_scores(
+    protocol: str, source: str, shown: dict[str, float], metric: str = "accuracy"
+) -> tuple[Published, ...]:
+    """Return the published scores of one column of a table, given as printed there."""
+    scale = get_metric(metric).scale
     return tuple(
-        Published(mechanism=name, accuracy=round(score / 100, 6), protocol=protocol, source=source)
-        for name, score in percent.items()
+        Published(
+            mechanism=name,
+            value=round(score / scale, 6),
+            protocol=protocol,
+            source=source,
+            metric=metric,
+        )
+        for name, score in shown.items()
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskInfo:
-    """The metadata record of a task."""
+    """Metadata of a task.
+
+    Attributes:
+        name: key in the registry.
+        version: raised whenever examples, splits or metrics change.
+        title: name for readers.
+        summary: one sentence that says what the model predicts.
+        source: origin of the data.
+        checksum: sha256 of the published source files, if there are any.
+        license: license of the data.
+        sizes: examples by split, at the default options.
+        vocab_size: number of token ids, padding (id 0) included.
+        num_classes: number of classes.
+        layout: form of the examples, at the default options.
+        metrics: names of the metrics, the main one first.
+        chance: expected main metric of a uniform guess; None where undefined.
+        published: scores reported elsewhere.
+        hub: name of the data set on the Hugging Face hub.
+        notes: caveats for readers of scores.
+    """
 
     name: str
-    version: int  # raised whenever examples, splits or metric change
+    version: int
     title: str
-    summary: str  # one sentence: what is asked of the model
-    source: str  # where the data comes from
-    checksum: str | None  # sha256 of the published source files, where there is one
-    licence: str
-    sizes: dict[str, int]  # examples per split at the default options
-    vocabulary: int  # token ids, padding (id 0) included
-    classes: int
-    metric: str
-    higher_is_better: bool
-    chance: float
-    pair: bool  # two sequences per example (two-tower tasks)
+    summary: str
+    source: str
+    checksum: str | None
+    license: str
+    sizes: dict[str, int]
+    vocab_size: int
+    num_classes: int
+    layout: Layout
+    metrics: tuple[str, ...]
+    chance: float | None
     published: tuple[Published, ...]
-    per_token: bool = False  # tokens are scored, not examples
-    hub: str | None = None  # name of the set on the Hugging Face hub, for `data.hub.fetch`
+    hub: str | None = None
     notes: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Padded examples; `key_mask` is True at real tokens. A pair has a second sequence.
+    """Padded examples.
 
-    Inputs are token ids, or `features` numbers at each position. Targets are one class for each
-    example, or one for each token (`IGNORE` where none is asked for).
+    Attributes:
+        inputs: token ids, or F numbers at each position.
+        key_mask: True at real tokens.
+        targets: one class per example, or one per token (`IGNORE` where unscored).
+        rows: row of each example in its split.
+        inputs_b: second sequences of pairs.
+        key_mask_b: True at real tokens of the second sequences.
     """
 
     inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
     key_mask: Bool[Tensor, "B T"]
     targets: Int[Tensor, " B"] | Int[Tensor, "B T"]
-    rows: Int[Tensor, " B"]  # which examples of the split these are
+    rows: Int[Tensor, " B"]
     inputs_b: Int[Tensor, "B U"] | None = None
     key_mask_b: Bool[Tensor, "B U"] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grouping:
-    """The examples of a split by a property, for scores by slice: length, depth, ..."""
+    """Examples of a split grouped by a property, for scores by slice.
+
+    Attributes:
+        name: property, such as length or depth.
+        labels: labels of the groups, in their natural order.
+        group: group of each row, (N,); -1 for none.
+    """
 
     name: str
-    labels: tuple[str, ...]  # of the groups, in their natural order
-    group: np.ndarray  # (N,) whole numbers: the group of each row; -1: none
+    labels: tuple[str, ...]
+    group: np.ndarray
 
 
 class Task(ABC):
-    """A task with its options; `open` makes its data ready, then `batches` yields it."""
+    """A task with its options; `open` prepares the data, `batches` yields it."""
 
     info: ClassVar[TaskInfo]
-    Options: ClassVar[type]  # frozen dataclass, a help string in each field's metadata
+    Options: ClassVar[type]  # settings class with a help text for each field
 
     def __init__(self, options: object | None = None):
-        """Use the given options, or the defaults."""
-        self.options = self.Options() if options is None else options
+        """Store the given options, or the defaults."""
+        self.options: Any = self.Options() if options is None else options
 
     def data_options(self) -> dict[str, Any]:
-        """The options that decide what is built: those that agree in them share one set."""
+        """Return the options that decide the built data; equal ones share a data set."""
         return {f.name: getattr(self.options, f.name) for f in dataclasses.fields(self.Options)}
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """The most tokens that an example can have."""
+        """Maximum number of tokens of an example."""
 
     @property
-    def vocabulary(self) -> int:
-        """Token ids that these options need."""
-        return self.info.vocabulary
+    def layout(self) -> Layout:
+        """Form of the examples under these options."""
+        return self.info.layout
 
     @property
-    def class_count(self) -> int:
-        """Classes that a model tells apart with these options."""
-        return self.info.classes
+    def metrics(self) -> tuple[Metric, ...]:
+        """Metrics of the task, the main one first."""
+        return tuple(get_metric(name) for name in self.info.metrics)
 
     @property
-    def chance(self) -> float:
-        """The score of a guess with these options."""
+    def training_metrics(self) -> tuple[Metric, ...]:
+        """Metrics computed from every training batch; override where the main one is slow."""
+        return self.metrics[:1]
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids under these options."""
+        return self.info.vocab_size
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes under these options."""
+        return self.info.num_classes
+
+    @property
+    def chance(self) -> float | None:
+        """Expected main metric of a uniform guess under these options."""
         return self.info.chance
 
     @property
-    def features(self) -> int | None:
-        """Numbers at each position of continuous inputs; None: inputs are token ids."""
+    def input_features(self) -> int | None:
+        """Numbers at each position of continuous inputs; None for token ids."""
         return None
 
     @property
     def validation_is_test(self) -> bool:
-        """Whether the validation split is the test split, as some papers have it."""
+        """True if the validation split is the test split, as in some papers."""
         return False
 
     @property
     @abstractmethod
     def source(self) -> str:
-        """Where the examples came from, in words; known once the task is open."""
+        """Origin of the examples, in words; requires an open task."""
 
     @property
     @abstractmethod
     def checksum(self) -> str:
-        """sha256 over the built splits; known once the task is open."""
+        """sha256 over the built splits; requires an open task."""
 
     @abstractmethod
-    def available(self, data: Path | None, cache: Path | None = None) -> str | None:
-        """None when the data can be had, from its source or already built in `cache`.
+    def describe_missing_data(self, data: Path | None, cache: Path | None = None) -> str | None:
+        """Return one line that names the missing source and the remedy.
 
-        Otherwise one line: what is missing and the remedy.
+        None if the data is available, from its source or already built in `cache`.
         """
 
     @abstractmethod
-    def open(self, cache: Path, data: Path | None = None, report: Report | None = None) -> None:
-        """Build the splits into `cache`, or verify and map those already there.
+    def open(
+        self, cache: Path, data: Path | None = None, progress: ProgressCallback | None = None
+    ) -> None:
+        """Build the splits into `cache`, or verify and map those already built.
 
         Raises:
             DataError: the source is absent, truncated or foreign.
@@ -162,7 +219,7 @@ class Task(ABC):
 
     @abstractmethod
     def open_built(self, cache: Path) -> bool:
-        """Open the set built earlier with these options, from whatever source; build nothing.
+        """Open the data set built earlier with these options, from any source; build nothing.
 
         Returns:
             Whether there is one.
@@ -170,97 +227,140 @@ class Task(ABC):
 
     @abstractmethod
     def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
-        """The checksum of the set that `open` would map, from its record alone.
+        """Return the checksum of the data set that `open` would map, read from its manifest.
 
-        None when the set is not there or its source cannot be told.
+        None if it is not built, or its source is unknown.
         """
 
     @property
     @abstractmethod
-    def built(self) -> BuiltSet:
-        """The set on the disk; known once the task is open."""
+    def dataset(self) -> BuiltDataset:
+        """Built data set on disk; requires an open task."""
 
     @abstractmethod
     def size(self, split: Split) -> int:
-        """How many examples the split has."""
+        """Return the number of examples of a split."""
 
     @abstractmethod
     def labels(self, split: Split) -> Int[Tensor, " N"]:
-        """All targets of a split, in row order; one for each example unless tokens are scored."""
+        """Return all scored targets of a split, in row order."""
 
     @abstractmethod
     def batches(
-        self, split: Split, *, batch: int, seed: int = 0, start: int = 0
+        self, split: Split, *, batch_size: int, seed: int = 0, start: int = 0
     ) -> Iterator[Batch]:
-        """Yield batches from the `start`-th on.
+        """Yield batches, beginning with number `start`.
 
-        `train` never ends: each epoch is a permutation drawn from (seed, epoch), the last
-        partial batch of an epoch is dropped, and batch number n depends on (seed, n) alone, so a
-        resumed run sees what an uninterrupted one would. Other splits are yielded once, every
-        example exactly once, in order of length (the cheapest padding).
+        `train` is endless: each epoch is a permutation drawn from (seed, epoch), the last partial
+        batch of an epoch is dropped, and batch n depends on (seed, n) alone, so a resumed run
+        sees the batches of an uninterrupted one. Other splits are yielded once, every example
+        exactly once, sorted by length to minimize padding.
         """
 
     def losses(
         self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
     ) -> Float[Tensor, "*B"]:
-        """What training minimises, at each target: cross-entropy in nats, 0 where `IGNORE`."""
-        return F.cross_entropy(
-            logits.float().movedim(-1, 1), targets, reduction="none", ignore_index=IGNORE
-        )
+        """Return the training loss of each target: cross entropy in nats, 0 where `IGNORE`."""
+        return cross_entropy(logits, targets)
 
-    def hits(self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]) -> Bool[Tensor, "*B"]:
-        """What is scored, at each target: whether the most likely class is the right one."""
-        return logits.argmax(-1) == targets
+    def example_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "*B C"],
+        targets: Int[Tensor, "*B"],
+    ) -> dict[str, Tensor]:
+        """Return the per-example statistics (B, K) of some of the task's metrics, by name.
+
+        Override for metrics that need more than logits and targets, such as reference texts.
+
+        Args:
+            metrics: metrics to compute.
+            split: split of the examples.
+            rows: rows of the examples, to look up references that are no targets.
+            logits: predictions.
+            targets: classes, `IGNORE` where unscored.
+        """
+        return {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in metrics}
+
+    def majority_baseline(self, split: Split) -> float | None:
+        """Return the main metric of always predicting the most frequent class.
+
+        None where the main metric is not accuracy.
+        """
+        if self.info.metrics[0] != "accuracy":
+            return None
+        labels = self.labels(split)
+        return int(labels.bincount().max()) / len(labels)
 
     def groupings(self, split: Split) -> list[Grouping]:
-        """Properties of the examples by which a score is worth being told apart."""
+        """Return groupings of the examples, for scores by slice."""
         return []
 
     @abstractmethod
     def show(self, split: Split, row: int) -> str:
-        """An example as text, for people."""
+        """Return an example as text."""
 
     def svg(self, split: Split, row: int) -> str | None:
-        """An example as a picture, SVG; None where text says it all."""
+        """Return an example as an SVG picture; None where text suffices."""
         return None
 
 
 TASKS: dict[str, type[Task]] = {}
 
 
-def check_whole(options: object, least: dict[str, int]) -> None:
-    """Check that options are whole numbers, each at least its `least`; None where that is allowed.
+def register(cls: type[Task]) -> type[Task]:
+    """Register a task class under the name in its metadata.
 
     Raises:
-        OptionError: one is not; the message names it and its value.
+        OptionError: the name is taken, an option has the name of a field of `TaskConfig`, or the
+            per-example statistics of a metric are undefined.
+        UnknownNameError: a metric is not registered.
     """
-    for field in dataclasses.fields(options):  # type: ignore[arg-type]
-        value = getattr(options, field.name)
-        if field.name not in least or (value is None and field.default is None):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < least[field.name]:
-            raise OptionError(
-                f"{field.name}={value!r}; expected a whole number, {least[field.name]} or more"
-            )
-
-
-def register(cls: type[Task]) -> type[Task]:
-    """Class decorator: make a task known by the name in its metadata."""
     name = cls.info.name
     if name in TASKS:
-        raise OptionError(f"task {name!r} is already {TASKS[name].__qualname__}")
+        raise OptionError(f"task {name!r} is already registered by {TASKS[name].__qualname__}")
+    reserved = {field.name for field in dataclasses.fields(TaskConfig)}
+    if taken := reserved & {field.name for field in dataclasses.fields(cls.Options)}:
+        raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(taken))}")
+    _check_metrics(cls)
     TASKS[name] = cls
     return cls
 
 
-def build(name: str, options: dict[str, object] | None = None) -> Task:
-    """Build a task by name; every option is checked, none is dropped.
+def _check_metrics(cls: type[Task]) -> None:
+    names = [get_metric(name).name for name in cls.info.metrics]
+    undefined = [name for name in names if name not in LOGIT_STATISTICS]
+    if undefined and cls.example_statistics is Task.example_statistics:
+        raise OptionError(
+            f"task {cls.info.name!r} has no per-example statistics of {', '.join(undefined)}; "
+            "override example_statistics"
+        )
+
+
+def build(name: str, options: dict[str, Any] | None = None) -> Task:
+    """Build a task by name.
 
     Raises:
-        UnknownNameError: no such task or option (the message suggests near names).
+        UnknownNameError: there is no such task or option; the message suggests near names.
+        OptionError: an option has an invalid value.
     """
-    cls = TASKS[known(name, TASKS, "task")]
+    cls = TASKS[check_name(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(cls.Options)]
     for option in options or {}:
-        known(option, fields, f"option of task {name!r}")
+        check_name(option, fields, f"option of task {name!r}")
     return cls(cls.Options(**(options or {})))
+
+
+def configure(name: str, options: dict[str, Any] | None = None) -> TaskConfig:
+    """Return the configuration of a task, its default options included.
+
+    Raises:
+        UnknownNameError: there is no such task or option; the message suggests near names.
+        OptionError: an option has an invalid value.
+    """
+    task = build(name, options)
+    return TaskConfig(
+        name=name, version=task.info.version, options=dataclasses.asdict(task.options)
+    )

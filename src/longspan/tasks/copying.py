@@ -1,64 +1,55 @@
-"""Copying: `. . 4 . 2 . . . 7 . ? ? ?`; at the markers, say what stood among the blanks.
+"""Copying: `. . 4 . 2 . . . 7 . | ? ? ?`; at the markers, repeat the symbols among the filler.
 
-Plain copying: Hochreiter and Schmidhuber 1997, Arjovsky et al. 2016
-(https://arxiv.org/abs/1511.06464). Selective copying: Jing et al. 2019
-(https://arxiv.org/abs/1706.02761); Gu and Dao, "Mamba", 2023, section 4.1
-(https://arxiv.org/abs/2312.00752). With one symbol it is a needle in a haystack.
+Plain copying, with all symbols together at the start: Hochreiter and Schmidhuber 1997, Arjovsky et
+al. 2016 (https://arxiv.org/abs/1511.06464). Selective copying, with scattered symbols: Jing et al.
+2019 (https://arxiv.org/abs/1706.02761); Gu and Dao, "Mamba", 2023, section 4.1
+(https://arxiv.org/abs/2312.00752). One symbol: a needle in a haystack.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import no_type_check
 
 import numpy as np
+from pydantic import PositiveInt
 
-from longspan.data.copying import Copying, generate
+from longspan.config import setting, settings
+from longspan.data.copying import CopyingSettings, generate
 from longspan.data.store import Examples
-from longspan.errors import OptionError, mistyped_fields
-from longspan.fields import setting
-from longspan.tasks import _groups
-from longspan.tasks._drawn import DrawnTask
-from longspan.tasks.base import Grouping, Split, TaskInfo, check_whole, register
+from longspan.tasks._generated import GeneratedOptions, GeneratedTask
+from longspan.tasks._grouping import group_by_ranges
+from longspan.tasks.base import Grouping, Split, TaskInfo, register
+from longspan.tasks.layout import TokenLayout
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CopyingOptions:
-    """Sizes of the splits, and how hard an example is."""
+@settings
+class CopyingOptions(GeneratedOptions):
+    """Sizes of the splits, and difficulty."""
 
-    train: int = setting("training examples", 100_000)
-    validation: int = setting("validation examples", 2_000)
-    test: int = setting("test examples", 2_000)
-    length: int = setting("tokens of an example, markers included", 1_024)
-    count: int = setting("symbols to be copied, and markers at the end; 1: a needle", 16)
-    symbols: int = setting("different symbols", 14)
-    noise: int = setting("different tokens of the filler between them; 1: all blank", 1)
-    together: bool = setting("the symbols stand side by side (plain copying)", False)
-    depth: float | int | None = setting(
-        "where they begin, 0 (start) to 1 (before the markers); none: anywhere", None
+    validation: PositiveInt = setting("validation examples", 2_000)
+    test: PositiveInt = setting("test examples", 2_000)
+    length: PositiveInt = setting("tokens of an example, markers included", 1_024)
+    count: PositiveInt = setting("symbols to copy, and markers at the end; 1: a needle", 16)
+    symbols: PositiveInt = setting("different symbols", 14)
+    noise: PositiveInt = setting("different filler tokens; 1: all blank", 1)
+    together: bool = setting("place the symbols side by side (plain copying)", False)
+    depth: float | None = setting(
+        "position of the first symbol, 0 (start) to 1 (before the markers); none: random", None
     )
-    seed: int = setting("seed of the data", 0)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
-        sizes = ("train", "validation", "test", "length", "count", "symbols", "noise")
-        check_whole(self, {**dict.fromkeys(sizes, 1), "seed": 0})
-        if reasons := mistyped_fields(self):
-            raise OptionError("; ".join(reasons))
-        # its constructor refuses what does not fit
-        _ = self.form
+        """Check that the generator accepts the options."""
+        _ = self.generator_settings
 
     @property
-    def form(self) -> Copying:
-        """Which tokens stand where."""
-        names = [field.name for field in dataclasses.fields(Copying)]
-        return Copying(**{name: getattr(self, name) for name in names})
+    def generator_settings(self) -> CopyingSettings:
+        """Settings of the generator."""
+        names = [field.name for field in dataclasses.fields(CopyingSettings)]
+        return CopyingSettings(**{name: getattr(self, name) for name in names})
 
 
 @register
-class CopyingTask(DrawnTask):
+class CopyingTask(GeneratedTask):
     """Selective copying of 16 symbols among blanks at the default options."""
 
     Options = CopyingOptions
@@ -67,58 +58,59 @@ class CopyingTask(DrawnTask):
         name="copying",
         version=1,
         title="Copying",
-        summary="The symbols that stood scattered among blanks, in order.",
+        summary="Repeat the symbols that are scattered among blanks, in order.",
         source="generated, after Gu and Dao 2023, https://arxiv.org/abs/2312.00752, section 4.1",
         checksum=None,
-        licence="Apache-2.0 (generated by longspan)",
+        license="Apache-2.0 (generated by longspan)",
         sizes={"train": 100_000, "validation": 2_000, "test": 2_000},
-        vocabulary=17,
-        classes=14,
-        metric="accuracy over markers",
-        higher_is_better=True,
+        vocab_size=17,
+        num_classes=14,
+        metrics=("accuracy",),
         chance=1 / 14,
-        pair=False,
-        per_token=True,
+        layout=TokenLayout(),
         published=(),
         notes=(
-            "A diagnostic, not of Long Range Arena. The source's setting is length 4096, drawn "
-            "anew for every batch; here the examples of a split are fixed. Plain copying: "
-            "together=true, depth=0. A needle in a haystack: count=1, noise=100, and depth, if the "
-            "score is wanted by depth. With few symbols and count=1 the examples are few, and "
-            "test examples occur in train."
+            "A diagnostic task, not part of Long Range Arena. Gu and Dao use length 4096 and "
+            "generate every batch anew; here the examples of a split are fixed. Plain copying: "
+            "together=true, depth=0. A needle in a haystack: count=1, noise=100, and depth to "
+            "score one position. With few symbols and count=1 there are few different examples, "
+            "so test examples occur in train."
         ),
     )
 
     @property
-    def vocabulary(self) -> int:
-        """Token ids, padding included."""
-        return self.options.form.vocabulary
+    def vocab_size(self) -> int:
+        """Number of token ids, padding included."""
+        return self.options.generator_settings.vocabulary
 
     @property
-    def class_count(self) -> int:
-        """Symbols."""
+    def num_classes(self) -> int:
+        """Number of symbols."""
         return self.options.symbols
 
-    def draw(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The stream of a split."""
-        return generate(self.options.form, count, seed=self.options.seed, stream=split)
+    def generate(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the random stream of a split."""
+        options = self.options
+        return generate(options.generator_settings, count, seed=options.seed, stream=split)
 
-    def grouped(self, examples: Examples) -> list[Grouping]:
-        """By the place where the symbols begin, in quarters; none where they are scattered."""
-        options, form = self.options, self.options.form
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by the position of the first symbol, in quarters; not if symbols are scattered."""
+        options, generator = self.options, self.options.generator_settings
         if options.depth is not None or (options.count > 1 and not options.together):
             return []
-        tokens = examples.tokens.values.reshape(-1, options.length)[:, : form.context]
-        edges = np.linspace(0, form.context - form.count + 1, 5).astype(np.int64)
-        return [_groups.ranges("place", (tokens >= form.first_symbol).argmax(1), edges)]
+        tokens = examples.tokens.values.reshape(-1, options.length)[:, : generator.context]
+        edges = np.linspace(0, generator.context - options.count + 1, 5).astype(np.int64)
+        first_positions = (tokens >= generator.first_symbol).argmax(1)
+        return [group_by_ranges("position", first_positions, edges)]
 
     def show(self, split: Split, row: int) -> str:
-        """The symbols, with how much filler lies between them, and what the markers ask for."""
-        tokens, targets = self._scored(split, row)
-        form, words = self.options.form, []
-        first = form.first_symbol
-        for filler, run in itertools.groupby(tokens[: form.context], lambda one: one < first):
-            held = list(run)
-            words += [f"({len(held)} filler)"] if filler else [f"s{one - first}" for one in held]
+        """Return the symbols, the amount of filler between them, and the targets."""
+        tokens, targets = self._tokens_and_targets(split, row)
+        generator = self.options.generator_settings
+        first, words = generator.first_symbol, []
+        runs = itertools.groupby(tokens[: generator.context], lambda token: token < first)
+        for is_filler, run in runs:
+            ids = list(run)
+            words += [f"({len(ids)} filler)"] if is_filler else [f"s{x - first}" for x in ids]
         answer = " ".join(f"s{target - 1}" for target in targets if target)
-        return f"{' '.join(words)} ({form.count} markers) = {answer}"
+        return f"{' '.join(words)} ({generator.count} markers) = {answer}"

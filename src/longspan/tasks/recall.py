@@ -1,58 +1,50 @@
-"""Recall: `k3 v7 k1 v4 . k1 . . k3`; say the value that was bound to each key asked for.
+"""Recall: `k3 v7 k1 v4 . k1 . . k3`; at each query, give the value that was bound to the key.
 
-Arora et al., "Zoology: Measuring and Improving Recall in Efficient Language Models", 2023
-(https://arxiv.org/abs/2312.04927): multi-query associative recall. A mechanism solves it if it can
-look up exactly one of many places by its content.
+Multi-query associative recall: Arora et al., "Zoology: Measuring and Improving Recall in Efficient
+Language Models", 2023 (https://arxiv.org/abs/2312.04927). A mechanism solves it if it can look up
+one of many positions by its content.
 """
 
-import dataclasses
 import textwrap
 from collections.abc import Iterator
-from typing import no_type_check
 
 import numpy as np
+from pydantic import PositiveInt
 
-from longspan.data.recall import BLANK, FIRST_KEY, Recall, generate
+from longspan.config import setting, settings
+from longspan.data.recall import BLANK, FIRST_KEY, RecallSettings, generate
 from longspan.data.store import Examples
-from longspan.errors import OptionError, mistyped_fields
-from longspan.fields import setting
-from longspan.tasks import _groups
-from longspan.tasks._drawn import DrawnTask
-from longspan.tasks.base import Grouping, Split, TaskInfo, check_whole, register
+from longspan.tasks._generated import GeneratedOptions, GeneratedTask
+from longspan.tasks._grouping import group_by_quantiles
+from longspan.tasks.base import Grouping, Split, TaskInfo, register
+from longspan.tasks.layout import TokenLayout
 
 
-# `mistyped_fields` checks the types of fields, with words for people.
-@no_type_check
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecallOptions:
-    """Sizes of the splits, and how hard an example is."""
+@settings
+class RecallOptions(GeneratedOptions):
+    """Sizes of the splits, and difficulty."""
 
-    train: int = setting("training examples", 100_000)
-    validation: int = setting("validation examples", 3_000)
-    test: int = setting("test examples", 3_000)
-    length: int = setting("tokens of an example", 512)
-    pairs: int = setting("pairs of a key and a value, at the start", 64)
-    queries: int | None = setting("keys asked for behind the pairs; none: each key once", None)
-    vocabulary: int = setting("token ids: half are values, the rest keys, padding, blank", 8_192)
-    power: float | int = setting(
-        "query slot i has weight i^(power - 1): 1 is uniform, 0 favours slots near the pairs", 0.01
+    validation: PositiveInt = setting("validation examples", 3_000)
+    test: PositiveInt = setting("test examples", 3_000)
+    length: PositiveInt = setting("tokens of an example", 512)
+    pairs: PositiveInt = setting("pairs of a key and a value, at the start", 64)
+    queries: PositiveInt | None = setting("queries after the pairs; none: each key once", None)
+    vocabulary: PositiveInt = setting(
+        "token ids: half are values, the rest keys, padding, blank", 8_192
     )
-    noise: bool = setting("fill up with random unbound keys; else with blanks", False)
-    seed: int = setting("seed of the data", 0)
+    power: float = setting(
+        "query slot i has weight i^(power - 1): 1 is uniform, 0 favors slots near the pairs", 0.01
+    )
+    noise: bool = setting("fill with random unbound keys instead of blanks", False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
-        sizes = ("train", "validation", "test", "length", "pairs", "queries", "vocabulary")
-        check_whole(self, {**dict.fromkeys(sizes, 1), "seed": 0})
-        if reasons := mistyped_fields(self):
-            raise OptionError("; ".join(reasons))
-        # its constructor refuses what does not fit
-        _ = self.form
+        """Check that the generator accepts the options."""
+        _ = self.generator_settings
 
     @property
-    def form(self) -> Recall:
-        """Which tokens stand where."""
-        return Recall(
+    def generator_settings(self) -> RecallSettings:
+        """Settings of the generator."""
+        return RecallSettings(
             length=self.length,
             pairs=self.pairs,
             queries=self.pairs if self.queries is None else self.queries,
@@ -63,8 +55,8 @@ class RecallOptions:
 
 
 @register
-class AssociativeRecall(DrawnTask):
-    """The hardest setting of the source's figure 2 at the default options."""
+class RecallTask(GeneratedTask):
+    """Hardest setting of figure 2 of Arora et al. 2023 at the default options."""
 
     Options = RecallOptions
     options: RecallOptions
@@ -72,81 +64,84 @@ class AssociativeRecall(DrawnTask):
         name="recall",
         version=1,
         title="Associative recall",
-        summary="The value that was paired with each key asked for, several to a sequence.",
+        summary="Give the value bound to each queried key, several queries to a sequence.",
         source="generated, after Arora et al. 2023, https://arxiv.org/abs/2312.04927",
         checksum=None,
-        licence="Apache-2.0 (generated by longspan)",
+        license="Apache-2.0 (generated by longspan)",
         sizes={"train": 100_000, "validation": 3_000, "test": 3_000},
-        vocabulary=8_192,
-        classes=4_096,
-        metric="accuracy over queries",
-        higher_is_better=True,
+        vocab_size=8_192,
+        num_classes=4_096,
+        metrics=("accuracy",),
         chance=1 / 4_096,
-        pair=False,
-        per_token=True,
+        layout=TokenLayout(),
         published=(),
         notes=(
-            "A diagnostic, not of Long Range Arena. Chance is one of the values; naming any value "
-            "of the example scores 1/pairs. The source trains causal models; here no value stands "
-            "behind the pairs, so that a bidirectional one finds no answer beside a query. Keys "
-            "are asked in random order, and random filler is drawn from unbound keys; the source "
-            "asks for the first pair in the slot it draws first, and fills from all ids."
+            "A diagnostic task, not part of Long Range Arena. Chance is a guess among all values; "
+            "a guess among the values of the example scores 1/pairs. Arora et al. train causal "
+            "models; here no value follows the pairs, so a bidirectional model finds no answer "
+            "next to a query. Keys are queried in random order, and random filler is drawn from "
+            "unbound keys; Arora et al. query the first pair in the slot drawn first, and fill "
+            "from all ids."
         ),
     )
 
     @property
-    def vocabulary(self) -> int:
-        """Token ids, padding included."""
+    def vocab_size(self) -> int:
+        """Number of token ids, padding included."""
         return self.options.vocabulary
 
     @property
-    def class_count(self) -> int:
-        """Values."""
-        return self.options.form.values
+    def num_classes(self) -> int:
+        """Number of values."""
+        return self.options.generator_settings.values
 
-    def draw(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The stream of a split."""
-        return generate(self.options.form, count, seed=self.options.seed, stream=split)
+    def generate(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the random stream of a split."""
+        options = self.options
+        return generate(options.generator_settings, count, seed=options.seed, stream=split)
 
-    def grouped(self, examples: Examples) -> list[Grouping]:
-        """By the distance from the key's pair to the query, if one is asked for; else nothing."""
-        form, targets = self.options.form, examples.targets
-        if form.queries > 1 or targets is None:
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by the distance from the pair to its query, if examples have one query."""
+        generator, targets = self.options.generator_settings, examples.targets
+        if generator.queries > 1 or targets is None:
             return []
-        tokens = examples.tokens.values.reshape(-1, form.length)
-        place = targets.values.reshape(tokens.shape).argmax(1)
-        asked = np.take_along_axis(tokens, place[:, None], 1)
-        pair = 2 * (tokens[:, : form.head : 2] == asked).argmax(1)
-        return _groups.even("distance", place - pair, 4)
+        tokens = examples.tokens.values.reshape(-1, generator.length)
+        query_position = targets.values.reshape(tokens.shape).argmax(1)
+        query = np.take_along_axis(tokens, query_position[:, None], 1)
+        key_position = 2 * (tokens[:, : generator.head : 2] == query).argmax(1)
+        return group_by_quantiles("distance", query_position - key_position, 4)
 
     def show(self, split: Split, row: int) -> str:
-        """The pairs, then each query with its place and its answer."""
-        tokens, targets = self._scored(split, row)
-        head, name = self.options.form.head, self._name
-        keys, values = tokens[0:head:2], tokens[1:head:2]
+        """Return the pairs, then each query with its position and its value."""
+        tokens, targets = self._tokens_and_targets(split, row)
+        head, token_name = self.options.generator_settings.head, self._token_name
+        bindings = [
+            f"{token_name(key)}={token_name(value)}"
+            for key, value in zip(tokens[0:head:2], tokens[1:head:2], strict=True)
+        ]
         queries = [
-            f"{name(token)}@{place}=v{target - 1}"
-            for place, (token, target) in enumerate(zip(tokens, targets, strict=True))
+            f"{token_name(token)}@{position}=v{target - 1}"
+            for position, (token, target) in enumerate(zip(tokens, targets, strict=True))
             if target
         ]
+        filler = "unbound keys" if self.options.noise else "blanks"
         lines = (
-            _block("pairs", [f"{name(k)}={name(v)}" for k, v in zip(keys, values, strict=True)]),
-            _block("queries, key@place", queries),
-            f"the other {self.length - head - len(queries)} tokens are "
-            f"{'unbound keys' if self.options.noise else 'blanks'}",
+            _list_items("pairs", bindings),
+            _list_items("queries, key@position", queries),
+            f"the other {self.length - head - len(queries)} tokens are {filler}",
         )
         return "\n".join(lines)
 
-    def words(self, tokens: np.ndarray) -> list[str]:
-        """Keys, values and blanks."""
-        return [self._name(token) if token > BLANK else "." for token in tokens.tolist()]
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return the names of keys and values, and dots for blanks."""
+        return [self._token_name(token) if token > BLANK else "." for token in ids.tolist()]
 
-    def _name(self, token: int) -> str:
-        """A key or a value, numbered from 0."""
-        half = self.class_count
+    def _token_name(self, token: int) -> str:
+        """Return the name of a key or a value, numbered from 0."""
+        half = self.num_classes
         return f"v{token - half}" if token >= half else f"k{token - FIRST_KEY}"
 
 
-def _block(name: str, items: list[str]) -> str:
+def _list_items(name: str, items: list[str]) -> str:
     text = f"{len(items)} {name}: {', '.join(items)}"
     return textwrap.fill(text, 96, subsequent_indent="  ")

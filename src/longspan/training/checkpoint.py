@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from longspan.errors import RunError
-from longspan.files import REMEDY, flush, read_json, sweep, write_json
-from longspan.training.config import POINTER
+from longspan.files import WRITE_REMEDY, flush_to_disk, read_json, remove_temporaries, write_json
+from longspan.training.checkpoint_pointer import POINTER
 from longspan.training.distributed.group import RANK_SEED_STRIDE, SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import (
     flatten_optimizer_state,
@@ -38,40 +38,54 @@ UNREADABLE = (OSError, SafetensorError, RuntimeError, ValueError, LookupError, A
 
 @dataclasses.dataclass
 class Progress:
-    """Everything of a run that is not a tensor; it grows while the run goes on."""
+    """State of a run that is not a tensor.
+
+    Attributes:
+        step: optimizer steps so far.
+        seconds: training time.
+        data_wait_seconds: part of `seconds` spent waiting for batches.
+        tokens: tokens trained on, without padding.
+        curve: points of the learning curve.
+        best: main validation metric of the best checkpoint.
+        best_loss: its validation loss.
+        best_step: its step.
+        window_loss: sum of the losses of the steps since the last point of the curve.
+        window_steps: number of these steps.
+        window_statistics: sums of per-example statistics over them, by metric.
+        alarms: alarms raised so far.
+        warm_seconds: `seconds` at the first evaluation.
+        warm_data_wait_seconds: `data_wait_seconds` at the first evaluation.
+        peak_memory: largest number of bytes so far.
+        scaler: state of the loss scaler under fp16.
+    """
 
     step: int = 0
     seconds: float = 0.0
-    waiting: float = 0.0  # of the seconds, those spent waiting for the next batch
+    data_wait_seconds: float = 0.0
     tokens: int = 0
     curve: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    best: float | None = None  # validation accuracy of the best checkpoint
+    best: float | None = None
     best_loss: float | None = None
     best_step: int | None = None
-    window_loss: float = 0.0  # sums over the steps since the last point of the curve
-    window_hits: int = 0
+    window_loss: float = 0.0
     window_steps: int = 0
-    window_scored: int = 0
+    window_statistics: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     alarms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    warm_seconds: float = 0.0  # `seconds` and `waiting` at the first evaluation
-    warm_waiting: float = 0.0
-    peak_memory: int | None = None  # bytes, the most until the save
-    scaler: dict[str, Any] | None = None  # of the loss, in fp16
-
-
-# Fields that checkpoints of an earlier version do not have.
-LATER = {"alarms", "warm_seconds", "warm_waiting", "peak_memory", "scaler"}
+    warm_seconds: float = 0.0
+    warm_data_wait_seconds: float = 0.0
+    peak_memory: int | None = None
+    scaler: dict[str, Any] | None = None
 
 
 class Checkpoints:
-    """The checkpoints of one run, in one folder that all its processes see."""
+    """Checkpoints of one run, in one folder that all its processes share."""
 
     def __init__(self, folder: Path, group: ProcessGroup = SINGLE_PROCESS):
-        """Use (and make, when something is saved) the folder."""
+        """Use a folder, which the first save creates."""
         self.folder, self.group = folder, group
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint to continue from.
+        """Return whether there is a checkpoint to resume from.
 
         Raises:
             RunError: the pointer is damaged, or not all processes see it.
@@ -81,13 +95,13 @@ class Checkpoints:
         return seen and self._pointer()["last"] is not None
 
     def best(self) -> Path | None:
-        """The folder of the best model saved so far, if there is one."""
+        """Return the folder of the best model so far, or None."""
         name = self._pointer()["best"] if (self.folder / POINTER).exists() else None
         folder = self.folder / str(name)
         return folder if folder.is_dir() else None
 
     def load_best(self, model: PreTrainedModel) -> Path:
-        """Put the weights of the best model saved so far into `model`; its folder is returned.
+        """Load the weights of the best model so far into `model`; return their folder.
 
         Raises:
             RunError: there is none, or it is damaged.
@@ -97,7 +111,7 @@ class Checkpoints:
         return folder
 
     def save_best(self, model: PreTrainedModel, step: int) -> str:
-        """Save a model that is the best so far; it counts from the next `save` on."""
+        """Save the best model so far and return its name; the next `save` points to it."""
         name, weights = f"best-{step:06d}", gather_tensors(model.state_dict(), self.group)
         write = functools.partial(_save_model, model, weights)
         self.group.run_on_main(lambda: self._write(name, write))
@@ -110,7 +124,7 @@ class Checkpoints:
         progress: Progress,
         best: str | None,
     ) -> None:
-        """Save all that is needed to continue exactly here, then forget older checkpoints."""
+        """Save everything that exact resumption needs, then remove older checkpoints."""
         name = f"step-{progress.step:06d}"
         weights = gather_tensors(model.state_dict(), self.group)
         tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group) | _random(
@@ -134,7 +148,7 @@ class Checkpoints:
     def load(
         self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
     ) -> tuple[Progress, str | None]:
-        """Restore model, optimiser and random state in place.
+        """Restore model, optimizer and random state in place.
 
         Raises:
             RunError: the checkpoint is damaged; the message says how to start over.
@@ -148,15 +162,15 @@ class Checkpoints:
             load_optimizer_state(optimizer, tensors)
             state = read_json(folder / STATE)
             names = {field.name for field in dataclasses.fields(Progress)}
-            if not names - LATER <= state.keys() <= names:
-                raise ValueError(f"{STATE} has other fields")
+            if state.keys() != names:
+                raise ValueError(f"{STATE} has unexpected fields")
             progress = Progress(**state)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
         return progress, pointer["best"]
 
     def adopt(self, other: "Checkpoints") -> None:
-        """Copy the best model of another folder, in place of all checkpoints that are here.
+        """Copy the best model of another folder and remove all own checkpoints.
 
         Raises:
             RunError: the other folder has none, or this one cannot be written.
@@ -169,28 +183,28 @@ class Checkpoints:
         self.tidy()
 
     def keep_only_best(self) -> None:
-        """A finished run needs no way to continue: keep the selected model alone."""
+        """Remove everything but the selected model, as a finished run needs no resumption."""
         if self.exists():
             write_json(self.folder / POINTER, {"last": None, "best": self._pointer()["best"]})
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove what the pointer does not name: older checkpoints, and parts of a killed save."""
+        """Remove what the pointer does not name: older checkpoints and parts of a killed save."""
         self.group.run_on_main(self._tidy)
 
     def _tidy(self) -> None:
         path = self.folder / POINTER
-        sweep(path)
+        remove_temporaries(path)
         named = set(filter(None, self._read().values())) if path.exists() else set()
         if not all((self.folder / name).is_dir() for name in named):
-            return  # what is there may be all that is left of the run
+            return  # the files may be all that is left of the run
         for pattern in ("step-*", "best-*", ".*.part"):
             for found in self.folder.glob(pattern):
                 if found.name not in named:
                     shutil.rmtree(found, ignore_errors=True)
 
     def _pointer(self) -> dict[str, str | None]:
-        """The names of the checkpoints that count, the same for all processes."""
+        """Return the names of the current checkpoints, equal in all processes."""
         return self.group.run_on_main(self._read)
 
     def _read(self) -> dict[str, str | None]:
@@ -198,26 +212,28 @@ class Checkpoints:
         try:
             pointer = read_json(path)
             if not isinstance(pointer, dict) or pointer.keys() != {"last", "best"}:
-                raise ValueError("it names no checkpoints")
+                raise ValueError("it does not name checkpoints")
             if not all(isinstance(name, str | None) for name in pointer.values()):
-                raise ValueError("it names checkpoints by something else than text")
+                raise ValueError("names of checkpoints must be text")
         except ValueError as error:
             raise _damaged(path, self.folder, error) from error
         return pointer
 
     def _write(self, name: str, write) -> None:
-        """Let `write` fill a folder; on any failure nothing of it stays."""
+        """Write a folder atomically; a failure leaves nothing behind."""
         temporary, final = self.folder / f".{name}.part", self.folder / name
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir(parents=True)
             write(temporary)
             for file in temporary.iterdir():
-                flush(file)
+                flush_to_disk(file)
             shutil.rmtree(final, ignore_errors=True)
             temporary.rename(final)
         except (OSError, SafetensorError) as error:
-            raise RunError(f"cannot write the checkpoint {final} ({error}); {REMEDY}") from error
+            raise RunError(
+                f"cannot write the checkpoint {final} ({error}); {WRITE_REMEDY}"
+            ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -228,7 +244,7 @@ def _damaged(folder: Path, run: Path, error: Exception) -> RunError:
 
 
 def _save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], folder: Path) -> None:
-    """What `save_pretrained` writes for one shard, without its progress bar."""
+    """Write the files of `save_pretrained` for one shard, without its progress bar."""
     model.config.save_pretrained(folder)
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
@@ -241,7 +257,7 @@ def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
 
 
 def _random(group: ProcessGroup) -> dict[str, torch.Tensor]:
-    """Random states of torch in all processes, by name; the main process's have no number."""
+    """Return torch's random states of all processes by name; the main process has no number."""
     held = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         held["cuda"] = torch.cuda.get_rng_state()
@@ -253,11 +269,11 @@ def _random(group: ProcessGroup) -> dict[str, torch.Tensor]:
 
 
 def _restore_random(tensors: dict[str, torch.Tensor], group: ProcessGroup) -> None:
-    """Take the random states out of `tensors`, and this process's own into use."""
+    """Remove the random states from `tensors` and restore this process's own."""
     states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(f"{SEED}.")}
     torch.set_rng_state(states[_named("cpu", 0)])
     if _named("cpu", group.rank) not in states:
-        # The run had fewer processes: a stream of its own, from that of the main process.
+        # The run had fewer processes: derive a stream from that of the main process.
         drawn = int(torch.randint(2**62, ()))
         torch.manual_seed((drawn + group.rank * RANK_SEED_STRIDE) % 2**63)
         return

@@ -1,4 +1,4 @@
-"""Scoring a model on a split: every example counts once."""
+"""Evaluation of a model on a split: every example counts once."""
 
 import contextlib
 import dataclasses
@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from longspan.results import Score
-from longspan.tasks.base import IGNORE, Batch, Split, Task
+from longspan.tasks.base import Batch, Split, Task
+from longspan.tasks.scoring import IGNORE
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.prefetch import prefetch_batches
 
 
-def to_device(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
-    """The batch as the model's keyword arguments."""
+def model_inputs(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return a batch as the model's keyword arguments, on a device."""
     kind = "input_values" if batch.inputs.is_floating_point() else "input_ids"
     inputs = {kind: batch.inputs, "attention_mask": batch.key_mask}
     if batch.inputs_b is not None and batch.key_mask_b is not None:
@@ -22,65 +23,78 @@ def to_device(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
     return {name: x.to(device, non_blocking=True) for name, x in inputs.items()}
 
 
-def scored(targets: torch.Tensor) -> int:
-    """How many of the targets are scored."""
+def count_targets(targets: torch.Tensor) -> int:
+    """Return the number of scored targets."""
     return int((targets != IGNORE).sum())
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The score of a split and, by row, how many targets there are and how many were right."""
+    """Scores on a split, with what they were computed from.
+
+    Attributes:
+        score: metrics and loss of the whole split.
+        statistics: per-example statistics of the main metric, (N, K), in row order.
+        num_targets: scored targets of each example, (N,).
+    """
 
     score: Score
-    right: np.ndarray  # (N,)
-    asked: np.ndarray  # (N,)
+    statistics: np.ndarray
+    num_targets: np.ndarray
 
 
 @torch.no_grad()
-def answered(
+def evaluate(
     model: nn.Module,
     task: Task,
     split: Split,
     *,
-    batch: int,
+    batch_size: int,
     device: torch.device,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Evaluation:
-    """Score the model on all targets of a split, and keep what it answered row by row.
+    """Score a model on all examples of a split.
 
-    The model is left in the mode it was in. Each process scores its share of the rows of every
-    batch; all of them return the whole.
+    The mode of the model (train or eval) is restored. Each process scores its shard of the rows
+    of every batch; all of them return the whole.
     """
     training = model.training
     model.eval()
-    right, asked = torch.zeros(2, task.size(split), dtype=torch.int64, device=device)
+    metrics, size = task.metrics, task.size(split)
+    statistics = {
+        metric.name: torch.zeros(size, len(metric.columns), dtype=torch.float64, device=device)
+        for metric in metrics
+    }
+    num_targets = torch.zeros(size, dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    classes = torch.zeros(task.class_count, dtype=torch.int64)
-    with contextlib.closing(prefetch_batches(task.batches(split, batch=batch), device)) as batches:
-        for part in batches:
-            (own,) = group.shard_rows(len(part.rows))
-            inputs = {name: x[own.rows] for name, x in to_device(part, device).items()}
+    with contextlib.closing(
+        prefetch_batches(task.batches(split, batch_size=batch_size), device)
+    ) as batches:
+        for batch in batches:
+            (own,) = group.shard_rows(len(batch.rows))
+            inputs = {name: x[own.rows] for name, x in model_inputs(batch, device).items()}
             logits = model(**inputs).logits
-            targets = part.targets[own.rows].to(device, non_blocking=True)
-            rows = part.rows[own.rows].to(device, non_blocking=True)
-            right[rows] += own.weight * _by_row(task.hits(logits, targets))
-            asked[rows] += own.weight * _by_row(targets != IGNORE)
+            targets = batch.targets[own.rows].to(device, non_blocking=True)
+            rows = batch.rows[own.rows].to(device, non_blocking=True)
+            found = task.example_statistics(metrics, split, rows, logits, targets)
+            for name, values in found.items():
+                statistics[name][rows] += own.weight * values.to(device)
+            num_targets[rows] += own.weight * (targets != IGNORE).reshape(len(rows), -1).sum(1)
             loss += own.weight * task.losses(logits, targets).double().sum()
-            known = part.targets[part.targets != IGNORE]
-            classes += known.bincount(minlength=len(classes))
     model.train(training)
-    for sums in (right, asked, loss):
+    for sums in (*statistics.values(), num_targets, loss):
         group.all_reduce_sum(sums)
-    examples = int(classes.sum())
+    arrays = {name: values.cpu().numpy() for name, values in statistics.items()}
+    total = int(num_targets.sum())
     score = Score(
-        accuracy=int(right.sum()) / examples,
-        loss=loss.item() / examples,
-        examples=examples,
-        majority=int(classes.max()) / examples,
+        metrics={metric.name: metric.aggregate(arrays[metric.name]) for metric in metrics},
+        loss=loss.item() / total,
+        num_examples=size,
+        num_targets=total,
+        majority_baseline=task.majority_baseline(split),
     )
-    return Evaluation(score, right.cpu().numpy(), asked.cpu().numpy())
-
-
-def _by_row(flags: torch.Tensor) -> torch.Tensor:
-    """How many of a row's flags, one or several, are set."""
-    return flags.reshape(len(flags), -1).sum(1)
+    return Evaluation(
+        score=score,
+        statistics=arrays[metrics[0].name],
+        num_targets=num_targets.cpu().numpy(),
+    )

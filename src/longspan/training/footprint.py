@@ -25,9 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
+from longspan.config import TrainingConfig
 from longspan.tasks.base import Batch, Task
-from longspan.training.config import TrainConfig
-from longspan.training.evaluate import to_device
+from longspan.tasks.layout import PairLayout, TokenLayout
+from longspan.training.evaluate import model_inputs
 
 NEEDS_VALUES = (
     DataDependentOutputException,
@@ -95,7 +96,7 @@ class LiveTensorBytes(TorchDispatchMode):
         self.current -= self.bytes.pop(reference)
 
 
-def measure_step_memory(model: PreTrainedModel, task: Task, config: TrainConfig) -> StepMemory:
+def measure_step_memory(model: PreTrainedModel, task: Task, config: TrainingConfig) -> StepMemory:
     """Measure the memory of a training step whose examples have the task's full length.
 
     Args:
@@ -114,7 +115,7 @@ def measure_step_memory(model: PreTrainedModel, task: Task, config: TrainConfig)
             return _measure(copy.deepcopy(model), task, config)
 
 
-def _measure(model: PreTrainedModel, task: Task, config: TrainConfig) -> StepMemory:
+def _measure(model: PreTrainedModel, task: Task, config: TrainingConfig) -> StepMemory:
     model.train()
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable()
@@ -138,11 +139,11 @@ def _measure(model: PreTrainedModel, task: Task, config: TrainConfig) -> StepMem
 
 
 def _run_step(
-    model: PreTrainedModel, task: Task, config: TrainConfig, optimizer: torch.optim.Optimizer
+    model: PreTrainedModel, task: Task, config: TrainingConfig, optimizer: torch.optim.Optimizer
 ) -> None:
-    batch = make_dummy_batch(task, config.batch)
-    inputs = to_device(batch, CPU)
-    microbatches = torch.arange(config.batch).chunk(config.accumulate)
+    batch = make_dummy_batch(task, config.batch_size)
+    inputs = model_inputs(batch, CPU)
+    microbatches = torch.arange(config.batch_size).chunk(config.gradient_accumulation_steps)
     dtype = AUTOCAST.get(config.precision)
     # From the second microbatch on, the gradients of the first are alive too: two show the peak.
     for microbatch in microbatches[:2]:
@@ -151,8 +152,8 @@ def _run_step(
             logits = model(**{name: x[rows] for name, x in inputs.items()}).logits
         task.losses(logits, batch.targets[rows]).mean().backward()
         del logits
-    if config.clip is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+    if config.max_grad_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
     optimizer.step()
 
 
@@ -160,14 +161,16 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
     """Return a batch of zeros with examples of full length, for a task that need not be open."""
     shape = (num_rows, task.length)
     inputs = torch.zeros(shape, dtype=torch.long)
-    if task.features is not None:
-        inputs = torch.zeros(*shape, task.features)
+    if task.input_features is not None:
+        inputs = torch.zeros(*shape, task.input_features)
     mask = torch.ones(shape, dtype=torch.bool)
-    pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if task.info.pair else {}
+    is_pair = isinstance(task.layout, PairLayout)
+    pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if is_pair else {}
+    per_token = isinstance(task.layout, TokenLayout)
     return Batch(
         inputs=inputs,
         key_mask=mask,
-        targets=torch.zeros(shape if task.info.per_token else num_rows, dtype=torch.long),
+        targets=torch.zeros(shape if per_token else num_rows, dtype=torch.long),
         rows=torch.arange(num_rows),
         **pair,
     )

@@ -1,8 +1,8 @@
-"""The training loop: step, evaluate, checkpoint, continue.
+"""The training loop: step, evaluate, checkpoint, resume.
 
-Batch number n depends on (seed, n) alone and dropout's random state is in the checkpoint, so a
-run that was killed and started again ends with the metrics of one that was not. Several processes
-train as one would: each gradient is that of the whole batch, each number that of all of them.
+Batch n depends on (seed, n) alone and the random state of dropout is in the checkpoint, so a run
+that was killed and resumed ends with the metrics of an uninterrupted one. Several processes train
+as one would: each gradient is that of the whole batch, each number that of all processes.
 """
 
 import contextlib
@@ -13,17 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.attention import Attention
+from longspan.config import TrainingConfig
+from longspan.config.training import Parallelism
 from longspan.errors import DivergedError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
-from longspan.tasks.base import Batch, Task
-from longspan.training.alarms import Sight, Warmed, alarms
+from longspan.tasks.base import Batch, Split, Task
+from longspan.training.alarms import TrainingState, WarmUp, raise_alarms
 from longspan.training.callbacks import Callback
 from longspan.training.checkpoint import Checkpoints, Progress
-from longspan.training.config import Parallel, TrainConfig
 from longspan.training.distributed.group import (
     ProcessGroup,
     RowShard,
@@ -31,72 +33,89 @@ from longspan.training.distributed.group import (
     make_accelerator,
 )
 from longspan.training.distributed.sharding import check_config, wrap_model
-from longspan.training.evaluate import Evaluation, answered, scored, to_device
+from longspan.training.evaluate import Evaluation, count_targets, evaluate, model_inputs
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.schedule import compute_learning_rate
 
-QUEUEING = ("cuda",)  # devices that still work when a call has returned
-SEEDS = 2**43  # of redraws: times the million by which mechanisms tell layers apart, below 2^63
+ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
+REDRAW_SEEDS = 2**43  # times the million by which mechanisms tell layers apart: below 2^63
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a run ended with; scores are of the selected checkpoint."""
+class TrainingOutcome:
+    """Scores of the selected checkpoint, and the course and cost of its training.
+
+    Attributes:
+        scores: by split.
+        test: evaluation on test; None for a trial, which never reads test.
+        curve: learning curve.
+        alarms: alarms raised during training.
+        steps: optimizer steps.
+        best_step: step of the selected checkpoint.
+        seconds: training time, without evaluation.
+        data_wait_seconds: part of `seconds` spent waiting for batches.
+        tokens: tokens trained on, without padding.
+        peak_memory: bytes above the pre-run baseline.
+        device: device as torch names it.
+        world_size: number of processes.
+        parallelism: "none", or one of `distributed.PARALLELISM`.
+        model: folder of the selected model.
+    """
 
     scores: dict[str, Score]
-    test: Evaluation | None  # None: nobody was to look at test
+    test: Evaluation | None
     curve: list[Point]
     alarms: list[Alarm]
     steps: int
     best_step: int | None
     seconds: float
-    waiting: float  # of the seconds, those spent waiting for the next batch
+    data_wait_seconds: float
     tokens: int
     peak_memory: int | None
     device: str
-    processes: int
-    parallelism: str  # "none", or one of `group.PARALLELISM`
-    model: Path  # folder of the selected model
+    world_size: int
+    parallelism: str
+    model: Path
 
 
 def fit(
     model: PreTrainedModel,
     task: Task,
-    config: TrainConfig,
+    config: TrainingConfig,
     *,
     seed: int,
     folder: Path,
     device: str | None = None,
-    parallel: Parallel | None = None,
+    parallel: Parallelism | None = None,
     callback: Callback | None = None,
     test: bool = True,
-) -> Outcome:
-    """Train a model on an open task, continuing from the checkpoint in `folder` if there is one.
+) -> TrainingOutcome:
+    """Train a model on an open task, resuming from the checkpoint in `folder` if there is one.
 
     Args:
-        model: with fresh weights; replaced by the checkpoint's when there is one.
-        task: open; `train` is trained on, `validation` selects, `test` is scored once at the end.
-        config: the recipe.
-        seed: of the order of examples and of dropout.
-        folder: for checkpoints and TensorBoard files of this run alone.
-        device: "cpu" to stay off a CUDA device, None to use the one that is there.
-        parallel: how several processes work together, when a launcher has started several (see
-            `group.PARALLELISM`); each of them calls `fit`. Scores, curve and peak memory are the
-            same for all; seconds and alarms about them are each one's own. With "fsdp" the
-            parameters of `model` are replaced by shards.
-        callback: told about steps and evaluations, in the main process.
-        test: whether to look at `test`; a trial of a grid is scored on `validation` alone.
+        model: model with fresh weights, which a checkpoint replaces.
+        task: open task: `train` trains, `validation` selects, `test` is scored once at the end.
+        config: training recipe.
+        seed: seed of batch order and dropout.
+        folder: folder for checkpoints and TensorBoard files of this run alone.
+        device: "cpu" to ignore a CUDA device, None to use it.
+        parallel: parallelism of the processes that a launcher has started (see
+            `distributed.PARALLELISM`); each of them calls `fit`. Scores, curve and peak memory are
+            equal in all; seconds and alarms about them are those of each process. "fsdp" replaces
+            the parameters of `model` by shards.
+        callback: receives steps, evaluations and alarms in the main process.
+        test: whether to score `test`; trials of a search are scored on `validation` alone.
 
     Raises:
-        OptionError: the device cannot train in the precision of the recipe, or the processes
-            cannot share it out.
+        OptionError: the device does not support the precision, or the processes cannot share the
+            batch.
         DivergedError: the loss is not finite.
         RunError: a checkpoint cannot be read or written.
         SystemExit: one of several processes fails alone, or loses the others.
     """
     group = current_group(device, parallel)
     check_config(config, group)
-    # All devices by number: without, torch warns where there are several.
+    # Named devices: without them torch warns where there are several.
     devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices), group.exit_on_local_error():
         torch.manual_seed(group.rank_seed(seed))
@@ -104,7 +123,7 @@ def fit(
 
 
 class _Run:
-    """One run from its (re)start to its outcome."""
+    """One run from its start or resumption to its outcome."""
 
     def __init__(self, model, task, config, seed, folder, device, callback, group):
         self.task, self.config, self.seed = task, config, seed
@@ -115,15 +134,15 @@ class _Run:
         if config.gradient_checkpointing:
             model.activation_checkpointing_enable()
         self.bare, self.model = model, wrap_model(model, self.accelerator, group)
-        # Before what a checkpoint brings back: it is of the run as what steps make is.
+        # Memory counts from here: restored state belongs to the run as much as computed state.
         self.memory = PeakMemory(self.device.type)
         self.memory.start()
-        # After the model was spread: it may have other parameters now.
+        # Wrapping may have replaced the parameters.
         optimizer = torch.optim.AdamW(
             model.parameters(),
             lr=config.learning_rate,
-            betas=config.betas,
-            eps=config.epsilon,
+            betas=config.adam_betas,
+            eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
             foreach=True,
         )
@@ -136,12 +155,23 @@ class _Run:
         scaler = self.accelerator.scaler
         if scaler is not None and self.progress.scaler is not None:
             scaler.load_state_dict(self.progress.scaler)
-        self.window_loss = torch.tensor(self.progress.window_loss, device=self.device)
-        self.window_hits = torch.tensor(self.progress.window_hits, device=self.device)
-        self.window_steps = self.progress.window_steps
-        self.window_scored = self.progress.window_scored
+        self._restore_window()
 
-    def complete(self, test: bool) -> Outcome:
+    def _restore_window(self) -> None:
+        """Restore the sums since the last point of the learning curve."""
+        progress, device = self.progress, self.device
+        self.window_loss = torch.tensor(progress.window_loss, device=device)
+        self.window_statistics = {
+            metric.name: torch.tensor(
+                progress.window_statistics.get(metric.name, [0.0] * len(metric.columns)),
+                dtype=torch.float64,
+                device=device,
+            )
+            for metric in self.task.training_metrics
+        }
+        self.window_steps = progress.window_steps
+
+    def complete(self, test: bool) -> TrainingOutcome:
         """Train to the last step, then score the selected checkpoint."""
         self.accelerator.init_trackers("tensorboard")
         try:
@@ -152,39 +182,29 @@ class _Run:
                     self._evaluate_and_save()
             return self._outcome(test)
         finally:
-            # Not `end_training`, which parts the processes: they may have more runs to do.
+            # Not `end_training`, which ends the process group: it may have more runs to do.
             for tracker in self.accelerator.trackers:
                 tracker.finish()
 
     def _batches(self) -> Iterator[Batch]:
         return self.task.batches(
-            "train", batch=self.config.batch, seed=self.seed, start=self.progress.step
+            "train", batch_size=self.config.batch_size, seed=self.seed, start=self.progress.step
         )
 
     def _step(self, batches: Iterator[Batch]) -> None:
         started = time.perf_counter()
         batch = next(batches)
         progress, config = self.progress, self.config
-        progress.waiting += time.perf_counter() - started
+        progress.data_wait_seconds += time.perf_counter() - started
         for group in self.optimizer.param_groups:
             group["lr"] = compute_learning_rate(config, progress.step)
-        inputs = to_device(batch, self.device)
-        targets = batch.targets.to(self.device, non_blocking=True)
-        sums, count = torch.zeros(2, device=self.device), scored(batch.targets)
-        parts = self.group.shard_rows(len(targets), config.accumulate)
-        for part in parts:
-            last = part is parts[-1]
-            with contextlib.nullcontext() if last else self.accelerator.no_sync(self.model):
-                sums += self._worked(inputs, targets, part, count)
-        loss, hits = self.group.all_reduce_sum(sums)
-        if config.clip is not None:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip)
+        loss = self._backpropagate(batch)
+        if config.max_grad_norm is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.window_loss += loss
-        self.window_hits += hits.long()
         self.window_steps += 1
-        self.window_scored += count
         progress.step += 1
         self._redraw()
         progress.tokens += int(batch.key_mask.sum())
@@ -192,29 +212,54 @@ class _Run:
             progress.tokens += int(batch.key_mask_b.sum())
         progress.seconds += time.perf_counter() - started
         if self.callback is not None:
-            # It may read the loss, and so wait for the step.
-            with self._waiting():
+            # Reading the loss synchronizes the device.
+            with self._count_device_time():
                 self.callback.on_step(progress.step, loss, progress.tokens, progress.seconds)
 
-    def _worked(
-        self, inputs: dict[str, torch.Tensor], targets: torch.Tensor, part: RowShard, count: int
-    ) -> torch.Tensor:
-        """Forward and backward of some rows: their part of the loss, and how many were right."""
-        targets = targets[part.rows]
-        logits = self.model(**{name: x[part.rows] for name, x in inputs.items()}).logits
-        loss = part.weight * self.task.losses(logits, targets).sum() / count
-        # Gradients are averaged over the processes, and are to be summed over the shares.
-        self.accelerator.backward(self.group.num_shards * loss)
-        hits = part.weight * self.task.hits(logits.detach(), targets).sum()
-        return torch.stack((loss.detach(), hits.to(loss.dtype)))
+    def _backpropagate(self, batch: Batch) -> Tensor:
+        """Accumulate the gradient of a batch over its micro-batches; return its mean loss."""
+        inputs = model_inputs(batch, self.device)
+        targets = batch.targets.to(self.device, non_blocking=True)
+        loss, count = torch.zeros((), device=self.device), count_targets(batch.targets)
+        statistics = {name: torch.zeros_like(x) for name, x in self.window_statistics.items()}
+        shards = self.group.shard_rows(len(targets), self.config.gradient_accumulation_steps)
+        for shard in shards:
+            is_last = shard is shards[-1]
+            own = {name: x[shard.rows] for name, x in inputs.items()}
+            with contextlib.nullcontext() if is_last else self.accelerator.no_sync(self.model):
+                logits = self.model(**own).logits
+                losses = self.task.losses(logits, targets[shard.rows])
+                part = shard.weight * losses.sum() / count
+                # Gradients are averaged over the processes; shards need their sum.
+                self.accelerator.backward(self.group.num_shards * part)
+            loss += part.detach()
+            self._add_statistics(statistics, batch, shard, logits.detach(), targets[shard.rows])
+        for name, sums in statistics.items():
+            self.window_statistics[name] += self.group.all_reduce_sum(sums)
+        return self.group.all_reduce_sum(loss)
+
+    def _add_statistics(
+        self,
+        sums: dict[str, Tensor],
+        batch: Batch,
+        shard: RowShard,
+        logits: Tensor,
+        targets: Tensor,
+    ) -> None:
+        """Add the statistics of the training metrics of some rows."""
+        found = self.task.example_statistics(
+            self.task.training_metrics, "train", batch.rows[shard.rows], logits, targets
+        )
+        for name, values in found.items():
+            sums[name] += shard.weight * values.sum(0).to(self.device)
 
     def _redraw(self) -> None:
-        """Draw anew what mechanisms want redrawn, from the run's seed and the step alone."""
+        """Redraw random features when they are due, from the run's seed and the step alone."""
         step = self.progress.step
         for module in self.bare.modules():
             every = module.redraw_every if isinstance(module, Attention) else None
             if every and step % every == 0:
-                module.redraw((self.seed * 1_000_003 + step) % SEEDS)
+                module.redraw((self.seed * 1_000_003 + step) % REDRAW_SEEDS)
 
     def _evaluate_and_save(self) -> None:
         step, config = self.progress.step, self.config
@@ -222,80 +267,92 @@ class _Run:
         evaluating = step % config.evaluate_every == 0 or done
         saving = evaluating or step % config.checkpoint_every == 0
         if saving:
-            self._settle()
+            self._synchronize()
         if evaluating:
             self._evaluate()
         if saving:
             self._save()
 
-    def _settle(self) -> None:
-        """Wait for the steps that the device still works on."""
-        if self.device.type in QUEUEING:
-            with self._waiting():
+    def _synchronize(self) -> None:
+        """Synchronize the device."""
+        if self.device.type in ASYNCHRONOUS:
+            with self._count_device_time():
                 torch.cuda.synchronize()
 
     @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Count the time within it where it may be that of steps the device still works on."""
+    def _count_device_time(self) -> Iterator[None]:
+        """Count the time inside as training time where the device may still compute steps."""
         started = time.perf_counter()
         yield
-        if self.device.type in QUEUEING:
+        if self.device.type in ASYNCHRONOUS:
             self.progress.seconds += time.perf_counter() - started
 
     def _evaluate(self) -> None:
         self._check_finite("training", float(self.window_loss))
-        score = self._answered("validation").score
+        score = self._score("validation").score
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
-        self.accelerator.log(_logged(point), step=point.step)
+        self.accelerator.log(_scalars(point), step=point.step)
         if self.group.broadcast(self._is_best(score) or self.config.selection == "last"):
-            self.progress.best, self.progress.best_loss = score.accuracy, score.loss
+            self.progress.best, self.progress.best_loss = self._main(score), score.loss
             self.progress.best_step = point.step
             self.best = self.checkpoints.save_best(self.bare, point.step)
         if self.callback is not None:
             self.callback.on_evaluate(point)
-        self._look_for_alarms(score)
+        self._raise_alarms(score)
 
-    def _look_for_alarms(self, score: Score) -> None:
+    def _raise_alarms(self, score: Score) -> None:
         progress = self.progress
         if len(progress.curve) == 1:
-            progress.warm_seconds, progress.warm_waiting = progress.seconds, progress.waiting
-        sight = Sight(
+            progress.warm_seconds = progress.seconds
+            progress.warm_data_wait_seconds = progress.data_wait_seconds
+        state = TrainingState(
             config=self.config,
+            metric=self.task.metrics[0],
             curve=[Point(**point) for point in progress.curve],
             validation=score,
             seconds=progress.seconds,
-            waiting=progress.waiting,
-            warmed=Warmed(progress.warm_seconds, progress.warm_waiting),
+            data_wait_seconds=progress.data_wait_seconds,
+            warm_up=WarmUp(progress.warm_seconds, progress.warm_data_wait_seconds),
         )
-        for alarm in alarms(sight, [told["kind"] for told in progress.alarms]):
+        for alarm in raise_alarms(state, [earlier["kind"] for earlier in progress.alarms]):
             progress.alarms.append(dataclasses.asdict(alarm))
             if self.callback is not None:
                 self.callback.on_alarm(alarm)
 
+    def _main(self, score: Score) -> float:
+        return score.metrics[self.task.metrics[0].name]
+
     def _is_best(self, score: Score) -> bool:
-        """Higher accuracy, or the same with a lower loss."""
+        """Return whether a score is better than the best, or as good at a lower loss."""
         best, best_loss = self.progress.best, self.progress.best_loss
         if best is None or best_loss is None:
             return True
-        return (score.accuracy, -score.loss) > (best, -best_loss)
+        signed = self.task.metrics[0].signed
+        return (signed(self._main(score)), -score.loss) > (signed(best), -best_loss)
 
     def _point(self, score: Score) -> Point:
+        """Return the next point of the learning curve and reset the sums since the last one."""
         step, steps = self.progress.step, self.window_steps
-        loss = float(self.window_loss) / steps if steps else None
-        accuracy = float(self.window_hits) / self.window_scored if steps else None
-        self.window_loss.zero_()
-        self.window_hits.zero_()
-        self.window_steps = self.window_scored = 0
-        return Point(
+        point = Point(
             step=step,
             seconds=self.progress.seconds,
             learning_rate=compute_learning_rate(self.config, step - 1),
-            train_loss=loss,
-            train_accuracy=accuracy,
+            train_loss=float(self.window_loss) / steps if steps else None,
             validation_loss=score.loss,
-            validation_accuracy=score.accuracy,
+            train_metrics=self._train_metrics() if steps else {},
+            validation_metrics=score.metrics,
         )
+        self.window_loss.zero_()
+        for sums in self.window_statistics.values():
+            sums.zero_()
+        self.window_steps = 0
+        return point
+
+    def _train_metrics(self) -> dict[str, float]:
+        sums = {name: x.cpu().numpy() for name, x in self.window_statistics.items()}
+        metrics = self.task.training_metrics
+        return {metric.name: float(metric.finalize(sums[metric.name])) for metric in metrics}
 
     def _check_finite(self, which: str, loss: float) -> None:
         if not math.isfinite(loss):
@@ -307,43 +364,43 @@ class _Run:
     def _save(self) -> None:
         self._check_finite("training", float(self.window_loss))
         self.progress.window_loss = float(self.window_loss)
-        self.progress.window_hits = int(self.window_hits)
         self.progress.window_steps = self.window_steps
-        self.progress.window_scored = self.window_scored
+        self.progress.window_statistics = {
+            name: sums.tolist() for name, sums in self.window_statistics.items()
+        }
         if self.accelerator.scaler is not None:
             self.progress.scaler = self.accelerator.scaler.state_dict()
-        self._look_at_memory()
+        self._update_peak_memory()
         self.checkpoints.save(self.bare, self.optimizer.optimizer, self.progress, self.best)
 
-    def _look_at_memory(self) -> None:
-        """Keep the largest peak of all processes, also of those that an interruption ended."""
+    def _update_peak_memory(self) -> None:
+        """Record the largest peak over all processes and all resumptions."""
         peak = self.group.all_reduce_max(self.memory.peak())
         if peak is not None:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
-    def _answered(self, split) -> Evaluation:
-        batch = self.config.evaluation_batch
-        found = answered(
+    def _score(self, split: Split) -> Evaluation:
+        evaluation = evaluate(
             self.model,
             self.task,
             split,
-            batch=batch,
+            batch_size=self.config.eval_batch_size,
             device=self.device,
             group=self.group,
         )
-        self._check_finite(split, found.score.loss)
-        return found
+        self._check_finite(split, evaluation.score.loss)
+        return evaluation
 
-    def _outcome(self, test: bool) -> Outcome:
-        """Load the selected model, and look at test, if at all, for the first and only time."""
-        self._look_at_memory()
-        waiting = self.group.all_reduce_max(self.progress.waiting)
+    def _outcome(self, test: bool) -> TrainingOutcome:
+        """Load the selected model and score it; test is scored here for the only time."""
+        self._update_peak_memory()
+        waited = self.group.all_reduce_max(self.progress.data_wait_seconds)
         folder = self.checkpoints.load_best(self.bare)
-        scores = {"validation": self._answered("validation").score}
-        tested = self._answered("test") if test else None
+        scores = {"validation": self._score("validation").score}
+        tested = self._score("test") if test else None
         if tested is not None:
             scores["test"] = tested.score
-        return Outcome(
+        return TrainingOutcome(
             scores=scores,
             test=tested,
             curve=[Point(**point) for point in self.progress.curve],
@@ -351,18 +408,24 @@ class _Run:
             steps=self.progress.step,
             best_step=self.progress.best_step,
             seconds=self.progress.seconds,
-            waiting=waiting or 0.0,
+            data_wait_seconds=waited or 0.0,
             tokens=self.progress.tokens,
             peak_memory=self.progress.peak_memory,
             device=str(self.device),
-            processes=self.group.world_size,
+            world_size=self.group.world_size,
             parallelism=self.group.parallelism,
             model=folder,
         )
 
 
-def _logged(point: Point) -> dict[str, float]:
-    """The numbers of a point, by the names TensorBoard groups."""
-    values = dataclasses.asdict(point)
-    named = {name.replace("_", "/", 1): x for name, x in values.items() if name != "step"}
-    return {name: x for name, x in named.items() if x is not None}
+def _scalars(point: Point) -> dict[str, float]:
+    """Return the numbers of a point by the names that TensorBoard groups."""
+    scalars = {
+        "seconds": point.seconds,
+        "learning_rate": point.learning_rate,
+        "train/loss": point.train_loss,
+        "validation/loss": point.validation_loss,
+        **{f"train/{name}": x for name, x in point.train_metrics.items()},
+        **{f"validation/{name}": x for name, x in point.validation_metrics.items()},
+    }
+    return {name: x for name, x in scalars.items() if x is not None}

@@ -2,13 +2,13 @@
 
 import math
 
-from longspan.training.config import TrainConfig
+from longspan.config import TrainingConfig
 
 # First and last factor of the one-cycle schedule, relative to its peak.
 FIRST_FACTOR, LAST_FACTOR = 1 / 25, 1e-4 / 25
 
 
-def compute_learning_rate(config: TrainConfig, step: int) -> float:
+def compute_learning_rate(config: TrainingConfig, step: int) -> float:
     """Return the learning rate of optimizer step `step`, counted from 0.
 
     - "linear": one cycle (Smith 2017) as in the small-model LRA recipe: linear from peak/25 to
@@ -20,26 +20,26 @@ def compute_learning_rate(config: TrainConfig, step: int) -> float:
     return config.learning_rate * _factor(config, step)
 
 
-def _factor(config: TrainConfig, step: int) -> float:
+def _factor(config: TrainingConfig, step: int) -> float:
     if config.schedule == "linear":
         return _one_cycle_factor(config, step)
     # Counted from 1, so that the first step has a learning rate above zero.
-    warmup = min(1.0, (step + 1) / max(config.warmup, 1))
+    warmup = min(1.0, (step + 1) / max(config.warmup_steps, 1))
     if config.schedule == "rsqrt":
-        return warmup / math.sqrt(max(step + 1, config.warmup))
+        return warmup / math.sqrt(max(step + 1, config.warmup_steps))
     if config.schedule == "cosine":
         return warmup * (1 + math.cos(math.pi * _progress_after_warmup(config, step))) / 2
     return warmup
 
 
-def _progress_after_warmup(config: TrainConfig, step: int) -> float:
+def _progress_after_warmup(config: TrainingConfig, step: int) -> float:
     """Return the fraction of the steps after warmup that are done, 0 to 1."""
-    rest = config.steps - config.warmup
-    return min(max(step - config.warmup, 0) / rest, 1.0) if rest > 0 else 0.0
+    rest = config.steps - config.warmup_steps
+    return min(max(step - config.warmup_steps, 0) / rest, 1.0) if rest > 0 else 0.0
 
 
-def _one_cycle_factor(config: TrainConfig, step: int) -> float:
-    peak_step = config.warmup - 1
+def _one_cycle_factor(config: TrainingConfig, step: int) -> float:
+    peak_step = config.warmup_steps - 1
     if step < peak_step:
         return FIRST_FACTOR + (1 - FIRST_FACTOR) * step / peak_step
     rest = config.steps - 1 - peak_step

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from longspan.config import TrainingConfig
 from longspan.tasks.base import Task
 from longspan.training.callbacks import Callback
-from longspan.training.config import TrainConfig
 from longspan.training.loop import fit
 
 WARMUP_STEPS, TIMED_STEPS = 2, 8
@@ -50,7 +50,7 @@ class _StepTimer(Callback):
 def measure_step_seconds(
     model: PreTrainedModel,
     task: Task,
-    config: TrainConfig,
+    config: TrainingConfig,
     *,
     seed: int,
     device: str | None = None,

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal, TypeAlias
 
 from longspan.arena.experiment import Experiment
+from longspan.arena.provenance import run_identity
 from longspan.results import Failure, Result
 
 FailureKind: TypeAlias = Literal["memory", "diverged", "died"]
@@ -29,7 +30,7 @@ RunOutcome: TypeAlias = Result | Failure | Skipped
 
 def skip_experiment(experiment: Experiment, reason: str, *, is_locked: bool = False) -> Skipped:
     """Return the outcome of an experiment that has no record."""
-    return Skipped(f"{experiment.name} on {experiment.task.name}", reason, is_locked)
+    return Skipped(f"{experiment.name} on {experiment.task}", reason, is_locked)
 
 
 def make_failure(
@@ -44,6 +45,5 @@ def make_failure(
         step: last step that was reported; None if there is none.
         device: device of the run; None if it was not reported.
     """
-    from longspan.arena.record import failure_of
-
-    return failure_of(experiment, kind, reason, step, device or "unknown")
+    identity = run_identity(experiment, device or "unknown")
+    return Failure(**identity, kind=kind, reason=reason, step=step)

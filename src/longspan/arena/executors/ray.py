@@ -30,7 +30,7 @@ from longspan.arena.executors.ray_task import EventQueue, run_on_node
 from longspan.arena.experiment import Experiment
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
-from longspan.arena.resume import checked
+from longspan.arena.resume import load_checked
 from longspan.arena.run import save
 from longspan.errors import BusyError, LongspanError, OptionError, RunError
 from longspan.results import Result
@@ -181,7 +181,7 @@ class _RayGrid:
                 lock.enter_context(hold_lock(self.paths.run_dir(experiment), "run"))
                 self.locks[index] = lock
             # Another process may have finished the run before it released the lock.
-            result = checked(experiment, None, path) if path.exists() else None
+            result = load_checked(experiment, None, path) if path.exists() else None
         except LongspanError as error:
             yield self._end(index, self._skip(index, error))
             return
@@ -229,7 +229,7 @@ class _RayGrid:
         out_of_memory = isinstance(error, self.ray.exceptions.OutOfMemoryError)
         reason = (
             f"its process died {self.deaths[index]} times ({name}); give a run more resources with "
-            "--cpus-per-run and --gpus-per-run, or raise train.accumulate"
+            "--cpus-per-run and --gpus-per-run, or raise training.gradient_accumulation_steps"
         )
         kind: FailureKind = "memory" if out_of_memory else "died"
         step, device = self.steps.get(index), self.devices.get(index)
@@ -338,6 +338,6 @@ def _check_endpoint(endpoint: Endpoint, timeout: float) -> None:
 
 def _make_runtime_env() -> dict[str, Any]:
     """Return a runtime environment that sends a working tree to the nodes, if this is one."""
-    from longspan.arena.record import git_commit
+    from longspan.arena.provenance import git_commit
 
     return {"py_modules": [str(PACKAGE)]} if git_commit() else {}

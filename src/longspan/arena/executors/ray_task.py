@@ -12,7 +12,7 @@ from longspan.arena.executors.outcomes import RunOutcome, skip_experiment
 from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
-from longspan.arena.run import trained
+from longspan.arena.run import train
 
 
 class EventQueue:
@@ -61,7 +61,7 @@ def run_on_node(
     runner = _get_runner(paths)
     put(("start", (runner.device,)))
     runner.on_build = lambda *progress: put(("build", progress))
-    return runner.run(experiment, EventSender(put), trained)
+    return runner.run(experiment, EventSender(put), train)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryErr
 from longspan.memory import keep_freed_memory
 from longspan.results import Alarm, Point, Result
 from longspan.tasks import Task, build
-from longspan.tasks.base import Report
+from longspan.tasks.base import ProgressCallback
 from longspan.training import Callback
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ RunFunction: TypeAlias = Callable[[Experiment, Task, RunPaths, Callback], Result
 class ExperimentRunner:
     """Runs experiments in this process; tasks stay open between runs."""
 
-    def __init__(self, paths: RunPaths, on_build: Report):
+    def __init__(self, paths: RunPaths, on_build: ProgressCallback):
         """Make the allocator keep freed memory, which training reuses.
 
         Args:
@@ -50,7 +50,7 @@ class ExperimentRunner:
         Args:
             experiment: the experiment to run.
             callback: receives the training events.
-            run_function: `run`, or `trained`, which writes no record.
+            run_function: `run`, or `train`, which writes no record.
         """
         tracker = _StepTracker(callback)
         try:
@@ -76,13 +76,13 @@ class ExperimentRunner:
     @property
     def device(self) -> str:
         """Name of the device that this process trains on, as in records."""
-        from longspan.arena.record import device_name
+        from longspan.arena.provenance import device_name
 
         return device_name(self.paths.device_type)
 
     def _open_task(self, experiment: Experiment) -> Task:
         """Return the experiment's task, opened once; a failure to open it is raised every time."""
-        key = experiment.task.key
+        key = experiment.config.task.key
         if key not in self.tasks:
             self.tasks[key] = self._try_open_task(experiment)
         task = self.tasks[key]
@@ -92,14 +92,14 @@ class ExperimentRunner:
 
     def _try_open_task(self, experiment: Experiment) -> Task | Exception:
         """Open a task in all processes of the run, or return the error."""
-        task = build(experiment.task.name, dict(experiment.task.options))
+        task = build(experiment.task, experiment.config.task.options)
         own_error: Exception | None = None
         try:
             task.open(self.paths.cache, self.paths.data, self.on_build)
         except Exception as error:  # any error must be reported to the other processes
             own_error = error
         try:
-            action = f"can open the data of {experiment.task.name}"
+            action = f"can open the data of {experiment.task}"
             check_same(self.paths, own_error is None, action)
         except LongspanError as error:
             # A process with an error of its own reports that one: it is the cause.

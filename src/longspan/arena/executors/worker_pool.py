@@ -123,7 +123,7 @@ class _WorkerPool:
             self.pending.appendleft(index)
             self._assign(worker)
             return
-        reason = f"{cause}, twice; use fewer workers or raise train.accumulate"
+        reason = f"{cause}, twice; use fewer workers or raise training.gradient_accumulation_steps"
         kind: FailureKind = "memory" if out_of_memory else "died"
         yield index, make_failure(experiment, kind, reason, self.steps.get(index), worker.device)
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from longspan.arena.experiment import ModelSpec
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Choice, Settings
-from longspan.training import TrainConfig
+from longspan.arena.protocols.base import Choice, MechanismOptions
+from longspan.config import ModelConfig, TrainingConfig
 
 REPOSITORY = "google-research/long-range-arena, lra_benchmarks"
 CONFIGS = {
@@ -24,7 +23,7 @@ IMAGES = ("image", "pathfinder", "path_x")
 
 # As in the released modules, which have no more mechanisms than these; the others have the options
 # of the small-model recipe.
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     **lra_small.SETTINGS,
     "local": {"window": 25},
     "dilated": {"window": 25, "dilation": 2},
@@ -33,14 +32,14 @@ SETTINGS: Settings = {
     "strided_local": {"block": 50},
     # 255 keys before and 256 after in the source
     "longformer": {"window": 256},
-    "bigbird": {"block": 64, "random": 3},
+    "bigbird": {"block": 64, "num_random_blocks": 3},
     "sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
-    "reformer": {"chunk": 10, "rounds": 1, "buckets": 10},
+    "reformer": {"chunk": 10, "hashes": 1, "buckets": 10},
     "sinkhorn": {"block": 50, "iterations": 1},
-    "performer": {"map": "relu", "features": None},
+    "performer": {"feature_map": "relu", "features": None},
     "linformer": {"rank": 16, "sharing": "key_value"},
 }
-_OF_IMAGES: Settings = {
+_OF_IMAGES: MechanismOptions = {
     "local": {"window": 32},
     "dilated": {"window": 32},
     "blockwise": {"block": 32},
@@ -51,16 +50,16 @@ _OF_IMAGES: Settings = {
 EXCEPTIONS = dict.fromkeys(IMAGES, _OF_IMAGES)
 
 
-def encoder(width: int, layers: int, heads: int, feed_forward: int) -> ModelSpec:
+def encoder(width: int, layers: int, heads: int, feed_forward: int) -> ModelConfig:
     """The encoder of the code: fixed sinusoids, a hidden layer as wide as the feed-forward one."""
-    return ModelSpec(
-        width=width,
-        layers=layers,
-        heads=heads,
-        feed_forward=feed_forward,
-        classifier=feed_forward,
+    return ModelConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=feed_forward,
+        classifier_hidden_size=feed_forward,
         # Xavier's for a square map
-        initializer=round(width**-0.5, 4),
+        initializer_range=round(width**-0.5, 4),
         position="sinusoidal",
         pooling="cls",
     )
@@ -68,18 +67,18 @@ def encoder(width: int, layers: int, heads: int, feed_forward: int) -> ModelSpec
 
 def recipe(
     steps: int, batch: int, learning_rate: float, warmup: int, schedule: Any, evaluate_every: int
-) -> TrainConfig:
+) -> TrainingConfig:
     """Adam as the code sets it; the last checkpoint is scored."""
-    return TrainConfig(
+    return TrainingConfig(
         steps=steps,
-        batch=batch,
+        batch_size=batch,
         learning_rate=learning_rate,
-        warmup=warmup,
+        warmup_steps=warmup,
         schedule=schedule,
-        evaluation_batch=batch,
+        eval_batch_size=batch,
         evaluate_every=evaluate_every,
-        betas=(0.9, 0.98),
-        epsilon=1e-9,
+        adam_betas=(0.9, 0.98),
+        adam_epsilon=1e-9,
         selection="last",
     )
 
@@ -135,7 +134,7 @@ COMMON = (
     ),
     Choice(
         tasks=TASKS,
-        field="options.performer.features",
+        field="mechanism.performer.features",
         value=None,
         source=f"{REPOSITORY}/models/performer, its defaults (ReLU of the coordinates)",
         instead=(
@@ -146,15 +145,15 @@ COMMON = (
     ),
     Choice(
         tasks=TASKS,
-        field="options.synthesizer.scores",
-        value="factorised_random+dot",
+        field="mechanism.synthesizer.scores",
+        value="factorized_random+dot",
         source="Tay et al. 2021, Synthesizer; k=32 as in the LRA module",
         instead=(("random+dot", f"{REPOSITORY}/models/synthesizer, its default"),),
         why="a table of T x T scores for each head and layer has 128 million weights on ListOps",
     ),
     Choice(
         tasks=TASKS,
-        field="options.sparse_transformer.stride",
+        field="mechanism.sparse_transformer.stride",
         value=50,
         source=f"{REPOSITORY}/utils/train_utils.py",
         instead=((128, "the default of the module"),),

@@ -1,107 +1,150 @@
-"""What a protocol is: a named recipe. A number means nothing without the one it was obtained under.
+"""Protocols: named recipes. A score is comparable only with scores under the same protocol.
 
-A protocol is a function from a task to the parts of an experiment, and the options that each
-mechanism runs with: the one place where settings are chosen per mechanism; a mechanism that a
-protocol does not list runs with its own defaults.
+A protocol maps each of its tasks to a recipe, and names the options of each mechanism: the one
+place that sets options by mechanism. A mechanism without an entry runs with its defaults.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from longspan.arena.budget import Budget
-from longspan.arena.experiment import Experiment, ModelSpec, TaskSpec
-from longspan.attention import MECHANISMS
-from longspan.errors import OptionError, known
-from longspan.training import TrainConfig
+from longspan.arena.experiment import Experiment
+from longspan.attention import MECHANISMS, options_of
+from longspan.config import (
+    Budget,
+    MechanismConfig,
+    ModelConfig,
+    RunConfig,
+    TrainingConfig,
+    replace_fields,
+)
+from longspan.errors import OptionError, check_name
+from longspan.tasks import configure
 
-Parts = tuple[TaskSpec, ModelSpec, TrainConfig]
-Settings = Mapping[str, Mapping[str, Any]]  # options by mechanism
+MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
+
+
+class Recipe(NamedTuple):
+    """Recipe of one task: task options that differ from the defaults, model, training."""
+
+    task_options: Mapping[str, Any]
+    model: ModelConfig
+    training: TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A value that the sources leave open or give in several ways: which is taken here, and why."""
+    """Value that the sources leave open, or on which they disagree, with the reason for it.
+
+    Attributes:
+        tasks: tasks of the protocol that it concerns.
+        field: dotted name, such as training.steps; mechanism.MECHANISM.OPTION for an option.
+        value: value of the protocol.
+        source: origin of the value.
+        instead: other values and their origins; empty where the other sources are silent.
+        why: reason for the choice.
+    """
 
     tasks: tuple[str, ...]
-    field: str  # dotted: train.steps; options.MECHANISM.NAME for an option
+    field: str
     value: Any
     source: str
-    instead: tuple[tuple[Any, str], ...] = ()  # other values and who gives them; none: silence
+    instead: tuple[tuple[Any, str], ...] = ()
     why: str
 
     def __str__(self) -> str:
-        """One line: the value, the others, the reason."""
-        said: dict[str, list[str]] = {}
+        """Return value, alternatives and reason as one line."""
+        by_source: dict[str, list[str]] = {}
         for value, source in self.instead:
-            said.setdefault(source, []).append(str(value))
-        others = "".join(f"; not {' or '.join(said[source])} ({source})" for source in said)
+            by_source.setdefault(source, []).append(str(value))
+        others = "".join(f"; not {' or '.join(x)} ({source})" for source, x in by_source.items())
         return f"{self.value} ({self.source}){others}: {self.why}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """A recipe: what it is for, where it comes from, what it covers, what it does not copy."""
+    """Named recipe: purpose, source, tasks, settings, and departures from its source.
+
+    Attributes:
+        name: key in the registry.
+        summary: one sentence for readers.
+        source: paper or repository that it reproduces.
+        tasks: tasks that it covers.
+        differs: departures from its source.
+        recipe: recipe of a task.
+        mechanism_options: options by mechanism, for every task.
+        task_mechanism_options: options by task and mechanism, which take precedence.
+        choices: values on which the sources disagree.
+        budget: quantity held equal between mechanisms.
+        grids: hyperparameter values that the source searches, by task and dotted field or "seed";
+            the recipe is one combination.
+    """
 
     name: str
     summary: str
     source: str
     tasks: tuple[str, ...]
-    differs: str  # from its source, in words
-    parts: Callable[[str], Parts]
-    settings: Settings
-    exceptions: Mapping[str, Settings] = dataclasses.field(default_factory=dict)  # by task
+    differs: str
+    recipe: Callable[[str], Recipe]
+    mechanism_options: MechanismOptions
+    task_mechanism_options: Mapping[str, MechanismOptions] = dataclasses.field(default_factory=dict)
     choices: tuple[Choice, ...] = ()
-    budget: Budget = dataclasses.field(default_factory=Budget)  # what is held equal
-    # By task and dotted field (or "seed"): the values that the source tries, of which the recipe
-    # is one combination.
+    budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
 
-    def options(self, task: str, mechanism: str) -> dict[str, Any]:
-        """The options of a mechanism that differ from its defaults."""
-        own = self.exceptions.get(task, {}).get(mechanism, {})
-        return {**self.settings.get(mechanism, {}), **own}
+    def options_for(self, task: str, mechanism: str) -> dict[str, Any]:
+        """Return the options of a mechanism that differ from its defaults."""
+        own = self.task_mechanism_options.get(task, {}).get(mechanism, {})
+        return {**self.mechanism_options.get(mechanism, {}), **own}
 
-    def experiment(self, task: str, mechanism: str, seed: int) -> Experiment:
-        """The whole configuration of one run.
+    def config(self, task: str, mechanism: str) -> RunConfig:
+        """Return the whole configuration of a run.
 
         Raises:
-            UnknownNameError: no such task in this protocol, or no such mechanism.
+            UnknownNameError: the protocol has no such task, or there is no such mechanism.
         """
-        known(task, self.tasks, f"task of protocol {self.name!r}")
-        known(mechanism, MECHANISMS, "mechanism")
-        spec, model, train = self.parts(task)
-        return Experiment(
-            protocol=self.name,
-            task=spec,
-            mechanism=mechanism,
-            options=self.options(task, mechanism),
-            model=model,
-            train=train,
-            seed=seed,
+        check_name(task, self.tasks, f"task of protocol {self.name!r}")
+        check_name(mechanism, MECHANISMS, "mechanism")
+        recipe = self.recipe(task)
+        defaults = MechanismConfig(name=mechanism, options=options_of(mechanism))
+        config = RunConfig(
+            task=configure(task, dict(recipe.task_options)),
+            mechanism=defaults,
+            model=recipe.model,
+            training=recipe.training,
             budget=self.budget,
         )
+        options = self.options_for(task, mechanism)
+        return replace_fields(config, {f"mechanism.{name}": x for name, x in options.items()})
+
+    def experiment(self, task: str, mechanism: str, seed: int) -> Experiment:
+        """Return the experiment of one run.
+
+        Raises:
+            UnknownNameError: the protocol has no such task, or there is no such mechanism.
+        """
+        return Experiment(protocol=self.name, config=self.config(task, mechanism), seed=seed)
 
 
 PROTOCOLS: dict[str, Protocol] = {}
 
 
 def register(protocol: Protocol) -> Protocol:
-    """Make a protocol known by its name.
+    """Register a protocol under its name.
 
     Raises:
         OptionError: the name is taken.
     """
     if protocol.name in PROTOCOLS:
-        raise OptionError(f"protocol {protocol.name!r} is already there")
+        raise OptionError(f"protocol {protocol.name!r} is already registered")
     PROTOCOLS[protocol.name] = protocol
     return protocol
 
 
 def get(name: str) -> Protocol:
-    """A protocol by name.
+    """Return a protocol by name.
 
     Raises:
-        UnknownNameError: there is none (with near names).
+        UnknownNameError: there is no such protocol; the message suggests near names.
     """
-    return PROTOCOLS[known(name, PROTOCOLS, "protocol")]
+    return PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]

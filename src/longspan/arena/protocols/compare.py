@@ -1,21 +1,30 @@
-"""What differs between two protocols, field by field, with the choices behind the values."""
+"""Comparison of two protocols, field by field, with the choices behind their values."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from longspan.arena.protocols.base import Choice, Protocol
-from longspan.attention import MECHANISMS, options_of
-from longspan.errors import known
+from longspan.attention import MECHANISMS
+from longspan.config import flatten
+from longspan.errors import check_name
+
+PARTS = ("covered", "task", "model", "training", "budget", "mechanism", "grid")  # order of fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One field whose values differ in the same way on some tasks.
+    """Field whose values differ in the same way on some tasks.
 
-    The field is dotted, as in choices: `task.`, `model.`, `train.`, `budget.` or
-    `options.MECHANISM.` and the name; `grid.` and a field that one of the sources tries several
-    values of; or "covered", for a task that one of the protocols does not have.
+    Attributes:
+        field: dotted name as in choices (`training.steps`, `mechanism.MECHANISM.OPTION`); `grid.` and
+            a field of which a source searches several values; or "covered", for a task that one
+            of the protocols lacks.
+        tasks: tasks with this difference.
+        a: value of the first protocol.
+        b: value of the second protocol.
+        choices_a: choices behind `a`.
+        choices_b: choices behind `b`.
     """
 
     field: str
@@ -26,7 +35,7 @@ class Difference:
     choices_b: tuple[Choice, ...] = ()
 
     def swapped(self) -> "Difference":
-        """The same difference, seen from the other protocol."""
+        """Return the difference with the protocols exchanged."""
         return Difference(
             field=self.field,
             tasks=self.tasks,
@@ -44,51 +53,54 @@ def compare(
     tasks: Sequence[str] | None = None,
     mechanisms: Sequence[str] | None = None,
 ) -> list[Difference]:
-    """What differs between two protocols; empty when nothing does.
+    """Return the differences between two protocols.
 
     Args:
-        a: a protocol.
-        b: another.
-        tasks: some of the tasks that at least one of them has; None: all of these.
-        mechanisms: whose options are compared; None: all mechanisms.
+        a: protocol.
+        b: protocol to compare it with.
+        tasks: tasks that at least one of them has; None: all of these.
+        mechanisms: mechanisms whose options are compared; None: all.
 
     Raises:
-        UnknownNameError: no such task in either protocol, or no such mechanism.
+        UnknownNameError: neither protocol has such a task, or there is no such mechanism.
     """
     every = sorted({*a.tasks, *b.tasks})
-    chosen = [known(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every]
-    named = [known(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
+    chosen = [
+        check_name(task, every, f"task of {a.name!r} or {b.name!r}") for task in tasks or every
+    ]
+    named = [check_name(name, MECHANISMS, "mechanism") for name in mechanisms or sorted(MECHANISMS)]
     found: list[Difference] = []
     for task in dict.fromkeys(chosen):
         if task in a.tasks and task in b.tasks:
-            found += _on(task, a, b, named)
+            found += _compare_task(task, a, b, named)
         else:
             found.append(
                 Difference(field="covered", tasks=(task,), a=task in a.tasks, b=task in b.tasks)
             )
-    return _grouped(found)
+    return _merge(found)
 
 
-def settings(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
-    """Every value of a recipe by its dotted field, defaults included."""
-    spec, model, train = protocol.parts(task)
-    values = {
-        "task": spec.complete(),
-        "model": dataclasses.asdict(model),
-        "train": dataclasses.asdict(train),
-        "budget": dataclasses.asdict(protocol.budget),
-        **{
-            f"options.{name}": {**options_of(name), **protocol.options(task, name)}
-            for name in mechanisms
-        },
-        "grid": protocol.grids.get(task, {}),
-    }
-    return {f"{part}.{name}": x for part, fields in values.items() for name, x in fields.items()}
+def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
+    """Return all values of a recipe by dotted field, defaults included."""
+    values: dict[str, Any] = {}
+    for mechanism in mechanisms:
+        for name, value in flatten(protocol.config(task, mechanism)).items():
+            part, _, field = name.partition(".")
+            if part != "mechanism":
+                values[name] = value
+            elif field not in ("name", "backend"):
+                values[f"mechanism.{mechanism}.{field}"] = value
+    grid = {f"grid.{name}": x for name, x in protocol.grids.get(task, {}).items()}
+    return values | grid
 
 
-def _on(task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]) -> list[Difference]:
-    one, two = settings(a, task, mechanisms), settings(b, task, mechanisms)
-    fields = [*(f for f in one if not f.startswith("grid.")), *_grid_fields(one, two)]
+def _compare_task(
+    task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]
+) -> list[Difference]:
+    one, two = recipe_values(a, task, mechanisms), recipe_values(b, task, mechanisms)
+    # A field of a grid may be in either; sorted, the order does not depend on which comes first.
+    grid_fields = sorted(field for field in {*one, *two} if field.startswith("grid."))
+    fields = [*(f for f in one if not f.startswith("grid.")), *grid_fields]
     return [
         Difference(
             field=field,
@@ -103,18 +115,13 @@ def _on(task: str, a: Protocol, b: Protocol, mechanisms: Sequence[str]) -> list[
     ]
 
 
-def _grid_fields(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
-    """The fields of either grid, in an order that does not depend on which comes first."""
-    return sorted(field for field in {*one, *two} if field.startswith("grid."))
-
-
 def choices(protocol: Protocol, task: str, field: str) -> tuple[Choice, ...]:
-    """The choice behind a value, if the sources left one."""
+    """Return the choices behind a value."""
     return tuple(c for c in protocol.choices if c.field == field and task in c.tasks)
 
 
-def _grouped(found: Iterable[Difference]) -> list[Difference]:
-    """Equal differences of several tasks as one, fields in the order of their first task."""
+def _merge(found: Iterable[Difference]) -> list[Difference]:
+    """Merge equal differences of several tasks, fields in the order of their first task."""
     groups: dict[str, list[Difference]] = {}
     for new in found:
         same = groups.setdefault(new.field, [])
@@ -122,14 +129,13 @@ def _grouped(found: Iterable[Difference]) -> list[Difference]:
         if at is None:
             same.append(new)
         else:
-            same[at] = _joined(same[at], new)
-    order = ("covered", "task", "model", "train", "budget", "options", "grid")
-    fields = sorted(groups, key=lambda field: order.index(field.partition(".")[0]))
+            same[at] = _join(same[at], new)
+    fields = sorted(groups, key=lambda field: PARTS.index(field.partition(".")[0]))
     return [difference for field in fields for difference in groups[field]]
 
 
-def _joined(one: Difference, two: Difference) -> Difference:
-    """The same values on more tasks; a choice that covers several of them is told once."""
+def _join(one: Difference, two: Difference) -> Difference:
+    """Return a difference for the tasks of both, each choice once."""
     return dataclasses.replace(
         one,
         tasks=(*one.tasks, *two.tasks),

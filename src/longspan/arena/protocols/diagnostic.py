@@ -2,14 +2,13 @@
 
 Not a published recipe: sizes at which two layers of full attention solve both in minutes on a CPU
 (100.0 % of recall, 94.3 % of copying at seed 0), so that what a mechanism loses is its own. Raise
-`task.length` and the other knobs to find where it breaks.
+`task.length` and the other size_options to find where it breaks.
 """
 
 from typing import Any
 
-from longspan.arena.experiment import ModelSpec, TaskSpec
-from longspan.arena.protocols.base import Parts, Protocol, register
-from longspan.training import TrainConfig
+from longspan.arena.protocols.base import Protocol, Recipe, register
+from longspan.config import ModelConfig, TrainingConfig
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "recall": {
@@ -31,32 +30,32 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "symbols": 8,
     },
 }
-MODEL = ModelSpec(
-    width=64,
-    layers=2,
-    heads=1,
-    feed_forward=128,
-    classifier=128,
-    dropout=0.0,
+MODEL = ModelConfig(
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=1,
+    intermediate_size=128,
+    classifier_hidden_size=128,
+    hidden_dropout_prob=0.0,
     attention_dropout=0.0,
-    initializer=0.125,
+    initializer_range=0.125,
 )
-TRAIN = TrainConfig(
+TRAIN = TrainingConfig(
     steps=2_000,
-    batch=64,
+    batch_size=64,
     learning_rate=2e-3,
-    warmup=100,
+    warmup_steps=100,
     schedule="linear",
     evaluate_every=250,
-    clip=1.0,
+    max_grad_norm=1.0,
     weight_decay=0.01,
-    evaluation_batch=256,
+    eval_batch_size=256,
 )
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS[task]), MODEL, TRAIN
+    return Recipe(task_options=OPTIONS[task], model=MODEL, training=TRAIN)
 
 
 register(
@@ -66,26 +65,31 @@ register(
         source="longspan",
         tasks=tuple(OPTIONS),
         differs="Not a published recipe; windows and ranks are far below the length.",
-        parts=parts,
-        settings={
+        recipe=recipe,
+        mechanism_options={
             "local": {"window": 8},
             "dilated": {"window": 8, "dilation": 2},
             "longformer": {"window": 8},
             "blockwise": {"block": 8},
             "disjoint": {"block": 16},
             "strided_local": {"block": 8},
-            "bigbird": {"block": 8, "random": 1},
+            "bigbird": {"block": 8, "num_random_blocks": 1},
             "sparse_transformer": {"kind": "strided", "stride": 8},
             "reformer": {"chunk": 8},
             "sinkhorn": {"block": 8},
             "synthesizer": {"scores": "dense"},
             "performer": {"features": 64},
             "linformer": {"rank": 16},
-            "nystrom": {"landmarks": 16, "convolution": 15},
+            "nystrom": {"landmarks": 16, "conv_kernel_size": 15},
             "long_short": {"window": 8, "rank": 8},
-            "transformer_xl": {"segment": 32, "memory": 32, "through": True},
-            "compressive": {"segment": 32, "memory": 32, "compressed": 16, "through": True},
-            "position_infused": {"segment": 32, "memory": 32, "through": True},
+            "transformer_xl": {"segment": 32, "memory": 32, "backprop_through_memory": True},
+            "compressive": {
+                "segment": 32,
+                "memory": 32,
+                "compressed_memory": 16,
+                "backprop_through_memory": True,
+            },
+            "position_infused": {"segment": 32, "memory": 32, "backprop_through_memory": True},
         },
     )
 )

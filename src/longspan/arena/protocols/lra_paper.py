@@ -7,15 +7,14 @@ is taken from the repository, and each such value is a choice below.
 import dataclasses
 from typing import Any
 
-from longspan.arena.experiment import TaskSpec
 from longspan.arena.protocols import _lra, lra_repo
-from longspan.arena.protocols.base import Choice, Parts, Protocol, register
+from longspan.arena.protocols.base import Choice, Protocol, Recipe, register
 
 RSQRT = dataclasses.replace(
     _lra.recipe(20_000, 32, 0.05, 8_000, "rsqrt", evaluate_every=1_000), weight_decay=0.1
 )
 TRAIN = {
-    "listops": dataclasses.replace(RSQRT, steps=5_000, warmup=1_000, evaluate_every=500),
+    "listops": dataclasses.replace(RSQRT, steps=5_000, warmup_steps=1_000, evaluate_every=500),
     "text": RSQRT,
     "retrieval": dataclasses.replace(RSQRT, steps=5_000, learning_rate=0.5, evaluate_every=500),
     **{
@@ -24,7 +23,7 @@ TRAIN = {
     },
 }
 PATHFINDER = dataclasses.replace(
-    _lra.encoder(128, 4, 8, 128), head_dim=16, pooling="mean", dropout=0.2
+    _lra.encoder(128, 4, 8, 128), attention_head_size=16, pooling="mean", hidden_dropout_prob=0.2
 )
 MODELS = {
     "listops": _lra.encoder(512, 6, 8, 2048),
@@ -32,13 +31,13 @@ MODELS = {
     "retrieval": _lra.encoder(128, 4, 4, 512),
     "image": dataclasses.replace(
         _lra.encoder(64, 3, 4, 128),
-        head_dim=16,
+        attention_head_size=16,
         position="learned",
-        dropout=0.3,
+        hidden_dropout_prob=0.3,
         attention_dropout=0.2,
     ),
     "pathfinder": PATHFINDER,
-    "path_x": dataclasses.replace(PATHFINDER, position="learned", dropout=0.1),
+    "path_x": dataclasses.replace(PATHFINDER, position="learned", hidden_dropout_prob=0.1),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "text": {"length": 4000, "validation": "test"},
@@ -47,9 +46,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 LENGTHS = (1000, 2000, 3000, 4000)
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS.get(task, {})), MODELS[task], TRAIN[task]
+    return Recipe(task_options=OPTIONS.get(task, {}), model=MODELS[task], training=TRAIN[task])
 
 
 def silent(field: str, why: str, *tasks: str) -> tuple[Choice, ...]:
@@ -67,26 +66,25 @@ def silent(field: str, why: str, *tasks: str) -> tuple[Choice, ...]:
 
 
 def _value(task: str, field: str) -> Any:
-    _, model, train = parts(task)
     part, _, name = field.partition(".")
-    return getattr(model if part == "model" else train, name)
+    return getattr(getattr(recipe(task), part), name)
 
 
 SILENT = "the text does not say"
 CHOICES = (
     *_lra.COMMON,
-    *silent("train.batch", SILENT, "listops", *_lra.IMAGES),
-    *silent("train.learning_rate", SILENT, "listops"),
-    *silent("train.warmup", SILENT, *_lra.TASKS),
-    *silent("train.weight_decay", SILENT, "listops", "retrieval", *_lra.IMAGES),
-    *silent("train.clip", SILENT, "path_x"),
+    *silent("training.batch_size", SILENT, "listops", *_lra.IMAGES),
+    *silent("training.learning_rate", SILENT, "listops"),
+    *silent("training.warmup_steps", SILENT, *_lra.TASKS),
+    *silent("training.weight_decay", SILENT, "listops", "retrieval", *_lra.IMAGES),
+    *silent("training.max_grad_norm", SILENT, "path_x"),
     *silent("model.pooling", SILENT, *_lra.IMAGES),
     *silent("model.position", SILENT, *_lra.TASKS),
-    *silent("model.dropout", SILENT, *_lra.IMAGES),
+    *silent("model.hidden_dropout_prob", SILENT, *_lra.IMAGES),
     *silent("model.attention_dropout", SILENT, *_lra.IMAGES),
     Choice(
         tasks=("listops",),
-        field="train.steps",
+        field="training.steps",
         value=5_000,
         source=_lra.PAPER,
         instead=((10_000, "the same, on its second leaderboard: up to 10,000"),),
@@ -102,7 +100,7 @@ CHOICES = (
     ),
     Choice(
         tasks=("retrieval",),
-        field="train.learning_rate",
+        field="training.learning_rate",
         value=0.5,
         source=_lra.PAPER,
         instead=((0.05, _lra.CONFIGS["retrieval"]),),
@@ -126,7 +124,7 @@ CHOICES = (
     ),
     Choice(
         tasks=_lra.IMAGES,
-        field="train.schedule",
+        field="training.schedule",
         value="rsqrt",
         source=f"{_lra.REPOSITORY}/utils/train_utils.py, the default rule",
         instead=(("cosine", f"{_lra.REPOSITORY}/image/configs"),),
@@ -136,7 +134,7 @@ CHOICES = (
     ),
     Choice(
         tasks=_lra.IMAGES,
-        field="train.learning_rate",
+        field="training.learning_rate",
         value=0.01,
         source=_lra.PAPER,
         instead=((5e-4, f"{_lra.CONFIGS['image']}"), (1e-3, f"{_lra.CONFIGS['pathfinder']}")),
@@ -144,27 +142,43 @@ CHOICES = (
     ),
     *_lra.model_choices(
         "image",
-        {"width": 64},
+        {"hidden_size": 64},
         "IdoAmos/not-from-scratch, transformer-lra-cifar.yaml",
-        (({"width": 128}, f"{_lra.CONFIGS['image']}/transformer_base.py"),),
+        (({"hidden_size": 128}, f"{_lra.CONFIGS['image']}/transformer_base.py"),),
         "the text gives 64 for queries, keys and values and no width of the model; read as both",
     ),
     *_lra.model_choices(
         "pathfinder",
-        {"width": 128},
+        {"hidden_size": 128},
         "IdoAmos/not-from-scratch, transformer-lra-pathfinder.yaml",
-        (({"width": 32}, f"{_lra.CONFIGS['pathfinder']}/transformer_base.py"),),
+        (({"hidden_size": 32}, f"{_lra.CONFIGS['pathfinder']}/transformer_base.py"),),
         "the text gives 128 for queries, keys and values and no width of the model; read as both",
     ),
     *_lra.model_choices(
         "path_x",
-        {"width": 128, "layers": 4, "heads": 8, "head_dim": 16, "feed_forward": 128},
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 8,
+            "attention_head_size": 16,
+            "intermediate_size": 128,
+        },
         "the sizes of Pathfinder",
-        (({"width": 32, "layers": 1, "heads": 2, "head_dim": 8, "feed_forward": 32},
-          _lra.CONFIGS["path_x"]),),
+        (
+            (
+                {
+                    "hidden_size": 32,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 2,
+                    "attention_head_size": 8,
+                    "intermediate_size": 32,
+                },
+                _lra.CONFIGS["path_x"],
+            ),
+        ),
         "no sizes of its own are known from the text",
     ),
-)  # fmt: skip
+)
 
 register(
     Protocol(
@@ -173,9 +187,9 @@ register(
         source="Tay et al. 2021, Long Range Arena, https://arxiv.org/abs/2011.04006",
         tasks=_lra.TASKS,
         differs=_lra.DIFFERS,
-        parts=parts,
-        settings=_lra.SETTINGS,
-        exceptions=_lra.EXCEPTIONS,
+        recipe=recipe,
+        mechanism_options=_lra.SETTINGS,
+        task_mechanism_options=_lra.EXCEPTIONS,
         choices=CHOICES,
         # The best of the four is the published score.
         grids={"text": {"task.length": LENGTHS}},

@@ -7,9 +7,8 @@ disagree about most sizes; the other half is `lra-paper`.
 import dataclasses
 from typing import Any
 
-from longspan.arena.experiment import TaskSpec
 from longspan.arena.protocols import _lra
-from longspan.arena.protocols.base import Choice, Parts, Protocol, register
+from longspan.arena.protocols.base import Choice, Protocol, Recipe, register
 
 TEXT = dataclasses.replace(
     _lra.recipe(20_000, 32, 0.05, 8_000, "rsqrt", evaluate_every=1_000), weight_decay=0.1
@@ -17,13 +16,13 @@ TEXT = dataclasses.replace(
 # Steps: 45,000 images // 256 and 160,000 // 512 or // 64 in an epoch, 200 epochs.
 IMAGE = _lra.recipe(35_000, 256, 5e-4, 175, "cosine", evaluate_every=175)
 TRAIN = {
-    "listops": dataclasses.replace(TEXT, steps=5_000, warmup=1_000, evaluate_every=500),
+    "listops": dataclasses.replace(TEXT, steps=5_000, warmup_steps=1_000, evaluate_every=500),
     "text": TEXT,
     "retrieval": dataclasses.replace(TEXT, steps=5_000, evaluate_every=500),
     "image": IMAGE,
     "pathfinder": _lra.recipe(62_400, 512, 1e-3, 312, "cosine", evaluate_every=312),
     "path_x": dataclasses.replace(
-        _lra.recipe(500_000, 64, 1e-3, 2_500, "cosine", evaluate_every=2_500), clip=1.0
+        _lra.recipe(500_000, 64, 1e-3, 2_500, "cosine", evaluate_every=2_500), max_grad_norm=1.0
     ),
 }
 MODELS = {
@@ -34,16 +33,16 @@ MODELS = {
     ),
     "image": dataclasses.replace(
         _lra.encoder(128, 1, 8, 128),
-        head_dim=8,
+        attention_head_size=8,
         position="learned",
-        dropout=0.3,
+        hidden_dropout_prob=0.3,
         attention_dropout=0.2,
     ),
     "pathfinder": dataclasses.replace(
-        _lra.encoder(128, 1, 8, 128), head_dim=8, pooling="mean", dropout=0.2
+        _lra.encoder(128, 1, 8, 128), attention_head_size=8, pooling="mean", hidden_dropout_prob=0.2
     ),
     "path_x": dataclasses.replace(
-        _lra.encoder(32, 1, 2, 32), head_dim=8, pooling="mean", position="learned"
+        _lra.encoder(32, 1, 2, 32), attention_head_size=8, pooling="mean", position="learned"
     ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -52,19 +51,29 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS.get(task, {})), MODELS[task], TRAIN[task]
+    return Recipe(task_options=OPTIONS.get(task, {}), model=MODELS[task], training=TRAIN[task])
 
 
-PAPER_IMAGE = {"layers": 3, "heads": 4, "head_dim": 16, "feed_forward": 128}
+PAPER_IMAGE = {
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "attention_head_size": 16,
+    "intermediate_size": 128,
+}
 CHOICES = (
     *_lra.COMMON,
     *_lra.model_choices(
         "listops",
-        {"layers": 4, "feed_forward": 1024},
+        {"num_hidden_layers": 4, "intermediate_size": 1024},
         f"{_lra.CONFIGS['listops']} since commit 8d3dc39",
-        (({"layers": 6, "feed_forward": 2048}, f"{_lra.PAPER}, and the code before"),),
+        (
+            (
+                {"num_hidden_layers": 6, "intermediate_size": 2048},
+                f"{_lra.PAPER}, and the code before",
+            ),
+        ),
         "the protocol is the last state of the repository",
     ),
     Choice(
@@ -77,7 +86,7 @@ CHOICES = (
     ),
     Choice(
         tasks=("retrieval",),
-        field="train.learning_rate",
+        field="training.learning_rate",
         value=0.05,
         source=_lra.CONFIGS["retrieval"],
         instead=((0.5, _lra.PAPER),),
@@ -85,7 +94,7 @@ CHOICES = (
     ),
     Choice(
         tasks=("retrieval",),
-        field="train.warmup",
+        field="training.warmup_steps",
         value=8_000,
         source=_lra.CONFIGS["retrieval"],
         why="longer than the run of 5,000 steps, so that the rate only climbs, to 3.5e-4",
@@ -109,7 +118,7 @@ CHOICES = (
     ),
     Choice(
         tasks=("image",),
-        field="train.learning_rate",
+        field="training.learning_rate",
         value=5e-4,
         source=f"{_lra.CONFIGS['image']}/base_cifar10_config.py",
         instead=((0.01, _lra.PAPER),),
@@ -118,28 +127,55 @@ CHOICES = (
     ),
     *_lra.model_choices(
         "image",
-        {"width": 128, "layers": 1, "heads": 8, "head_dim": 8, "feed_forward": 128},
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 8,
+            "attention_head_size": 8,
+            "intermediate_size": 128,
+        },
         f"{_lra.CONFIGS['image']}/transformer_base.py",
         (
-            ({"width": 32, "heads": 1, "head_dim": 32, "feed_forward": 64},
-             f"{_lra.CONFIGS['image']}/base_cifar10_config.py, and the Transformer before"),
+            (
+                {
+                    "hidden_size": 32,
+                    "num_attention_heads": 1,
+                    "attention_head_size": 32,
+                    "intermediate_size": 64,
+                },
+                f"{_lra.CONFIGS['image']}/base_cifar10_config.py, and the Transformer before",
+            ),
             (PAPER_IMAGE, _lra.PAPER),
         ),
         "the last state of the repository, in size near its Performer",
     ),
     *_lra.model_choices(
         "pathfinder",
-        {"width": 128, "layers": 1, "heads": 8, "head_dim": 8, "feed_forward": 128},
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 8,
+            "attention_head_size": 8,
+            "intermediate_size": 128,
+        },
         f"{_lra.ISSUE} 37, the authors' correction",
         (
-            ({"width": 32, "layers": 4, "heads": 4, "head_dim": 4, "feed_forward": 32},
-             f"{_lra.CONFIGS['pathfinder']}/transformer_base.py, as shipped"),
-            ({"layers": 4, "head_dim": 16}, _lra.PAPER),
+            (
+                {
+                    "hidden_size": 32,
+                    "num_hidden_layers": 4,
+                    "num_attention_heads": 4,
+                    "attention_head_size": 4,
+                    "intermediate_size": 32,
+                },
+                f"{_lra.CONFIGS['pathfinder']}/transformer_base.py, as shipped",
+            ),
+            ({"num_hidden_layers": 4, "attention_head_size": 16}, _lra.PAPER),
         ),
         "the shipped configurations stay at 50 %; the authors gave this one, for the Performer, as "
         "that of the published score, and never committed it",
     ),
-)  # fmt: skip
+)
 
 register(
     Protocol(
@@ -148,9 +184,9 @@ register(
         source="google-research/long-range-arena at cd31e5c (2022), lra_benchmarks/*/configs",
         tasks=_lra.TASKS,
         differs=_lra.DIFFERS,
-        parts=parts,
-        settings=_lra.SETTINGS,
-        exceptions=_lra.EXCEPTIONS,
+        recipe=recipe,
+        mechanism_options=_lra.SETTINGS,
+        task_mechanism_options=_lra.EXCEPTIONS,
         choices=CHOICES,
     )
 )

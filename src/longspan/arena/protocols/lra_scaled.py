@@ -8,10 +8,9 @@ any paper.
 import dataclasses
 from typing import Any
 
-from longspan.arena.experiment import TaskSpec
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Parts, Protocol, Settings, register
-from longspan.training import TrainConfig
+from longspan.arena.protocols.base import MechanismOptions, Protocol, Recipe, register
+from longspan.config import TrainingConfig
 
 OPTIONS: dict[str, dict[str, Any]] = {
     # a quarter of the length; 343 tokens on average
@@ -27,55 +26,61 @@ OPTIONS: dict[str, dict[str, Any]] = {
     # whole images, fewer of them scored
     "image": {"validation": 1_000, "test": 5_000},
 }
-MODEL = dataclasses.replace(lra_small.MODEL, dropout=0.0, attention_dropout=0.0)
+MODEL = dataclasses.replace(lra_small.MODEL, hidden_dropout_prob=0.0, attention_dropout=0.0)
 # The summary token reads all tokens where a mechanism has global ones: with a mean over tokens a
 # window of 8 in two layers never relates the first operator of an expression to its last argument.
 SUMMARISED = {"listops": dataclasses.replace(MODEL, pooling="cls")}
-LISTOPS = TrainConfig(
+LISTOPS = TrainingConfig(
     steps=1_000,
-    batch=32,
+    batch_size=32,
     learning_rate=1e-3,
-    warmup=100,
+    warmup_steps=100,
     schedule="linear",
     evaluate_every=100,
     weight_decay=0.01,
-    clip=1.0,
+    max_grad_norm=1.0,
     precision="bf16",
-    evaluation_batch=64,
+    eval_batch_size=64,
 )
 TRAIN = {
     "listops": LISTOPS,
     "text": LISTOPS,
-    "image": dataclasses.replace(LISTOPS, batch=16),
+    "image": dataclasses.replace(LISTOPS, batch_size=16),
 }
 
 
-def _sized(length: int) -> Settings:
+def _sized(length: int) -> MechanismOptions:
     """Options that grow with the length, in the proportion of the small recipe on ListOps."""
     rank, segment, block = length // 8, length // 8, length // 32
     return {
         "strided_local": {"block": block},
-        "bigbird": {"block": block, "random": 3},
+        "bigbird": {"block": block, "num_random_blocks": 3},
         "sparse_transformer": {"stride": block, "summary": block // 4},
-        "reformer": {"chunk": block, "rounds": 2},
+        "reformer": {"chunk": block, "hashes": 2},
         "performer": {"features": rank},
         "linformer": {"rank": rank},
-        "nystrom": {"landmarks": rank // 2, "convolution": 35},
+        "nystrom": {"landmarks": rank // 2, "conv_kernel_size": 35},
         "long_short": {"window": 8, "rank": rank // 8},
-        "transformer_xl": {"segment": segment, "memory": segment, "through": True},
+        "transformer_xl": {"segment": segment, "memory": segment, "backprop_through_memory": True},
         "compressive": {
             "segment": segment,
             "memory": segment,
-            "compressed": segment // 2,
-            "through": True,
+            "compressed_memory": segment // 2,
+            "backprop_through_memory": True,
         },
-        "position_infused": {"segment": segment, "memory": segment, "through": True},
+        "position_infused": {
+            "segment": segment,
+            "memory": segment,
+            "backprop_through_memory": True,
+        },
     }
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS[task]), SUMMARISED.get(task, MODEL), TRAIN[task]
+    return Recipe(
+        task_options=OPTIONS[task], model=SUMMARISED.get(task, MODEL), training=TRAIN[task]
+    )
 
 
 register(
@@ -105,8 +110,8 @@ register(
             "as in the local attention that LRA released; their scores on ListOps say what such a "
             "summary can know."
         ),
-        parts=parts,
-        settings={**lra_small.SETTINGS, **_sized(512)},
-        exceptions={"image": _sized(1_024)},
+        recipe=recipe,
+        mechanism_options={**lra_small.SETTINGS, **_sized(512)},
+        task_mechanism_options={"image": _sized(1_024)},
     )
 )

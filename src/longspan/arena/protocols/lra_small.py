@@ -6,60 +6,80 @@ mlpen/Nystromformer. One size for all tasks; about a tenth of the cost of LRA's 
 
 import dataclasses
 
-from longspan.arena.experiment import ModelSpec, TaskSpec
-from longspan.arena.protocols.base import Choice, Parts, Protocol, Settings, register
-from longspan.training import TrainConfig
+from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Recipe, register
+from longspan.config import ModelConfig, TrainingConfig
 
 CONFIG = "mlpen/Nystromformer, LRA/code/lra_config.py"
 # Mechanisms that the source does not have take the options of Xiong et al. or of the LRA code.
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     "local": {"window": 8},
     "dilated": {"window": 8, "dilation": [1, 2]},
     "longformer": {"window": 8},
     "blockwise": {"block": 16},
     "disjoint": {"block": 32},
     "strided_local": {"block": 50},
-    "bigbird": {"block": 64, "random": 3},
+    "bigbird": {"block": 64, "num_random_blocks": 3},
     "sparse_transformer": {"stride": 50, "summary": 10},
-    "reformer": {"chunk": 64, "rounds": 2},
+    "reformer": {"chunk": 64, "hashes": 2},
     "sinkhorn": {"block": 8},
-    "synthesizer": {"scores": "factorised_random+dot", "factors": 32, "mixture": "sum"},
+    "synthesizer": {"scores": "factorized_random+dot", "factors": 32, "mixture": "sum"},
     "performer": {"features": 256},
     "linformer": {"rank": 256},
-    "nystrom": {"landmarks": 128, "convolution": 35},
+    "nystrom": {"landmarks": 128, "conv_kernel_size": 35},
     "long_short": {"window": 8, "rank": 32},
-    "transformer_xl": {"segment": 256, "memory": 256, "through": True},
-    "compressive": {"segment": 256, "memory": 256, "compressed": 128, "through": True},
-    "position_infused": {"segment": 256, "memory": 256, "through": True},
+    "transformer_xl": {"segment": 256, "memory": 256, "backprop_through_memory": True},
+    "compressive": {
+        "segment": 256,
+        "memory": 256,
+        "compressed_memory": 128,
+        "backprop_through_memory": True,
+    },
+    "position_infused": {"segment": 256, "memory": 256, "backprop_through_memory": True},
 }
-MODEL = ModelSpec(width=64, layers=2, heads=2, feed_forward=128, classifier=128)
-LISTOPS = TrainConfig(
+MODEL = ModelConfig(
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
+    classifier_hidden_size=128,
+)
+LISTOPS = TrainingConfig(
     steps=5_000,
-    batch=32,
+    batch_size=32,
     learning_rate=1e-4,
-    warmup=1_000,
+    warmup_steps=1_000,
     schedule="linear",
     evaluate_every=50,
     precision="bf16",
-    evaluation_batch=32,
+    eval_batch_size=32,
 )
 TRAIN = {
     "listops": LISTOPS,
-    "text": dataclasses.replace(LISTOPS, steps=20_000, warmup=8_000, evaluate_every=500),
-    "retrieval": dataclasses.replace(LISTOPS, steps=30_000, warmup=800, evaluate_every=300),
+    "text": dataclasses.replace(LISTOPS, steps=20_000, warmup_steps=8_000, evaluate_every=500),
+    "retrieval": dataclasses.replace(LISTOPS, steps=30_000, warmup_steps=800, evaluate_every=300),
     "image": dataclasses.replace(
-        LISTOPS, steps=35_000, batch=256, warmup=175, evaluate_every=175, evaluation_batch=256
+        LISTOPS,
+        steps=35_000,
+        batch_size=256,
+        warmup_steps=175,
+        evaluate_every=175,
+        eval_batch_size=256,
     ),
     "pathfinder": dataclasses.replace(
-        LISTOPS, steps=62_400, batch=256, warmup=312, evaluate_every=312, evaluation_batch=256
+        LISTOPS,
+        steps=62_400,
+        batch_size=256,
+        warmup_steps=312,
+        evaluate_every=312,
+        eval_batch_size=256,
     ),
 }
 OPTIONS = {"text": {"length": 4000}, "retrieval": {"length": 4000}}
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS.get(task, {})), MODEL, TRAIN[task]
+    return Recipe(task_options=OPTIONS.get(task, {}), model=MODEL, training=TRAIN[task])
 
 
 register(
@@ -79,8 +99,8 @@ register(
             "memories let gradients through, or early segments would not learn. ListOps and "
             "Pathfinder are generated here unless task.source says otherwise."
         ),
-        parts=parts,
-        settings=SETTINGS,
+        recipe=recipe,
+        mechanism_options=SETTINGS,
         choices=(
             Choice(
                 tasks=("text",),
@@ -100,7 +120,7 @@ register(
             ),
             Choice(
                 tasks=tuple(TRAIN),
-                field="options.nystrom.landmarks",
+                field="mechanism.nystrom.landmarks",
                 value=128,
                 source="Nystromformer, the LRA table of its repository",
                 instead=((32, CONFIG), (64, CONFIG), (256, CONFIG)),

@@ -3,25 +3,29 @@
 import dataclasses
 from typing import Any
 
-from longspan.arena.experiment import ModelSpec, TaskSpec
-from longspan.arena.protocols.base import Parts, Protocol, register
-from longspan.training import TrainConfig
+from longspan.arena.protocols.base import Protocol, Recipe, register
+from longspan.config import ModelConfig, TrainingConfig
 
-MODEL = ModelSpec(
-    width=64, layers=2, heads=2, feed_forward=128, classifier=128, attention_dropout=0.0
+MODEL = ModelConfig(
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
+    classifier_hidden_size=128,
+    attention_dropout=0.0,
 )
-LISTOPS = TrainConfig(
+LISTOPS = TrainingConfig(
     steps=300,
-    batch=32,
+    batch_size=32,
     learning_rate=1e-3,
-    warmup=30,
+    warmup_steps=30,
     schedule="linear",
     evaluate_every=100,
-    clip=1.0,
+    max_grad_norm=1.0,
     weight_decay=0.01,
-    evaluation_batch=128,
+    eval_batch_size=128,
 )
-TEXT = dataclasses.replace(LISTOPS, steps=60, batch=16, warmup=6, evaluate_every=30)
+TEXT = dataclasses.replace(LISTOPS, steps=60, batch_size=16, warmup_steps=6, evaluate_every=30)
 TRAIN = {"listops": LISTOPS, "text": TEXT}
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -38,9 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS[task]), MODEL, TRAIN[task]
+    return Recipe(task_options=OPTIONS[task], model=MODEL, training=TRAIN[task])
 
 
 register(
@@ -50,26 +54,31 @@ register(
         source="longspan",
         tasks=tuple(OPTIONS),
         differs=("Not a published recipe. ListOps is LRA's generator at shorter length and depth."),
-        parts=parts,
-        settings={
+        recipe=recipe,
+        mechanism_options={
             "local": {"window": 16},
             "dilated": {"window": 16, "dilation": [1, 2]},
             "longformer": {"window": [8, 32]},
             "blockwise": {"block": 16},
             "disjoint": {"block": 32},
             "strided_local": {"block": 16},
-            "bigbird": {"block": 16, "random": 1},
+            "bigbird": {"block": 16, "num_random_blocks": 1},
             "sparse_transformer": {"kind": "strided"},
             "reformer": {"chunk": 16},
             "sinkhorn": {"block": 16},
             "synthesizer": {"scores": "dense"},
             "performer": {"features": 64},
             "linformer": {"rank": 64},
-            "nystrom": {"landmarks": 32, "convolution": 15},
+            "nystrom": {"landmarks": 32, "conv_kernel_size": 15},
             "long_short": {"window": 16, "rank": 16},
-            "transformer_xl": {"segment": 64, "memory": 64, "through": True},
-            "compressive": {"segment": 64, "memory": 64, "compressed": 32, "through": True},
-            "position_infused": {"segment": 64, "memory": 64, "through": True},
+            "transformer_xl": {"segment": 64, "memory": 64, "backprop_through_memory": True},
+            "compressive": {
+                "segment": 64,
+                "memory": 64,
+                "compressed_memory": 32,
+                "backprop_through_memory": True,
+            },
+            "position_infused": {"segment": 64, "memory": 64, "backprop_through_memory": True},
         },
     )
 )

@@ -9,43 +9,42 @@ symbol, and ten times the updates of LRA: not comparable with the other protocol
 import math
 from typing import Any
 
-from longspan.arena.experiment import ModelSpec, TaskSpec
 from longspan.arena.protocols import _lra
-from longspan.arena.protocols.base import Choice, Parts, Protocol, register
-from longspan.training import TrainConfig
+from longspan.arena.protocols.base import Choice, Protocol, Recipe, register
+from longspan.config import ModelConfig, TrainingConfig
 
 S4 = "state-spaces/s4 at e757cef, configs/experiment/lra"
 READERS = "state-spaces/s4 at e757cef, src/dataloaders/lra.py"
 SPT = "IdoAmos/not-from-scratch at f919137, configs/experiment/lra"
 
 
-def _encoder(layers: int, width: int, heads: int, expansion: int) -> ModelSpec:
-    return ModelSpec(
-        width=width,
-        layers=layers,
-        heads=heads,
-        feed_forward=expansion * width,
-        classifier=width,
+def _encoder(layers: int, width: int, heads: int, expansion: int) -> ModelConfig:
+    return ModelConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=expansion * width,
+        classifier_hidden_size=width,
         position="sinusoidal",
-        dropout=0.0,
+        hidden_dropout_prob=0.0,
         attention_dropout=0.0,
         # Xavier's for a square map
-        initializer=round(1 / math.sqrt(width), 4),
+        initializer_range=round(1 / math.sqrt(width), 4),
     )
 
 
-def _recipe(epochs: int, per_epoch: int, batch: int, rate: float, warmup: int) -> TrainConfig:
-    return TrainConfig(
+def _recipe(epochs: int, per_epoch: int, batch: int, rate: float, warmup: int) -> TrainingConfig:
+    return TrainingConfig(
         steps=epochs * per_epoch,
-        batch=batch,
+        batch_size=batch,
         learning_rate=rate,
-        warmup=warmup,
+        warmup_steps=warmup,
         schedule="cosine",
         weight_decay=0.05,
-        betas=(0.9, 0.999),
-        epsilon=1e-8,
+        adam_betas=(0.9, 0.999),
+        adam_epsilon=1e-8,
         evaluate_every=per_epoch,
-        evaluation_batch=batch,
+        eval_batch_size=batch,
         checkpoint_every=1_000,
     )
 
@@ -72,15 +71,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "text": {"length": 4096, "vocabulary": "characters", "minimum": 15, "end": True},
     "retrieval": {"length": 4000, "vocabulary": "characters", "minimum": 1, "end": True},
     # the reader of S4 turns grey with Pillow and draws its validation split from seed 42
-    "image": {"pixels": "continuous", "grey": "pil", "split": "random", "seed": 42},
+    "image": {"pixels": "continuous", "grayscale": "pil", "split": "random", "seed": 42},
     "pathfinder": {"pixels": "continuous", "split": "random"},
     "path_x": {"pixels": "continuous", "split": "random"},
 }
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task."""
-    return TaskSpec(name=task, options=OPTIONS[task]), MODELS[task], TRAIN[task]
+    return Recipe(task_options=OPTIONS[task], model=MODELS[task], training=TRAIN[task])
 
 
 # S4's own, in the order of TRAIN
@@ -93,8 +92,8 @@ def _sizes() -> tuple[Choice, ...]:
     return tuple(
         Choice(
             tasks=(task,),
-            field="model.width",
-            value=MODELS[task].width,
+            field="model.hidden_size",
+            value=MODELS[task].hidden_size,
             source=f"{SPT}/transformer-lra-{name}{'-small' if name == 'pathx' else ''}.yaml",
             instead=((512 if name == "cifar" else 256, f"{S4}/s4-{name}.yaml"),),
             why="the mechanisms stand in a Transformer, whose sizes these are, not S4's layers",
@@ -115,7 +114,7 @@ def _rates() -> tuple[Choice, ...]:
         chosen.append(
             Choice(
                 tasks=(task,),
-                field="train.learning_rate",
+                field="training.learning_rate",
                 value=value,
                 source="Amos et al. 2024, within their grid for Transformers",
                 instead=tuple(others),
@@ -131,7 +130,7 @@ CHOICES = (
     *_rates(),
     Choice(
         tasks=tuple(TRAIN),
-        field="train.weight_decay",
+        field="training.weight_decay",
         value=0.05,
         source=S4,
         instead=((0.0, f"{SPT}, except text"), (0.1, f"{SPT}, text")),
@@ -139,7 +138,7 @@ CHOICES = (
     ),
     Choice(
         tasks=tuple(TRAIN),
-        field="train.schedule",
+        field="training.schedule",
         value="cosine",
         source=S4,
         instead=(("constant", f"{SPT}, except text"),),
@@ -147,7 +146,7 @@ CHOICES = (
     ),
     Choice(
         tasks=("text",),
-        field="train.steps",
+        field="training.steps",
         value=49_984,
         source=f"{S4}/s4-imdb.yaml: 32 epochs of 25,000 // 16 = 1,562 steps",
         instead=((50_000, "the length of its schedule"),),
@@ -155,7 +154,7 @@ CHOICES = (
     ),
     Choice(
         tasks=("retrieval",),
-        field="train.steps",
+        field="training.steps",
         value=45_960,
         source=f"{S4}/s4-aan.yaml: 20 epochs of 147,086 // 64 = 2,298 steps",
         instead=((50_000, "the length of its schedule"),),
@@ -193,14 +192,14 @@ register(
             "Xavier's deviation for a square map. ListOps and Pathfinder are generated here unless "
             "task.source says otherwise. Options of mechanisms are those of the LRA code."
         ),
-        parts=parts,
-        settings=_lra.SETTINGS,
-        exceptions=_lra.EXCEPTIONS,
+        recipe=recipe,
+        mechanism_options=_lra.SETTINGS,
+        task_mechanism_options=_lra.EXCEPTIONS,
         choices=CHOICES,
         grids={
             task: {
-                "train.learning_rate": (1e-3, 5e-4, 1e-4),
-                "train.batch": (8, 32, 128),
+                "training.learning_rate": (1e-3, 5e-4, 1e-4),
+                "training.batch_size": (8, 32, 128),
             }
             for task in TRAIN
         },

@@ -8,34 +8,33 @@ best of a grid, on the three text tasks.
 import dataclasses
 from typing import Any
 
-from longspan.arena.experiment import ModelSpec, TaskSpec
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Choice, Parts, Protocol, Settings, register
-from longspan.training import TrainConfig
+from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Recipe, register
+from longspan.config import ModelConfig, TrainingConfig
 
 PULL = "facebookresearch/xformers pull request 192"
 GRID = f"{PULL}, run_grid_search.py at 61554f67"
 CONFIG = f"{PULL}, code/config_nystrom.json"
-MODEL = ModelSpec(
-    width=64,
-    layers=2,
-    heads=2,
-    feed_forward=128,
-    classifier=128,
+MODEL = ModelConfig(
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
+    classifier_hidden_size=128,
     pooling="cls",
-    dropout=0.0,
+    hidden_dropout_prob=0.0,
     attention_dropout=0.0,
 )
-TEXT = TrainConfig(
+TEXT = TrainingConfig(
     steps=20_000,
-    batch=32,
+    batch_size=32,
     learning_rate=1e-4,
-    warmup=2_000,
+    warmup_steps=2_000,
     schedule="linear",
     evaluate_every=100,
     weight_decay=0.0,
     precision="bf16",
-    evaluation_batch=32,
+    eval_batch_size=32,
 )
 TRAIN = {
     "listops": dataclasses.replace(
@@ -47,37 +46,37 @@ TRAIN = {
 OPTIONS = {"text": {"length": 4000}, "retrieval": {"length": 4000}}
 GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "listops": {
-        "train.learning_rate": (1e-4, 3e-4),
-        "train.warmup": (2_000,),
-        "train.weight_decay": (0.02, 0.05),
+        "training.learning_rate": (1e-4, 3e-4),
+        "training.warmup_steps": (2_000,),
+        "training.weight_decay": (0.02, 0.05),
         "seed": (1234, 42, 3, 12),
     },
     "text": {
-        "train.learning_rate": (1e-4, 3e-4, 5e-5),
-        "train.warmup": (2_000,),
-        "train.weight_decay": (0.0, 0.02, 0.05),
+        "training.learning_rate": (1e-4, 3e-4, 5e-5),
+        "training.warmup_steps": (2_000,),
+        "training.weight_decay": (0.0, 0.02, 0.05),
         "seed": (1234, 32, 3, 4321),
     },
     "retrieval": {
-        "train.learning_rate": (1e-4, 3e-4),
-        "train.warmup": (2_000, 8_000),
-        "train.weight_decay": (0.01, 0.0),
+        "training.learning_rate": (1e-4, 3e-4),
+        "training.warmup_steps": (2_000, 8_000),
+        "training.weight_decay": (0.01, 0.0),
         "seed": (14, 3, 5),
     },
 }
-SETTINGS: Settings = {
+SETTINGS: MechanismOptions = {
     **lra_small.SETTINGS,
     "local": {"window": 8},
     "longformer": {"window": 8},
     "sinkhorn": {"block": 8},
-    "reformer": {"rounds": 2},
+    "reformer": {"hashes": 2},
     "performer": {"features": 256},
-    "nystrom": {"landmarks": 64, "convolution": 35},
+    "nystrom": {"landmarks": 64, "conv_kernel_size": 35},
     "long_short": {"window": 8, "rank": 32},
 }
 
 
-def _sized(block: int, rank: int) -> Settings:
+def _sized(block: int, rank: int) -> MechanismOptions:
     """What depends on the task; disjoint blocks are twice as large, for as many keys."""
     return {
         "blockwise": {"block": block},
@@ -93,27 +92,27 @@ EXCEPTIONS = {
 }
 
 
-def parts(task: str) -> Parts:
+def recipe(task: str) -> Recipe:
     """The recipe of one task: the first combination of its grid."""
-    return TaskSpec(name=task, options=OPTIONS.get(task, {})), MODEL, TRAIN[task]
+    return Recipe(task_options=OPTIONS.get(task, {}), model=MODEL, training=TRAIN[task])
 
 
 # Values of the configuration that the grid replaces, and those that later states of the grid try.
 REPLACED = {"listops": 1_000, "text": 8_000, "retrieval": 800}
 LATER = {
-    ("listops", "train.learning_rate"): (2e-4, 5e-5),
-    ("listops", "train.warmup"): (3_000,),
-    ("listops", "train.weight_decay"): (0.0, 1.0),
-    ("text", "train.learning_rate"): (2e-4,),
-    ("text", "train.warmup"): (3_000, 8_000),
-    ("text", "train.weight_decay"): (0.01,),
+    ("listops", "training.learning_rate"): (2e-4, 5e-5),
+    ("listops", "training.warmup_steps"): (3_000,),
+    ("listops", "training.weight_decay"): (0.0, 1.0),
+    ("text", "training.learning_rate"): (2e-4,),
+    ("text", "training.warmup_steps"): (3_000, 8_000),
+    ("text", "training.weight_decay"): (0.01,),
 }
 
 
 def _grid_choice(task: str, field: str) -> Choice:
     first, *others = GRIDS[task][field]
     later = f"{PULL} and xformers v0.0.22, later run_grid_search.py"
-    config = ((REPLACED[task], CONFIG),) if field == "train.warmup" else ()
+    config = ((REPLACED[task], CONFIG),) if field == "training.warmup_steps" else ()
     return Choice(
         tasks=(task,),
         field=field,
@@ -131,7 +130,7 @@ def _grid_choice(task: str, field: str) -> Choice:
 def _block(task: str, block: int, later: tuple[int, ...]) -> Choice:
     return Choice(
         tasks=(task,),
-        field="options.blockwise.block",
+        field="mechanism.blockwise.block",
         value=block,
         source=GRID,
         instead=tuple((size, f"{PULL}, a later run_grid_search.py") for size in later),
@@ -148,7 +147,7 @@ CHOICES = (
     ),
     Choice(
         tasks=tuple(TRAIN),
-        field="model.dropout",
+        field="model.hidden_dropout_prob",
         value=0.0,
         source=GRID,
         instead=((0.1, CONFIG),),
@@ -179,7 +178,7 @@ CHOICES = (
     ),
     Choice(
         tasks=("listops",),
-        field="train.steps",
+        field="training.steps",
         value=10_000,
         source=CONFIG,
         instead=((5_000, lra_small.CONFIG),),
@@ -187,7 +186,7 @@ CHOICES = (
     ),
     Choice(
         tasks=tuple(TRAIN),
-        field="options.nystrom.landmarks",
+        field="mechanism.nystrom.landmarks",
         value=64,
         source=f"{CONFIG} at e32e701c",
         instead=((128, f"{CONFIG}, an earlier state, and xformers v0.0.22"),),
@@ -213,9 +212,9 @@ register(
             "are in its configuration but not in its grid or tables, and are left out. ListOps is "
             "generated here unless task.source says otherwise."
         ),
-        parts=parts,
-        settings=SETTINGS,
-        exceptions=EXCEPTIONS,
+        recipe=recipe,
+        mechanism_options=SETTINGS,
+        task_mechanism_options=EXCEPTIONS,
         choices=CHOICES,
         grids=GRIDS,
     )

@@ -1,1 +1,4 @@
-"""Other bodies of mechanisms, one file each; optional packages are imported only here."""
+"""Alternative implementations of mechanisms, one file each.
+
+Optional packages are imported only here.
+"""

@@ -1,8 +1,8 @@
 """Patterns as values: which query-key pairs a sparse mechanism may attend.
 
 A pattern is an index function `(b, h, q, kv) -> bool` (the convention of FlexAttention) that also
-knows its layout in blocks, so one value gives everything: the dense mask for references and
-pictures, the blocks that a kernel gathers, and the exact number of pairs.
+knows its block layout, so one value gives everything: the dense mask for references and pictures,
+the blocks that a kernel gathers, and the exact number of pairs.
 
     >>> pattern = Window(2) | Global((0,))
     >>> pattern.pairs(100)

@@ -15,36 +15,36 @@ from longspan.errors import OptionError
 class PerHead(Pattern):
     """One pattern for each head, in the order of the heads.
 
-    `PerHead(...) | other` and `& other` combine head by head; fixed global positions must be the
-    same in all heads. A single pattern serves any number of heads, as it does alone.
+    `PerHead(...) | other` and `& other` combine head by head; fixed global positions must be equal
+    in all heads. A single pattern applies to any number of heads.
     """
 
     patterns: tuple[Pattern, ...]
 
     def __post_init__(self) -> None:
-        """Refuse no heads, heads within heads, and causal heads beside others."""
+        """Raise OptionError for no heads, nested heads, or a mix of causal and other heads."""
         if not self.patterns or any(pattern.heads > 1 for pattern in self.patterns):
-            raise OptionError(f"PerHead needs one pattern for each head, got {self.patterns}")
+            raise OptionError(f"PerHead requires one pattern for each head, got {self.patterns}")
         if len({pattern.causal for pattern in self.patterns}) > 1:
-            raise OptionError(f"heads must be all causal, or none, got {self.patterns}")
+            raise OptionError(f"either all heads or none must be causal, got {self.patterns}")
 
     @property
     def each(self):
-        """The patterns themselves."""
+        """Pattern of each head."""
         return self.patterns
 
     @property
     def period(self):
-        """The grids of all heads repeat together."""
+        """Common period of all heads."""
         return math.lcm(*(pattern.period for pattern in self.patterns))
 
     @property
     def causal(self):
-        """Whether all heads are."""
+        """Whether all heads are causal."""
         return self.patterns[0].causal
 
     def __call__(self, b, h, q, kv):
-        """Whether the pattern of head `h` has the pair."""
+        """Return whether the pattern of head `h` has the pair."""
         if self.heads == 1:
             return self.patterns[0](b, h, q, kv)
         allowed = torch.zeros((), dtype=torch.bool, device=torch.as_tensor(q).device)
@@ -55,41 +55,42 @@ class PerHead(Pattern):
 
     @property
     def layout(self):
-        """One run of keys that covers all heads; kernels that can take each head's own do."""
+        """One run of keys that covers all heads; kernels may use each head's own layout instead."""
         layouts = [pattern.layout for pattern in self.patterns]
         if len({layout.globals for layout in layouts}) > 1:
-            raise OptionError(f"heads need the same fixed global positions, got {self}")
+            raise OptionError(f"all heads must have the same fixed global positions, got {self}")
         return functools.reduce(Either, dict.fromkeys(self.patterns)).layout
 
     def earliest(self, start):
-        """The first position that some head still needs."""
+        """Return the first position that some head still needs."""
         return min(pattern.earliest(start) for pattern in self.patterns)
 
     def pairs(self, T):
-        """The exact number of pairs of each head; an int where there is but one."""
+        """Return the exact number of pairs of each head; an int if there is one head."""
         count = {pattern: pattern.pairs(T) for pattern in set(self.patterns)}
         counts = tuple(count[pattern] for pattern in self.patterns)
         return counts if self.heads > 1 else counts[0]
 
     def __or__(self, other):
-        """Pairs of either pattern, head by head."""
+        """Return the pairs of either pattern, head by head."""
         return self._combined(other, lambda x, y: x | y)
 
     def __ror__(self, other):
-        """The same with the other pattern first."""
+        """Return the pairs of either pattern, the other pattern first."""
         return self._combined(other, lambda x, y: y | x)
 
     def __and__(self, other):
-        """Pairs of both patterns, head by head."""
+        """Return the pairs of both patterns, head by head."""
         return self._combined(other, lambda x, y: x & y)
 
     def __rand__(self, other):
-        """The same with the other pattern first."""
+        """Return the pairs of both patterns, the other pattern first."""
         return self._combined(other, lambda x, y: y & x)
 
     def _combined(self, other: Pattern, combine: Callable) -> "PerHead":
         if self.heads > 1 and other.heads > 1 and self.heads != other.heads:
-            raise OptionError(f"patterns of {self.heads} and {other.heads} heads do not combine")
+            numbers = f"{self.heads} and {other.heads}"
+            raise OptionError(f"patterns of {numbers} heads cannot be combined")
         heads = max(self.heads, other.heads)
         own, others = (x.each * (heads // x.heads) for x in (self, other))
         return PerHead(tuple(combine(x, y) for x, y in zip(own, others, strict=True)))

@@ -8,14 +8,14 @@ import torch
 from longspan.attention.patterns.base import Pattern
 from longspan.errors import OptionError
 
-BITS = 31  # a draw is a whole number below 2 ** BITS
+BITS = 31  # a draw is an integer below 2 ** BITS
 
 
-def drawn(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
-    """Distinct members of `choices`, one for each draw, all of them if there are no more.
+def draw_distinct(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
+    """Draw distinct members of `choices`, one per draw, or all of them if there are no more.
 
-    Floyd's algorithm: with n choices the k-th draw from the end picks among the first n + 1 - k,
-    and where its pick is taken already, the last of these is chosen. Every subset is as likely.
+    Floyd's algorithm: with n choices the k-th draw from the end picks among the first n + 1 - k; if
+    its pick is already taken, the last of these is chosen. Every subset is equally likely.
     """
     chosen: list[int] = []
     for left, draw in zip(range(len(draws), 0, -1), draws, strict=True):
@@ -28,40 +28,40 @@ def drawn(draws: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class RandomBlocks(Pattern):
-    """The queries of block I attend to all keys of the blocks `chosen[I]`, in one head.
+    """Blocks `chosen[I]`, all of whose keys the queries of block I attend to, in one head.
 
-    The blocks are given, as a value; `RandomBlocks.seeded` draws them. Queries and keys past the
-    last listed block attend to nothing.
+    `RandomBlocks.seeded` draws the blocks. Queries and keys beyond the last listed block attend to
+    nothing.
     """
 
     block: int
     chosen: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        """Refuse an empty block, blocks that do not exist, and a block twice in one row."""
+        """Raise OptionError for an empty block, negative blocks, or duplicates in a row."""
         if self.block < 1:
-            raise OptionError(f"random blocks need block >= 1, got {self.block}")
+            raise OptionError(f"option block must be >= 1, got {self.block}")
         for row, blocks in enumerate(self.chosen):
             if len(set(blocks)) < len(blocks) or min(blocks, default=0) < 0:
                 raise OptionError(f"row {row} must list distinct blocks >= 0, got {blocks}")
 
     @classmethod
     def seeded(cls, block: int, count: int, rows: int, seed: int) -> "RandomBlocks":
-        """`count` of the `rows` blocks for each block of queries, the same for the same seed."""
+        """Draw `count` of the `rows` blocks for each block of queries, reproducibly."""
         generator = torch.Generator().manual_seed(seed)
         draws = torch.randint(2**BITS, (rows, count), generator=generator).tolist()
-        return cls(block, tuple(drawn(row, range(rows)) for row in draws))
+        return cls(block, tuple(draw_distinct(row, range(rows)) for row in draws))
 
     @property
     def period(self):
-        """Refused: nothing repeats."""
-        raise OptionError("random blocks do not repeat; no shift leaves them as they are")
+        """Not available: random blocks do not repeat."""
+        raise OptionError("random blocks have no period")
 
     def __call__(self, b, h, q, kv):
-        """Whether the key's block is one of those chosen for the query's block."""
+        """Return whether the key's block is chosen for the query's block."""
         q, kv = torch.as_tensor(q) // self.block, torch.as_tensor(kv) // self.block
         blocks = 1 + max((J for row in self.chosen for J in row), default=0)
-        # One row and one column more, without a pair, for all that lies past the end.
+        # The extra row and column, without pairs, stand for positions beyond the end.
         table = torch.zeros(len(self.chosen) + 1, blocks + 1, dtype=torch.bool, device=q.device)
         for row, chosen in enumerate(self.chosen):
             table[row, list(chosen)] = True
@@ -69,11 +69,11 @@ class RandomBlocks(Pattern):
 
     @property
     def layout(self):
-        """Refused: random blocks lie in no run of keys."""
-        raise OptionError("random blocks lie in no run of keys; they have a kernel of their own")
+        """Not available: random blocks form no run of keys."""
+        raise OptionError("random blocks have no block layout; use a kernel for block lists")
 
     def pairs(self, T):
-        """The exact number of pairs among T positions."""
+        """Return the exact number of pairs among T positions."""
 
         def size(J: int) -> int:
             return min(max(T - J * self.block, 0), self.block)

@@ -12,8 +12,8 @@ from longspan.errors import OptionError
 class Window(Pattern):
     """The `left` keys before a query, the query itself, and the `right` keys after it.
 
-    With `dilation` g only every g-th key counts, so the window reaches g times as far. Sizes
-    are one-sided: Longformer's paper counts both sides together. `right=None` means `left`.
+    With `dilation` g only every g-th key counts, so the window reaches g times as far. Sizes are
+    one-sided: Longformer's paper counts both sides together. `right=None` means `left`.
     """
 
     left: int
@@ -21,57 +21,57 @@ class Window(Pattern):
     dilation: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse negative sizes."""
+        """Raise OptionError for negative sizes."""
         if self.left < 0 or self.after < 0 or self.dilation < 1:
-            raise OptionError(f"a window needs sizes >= 0 and a dilation >= 1, got {self}")
+            raise OptionError(f"a window requires sizes >= 0 and dilation >= 1, got {self}")
 
     @property
     def after(self) -> int:
-        """Keys after the query."""
+        """Number of keys after the query."""
         return self.left if self.right is None else self.right
 
     def __call__(self, b, h, q, kv):
-        """Whether the key is one of the window's."""
+        """Return whether the key is in the window."""
         offset = kv - q
         near = (offset >= -self.left * self.dilation) & (offset <= self.after * self.dilation)
         return near if self.dilation == 1 else near & (offset % self.dilation == 0)
 
     @property
     def layout(self):
-        """Blocks about as long as one side of the window: the fewest gathered keys per product."""
+        """Blocks about as long as one side of the window: fewest gathered keys per product."""
         block = min(max(32, (self.left + self.after) // 2), 256)
         return BlockLayout(block=block, left=self.left, right=self.after, dilation=self.dilation)
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockWindow(Pattern):
-    """Every query of a block sees the same keys: its block and `overlap` keys on either side.
+    """Block of the query and `overlap` keys on either side, the same for every query of a block.
 
-    Xiong et al. 2022 use `overlap = block // 2` ("blockwise local window") and 0 ("disjoint").
-    The grid is anchored at position 0, so padding on the right never moves it.
+    Xiong et al. 2022 use `overlap = block // 2` ("blockwise local window") and 0 ("disjoint"). The
+    grid starts at position 0, so padding on the right never moves it.
     """
 
     block: int
     overlap: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse an empty block and a negative overlap."""
+        """Raise OptionError for an empty block or a negative overlap."""
         if self.block < 1 or self.overlap < 0:
-            raise OptionError(f"a block window needs block >= 1 and overlap >= 0, got {self}")
+            raise OptionError(f"a block window requires block >= 1 and overlap >= 0, got {self}")
 
     @property
     def period(self):
-        """The grid repeats with each block."""
+        """Length of a block."""
         return self.block
 
     def __call__(self, b, h, q, kv):
-        """Whether the key is in the query's block or its overlap."""
+        """Return whether the key is in the query's block or its overlap."""
         start = q // self.block * self.block
         return (kv >= start - self.overlap) & (kv < start + self.block + self.overlap)
 
     @property
     def layout(self):
-        """The pattern's own blocks."""
+        """Blocks of the pattern."""
         return BlockLayout(block=self.block, left=self.overlap, right=self.overlap)
 
 
@@ -82,13 +82,13 @@ class Global(Pattern):
     positions: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Refuse no positions, negative ones and duplicates."""
+        """Raise OptionError for no positions, negative ones or duplicates."""
         positions = self.positions
         if not positions or min(positions) < 0 or len(set(positions)) < len(positions):
             raise OptionError(f"global positions must be distinct and >= 0, got {positions}")
 
     def __call__(self, b, h, q, kv):
-        """Whether the query or the key is one of the positions."""
+        """Return whether the query or the key is one of the positions."""
         q, kv = torch.as_tensor(q), torch.as_tensor(kv)
         allowed = torch.zeros((), dtype=torch.bool, device=q.device)
         for position in self.positions:
@@ -97,5 +97,5 @@ class Global(Pattern):
 
     @property
     def layout(self):
-        """No block part beside the diagonal, which global pairs need not cover."""
+        """Only the diagonal, besides the global pairs, which need no blocks."""
         return BlockLayout(block=32, left=0, right=0, globals=tuple(sorted(self.positions)))

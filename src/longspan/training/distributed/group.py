@@ -24,7 +24,7 @@ from longspan.errors import (
     OptionError,
     RunError,
     UnknownNameError,
-    known,
+    check_name,
 )
 
 PARALLELISM = {
@@ -204,7 +204,7 @@ def current_group(device: str | None = None, parallel: str | None = None) -> Pro
         RunError: the other processes cannot be reached.
     """
     if parallel is not None:
-        known(parallel, PARALLELISM, "parallelism")
+        check_name(parallel, PARALLELISM, "parallelism")
     try:
         state = _reset_state(device)
     except (RuntimeError, ValueError) as error:

@@ -14,23 +14,23 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
 from longspan.attention import Attention
+from longspan.config import TrainingConfig
 from longspan.errors import OptionError
 from longspan.models import LongspanModel
-from longspan.training.config import TrainConfig
 from longspan.training.distributed.group import ProcessGroup
 
 
-def check_config(config: TrainConfig, group: ProcessGroup) -> None:
+def check_config(config: TrainingConfig, group: ProcessGroup) -> None:
     """Refuse a configuration that the process group cannot train.
 
     Raises:
         OptionError: the message lists every reason.
     """
     reasons = []
-    if config.batch < group.num_shards:
+    if config.batch_size < group.num_shards:
         reasons.append(
-            f"train.batch must be >= {group.num_shards}, the number of processes, got "
-            f"{config.batch}; start fewer processes, or shard positions with --parallel context"
+            f"training.batch_size must be >= {group.num_shards}, the number of processes, got "
+            f"{config.batch_size}; start fewer processes, or use --parallel context"
         )
     if group.parallelism == "fsdp" and config.precision == "fp16":
         reasons.append("fsdp does not support precision fp16; use bf16 or --parallel ddp")
@@ -48,11 +48,13 @@ def wrap_model(model: PreTrainedModel, accelerator: Accelerator, group: ProcessG
         shard_model(model, group)
         return accelerator.prepare_model(model, evaluation_mode=True)
     if group.parallelism == "context":
-        cast(LongspanModel, model.base_model).split_over(None)
+        cast(LongspanModel, model.base_model).enable_context_parallel(None)
     # Buffers hold random features and the like, which are equal in all processes already.
     buffers = [name for name, _ in model.named_buffers()]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, buffers)
-    if any(module.idle for module in model.modules() if isinstance(module, Attention)):
+    if any(
+        module.has_unused_parameters for module in model.modules() if isinstance(module, Attention)
+    ):
         # Only then: the search for unused parameters walks the graph in every step.
         accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
     return accelerator.prepare(model)

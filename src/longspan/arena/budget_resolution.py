@@ -1,0 +1,179 @@
+"""Budget resolution: the number of steps, or the mechanism's size, that a budget allows."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from longspan.arena.experiment import Experiment
+from longspan.arena.model import forward_flops, make_model
+from longspan.arena.run_state import RunState, read_state, write_state
+from longspan.attention import MECHANISMS
+from longspan.config import TrainingConfig, replace_fields
+from longspan.errors import InputError, NoMemoryError, OptionError, RunError
+from longspan.files import to_json_types
+from longspan.results import ResolvedBudget
+from longspan.tasks import Task
+
+BACKWARD = 2  # FLOPs of the backward pass per FLOP of the forward pass
+SMALLEST = 8  # smallest size tried under a memory budget
+PATIENCE = 0.1  # share of a budget of seconds that timing its steps may take
+
+
+def training_flops(forward: int, batch_size: int) -> int:
+    """Return the FLOPs of one training step from the forward FLOPs of one example."""
+    return (1 + BACKWARD) * forward * batch_size
+
+
+def apply_budget(experiment: Experiment, resolved: ResolvedBudget | None) -> Experiment:
+    """Return the experiment as it runs under its resolved budget."""
+    if resolved is None:
+        return experiment
+    return dataclasses.replace(
+        experiment, config=replace_fields(experiment.config, resolved.changes)
+    )
+
+
+def resolve_budget(
+    experiment: Experiment, task: Task, run_dir: Path, device: str | None = None
+) -> ResolvedBudget | None:
+    """Find the changes with which an experiment keeps its budget, or read those found before.
+
+    Args:
+        experiment: experiment with the requested configuration.
+        task: task, open where steps are to be timed.
+        run_dir: claimed directory of the run, which keeps the answer.
+        device: device, as for `fit`.
+
+    Returns:
+        None for a budget of steps, which changes nothing.
+
+    Raises:
+        NoMemoryError: no size of the mechanism fits the limit.
+        RunError: the limit allows no step, or seconds would be timed by one of several processes.
+    """
+    state = read_state(run_dir)
+    if state is not None and state.resolved_budget is not None:
+        return state.resolved_budget
+    resolved = find_resolution(experiment, task, device)
+    if resolved is not None and state is not None:
+        write_state(run_dir, _with_resolution(state, resolved))
+    return resolved
+
+
+def _with_resolution(state: RunState, resolved: ResolvedBudget) -> RunState:
+    return dataclasses.replace(state, resolved_budget=resolved)
+
+
+def find_resolution(
+    experiment: Experiment, task: Task, device: str | None = None
+) -> ResolvedBudget | None:
+    """Find the changes with which an experiment keeps its budget; see `resolve_budget`."""
+    kind = experiment.config.budget.kind
+    return None if kind == "steps" else RESOLVERS[kind](experiment, task, device)
+
+
+def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
+    """Count every example at the task's length, as if no batch were shorter."""
+    config, limit = experiment.config, _limit(experiment)
+    step = training_flops(forward_flops(config, task), config.training.batch_size)
+    steps = int(limit // step)
+    if steps < 1:
+        raise RunError(
+            f"{experiment.name}: one step costs {step:.3g} FLOPs, and the budget is {limit:.3g}; "
+            "raise it, or lower training.batch_size"
+        )
+    return _with_steps(config.training, steps, flops_per_step=step)
+
+
+def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
+    from longspan.training.timing import measure_step_seconds
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise RunError(
+            f"{experiment.name}: a budget of seconds is timed by one process, but several were "
+            "launched; use flops=..., or set training.steps"
+        )
+    training, limit = experiment.config.training, _limit(experiment)
+    step = measure_step_seconds(
+        make_model(experiment, task),
+        task,
+        training,
+        seed=experiment.seed,
+        device=device,
+        patience=PATIENCE * limit,
+    )
+    steps = int(limit / step)
+    if steps < 1:
+        raise RunError(
+            f"{experiment.name}: one step takes {step:.3g} s, and the budget is {limit:g} s; "
+            "raise it, or lower training.batch_size"
+        )
+    return _with_steps(training, steps, seconds_per_step=step)
+
+
+def _with_steps(training: TrainingConfig, steps: int, **measurements: float) -> ResolvedBudget:
+    """Scale warmup and evaluation interval with the number of steps."""
+    warmup = max(1, round(training.warmup_steps * steps / training.steps))
+    changes = {
+        "training.steps": steps,
+        "training.warmup_steps": warmup if training.warmup_steps else 0,
+        "training.evaluate_every": max(1, -(-training.evaluate_every * steps // training.steps)),
+    }
+    return ResolvedBudget(changes=changes, measurements=to_json_types(measurements))
+
+
+def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
+    """Choose the largest power of two for the mechanism's size option that fits the limit."""
+    option, limit = MECHANISMS[experiment.mechanism].size_option, _limit(experiment)
+    sizes = _ladder(task.length) if option else [None]
+    candidates: list[tuple[int | None, int]] = []
+    for size in sizes:
+        needed = _step_bytes(experiment, task, {f"mechanism.{option}": size} if size else {})
+        if needed is not None:
+            candidates.append((size, needed))
+            # Sizes grow, and with them bytes, except between the smallest ones.
+            if needed > limit and len(candidates) > 1 and needed > candidates[-2][1]:
+                break
+    fitting = [(size, needed) for size, needed in candidates if needed <= limit]
+    if not fitting:
+        least = min((needed for _, needed in candidates), default=0)
+        raise NoMemoryError(
+            f"{experiment.name}: a step needs at least {least:,} bytes, and the budget is "
+            f"{limit:,.0f}; raise it, or lower training.batch_size"
+        )
+    size, needed = fitting[-1]
+    return ResolvedBudget(
+        changes={f"mechanism.{option}": size} if size else {},
+        measurements=to_json_types({"bytes": needed, "candidates": candidates}),
+    )
+
+
+def _ladder(length: int) -> list[int | None]:
+    return [SMALLEST * 2**n for n in range(64) if SMALLEST * 2**n <= length] or [SMALLEST]
+
+
+def _step_bytes(experiment: Experiment, task: Task, changes: dict) -> int | None:
+    """Return the bytes of a training step; None for a size that the mechanism rejects."""
+    from longspan.training.footprint import measure_step_memory
+
+    try:
+        config = replace_fields(experiment.config, changes)
+        model = make_model(dataclasses.replace(experiment, config=config), task)
+        return measure_step_memory(model, task, config.training).total
+    except (InputError, OptionError):
+        return None
+
+
+def _limit(experiment: Experiment) -> float:
+    limit = experiment.config.budget.limit
+    assert limit is not None, "every budget but that of steps has a limit"
+    return limit
+
+
+Resolver = Callable[[Experiment, Task, str | None], ResolvedBudget]
+RESOLVERS: dict[str, Resolver] = {
+    "flops": _resolve_flops,
+    "seconds": _resolve_seconds,
+    "memory": _resolve_memory,
+}

@@ -1,0 +1,103 @@
+"""State of a run directory: the configuration it belongs to, and its resolved budget."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from longspan.arena.experiment import Experiment
+from longspan.config import RunConfig, flatten, settings
+from longspan.errors import DataError, RunError
+from longspan.files import read_json, remove_temporaries, write_json
+from longspan.results import ResolvedBudget
+from longspan.results.reading import validate
+from longspan.tasks import Task
+
+FILE = "experiment.json"
+REMEDY = "move it away or choose another --runs"
+MAX_DIFFERENCES = 8  # differences that one message lists
+
+
+@dataclasses.dataclass(frozen=True)
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+@settings
+class RunState:
+    """Content of `experiment.json` in a run directory."""
+
+    config: RunConfig
+    overrides: dict[str, Any]
+    data_checksum: str
+    resolved_budget: ResolvedBudget | None = None
+
+
+def read_state(run_dir: Path) -> RunState | None:
+    """Read the state of a run directory; None for a directory without one.
+
+    Raises:
+        RunError: the file is invalid, or was written by another version.
+    """
+    path = run_dir / FILE
+    if not path.exists():
+        return None
+    try:
+        return validate(RunState, read_json(path), path)
+    except DataError as error:
+        raise RunError(f"{error}; {REMEDY}") from error
+
+
+def write_state(run_dir: Path, state: RunState) -> None:
+    """Write the state of a run directory, atomically."""
+    remove_temporaries(run_dir / FILE)
+    write_json(run_dir / FILE, dataclasses.asdict(state))
+
+
+def claim(experiment: Experiment, task: Task, run_dir: Path) -> RunState:
+    """Assign a run directory to an experiment, or check that it belongs to it.
+
+    Raises:
+        RunError: it belongs to another configuration, or to other data.
+    """
+    state = read_state(run_dir)
+    if state is None:
+        state = RunState(
+            config=experiment.config,
+            overrides=experiment.overrides,
+            data_checksum=task.checksum,
+        )
+        write_state(run_dir, state)
+        return state
+    differing = differences(state.config, experiment.config)
+    if state.data_checksum != task.checksum:
+        differing.append(f"data: {state.data_checksum[:12]} there, {task.checksum[:12]} here")
+    if differing:
+        raise RunError(
+            f"{run_dir} belongs to another configuration{in_brackets(differing)}; {REMEDY}"
+        )
+    return state
+
+
+def differences(there: RunConfig, here: RunConfig) -> list[str]:
+    """Return the fields that differ, as `training.steps: 200 there, 300 here`."""
+    old, new, absent = flatten(there), flatten(here), _Absent()
+    return [
+        f"{name}: {_short(old.get(name, absent))} there, {_short(new.get(name, absent))} here"
+        for name in sorted({*old, *new})
+        if old.get(name, absent) != new.get(name, absent)
+    ]
+
+
+def in_brackets(differing: list[str]) -> str:
+    """Return differences as text behind a sentence; empty without any."""
+    if not differing:
+        return ""
+    more = len(differing) - MAX_DIFFERENCES
+    rest = f"; and {more} more" if more > 0 else ""
+    return f" ({'; '.join(differing[:MAX_DIFFERENCES])}{rest})"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,223 @@
+"""Hyperparameter search: every combination of a grid is trained and scored on validation.
+
+A trial is an experiment whose test split is never read and whose record is kept apart from the
+results. Xiong et al. 2022 report the best run of a grid (rule "best-run" here); the default
+compares means over seeds, so it does not select over seeds.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longspan.arena import protocols
+from longspan.arena.executors import Skipped
+from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.grid import misfit_of_unfinished
+from longspan.arena.paths import RunPaths
+from longspan.arena.run import is_distributed
+from longspan.attention import MECHANISMS
+from longspan.config import Budget
+from longspan.errors import OptionError
+from longspan.results import BASELINE
+from longspan.tasks import build
+
+SEED = "seed"  # the one name of a grid that is not a field of the configuration
+Grid = Mapping[str, Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """What to search, for any protocol, task and mechanism.
+
+    Attributes:
+        grid: values by dotted field or "seed"; they replace those of the protocol's grid, or add
+            fields to it. Added fields count as overrides.
+        seeds: seeds in place of the grid's; None: the grid's, or 0.
+        changes: fields to override in every trial, by dotted name.
+        budget: quantity to hold equal; None: that of the protocol.
+    """
+
+    grid: Grid = dataclasses.field(default_factory=dict)
+    seeds: Sequence[int] | None = None
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    budget: Budget | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One combination of a grid with one seed."""
+
+    changes: Mapping[str, Any]  # values of the grid's fields
+    experiment: Experiment
+
+    def __str__(self) -> str:
+        """Return the values by the names of their fields."""
+        return ", ".join(f"{name.split('.')[-1]}={x}" for name, x in self.changes.items())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """Trials of one mechanism on one task; the seed varies fastest."""
+
+    grid: Grid  # "seed" included
+    trials: tuple[Trial, ...]
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """Experiments of the trials."""
+        return [trial.experiment for trial in self.trials]
+
+    @property
+    def title(self) -> str:
+        """Mechanism and task, for messages."""
+        first = self.trials[0].experiment
+        return f"{first.mechanism} on {first.task}"
+
+
+def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Search:
+    """Return the trials of a mechanism on a task of a protocol.
+
+    Raises:
+        UnknownNameError: there is no such protocol, task, mechanism or field.
+        OptionError: there is no grid, it contradicts the changes or seeds, it would select on the
+            test split, or torchrun has started several processes.
+    """
+    if is_distributed():
+        raise OptionError(
+            "a search runs in one process, but torchrun has started several; leave torchrun out "
+            "(--workers N assigns GPUs round-robin)"
+        )
+    chosen = protocols.get(protocol)
+    base = override(chosen.experiment(task, mechanism, 0), space.changes)
+    base = replace_budget(base, space.budget or chosen.budget)
+    own = chosen.grids.get(task, {})
+    grid = {name: _distinct(name, values) for name, values in {**own, **space.grid}.items()}
+    grid_seeds = grid.pop(SEED, (0,))
+    if space.seeds is not None and SEED in space.grid:
+        raise OptionError(
+            f"seeds are given twice: {list(space.seeds)}, and {list(grid_seeds)} in the grid"
+        )
+    seeds = grid_seeds if space.seeds is None else _distinct(SEED, tuple(space.seeds))
+    _check(base, grid, space.changes)
+    trials = []
+    for values in itertools.product(*grid.values()):
+        combination = dict(zip(grid, values, strict=True))
+        made = _without_protocol_values(override(base, combination), base, own)
+        trials += [
+            Trial(changes=combination, experiment=dataclasses.replace(made, seed=seed))
+            for seed in seeds
+        ]
+    return Search(grid={**grid, SEED: seeds}, trials=tuple(trials))
+
+
+def searches(
+    protocol: str,
+    space: SearchSpace,
+    *,
+    tasks: Sequence[str] | None = None,
+    mechanisms: Sequence[str] | None = None,
+    paths: RunPaths | None = None,
+) -> tuple[list[Search], list[Skipped]]:
+    """Return the searches of a protocol, one for each task and mechanism.
+
+    Args:
+        protocol: name of a protocol.
+        space: what to search.
+        tasks: tasks of the protocol; None: all that have a grid.
+        mechanisms: names of mechanisms; None: every registered one that can be built.
+        paths: finished trials there are not built to test whether they fit; None: all are built.
+
+    Returns:
+        The searches, and what was left out: tasks without a grid and mechanisms that do not fit.
+        A task or mechanism requested by name is never left out.
+
+    Raises:
+        UnknownNameError: see `search`.
+        OptionError: see `search`; or a mechanism requested by name does not fit.
+    """
+    found: list[Search] = []
+    skipped: list[Skipped] = []
+    if tasks is None:
+        tasks = _tasks_with_grid(protocol, space, skipped)
+    named = dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms)
+    trial_paths = paths and paths.for_trials()
+    for task, mechanism in itertools.product(dict.fromkeys(tasks), named):
+        made = search(protocol, task, mechanism, space)
+        every, size = made.experiments, len(made.grid[SEED])
+        cells = (every[n : n + size] for n in range(0, len(every), size))
+        reasons = (misfit_of_unfinished(cell, trial_paths) for cell in cells)
+        if (reason := next(filter(None, reasons), None)) is None:
+            found.append(made)
+        elif mechanisms is not None:
+            raise OptionError(reason)
+        else:
+            skipped.append(Skipped(made.title, reason))
+    return found, skipped
+
+
+def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) -> list[str]:
+    """Return the tasks of a protocol to search on; skip those that would select on test."""
+    chosen, found = protocols.get(protocol), []
+    for task in chosen.tasks if space.grid else chosen.grids:
+        # Options of a mechanism do not apply to the baseline.
+        own = {name: x for name, x in space.changes.items() if name.startswith("task.")}
+        base = override(chosen.experiment(task, BASELINE, 0), own)
+        if reason := _selects_on_test(base, {**chosen.grids.get(task, {}), **space.grid}):
+            skipped.append(Skipped(task, reason))
+        else:
+            found.append(task)
+    if not (found or skipped):
+        raise OptionError(_no_grid(protocol, "any of its tasks"))
+    return found
+
+
+def _no_grid(protocol: str, task: str) -> str:
+    return (
+        f"protocol {protocol!r} has no grid for {task}; pass one, such as "
+        "--grid training.learning_rate=1e-4,3e-4"
+    )
+
+
+def _check(base: Experiment, grid: Grid, changes: Mapping[str, Any]) -> None:
+    """Refuse an empty grid, a contradictory one, and selection on test."""
+    if not grid:
+        raise OptionError(_no_grid(base.protocol, base.task))
+    if twice := sorted(grid.keys() & changes.keys()):
+        raise OptionError(
+            f"{', '.join(twice)} is both overridden and in the grid; pass its one value as a grid, "
+            f"--grid {twice[0]}={changes[twice[0]]}"
+        )
+    if reason := _selects_on_test(base, grid):
+        raise OptionError(reason)
+
+
+def _selects_on_test(base: Experiment, grid: Grid) -> str | None:
+    """Return why some combination of a grid would be selected on test, or None."""
+    fields = {name: _distinct(name, x) for name, x in grid.items() if name.startswith("task.")}
+    for values in itertools.product(*fields.values()):
+        combination = dict(zip(fields, values, strict=True))
+        config = override(base, combination).config.task
+        if build(config.name, config.options).validation_is_test:
+            return (
+                f"the validation split of {base.task} is its test split here, and a search must "
+                "not select on test; hold training examples out, as --set task.validation=5000"
+            )
+    return None
+
+
+def _distinct(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values without repetitions."""
+    if isinstance(values, str) or not values:
+        raise OptionError(f"the grid of {name} must be a list of values, got {values!r}")
+    return tuple(x for n, x in enumerate(values) if x not in values[:n])
+
+
+def _without_protocol_values(made: Experiment, base: Experiment, own: Grid) -> Experiment:
+    """Remove values that the protocol itself searches from the overrides."""
+    overrides = {
+        name: value
+        for name, value in made.overrides.items()
+        if name in base.overrides or value not in own.get(name, ())
+    }
+    return dataclasses.replace(made, overrides=overrides)

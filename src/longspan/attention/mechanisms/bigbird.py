@@ -1,0 +1,406 @@
+"""BigBird, Zaheer et al. 2020 (https://arxiv.org/abs/2007.14062), section 2.
+
+    out_t = sum_{s in A(t)} softmax_s(q_t . k_s / sqrt(D)) v_s
+    A(t) = the tokens of blocks I-1, I, I+1 and R(I), and the global ones;  t in block I of 0..N-1
+
+form "itc": the tokens of the first and the last block are global; R(I) are `num_random_blocks`
+others. form "etc": tokens that the caller put before the text are global, the first `global_tokens`
+or those of `global_mask`; blocks are counted after the former, and none is global. Global tokens
+attend to all. Causal (ITC only): no key after t, only the first block is global, and R(I) is drawn
+from the past.
+
+Differences from the public code: A(t) is a set, no block counts twice (there R(I) may repeat the
+window or a global block, and in evaluation is block 0, r times); R is drawn once, from seed and
+layer, for training and evaluation; N counts the real blocks of each row, so padding moves nothing.
+"""
+
+import dataclasses
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.ops.block_lists import block_list_attention
+from longspan.attention.ops.global_tokens import GlobalTokens, replace_global_rows
+from longspan.attention.ops.softmax import softmax_reference
+from longspan.attention.patterns import BlockWindow, Pattern, RandomBlocks
+from longspan.attention.patterns.random import BITS, draw_distinct
+from longspan.errors import OptionError
+
+SAMPLINGS = ("uniform", "original", "given")
+# Texts of these lengths have their random blocks among the first EARLY tokens (published code).
+EARLY, EARLY_LENGTHS = 1024, (1024, 2048, 3072, 4096)
+
+
+@register("bigbird", size_option="block")
+class BigBirdAttention(Attention):
+    """Attention to a window of three blocks, global tokens, and random blocks."""
+
+    traits = Traits(
+        paper="Zaheer et al. 2020, https://arxiv.org/abs/2007.14062",
+        cost="T",
+        exact=True,
+        causal=True,
+        global_tokens=True,
+        sizes=("heads", "max_length", "layer"),
+    )
+    small_options = {"block": 4, "num_random_blocks": 2}
+    draws: torch.Tensor
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        max_length: int,
+        layer: int = 0,
+        form: Literal["itc", "etc"] = "itc",
+        block: int = 64,
+        num_random_blocks: int | None = None,
+        global_blocks: Literal["ends", "first"] = "ends",
+        global_tokens: int = 0,
+        sampling: Literal["uniform", "original", "given"] = "uniform",
+        seed: int = 0,
+        causal: bool = False,
+    ):
+        """Draw the random blocks from (seed, layer).
+
+        Args:
+            heads: number of heads.
+            max_length: longest input.
+            layer: index of the layer.
+            form: "itc" (internal tokens are global) or "etc" (extra tokens are global).
+            block: tokens per block.
+            num_random_blocks: random blocks per block of queries; None: 3 in ITC, 0 in ETC.
+            global_blocks: "ends": first and last block; "first": only the first (ITC only).
+            global_tokens: global tokens before the text (ETC only).
+            sampling: "uniform"; "original": as the published code, see `published_parts`; "given":
+                the buffer `draws` (heads, blocks, random blocks) holds block numbers, -1 for none.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        itc, ends = form == "itc", global_blocks == "ends"
+        known = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
+        reasons = {
+            f"invalid {form=}, {global_blocks=} or {sampling=}": not all(known),
+            f"num_random_blocks must be >= 0, got {num_random_blocks}": (
+                num_random_blocks is not None and num_random_blocks < 0
+            ),
+            "causal=True requires form='itc': global tokens of ETC see all": causal and not itc,
+            "global_blocks='first' requires form='itc'": not (itc or ends),
+            f"global_tokens={global_tokens} requires form='etc'": itc and global_tokens > 0,
+        }
+        if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
+            raise OptionError(f"bigbird cannot be built: {wrong}")
+        self.causal, self.max_length = causal, max_length
+        at_ends = int(itc), int(itc and ends and not causal)
+        self.rule = BlockRule(block, global_tokens, *at_ends, causal, sampling)
+        count = 3 * itc if num_random_blocks is None else num_random_blocks
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
+        draws = torch.randint(2**BITS, (-(-max_length // block), heads, count), generator=generator)
+        draws = torch.full_like(draws, -1) if sampling == "given" else draws
+        self.register_buffer("draws", draws.transpose(0, 1).int().contiguous())
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: blocks are drawn for a fixed number of heads and a maximum length."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        if q.shape[1] != len(self.draws):
+            reasons.append(f"heads must be {len(self.draws)}, as built; got {q.shape[1]}")
+        return reasons + self._too_long(k.shape[2])
+
+    def _step_refusals(self, q, k, v, cache):
+        before = 0 if cache is None else cache.length
+        return super()._step_refusals(q, k, v, cache) + self._too_long(before + k.shape[2])
+
+    def _too_long(self, length):
+        limit = f"S={length} exceeds max_length={self.max_length}; build with a larger max_length"
+        return [limit] if length > self.max_length else []
+
+    def attend(self, q, k, v, key_mask, global_mask):
+        """Gather the blocks of each block of queries; compute rows of global tokens separately."""
+        out, shared = self._rows(q, k, v, key_mask, global_mask)
+        if shared is None or (self.causal and global_mask is None):
+            return out
+        return replace_global_rows(out, q, k, v, shared, key_mask, self.causal)
+
+    def _rows(self, q, k, v, key_mask, global_mask):
+        """Return the last T rows over blocks and global tokens, (B, H, T, E), and these tokens."""
+        rule, length, g = self.rule, k.shape[2], self.rule.prefix
+        blocks = rule.num_blocks(length, key_mask, q.device)
+        is_global = rule.global_mask(length, blocks).expand(len(q), -1)
+        is_global = is_global if global_mask is None else is_global | global_mask
+        is_global = is_global if key_mask is None else is_global & key_mask
+        local = ~is_global if key_mask is None else key_mask & ~is_global
+        # Without global_mask the count is known without a device synchronization.
+        count = rule.max_globals(length) if global_mask is None else int(is_global.sum(1).max())
+        shared = GlobalTokens(is_global, count, k, v) if count else None
+        if length <= g:
+            return torch.zeros_like(v), shared
+        start, end = (length - q.shape[2]) // rule.block, -(-(length - g) // rule.block)
+        lists = rule.lists(self.draws[:, start:end], blocks, start)
+        q, k, v = (x[:, :, g:] for x in (q, k, v))
+        out = block_list_attention(q, k, v, lists, rule.block, local[:, g:], shared, self.causal)
+        return F.pad(out, (0, 0, g, 0)), shared
+
+    def reference(self, q, k, v, key_mask, global_mask):
+        """Compute full softmax under the mask of each row, built from sets."""
+        none = torch.zeros(len(q), q.shape[2], dtype=torch.bool)
+        real = ~none if key_mask is None else key_mask.cpu()
+        is_global = none if global_mask is None else global_mask.cpu()
+        rows, draws = zip(real, is_global, strict=True), self.draws.tolist()
+        mask = [self.rule.mask(draws, *row) for row in rows]
+        return softmax_reference(q, k, v, torch.stack(mask).to(q.device))
+
+    def advance(self, q, k, v, key_mask, cache):
+        """Keep all keys: later blocks may draw any of them."""
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
+        return self._rows(q, state["k"], state["v"], state.get("real"), None)[0], state
+
+    def flops(self, T, head_dim):
+        """Count products over listed and global keys, and over all keys for global tokens."""
+        block, count = self.rule.block, self.rule.max_globals(T)
+        length = max(0, -(-(T - self.rule.prefix) // block)) * block
+        listed = min(length, block * (3 - self.causal + self.draws.shape[2]))
+        rows = 0 if self.causal else count * T
+        return 4 * head_dim * (length * (listed + count) + rows)
+
+    def pairs(self, T):
+        """Count from the lists."""
+        return self.rule.pairs(self.draws, T)
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockRule:
+    """Rule for global tokens, and for the blocks of keys of each block of queries.
+
+    The rule is implemented twice: `mask` builds sets of Python numbers, one block of queries after
+    another, and `lists` computes all rows of a batch at once. The draws are fixed; the blocks that
+    they select depend on the number of real blocks of a row.
+
+    Attributes:
+        block: length of a block.
+        prefix: global tokens before the first block.
+        first: number of global blocks at the beginning, 0 or 1.
+        last: number of global blocks at the end of the real tokens, 0 or 1.
+        causal: whether random blocks are before the window, and keys after a query are excluded.
+        sampling: "uniform"; "original": see `published_parts`; "given": draws are blocks.
+    """
+
+    block: int
+    prefix: int
+    first: int
+    last: int
+    causal: bool
+    sampling: Literal["uniform", "original", "given"]
+
+    def __post_init__(self) -> None:
+        """Raise OptionError for invalid values and combinations."""
+        reasons = {
+            f"block must be >= 1, got {self.block}": self.block < 1,
+            f"global_tokens must be >= 0, got {self.prefix}": self.prefix < 0,
+            "sampling='original' requires global_blocks='ends' and causal=False": (
+                self.sampling == "original" and not (self.first and self.last)
+            ),
+        }
+        if wrong := "; ".join(reason for reason, holds in reasons.items() if holds):
+            raise OptionError(f"bigbird cannot be built: {wrong}")
+
+    def mask(self, draws: list[list[list[int]]], real: Tensor, is_global: Tensor) -> Tensor:
+        """Return the allowed pairs of one row of the batch, (H, T, T).
+
+        Args:
+            draws: draws of each head and block of queries.
+            real: True at real tokens (T,).
+            is_global: True at tokens that the caller made global (T,).
+        """
+        T, g = len(real), min(self.prefix, len(real))
+        place = [(t - g) // self.block for t in range(T)]
+        blocks = max((place[t] + 1 for t in range(g, T) if real[t]), default=0)
+        mask = torch.zeros(len(draws), T, T, dtype=torch.bool)
+        for own, rows in zip(mask, draws, strict=True):
+            own[g:, g:] = self.pattern(rows[: -(-(T - g) // self.block)], blocks).dense(T - g)[0]
+        ends = {0} if self.first else set()
+        ends |= {blocks - 1} if self.last else set()
+        inside = torch.tensor([t < g or place[t] in ends for t in range(T)])
+        is_global = (inside | is_global) & real
+        mask = (mask | is_global | is_global[:, None]) & real
+        return mask.tril() if self.causal else mask
+
+    def pattern(self, draws: list[list[int]], blocks: int) -> Pattern:
+        """Return window and random blocks of one head, for a text of `blocks` blocks."""
+        chosen = tuple(self._chosen(own, row, blocks) for row, own in enumerate(draws))
+        return BlockWindow(self.block, self.block) | RandomBlocks(self.block, chosen)
+
+    def _chosen(self, draws: list[int], row: int, blocks: int) -> tuple[int, ...]:
+        """Return the random blocks of one block of queries, R(I)."""
+        end = row - 1 if self.causal else blocks - self.last
+        choices = [J for J in range(self.first, end) if J not in (row - 1, row, row + 1)]
+        if self.sampling == "given":
+            return tuple(J for J in dict.fromkeys(draws) if J in choices)
+        if self.sampling == "uniform":
+            return draw_distinct(draws, choices)
+        chosen: tuple[int, ...] = ()
+        for count, choices in published_parts(row, blocks, self.block, len(draws)):
+            chosen, draws = chosen + draw_distinct(draws[:count], choices), draws[count:]
+        return chosen
+
+    def num_blocks(self, T: int, real: Tensor | None, device: torch.device) -> Tensor:
+        """Return the number of blocks up to the last real one per row, (B or 1, 1, 1, 1)."""
+        if real is None:
+            blocks = max(0, -(-(T - self.prefix) // self.block))
+            return torch.full((1, 1, 1, 1), blocks, device=device)
+        length = (real * torch.arange(1, T + 1, device=device)).amax(1) - self.prefix
+        return ((length + self.block - 1) // self.block).clamp(min=0)[:, None, None, None]
+
+    def global_mask(self, T: int, blocks: Tensor) -> Tensor:
+        """Return which of T positions are global, (B or 1, T)."""
+        place = torch.arange(T, device=blocks.device) - self.prefix
+        place = place.div(self.block, rounding_mode="floor")
+        return (place < self.first) | ((place == blocks.flatten(1) - 1) & bool(self.last))
+
+    def max_globals(self, T: int) -> int:
+        """Return the maximum number of global tokens among T positions."""
+        return min(T, self.prefix + self.block * (self.first + self.last))
+
+    def pairs(self, draws: Tensor, T: int) -> tuple[int, ...]:
+        """Return the number of pairs of each head, without padding."""
+        blocks = self.num_blocks(T, None, draws.device)
+        inside = ~self.global_mask(T, blocks)[0, self.prefix :]
+        size = F.pad(inside, (0, -len(inside) % self.block)).view(-1, self.block).sum(1)
+        is_global = T - int(size.sum())
+        lists = self.lists(draws[:, : len(size)], blocks)[0]
+        keys = size[lists.clamp(min=0)] * (lists >= 0)
+        total = (size * (keys.sum(-1) + is_global)).sum(-1)
+        if self.causal:
+            # Within a block, only pairs with an earlier or equal key count.
+            total -= (size * (size - 1) // 2).sum()
+            total += is_global * (is_global + 1) // 2
+        else:
+            total += is_global * T
+        return tuple(total.tolist())
+
+    def lists(self, draws: Tensor, blocks: Tensor, start: int = 0) -> Tensor:
+        """Return the blocks of window and draws, each once; global blocks are not included.
+
+        Args:
+            draws: draws of each head and block of queries (H, rows, r).
+            blocks: real blocks of each row of the batch (B or 1, 1, 1, 1).
+            start: first block of queries.
+
+        Returns:
+            Block numbers (B or 1, H, rows, slots), starting with the queries' own; -1 for none.
+        """
+        rows, draws = draws.shape[1], draws.long()
+        row = torch.arange(start, start + rows, device=draws.device).view(1, 1, -1, 1)
+        low, high = torch.full_like(row, self.first), blocks - self.last
+        high = row - 1 if self.causal else high
+        if self.sampling == "given":
+            random = _keep_valid(draws, row, low, high)
+        else:
+            left = torch.arange(draws.shape[2], 0, -1, device=draws.device)
+            if self.sampling == "original":
+                low, high, left = _published(row, blocks, self.block, left)
+            random = _pick_blocks(draws, row, low, high, left)
+        near = [row, row - 1] + [torch.where(row + 1 < blocks, row + 1, -1)] * (not self.causal)
+        lists = torch.cat([x.expand(*random.shape[:3], -1) for x in (*near, random)], 3)
+        if start + rows < lists.shape[3]:
+            # There are fewer blocks than slots: drop empty slots.
+            others = lists[..., 1:].sort(descending=True).values[..., : start + rows - 1]
+            lists = torch.cat([lists[..., :1], others], 3)
+        return lists
+
+
+def published_parts(row: int, blocks: int, block: int, count: int) -> list[tuple[int, list[int]]]:
+    """Return the ranges from which BigBird's published code draws the random blocks of a row.
+
+    Args:
+        row: number of the block of queries.
+        blocks: blocks of the text, N.
+        block: length of a block.
+        count: random blocks, r.
+
+    Returns:
+        Draws and choices: all of the first 1024 tokens, if the text has 1024, 2048, 3072 or 4096;
+        else all of the first 2r + 5 blocks, if N > 2r + 5; else half of the draws from the first
+        r + 5 blocks and half from the rest, if N > r + 5; else all from everywhere. The last block
+        of a part is excluded, and so are its second to last for row 1, and block 1 for the row that
+        is its second to last.
+    """
+    near = (0, row - 1, row, row + 1)
+    if blocks * block in EARLY_LENGTHS and 2 * block < EARLY:
+        early = range(min(EARLY // block, blocks - 1))
+        return [(count, [J for J in early if J not in near])]
+    if blocks > 2 * count + 5:
+        parts = [(count, 0, 2 * count + 5)]
+    elif blocks > count + 5:
+        parts = [(count // 2, 0, count + 5), (count - count // 2, count + 5, blocks)]
+    else:
+        parts = [(count, 0, blocks)]
+    found = []
+    for own, start, end in parts:
+        out = {*near, end - 2} if row == 1 else {*near, 1} if row == end - 2 else near
+        found.append((own, [J for J in range(start, end - 1) if J not in out]))
+    return found
+
+
+def _pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Tensor) -> Tensor:
+    """Return distinct blocks of low..high-1 that are not adjacent to their row, -1 if none is left.
+
+    Floyd's algorithm, as in `draw_distinct`, on the ranks of the allowed blocks.
+
+    Args:
+        draws: integers below 2 ** BITS (H, rows, r).
+        row: number of each block of queries (1, 1, rows, 1).
+        low: first block to draw from; it and the next two broadcast to (B, 1, rows, r).
+        high: end of the blocks to draw from.
+        left: number of draws from this one on that share low and high.
+    """
+    first = torch.maximum(row - 1, low)
+    beside = (torch.minimum(row + 2, high) - first).clamp(min=0)
+    last = high - low - beside - left
+
+    def block(rank: Tensor) -> Tensor:
+        return low + rank + beside * (low + rank >= first)
+
+    picks = block(draws * (last + 1) >> BITS)
+    last, others = torch.broadcast_tensors(last, block(last), picks)[:2]
+    chosen: list[Tensor] = []
+    for n in range(draws.shape[2]):
+        pick, taken = picks[..., n], torch.zeros_like(picks[..., n], dtype=torch.bool)
+        for earlier in chosen:
+            taken = taken | (pick == earlier)
+        pick = torch.where(taken, others[..., n], pick)
+        chosen.append(pick.masked_fill(last[..., n] < 0, -1))
+    return torch.stack(chosen, 3) if chosen else picks
+
+
+def _keep_valid(given: Tensor, row: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return given blocks as a set: -1 if adjacent to the row, out of range, or repeated."""
+    count = given.shape[2]
+    earlier = torch.ones(count, count, dtype=torch.bool, device=given.device).tril(-1)
+    again = ((given[..., None] == given[..., None, :]) & earlier).any(-1)
+    fits = (given >= low) & (given < high) & ((given - row).abs() > 1) & ~again
+    return torch.where(fits, given, -1)
+
+
+def _published(row: Tensor, blocks: Tensor, block: int, left: Tensor) -> tuple[Tensor, ...]:
+    """Return `published_parts` as low, high and left of `_pick_blocks`."""
+    r = len(left)
+    many, some = blocks > 2 * r + 5, blocks > r + 5
+    end = torch.where(many, 2 * r + 5, torch.where(some, r + 5, blocks))
+    rest = torch.where(some & ~many, r - r // 2, 0)  # number of draws from the second part
+    second = left <= rest
+    start, end = torch.where(second, end, 0), torch.where(second, blocks, end)
+    low = start.clamp(min=1) + ((row == end - 2) & (start < 2))
+    high = end - 1 - (row == 1).long()
+    own = torch.where(second, left, left - rest)
+    if 2 * block < EARLY:
+        early = torch.zeros_like(blocks, dtype=torch.bool)
+        for length in EARLY_LENGTHS:
+            early = early | (blocks * block == length)
+        low = torch.where(early, 1, low)
+        high = torch.where(early, (blocks - 1).clamp(max=EARLY // block), high)
+        own = torch.where(early, left, own)
+    return low, high, own

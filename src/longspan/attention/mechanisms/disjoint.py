@@ -1,0 +1,34 @@
+"""Blockwise local attention without overlap (Xiong et al. 2022, https://arxiv.org/abs/2112.07210).
+
+    out_t = sum_s softmax_s(q_t . k_s / sqrt(D)) v_s,   floor(s / B) = floor(t / B)
+
+A query sees the keys of its own block only. For as many keys as `blockwise` with block b, use
+B = 2b, as in the paper. Causal adds s <= t, so the first token of a block sees only itself.
+"""
+
+from longspan.attention.base import Traits, register
+from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.patterns import BlockWindow
+
+
+@register("disjoint", size_option="block")
+class DisjointAttention(PatternAttention):
+    """Attention to the own block."""
+
+    traits = Traits(
+        paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
+        cost="T",
+        exact=True,
+        causal=True,
+        global_tokens=True,
+    )
+    small_options = {"block": 8}
+
+    def __init__(self, *, block: int = 256, causal: bool = False):
+        """Build the block pattern.
+
+        Args:
+            block: length of a block, B.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__(BlockWindow(block), causal)

@@ -1,0 +1,70 @@
+"""Full softmax attention, Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), eq. 1.
+
+    out_t = sum_s softmax_s(q_t . k_s / sqrt(D)) v_s
+
+over all real keys s, or those with s <= t + (S - T) when causal: queries are aligned to the end
+of the keys, as in decoding (torch's own `is_causal` aligns them to the start). `attend` calls
+`scaled_dot_product_attention`: time grows as T^2, and so does memory if a mask must be built.
+"""
+
+import torch.nn.functional as F
+
+from longspan.attention.base import Attention, Traits, register
+from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.softmax import pair_mask, softmax_reference
+
+
+@register("full")
+class FullAttention(Attention):
+    """Attention from every query to every key."""
+
+    traits = Traits(
+        paper="Vaswani et al. 2017, https://arxiv.org/abs/1706.03762",
+        cost="T^2",
+        exact=True,
+        causal=True,
+        cross=True,
+        global_tokens=True,
+    )
+
+    def __init__(self, *, causal: bool = False):
+        """Build the mechanism; it has no options.
+
+        Args:
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        self.causal = causal
+
+    def attend(self, q, k, v, key_mask, global_mask):
+        """Call torch. Global tokens change nothing: every token already attends to all."""
+        T, S = q.shape[-2], k.shape[-2]
+        if key_mask is None and (T == S or not self.causal):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        if self.causal:
+            mask = pair_mask(T, S, True, key_mask, q.device)
+        else:
+            mask = key_mask[:, None, None, :]
+        some = mask.any(-1, keepdim=True)
+        # No backend may see an empty row: it attends to all keys, then becomes zero.
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask | ~some)
+        return apply_mask(out, some)
+
+    def reference(self, q, k, v, key_mask, global_mask):
+        """Apply the formula with the (T, S) matrix of weights."""
+        mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
+        return softmax_reference(q, k, v, mask)
+
+    def attention_weights(self, q, k, key_mask):
+        """Compute softmax over the scores."""
+        mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
+        weights = masked_softmax((q * q.shape[-1] ** -0.5) @ k.mT, mask)
+        return apply_mask(weights, mask.any(-1, keepdim=True))
+
+    def flops(self, T, head_dim):
+        """Count two products of T x T x D."""
+        return 4 * self.pairs(T) * head_dim
+
+    def pairs(self, T):
+        """Count all pairs, or the lower triangle."""
+        return T * (T + 1) // 2 if self.causal else T * T

@@ -1,0 +1,72 @@
+"""Linear attention, Katharopoulos et al. 2020 (https://arxiv.org/abs/2006.16236), eq. 5 and 7.
+
+    out_t = phi(q_t)^T sum_s phi(k_s) v_s^T / (phi(q_t)^T sum_s phi(k_s)),   phi(x) = elu(x) + 1
+
+The sums run over s <= t when causal (computed exactly, in chunks), over all keys otherwise.
+There is no 1/sqrt(D), and no epsilon in the denominator: the weights of a row sum to one.
+"""
+
+import torch
+
+from longspan.attention.base import Attention, Traits, register
+from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix
+from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.softmax import pair_mask
+
+
+def phi(x):
+    """Compute elu(x) + 1, positive everywhere (elu itself rounds to -1 from x = -17 on)."""
+    return x.relu() + x.clamp(max=0).exp()
+
+
+@register("linear")
+class LinearAttention(Attention):
+    """Attention with weights phi(q) . phi(k): keys and values are summed once for all queries."""
+
+    traits = Traits(
+        paper="Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236",
+        cost="T",
+        exact=False,
+        causal=True,
+        cross=True,
+    )
+
+    def __init__(self, *, causal: bool = False):
+        """Build the mechanism; it has no options.
+
+        Args:
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        self.causal = causal
+
+    def attend(self, q, k, v, key_mask):
+        """Sum phi(k) v^T over the keys, then multiply by phi(q)."""
+        fq, fk = self._features(q, k, key_mask)
+        wide_v = at_least_float32(v)
+        out = causal_mix(fq, fk, wide_v)[0] if self.causal else mix(fq, fk, wide_v)
+        return out.to(v.dtype)
+
+    def _features(self, q, k, key_mask):
+        fq, fk = phi(at_least_float32(q)), phi(at_least_float32(k))
+        # phi(0) is 1, so padding must be masked in the features.
+        return fq, fk if key_mask is None else fk * key_mask[:, None, :, None]
+
+    def advance(self, q, k, v, key_mask, cache):
+        """Update the running sums, whose size is constant."""
+        state = None if cache is None else State(**cache.state)
+        fq, fk = self._features(q, k, key_mask)
+        out, state = causal_mix(fq, fk, at_least_float32(v), state=state)
+        return out.to(v.dtype), state._asdict()
+
+    def reference(self, q, k, v, key_mask):
+        """Compute the matrix of weights, masked and normalized."""
+        weights = torch.einsum("bhtd,bhsd->bhts", phi(q), phi(k))
+        weights = weights * pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
+        total = weights.sum(-1, keepdim=True)
+        return (weights / torch.where(total > 0, total, 1.0)) @ v
+
+    def flops(self, T, head_dim):
+        """Count two products with the D x D summary, and with the chunk when causal."""
+        inside = 4 * T * min(CHUNK, T) * head_dim if self.causal else 0
+        return 4 * T * head_dim * head_dim + 4 * T * head_dim + inside

@@ -1,0 +1,169 @@
+"""Linformer, Wang et al. 2020 (https://arxiv.org/abs/2006.04768), eq. 7.
+
+    out = softmax(q (E k)^T / sqrt(D)) (F v),   E, F: rank x max_length
+
+Keys and values are projected along the sequence to `rank` slots. A shorter input uses the leading
+columns of E and F, and padded keys are zero before they are projected, so padding changes nothing.
+Entries start at N(0, 1 / columns): a projected key then has the scale of a key. There is no causal
+form, because every slot mixes the future.
+
+`sharing` (section 4): "none" (E and F for each head), "headwise" (E and F for all heads),
+"key_value" (one E = F for all heads), "layerwise" (the same for all layers of a model).
+`projection`: "learned", or one of the alternatives of section 4. "mean" and "max" pool `rank`
+segments of each row's real tokens (of nearly equal size; fewer tokens are slots themselves) and
+have no parameters. "convolution" is an E whose rows repeat one row of W = ceil(max_length / rank)
+weights, each W columns further. Only slots with a real token exist.
+"""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from longspan.attention.base import Attention, Traits, register
+from longspan.attention.ops.pooling import (
+    averaging_matrix,
+    membership_matrix,
+    segment_maxima,
+    segment_tokens,
+    split_runs,
+)
+from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.errors import OptionError
+
+SHARING = ("none", "headwise", "key_value", "layerwise")
+PROJECTION = ("learned", "mean", "max", "convolution")
+
+
+def _project(matrix, x):
+    """Compute E x for each head (B, H, rank, D), as one product over samples and shared heads."""
+    matrix = matrix[..., : x.shape[-2]].to(x.dtype)
+    if matrix.shape[0] == 1:
+        return torch.einsum("rs,bhsd->bhrd", matrix[0], x)
+    return torch.einsum("hrs,bhsd->bhrd", matrix, x)
+
+
+@register("linformer", size_option="rank")
+class LinformerAttention(Attention):
+    """Softmax attention over `rank` mixtures of the keys."""
+
+    traits = Traits(
+        paper="Wang et al. 2020, https://arxiv.org/abs/2006.04768",
+        cost="T",
+        exact=False,
+        cross=True,
+        sizes=("heads", "max_length", "layer"),
+    )
+    small_options = {"rank": 8}
+    owner: tuple[Attention] | None = None  # mechanism of the first layer, if its E is shared
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        max_length: int,
+        layer: int = 0,
+        rank: int | list[int] = 256,
+        sharing: Literal["none", "headwise", "key_value", "layerwise"] = "headwise",
+        projection: Literal["learned", "mean", "max", "convolution"] = "learned",
+    ):
+        """Create the projections along the sequence.
+
+        Args:
+            heads: number of heads.
+            max_length: longest input.
+            layer: index of the layer.
+            rank: number of slots; a list gives one number per layer.
+            sharing: which heads, layers, keys and values share a projection.
+            projection: kind of projection.
+        """
+        super().__init__()
+        ranks = rank if isinstance(rank, list) else [rank] * (layer + 1)
+        if min(ranks, default=0) < 1 or len(ranks) <= layer:
+            wanted = f"must be >= 1 and have an entry for layer {layer}"
+            raise OptionError(f"linformer: option rank {wanted}; got {rank}")
+        for given, names in ((sharing, SHARING), (projection, PROJECTION)):
+            if given not in names:
+                raise OptionError(f"linformer: expected one of {', '.join(names)}; got {given!r}")
+        if sharing == "layerwise" and len(set(ranks)) > 1:
+            wanted = "requires one rank for all layers"
+            raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
+        self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
+        self.kind, self.projection = projection, None
+        width = -(-max_length // self.rank)
+        shape = {"learned": (self.rank, max_length), "convolution": (1, width)}.get(projection)
+        self.rows = heads if shape and sharing == "none" else 1
+        if shape:
+            both = 1 if sharing in ("key_value", "layerwise") else 2
+            self.projection = nn.Parameter(torch.empty(both, self.rows, *shape))
+            nn.init.normal_(self.projection, std=shape[1] ** -0.5)
+
+    def share(self, first):
+        """Use the first layer's E; the tuple hides it from the state dict, which saves it once."""
+        if self.sharing == "layerwise" and self.projection is not None:
+            self.projection, self.owner = None, (first,)
+
+    def _weights(self):
+        return self.projection if self.owner is None else self.owner[0].projection
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: at most as many keys as columns of E, and its number of heads."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        S, longest = k.shape[-2], self.max_length
+        if longest < S:
+            reasons.append(f"S={S} exceeds max_length={longest}; build with a larger max_length")
+        if self.rows not in (1, q.shape[1]):
+            reasons.append(f"heads must be {self.rows}, as built; got {q.shape[1]}")
+        return reasons
+
+    def attend(self, q, k, v, key_mask):
+        """Project k and v (zero where padded), then attend to the slots."""
+        weights = self._weights()
+        if self.kind == "learned":
+            return softmax_attention(q, _project(weights[0], k), _project(weights[-1], v), None)
+        real = k.new_ones(1, k.shape[2], dtype=torch.bool) if key_mask is None else key_mask
+        if self.kind == "convolution":
+            W, E, F = weights.shape[-1], weights[0, :, None], weights[-1, :, None]
+            slots, mixed = (
+                (w.to(x.dtype) @ split_runs(x, W)).squeeze(3) for w, x in ((E, k), (F, v))
+            )
+            live = split_runs(real[:, None, :, None], W).any(3).mT
+            return softmax_attention(q, slots, mixed, live)
+        index, live = segment_tokens(real, min(self.rank, k.shape[2]))
+        if self.kind == "max":
+            slots, mixed = (segment_maxima(x, index, live.shape[1]) for x in (k, v))
+        else:
+            matrix = averaging_matrix(membership_matrix(index, live.shape[1], k.dtype))
+            slots, mixed = matrix @ k, matrix @ v
+        return softmax_attention(q, slots, mixed, live[:, None, None])
+
+    def reference(self, q, k, v, key_mask):
+        """Pool, apply softmax and mix, row by row and slot by slot."""
+        real = k.new_ones(k.shape[0], k.shape[2]) if key_mask is None else key_mask
+        every, rows = torch.ones((), dtype=torch.bool, device=q.device), []
+        for b in range(len(q)):
+            slots, mixed = self._slots(0, k[b], real[b]), self._slots(-1, v[b], real[b])
+            rows.append(softmax_reference(q[b], slots, mixed, every))
+        return torch.stack(rows)
+
+    def _slots(self, which, x, real):
+        """Return the slots (H, slots, D) of one row (H, S, D); one zero slot if there are none."""
+        places, weights = real.nonzero()[:, 0], self._weights()
+        if self.kind == "learned":
+            return weights[which][..., places].expand(len(x), -1, -1) @ x[:, places]
+        if self.kind == "convolution":
+            W = weights.shape[-1]
+            groups = [places[places // W == run] for run in (places // W).unique()]
+            slots = [(weights[which, :, 0, g % W, None] * x[:, g]).sum(1) for g in groups]
+        else:
+            L = min(self.rank, len(places))
+            size, longer = divmod(len(places), max(L, 1))
+            groups = places.split([size] * (L - longer) + [size + 1] * longer)
+            slots = [x[:, g].mean(1) if self.kind == "mean" else x[:, g].amax(1) for g in groups]
+        return torch.stack(slots or [0 * x[:, 0]], 1)
+
+    def flops(self, T, head_dim):
+        """Count two products with the slots, and two projections along the sequence."""
+        products = 4 * T * self.rank * head_dim
+        projections = {"max": 0, "convolution": 4 * T * head_dim}.get(self.kind, products)
+        return products + projections

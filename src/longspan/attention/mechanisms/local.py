@@ -1,0 +1,35 @@
+"""Sliding-window attention (Longformer, Beltagy et al. 2020, https://arxiv.org/abs/2004.05150).
+
+    out_t = sum_{s: |s - t| <= w} softmax_s(q_t . k_s / sqrt(D)) v_s
+
+The window w is one-sided: a query sees w keys on each side and itself, 2w + 1 keys (w + 1 when
+causal); rows near the ends have fewer keys. Longformer's paper counts both sides together
+(its 512 is 256 here). w = 0 returns the values; w >= T is full attention.
+"""
+
+from longspan.attention.base import Traits, register
+from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.patterns import Window
+
+
+@register("local", size_option="window")
+class LocalAttention(PatternAttention):
+    """Attention to the keys at most `window` positions away."""
+
+    traits = Traits(
+        paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
+        cost="T",
+        exact=True,
+        causal=True,
+        global_tokens=True,
+    )
+    small_options = {"window": 5}
+
+    def __init__(self, *, window: int = 128, causal: bool = False):
+        """Build the window pattern.
+
+        Args:
+            window: keys on each side of a query, w.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__(Window(window, 0 if causal else window), causal)

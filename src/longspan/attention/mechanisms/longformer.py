@@ -1,0 +1,197 @@
+"""Longformer, Beltagy et al. 2020 (https://arxiv.org/abs/2004.05150), section 3; LED's encoder.
+
+    out_i = softmax_{j in W_i | G}(q_i . k_j / sqrt(D)) v_j          of a local token i
+    out_i = softmax_j(qg_i . kg_j / sqrt(D)) vg_j                    of a global token i, all real j
+
+W_i is the window of i, at most w keys on each side, with gaps in dilated heads; G are the global
+tokens of the row (`global_mask`; their number may differ between rows). A key in both counts once.
+When causal, j <= i everywhere. The window w is one-sided; the paper and published checkpoints count
+both sides: their 512 is 256 here.
+
+With `global_projections`, as in all published checkpoints, qg, kg, vg are separate projections of
+the layer's input, which the model passes as `layer_input`. They are initialized at random;
+`copy_projections` copies the local ones, as in the paper. Without the option, global tokens use q,
+k and v (Xiong et al. 2022). Decoding steps have no global tokens.
+
+Differences from the public code: it requires even windows that divide each other, drops dilation
+on CPU, ignores its causal option, and limits masked scores to -10000. The function is otherwise the
+published one.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longspan.attention.base import Traits, register
+from longspan.attention.masking import masked_softmax
+from longspan.attention.ops.blocks import pattern_rows
+from longspan.attention.ops.dilation import make_dilated_window
+from longspan.attention.ops.global_tokens import GlobalTokens, gather_global_tokens
+from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
+from longspan.errors import OptionError
+
+
+@register("longformer", size_option="window")
+class LongformerAttention(PatternAttention):
+    """Window attention for local tokens, full attention for global tokens."""
+
+    traits = Traits(
+        paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
+        cost="T",
+        exact=True,
+        causal=True,
+        global_tokens=True,
+        needs_layer_input=True,
+        sizes=("heads", "head_dim", "layer"),
+    )
+    small_options = {"window": [5, 3]}
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        window: int | list[int] = 256,
+        dilation: int | list[int] | list[list[int]] = 1,
+        global_projections: bool = False,
+        causal: bool = False,
+    ):
+        """Build the pattern of this layer, and the global projections.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            layer: index of the layer.
+            window: keys on each side of a query, w; a list gives one number per layer.
+            dilation: step between the keys of a window (1: no gaps); a list gives one number per
+                head, or one list per layer.
+            global_projections: whether global tokens have their own projections.
+            causal: whether keys after the query are excluded.
+        """
+        pattern = make_dilated_window("longformer", window, dilation, heads, layer, causal)
+        super().__init__(pattern, causal)
+        self.projections = GlobalProjections(heads, head_dim) if global_projections else None
+        self.has_unused_parameters = global_projections
+
+    def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
+        """Initialize the global projections with those of the layer.
+
+        Raises:
+            OptionError: there are no global projections, or the widths differ.
+        """
+        if self.projections is None:
+            raise OptionError("copy_projections() requires global_projections=True")
+        self.projections.copy(query, key, value)
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: the projections have a fixed number of heads and head dimension."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        if self.projections is not None:
+            D = self.projections.head_dim
+            expected, got = (self.projections.heads, D, D), (q.shape[1], q.shape[3], v.shape[3])
+            if got != expected:
+                reasons.append(f"(heads, D, E) must be {expected}, as built; got {got}")
+        return reasons
+
+    def _layer_input_refusals(self, k, layer_input):
+        reasons = super()._layer_input_refusals(k, layer_input)
+        if self.projections is None:
+            return reasons
+        width = self.projections.query.in_features
+        if layer_input is None:
+            reasons.append("global_projections=True requires layer_input")
+        elif layer_input.states.shape[-1] != width:
+            reasons.append(
+                f"layer_input.states must be {width} wide, got {layer_input.states.shape[-1]}"
+            )
+        return reasons
+
+    def attend(self, q, k, v, key_mask, global_mask, layer_input=None):
+        """Run gathered-block attention, then compute the rows of global tokens."""
+        if self.projections is None:
+            return super().attend(q, k, v, key_mask, global_mask)
+        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
+        out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)
+        if chosen is None:
+            return out
+        rows = self.projections.rows(layer_input.states.to(v.dtype), chosen, key_mask, self.causal)
+        return chosen.scatter_rows(rows, out)
+
+    def reference(self, q, k, v, key_mask, global_mask, layer_input=None):
+        """Compute both formulas for all tokens over dense masks; select by token."""
+        out = super().reference(q, k, v, key_mask, global_mask)
+        if self.projections is None or global_mask is None:
+            return out
+        qg, kg, vg = self.projections.projected(layer_input.states.to(v.dtype))
+        every = pair_mask(q.shape[2], q.shape[2], self.causal, key_mask, q.device)
+        is_global = global_mask if key_mask is None else global_mask & key_mask
+        rows = softmax_reference(qg, kg, vg, every)
+        return torch.where(is_global[:, None, :, None], rows, out)
+
+
+class GlobalProjections(nn.Module):
+    """Projections for the rows of global tokens (section 3.1), from x (B, T, W) to heads.
+
+        row_i = softmax_j(qg_i . kg_j / sqrt(D)) vg_j over all keys j,   qg, kg, vg linear in x
+
+    W = H x D. A few global tokens do not need kg and vg of every token, because both are linear in
+    x. With the key's matrix K, the value's V and biases b and c, exactly and with D / G of the
+    products:
+
+        qg_i . (K x_j + b) = (K^T qg_i) . x_j + a constant of row i, which the softmax drops
+        sum_j p_ij (V x_j + c) = V (sum_j p_ij x_j) + c
+    """
+
+    def __init__(self, heads: int, head_dim: int):
+        super().__init__()
+        self.heads, self.head_dim = heads, head_dim
+        self.query, self.key, self.value = (
+            nn.Linear(heads * head_dim, heads * head_dim) for _ in range(3)
+        )
+
+    @torch.no_grad()
+    def copy(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
+        """Copy the values of other projections.
+
+        Raises:
+            OptionError: the widths differ.
+        """
+        pairs = ((self.query, query), (self.key, key), (self.value, value))
+        for own, other in pairs:
+            expected, got = tuple(own.weight.shape), tuple(other.weight.shape)
+            if got != expected:
+                raise OptionError(f"the projection must have shape {expected}, got {got}")
+        for own, other in pairs:
+            own.weight.copy_(other.weight)
+            own.bias.zero_() if other.bias is None else own.bias.copy_(other.bias)
+
+    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute qg, kg and vg of all tokens."""
+        return self._of(self.query, x), self._of(self.key, x), self._of(self.value, x)
+
+    def rows(self, x: Tensor, chosen: GlobalTokens, key_mask: Tensor | None, causal: bool):
+        """Compute the rows of the global tokens (B, H, G, D)."""
+        mask = chosen.row_mask(key_mask, causal)
+        q = self._of(self.query, chosen.gather(x[:, None])[:, 0])
+        (_, H, G, D), W = q.shape, x.shape[-1]
+        if G * (W - D) >= D * W:
+            return softmax_attention(q, self._of(self.key, x), self._of(self.value, x), mask)
+        (key, key_bias), (value, value_bias) = (
+            (y.weight.to(x.dtype).view(H, D, W), y.bias.to(x.dtype).view(H, 1, D))
+            for y in (self.key, self.value)
+        )
+        q = q * D**-0.5
+        seen = torch.einsum("bhgd,hdw->bhgw", q, key)
+        scores = (seen.flatten(1, 2) @ x.mT).unflatten(1, (H, G))
+        # The bias cancels in the softmax; it is added so that every parameter has a gradient.
+        scores = scores + (q * key_bias).sum(-1, keepdim=True)
+        weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
+        mixed = (weights.flatten(1, 2) @ x).unflatten(1, (H, G))
+        return torch.einsum("bhgw,hdw->bhgd", mixed, value) + value_bias
+
+    def _of(self, projection: nn.Linear, x: Tensor) -> Tensor:
+        """Project (B, P, W) to heads (B, H, P, D), in the dtype of x."""
+        y = F.linear(x, projection.weight.to(x.dtype), projection.bias.to(x.dtype))
+        return y.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)

@@ -1,0 +1,300 @@
+"""Performer, Choromanski et al. 2021 (https://arxiv.org/abs/2009.14794), FAVOR+.
+
+    out_t = phi(q_t)^T sum_s phi(k_s) v_s^T / (phi(q_t)^T sum_s phi(k_s))
+
+phi has `features` entries made of rows w_r ~ N(0, I) such that E[phi(q) . phi(k)] is
+exp(q . k / sqrt D). With x~ = x / D^(1/4), `feature_map` is
+
+    softmax         exp(w_r . x~ - |x~|^2 / 2)                        positive, eq. 7
+    hyperbolic      the same of w_r, and of -w_r                      positive, less variance
+    trigonometric   exp(|x~|^2 / 2) (cos(w_r . x~), sin(w_r . x~))    of either sign
+    relu            max(w_r . x~, 0) + 1e-3                           positive, another kernel
+
+The sum of phi(q)_i phi(k)_i over all entries, divided by R rows (2 R if hyperbolic), has the
+expectation exp(q . k / sqrt D) with the first three. The code omits constants and factors of each
+query, which cancel in attention. Trigonometric weights may be negative; a row is zero if its
+weights sum to less than 1/1000 of the most that one key can weigh. For relu see section 4.
+
+Training redraws the rows every `redraw_every` steps, between steps: within one, a checkpointed
+forward pass would be repeated with other rows. The rows are saved.
+
+Differences from the public code: no epsilon is added to features; the stabilizer ignores padding
+and, when causal, the future (keys keep their own scale c_s as a weight exp(c_s)); directions are
+Haar distributed; each head and layer draws its own rows.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from longspan.attention.base import Attention, Traits, register
+from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix
+from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.softmax import pair_mask
+from longspan.errors import OptionError
+
+NORMS = ("chi", "sqrt_d")
+LEAST = 1e-3
+Map = Literal["softmax", "hyperbolic", "trigonometric", "relu"]
+MAPS = ("softmax", "hyperbolic", "trigonometric", "relu")
+PAIRED = ("hyperbolic", "trigonometric")  # two features per row
+RELU_FLOOR = 1e-3
+
+
+@register("performer", size_option="features")
+class PerformerAttention(Attention):
+    """Attention with random features whose products estimate the softmax kernel."""
+
+    traits = Traits(
+        paper="Choromanski et al. 2021, https://arxiv.org/abs/2009.14794",
+        cost="T",
+        exact=False,
+        causal=True,
+        cross=True,
+        sizes=("heads", "head_dim", "layer"),
+    )
+    small_options = {"features": 16}
+    empty_state = {"level": -torch.inf}
+
+    projection: torch.Tensor
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        features: int | None = 256,
+        feature_map: Map = "softmax",
+        orthogonal: bool = True,
+        norms: Literal["chi", "sqrt_d"] = "chi",
+        redraw_every: int | None = None,
+        seed: int = 0,
+        causal: bool = False,
+    ):
+        """Draw the projection (heads, rows, head_dim) from (seed, layer).
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            layer: index of the layer.
+            features: number of features; None: the coordinates themselves, with relu only, as in
+                Long Range Arena.
+            feature_map: phi, see the module.
+            orthogonal: whether rows are orthogonal in blocks of D, which lowers the error.
+            norms: norms of the rows: chi distributed, or all sqrt(D).
+            redraw_every: training steps between redraws of the rows, or None.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        for given, names in ((feature_map, MAPS), (norms, NORMS)):
+            if given not in names:
+                raise OptionError(f"performer: expected one of {', '.join(names)}; got {given!r}")
+        self.causal, self.feature_map, self.layer = causal, feature_map, layer
+        self.orthogonal, self.norms = orthogonal, norms
+        self.random, self.features = features is not None, features or head_dim
+        rows, odd = divmod(self.features, 2) if feature_map in PAIRED else (self.features, 0)
+        if rows < 1 or odd or features == 0 or not (self.random or feature_map == "relu"):
+            least = "an even number" if feature_map in PAIRED else "at least 1"
+            raise OptionError(
+                f"performer, feature_map {feature_map!r}: features must be {least}, got {features}"
+            )
+        if redraw_every is not None and (redraw_every < 1 or not self.random):
+            wanted = "redraw_every must be >= 1, and requires features"
+            raise OptionError(f"performer: {wanted}; got {redraw_every}")
+        self.redraw_every = redraw_every
+        self.register_buffer("projection", torch.empty(heads, rows, head_dim))
+        self.redraw(seed)
+
+    @torch.no_grad()
+    def redraw(self, seed: int) -> None:
+        """Draw new rows from (seed, layer), equal in every process."""
+        heads, rows, columns = self.projection.shape
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + self.layer)
+        how = (generator, self.orthogonal, self.norms)
+        drawn = [random_rows(rows, columns, *how) for _ in range(heads if self.random else 0)]
+        self.projection.copy_(torch.stack(drawn) if drawn else torch.eye(columns) * columns**0.25)
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: the projection has a fixed number of heads and head dimension."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        expected = (self.projection.shape[0], self.projection.shape[2])
+        if (got := (q.shape[1], q.shape[3])) != expected:
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
+        return reasons
+
+    def attend(self, q, k, v, key_mask):
+        """Compute stable features, then one summary of the keys (in chunks when causal)."""
+        if self.causal:
+            return self.advance(q, k, v, key_mask, None)[0]
+        q, k, wide_v = (at_least_float32(x) for x in (q, k, v))
+        fq, fk = features(self.feature_map, q, k, self.projection, key_mask)
+        return mix(fq, fk, wide_v, self._least()).to(v.dtype)
+
+    def advance(self, q, k, v, key_mask, cache):
+        """Update the summary of the keys, whose size is constant."""
+        state = None if cache is None else State(**cache.state)
+        fq, fk, weight = key_features(
+            self.feature_map, at_least_float32(q), at_least_float32(k), self.projection, key_mask
+        )
+        out, state = causal_mix(fq, fk, at_least_float32(v), weight, state, self._least())
+        return out.to(v.dtype), state._asdict()
+
+    def _least(self):
+        return LEAST * self.projection.shape[1] if self.feature_map == "trigonometric" else None
+
+    def _phi(self, x):
+        """Compute the features (B, H, T, M) as in the formula."""
+        p = torch.einsum("bhtd,hmd->bhtm", x, self.projection.to(x.dtype)) / x.shape[-1] ** 0.25
+        half = x.square().sum(-1, keepdim=True) / (2 * x.shape[-1] ** 0.5)
+        if self.feature_map == "relu":
+            return p.relu() + RELU_FLOOR
+        if self.feature_map == "trigonometric":
+            return torch.cat([p.cos(), p.sin()], -1) * half.exp()
+        return torch.cat([p, -p] if self.feature_map == "hyperbolic" else [p], -1).sub(half).exp()
+
+    def reference(self, q, k, v, key_mask):
+        """Compute the matrix of estimated weights, masked and normalized."""
+        fq, fk = self._phi(q), self._phi(k)
+        allowed = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
+        weights = fq @ fk.mT * allowed
+        total = weights.sum(-1, keepdim=True)
+        most = (fq.norm(dim=-1)[..., None] * fk.norm(dim=-1)[:, :, None] * allowed).amax(-1, True)
+        some = total.abs() > (LEAST * most if self.feature_map == "trigonometric" else 0)
+        return (weights / total.where(some, 1.0) * some) @ v
+
+    def flops(self, T, head_dim):
+        """Count features of q and k, the summary, its reading, and the chunk when causal."""
+        M, rows = self.features, self.projection.shape[1]
+        inside = 2 * T * min(CHUNK, T) * (M + head_dim) if self.causal else 0
+        return 4 * T * (rows + M) * head_dim + 4 * T * M + inside
+
+
+def key_features(
+    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Compute features in which every key has its own level, for sums along the sequence.
+
+    Args:
+        feature_map: one of `MAPS`.
+        q: queries (B, H, T, D).
+        k: keys (B, H, S, D).
+        W: rows (H, R, D).
+        key_mask: True at real keys (B, S), or None.
+
+    Returns:
+        Features of queries (B, H, T, M), of keys (B, H, S, M), and the logarithm of the factor
+        left out of each key's features (B, H, S), -inf if the key is masked; None: factor one.
+    """
+    real = None if key_mask is None else key_mask[:, None, :, None]
+    if feature_map == "relu":
+        fk = _rectified(k, W)
+        return _rectified(q, W), fk if real is None else fk * real, None
+    if feature_map == "trigonometric":
+        (fq, _), (fk, weight) = _waves(q, W), _waves(k, W)
+        return fq, fk, weight if real is None else weight.masked_fill(~real[..., 0], -torch.inf)
+    eq, ek = (_exponents(feature_map, x, W) for x in (q, k))
+    if real is not None:
+        ek = ek.masked_fill(~real, -torch.inf)
+    highest = ek.detach().amax(-1)
+    return _below_one(eq), (ek - _finite(highest)[..., None]).exp(), highest
+
+
+def features(
+    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Compute features for one sum over all keys; the arguments are those of `key_features`.
+
+    Returns:
+        Features of queries (B, H, T, M) and of keys (B, H, S, M), zero if masked.
+    """
+    if feature_map in ("relu", "trigonometric"):
+        fq, fk, weight = key_features(feature_map, q, k, W, key_mask)
+        if weight is None:
+            return fq, fk
+        level = _finite(weight.detach().amax(-1, keepdim=True))
+        return fq, fk * (weight - level).exp()[..., None]
+    eq, ek = (_exponents(feature_map, x, W) for x in (q, k))
+    if key_mask is not None:
+        ek = ek.masked_fill(~key_mask[:, None, :, None], -torch.inf)
+    # Moving the level of a feature from keys to queries prevents underflow of the sums. Levels
+    # cancel in the ratio, so they need no gradient.
+    level = _finite(ek.detach().amax(-2, keepdim=True))
+    return _below_one(eq + level), (ek - level).exp()
+
+
+def _scaled(x: Tensor) -> Tensor:
+    return x * x.shape[-1] ** -0.25
+
+
+def _half_square(x: Tensor) -> Tensor:
+    return x.square().sum(-1, keepdim=True) / 2
+
+
+def _exponents(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:
+    """Return the logarithms of the positive features."""
+    x = _scaled(x)
+    p = x @ W.to(x.dtype).mT
+    return (p if feature_map == "softmax" else torch.cat([p, -p], -1)) - _half_square(x)
+
+
+def _waves(x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
+    """Return trigonometric features without their first factor, and its logarithm (B, H, T)."""
+    x = _scaled(x)
+    p = x @ W.to(x.dtype).mT
+    return torch.cat([p.cos(), p.sin()], -1), _half_square(x)[..., 0]
+
+
+def _rectified(x: Tensor, W: Tensor) -> Tensor:
+    return (_scaled(x) @ W.to(x.dtype).mT).relu() + RELU_FLOOR
+
+
+def _below_one(exponents: Tensor) -> Tensor:
+    """Return the features of each query, scaled so that the largest is one."""
+    return (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
+
+
+def _finite(highest: Tensor) -> Tensor:
+    """Return the offset of logarithms with this maximum: 0 where it is -inf."""
+    return torch.where(highest.isfinite(), highest, 0.0)
+
+
+def random_rows(
+    rows: int, columns: int, generator: torch.Generator, orthogonal: bool, norms: str
+) -> Tensor:
+    """Draw `rows` vectors of uniform direction.
+
+    Args:
+        rows: number of vectors.
+        columns: width of a vector, D.
+        generator: source of randomness.
+        orthogonal: whether rows are orthogonal within every block of D rows, or independent. Blocks
+            are Haar distributed: the signs of QR's diagonal are undone, otherwise the first
+            coordinates are biased to one side and so is exp(w.x).
+        norms: "chi" (of D degrees, drawn separately: every row alone is exactly N(0, I)) or
+            "sqrt_d" (equal norms: the "regularized" kernel). Choromanski et al. 2021, section 3.
+
+    Returns:
+        float64 matrix (rows, columns).
+    """
+
+    def gaussian(count: int) -> Tensor:
+        return torch.randn(count, columns, generator=generator, dtype=torch.float64)
+
+    if orthogonal:
+        blocks = [_haar(gaussian(columns)) for _ in range(-(-rows // columns))]
+        directions = torch.cat(blocks)[:rows]
+    else:
+        directions = torch.nn.functional.normalize(gaussian(rows), dim=1)
+    if norms == "sqrt_d":
+        return directions * columns**0.5
+    return directions * gaussian(rows).norm(dim=1)[:, None]
+
+
+def _haar(gaussian: Tensor) -> Tensor:
+    """Return the orthogonal factor of a square Gaussian matrix, uniform among orthogonal ones."""
+    q, r = torch.linalg.qr(gaussian)
+    # The signs make the columns of q uniform.
+    return q * torch.where(r.diagonal() < 0, -1.0, 1.0)

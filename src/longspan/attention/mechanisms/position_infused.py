@@ -1,0 +1,100 @@
+"""Position-infused attention, Press et al. 2021 (Shortformer, https://arxiv.org/abs/2012.15832).
+
+    out_i = sum_j softmax_j((q_i + p_i W_q) . (k_j + p_j W_k) / sqrt(D)) v_j
+
+over the keys j of i's segment (those up to i when causal) and a cache of the `memory` tokens
+before it. p is a sinusoid. With `layer_input`, W_q and W_k are the model's own projections, so that
+q + p W_q is the projection of x + p; otherwise p has the head dimension and is added unprojected.
+Values carry no position, so cached tokens can be used at new positions. Positions count from the
+first token of the cache, anew in each segment; the first segment has no cache. Caches receive no
+gradient unless `backprop_through_memory`.
+
+Differences from the paper: the cache holds keys and values, not the inputs of the layer. Within a
+call that is equivalent, but W_k and W_v learn nothing from the cache; a cache carried over an
+optimizer step keeps the projections of the older weights. If the model's projections have biases
+b_q, b_k, the sums remain q + p W_q and k + p W_k: the bias counts once.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from longspan.attention.base import Traits, register
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.relative_positions import sinusoids
+from longspan.attention.ops.segments import SegmentAttention, segment_mask
+from longspan.attention.ops.softmax import softmax_reference
+
+
+@register("position_infused", size_option="memory")
+class PositionInfusedAttention(SegmentAttention):
+    """Attention to a segment and a cache, with positions in queries and keys only."""
+
+    traits = Traits(
+        paper="Press et al. 2021, https://arxiv.org/abs/2012.15832",
+        cost="T",
+        exact=False,
+        causal=True,
+        needs_layer_input=True,
+    )
+    small_options = {"segment": 12, "memory": 15}
+
+    def __init__(
+        self,
+        *,
+        segment: int = 512,
+        memory: int = 512,
+        backprop_through_memory: bool = False,
+        causal: bool = False,
+    ):
+        """Build the mechanism.
+
+        Args:
+            segment: tokens per segment.
+            memory: tokens in the cache before a segment.
+            backprop_through_memory: whether gradients flow through the memory.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__(segment, memory, backprop_through_memory, causal)
+
+    def position_terms(self, q, longest, layer_input=None):
+        """Return p W_q and p W_k of positions 0 .. longest - 1, (H or 1, longest, D)."""
+        width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
+        p = sinusoids(torch.arange(longest, device=q.device), width).to(q.dtype)
+        if layer_input is None:
+            return p[None], p[None]
+        return layer_input.query(p), layer_input.key(p)
+
+    def attend_segment(self, q, keys, places):
+        """Add the positions, then call torch."""
+        T, S = q.shape[2], keys.size
+        q, k = q + places[0][:, S - T : S], keys.k + places[1][:, :S]
+        mask = segment_mask(T, keys, self.causal)
+        if mask is None or (keys.real is None and T == S):
+            return F.scaled_dot_product_attention(q, k, keys.v, is_causal=self.causal)
+        some = mask.any(-1, keepdim=True)
+        # No backend may see an empty row: it attends to all keys, then becomes zero.
+        out = F.scaled_dot_product_attention(q, k, keys.v, attn_mask=mask | ~some)
+        return out if keys.real is None else apply_mask(out, some)
+
+    def reference(self, q, k, v, key_mask, layer_input):
+        """Apply one softmax per token over its cache and segment, numbered."""
+        T, outs = q.shape[2], []
+        real = q.new_ones(q.shape[0], T, dtype=torch.bool) if key_mask is None else key_mask
+        pq, pk = self.position_terms(q, min(self.span, T), layer_input)
+        for i in range(T):
+            first = i - i % self.segment
+            start = max(0, first - self.memory)
+            end = i + 1 if self.causal else min(first + self.segment, T)
+            keys, values = (
+                torch.cat([x[:, :, start:first].detach(), x[:, :, first:end]], 2)
+                if not self.backprop_through_memory
+                else x[:, :, start:end]
+                for x in (k, v)
+            )
+            query, keys = q[:, :, i, None] + pq[:, i - start, None], keys + pk[:, : end - start]
+            outs.append(softmax_reference(query, keys, values, real[:, None, None, start:end]))
+        return torch.cat(outs, 2)
+
+    def flops(self, T, head_dim):
+        """Count two products of each segment with its cache and itself."""
+        return sum(4 * size * (size + past) * head_dim for size, past in self.segment_widths(T))

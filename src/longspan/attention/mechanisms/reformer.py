@@ -1,0 +1,327 @@
+"""Reformer, Kitaev et al. 2020 (https://arxiv.org/abs/2001.04451), section 2.
+
+    out_i = sum_r exp(L_ir - logsumexp_r L_ir) o_ir
+    o_ir, L_ir = softmax attention of u_i over its keys k_j = u_j / |u_j| of round r, its log total
+
+Queries and keys are one projection u = q; `k` is not used. In each hash round tokens are hashed,
+sorted by (bucket, position) and divided into chunks of `chunk` slots; a query attends to its chunk
+and the one before. The rounds together are one softmax of S_ij + log N_ij, where N_ij counts the
+rounds in which i attends to j. A token attends to itself only if it has no other key.
+
+Differences from the public code: padding is sorted after all tokens and never attended; the
+number of buckets depends on `max_length`, not on the first input; self is excluded exactly, not by
+a penalty; the first chunk looks back, at the last one of the previous round, only with `wrap`.
+Causal: in public code, future tokens move chunk boundaries. Here chunks start at the first token of
+each bucket, so that only the past decides who is attended. Global tokens are in no bucket: each is
+one more key of every query, and attends to all other tokens.
+"""
+
+import itertools
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.global_tokens import (
+    gather_global_tokens,
+    global_part,
+    replace_global_rows,
+)
+from longspan.attention.ops.hashing import RotationHash, SortTable, sort_into_chunks
+from longspan.attention.ops.precision import at_least_float32
+from longspan.attention.ops.softmax import merge_parts
+from longspan.errors import OptionError
+
+EPSILON = 1e-6  # added to the mean square of u, as in Trax and transformers
+
+
+@register("reformer", size_option="chunk")
+class ReformerAttention(Attention):
+    """Attention between tokens whose hashes are close."""
+
+    traits = Traits(
+        paper="Kitaev et al. 2020, https://arxiv.org/abs/2001.04451",
+        cost="T",
+        exact=False,
+        causal=True,
+        global_tokens=True,
+        inputs="qv",
+        sizes=("heads", "head_dim", "max_length", "layer"),
+    )
+    small_options = {"chunk": 4, "hashes": 2}
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        max_length: int,
+        layer: int = 0,
+        chunk: int = 64,
+        hashes: int = 2,
+        buckets: int | None = None,
+        scale: Literal["root", "none"] = "root",
+        dedupe: bool = False,
+        same_bucket: bool = False,
+        wrap: bool = False,
+        seed: int = 0,
+        causal: bool = False,
+    ):
+        """Draw the hashes from (seed, layer).
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            max_length: longest input.
+            layer: index of the layer.
+            chunk: slots per chunk.
+            hashes: number of hash rounds.
+            buckets: number of buckets; None: about 2 max_length / chunk.
+            scale: "root": S = u.k / sqrt D (reformer-pytorch); "none": u.k (Trax, transformers).
+            dedupe: whether each pair counts once, whatever N_ij (the paper's - log N).
+            same_bucket: whether queries attend only within their bucket (equation 2).
+            wrap: whether the first chunk looks back at the last one of the previous round.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        if chunk < 1 or hashes < 1:
+            raise OptionError(f"reformer: chunk and hashes must be >= 1, got {chunk}, {hashes}")
+        if scale not in ("root", "none"):
+            raise OptionError(f"reformer: option scale must be root or none, got {scale!r}")
+        if wrap and (causal or same_bucket):
+            raise OptionError("reformer: wrap=True excludes causal=True and same_bucket=True")
+        if buckets is None:
+            buckets = 1 << max(1, (2 * max_length // chunk).bit_length() - 1)
+        self.hash = RotationHash(heads, head_dim, hashes, buckets, seed * 1_000_003 + layer)
+        self.causal, self.chunk, self.scale, self.dedupe = causal, chunk, scale, dedupe
+        self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap}
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: the rotations have a fixed number of heads and head dimension."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        expected, got = tuple(self.hash.rotations.shape[:2]), (q.shape[1], q.shape[3])
+        if got != expected:
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
+        return reasons
+
+    def table(self, u, local):
+        """Return the pairs that attend among the local tokens (B, T): real and not global."""
+        chunk = min(self.chunk, u.shape[2])
+        pad = (0, -u.shape[2] % chunk)
+        return sort_into_chunks(F.pad(self.hash(u), pad), F.pad(local, pad), chunk, **self.kinds)
+
+    def _queries_and_keys(self, u):
+        """Return queries with S = q.k / sqrt D for either scale, and the keys u / |u|."""
+        D, x = u.shape[-1], at_least_float32(u)
+        k = x * (x.square().sum(-1, keepdim=True) + D * EPSILON).rsqrt()
+        return (u * D**0.5 if self.scale == "none" else u), k.to(u.dtype)
+
+    def attend(self, q, k, v, key_mask, global_mask):
+        """Attend in the chunks of each round; merge the rounds and the global keys."""
+        u, (q, k) = q, self._queries_and_keys(q)
+        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
+        local = key_mask if chosen is None else chosen.local_keys(key_mask)
+        local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
+        parts = chunk_attention(q, k, v, self.table(u, local), self.dedupe)
+        if chosen is None:
+            return merge_rounds(parts, v)
+        out = merge_rounds([*parts, global_part(q, chosen, self.causal)], v)
+        return replace_global_rows(out, q, k, v, chosen, key_mask, self.causal, itself=False)
+
+    def advance(self, q, k, v, key_mask, cache):
+        """Cache tokens and buckets; a few new tokens compute their pairs directly."""
+        new = {"k": q, "v": v, "bucket": self.hash(q).movedim(0, -1)}
+        state, T = append_tokens(cache, new, key_mask), q.shape[2]
+        u, v, real = state["k"], state["v"], state.get("real")
+        if cache is None or self.chunk < T:
+            return self.attend(u, None, v, real, None)[:, :, -T:], state
+        N = count_past_pairs(state["bucket"].movedim(-1, 0), real, self.chunk, T)
+        u, k = self._queries_and_keys(u)
+        scores = u[:, :, -T:] @ k.mT * u.shape[-1] ** -0.5
+        return softmax_with_counts(scores, v, N.clamp(max=1) if self.dedupe else N), state
+
+    def reference(self, q, k, v, key_mask, global_mask):
+        """Compute softmax(S + log N) over all pairs, with N counted in Python."""
+        real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if key_mask is None else key_mask
+        is_global = torch.zeros_like(real) if global_mask is None else global_mask & real
+        N = count_pairs_reference(
+            self.hash.reference(q), real & ~is_global, self.chunk, **self.kinds
+        )
+        N = N.clamp(max=1) if self.dedupe else N
+        pairs = (is_global[:, :, None] | is_global[:, None]) & real[:, None]
+        pairs = (pairs.tril() if self.causal else pairs)[:, None]
+        k = q / (q.square().mean(-1, keepdim=True) + EPSILON).sqrt() / q.shape[-1] ** 0.5
+        scores = q @ k.mT / (q.shape[-1] ** 0.5 if self.scale == "root" else 1)
+        return softmax_with_counts(scores, v, torch.where(pairs, 1, N))
+
+    def flops(self, T, head_dim):
+        """Count hashing, and two products over the runs of each round."""
+        _, _, hashes, directions = self.hash.rotations.shape
+        chunk = min(self.chunk, T)
+        return 2 * hashes * T * head_dim * (directions + 2 * chunk * (2 + self.causal))
+
+
+class _GatherRows(torch.autograd.Function):
+    """Gather rows of x (..., D) by flat index (...); the gradient is a gather too, not a scatter.
+
+    `places` (M, ...) holds the M positions of each row of x in the result, as flat indices.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, index: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        return _gather(x.flatten(0, -2), index)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        (places,) = ctx.saved_tensors
+        rows, (own, *others) = grad.flatten(0, -2), places
+        total = _gather(rows, own)
+        for place in others:
+            total = total + _gather(rows, place)
+        return total, None, None
+
+
+def _gather(rows: Tensor, index: Tensor) -> Tensor:
+    return rows.index_select(0, index.flatten()).view(*index.shape, rows.shape[-1])
+
+
+class _ChunkSoftmax(torch.autograd.Function):
+    """softmax(q k^T + bias) v, and the logarithm of the total weight of each query.
+
+    The largest score equals its log weight plus the log total, so the total costs two maxima;
+    logsumexp would read the scores three more times, forward and backward.
+    """
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        scores = q @ k.mT + bias
+        weights = scores.softmax(-1)
+        total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
+        weights = weights.to(v.dtype)
+        out = weights @ v
+        ctx.save_for_backward(q, k, v, weights, out)
+        return out, total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, grad_total: Tensor):
+        q, k, v, weights, out = ctx.saved_tensors
+        level = grad_total - (grad * out).sum(-1, keepdim=True)
+        scores = weights * (grad @ v.mT + level.to(grad.dtype))
+        return scores @ k, scores.mT @ q, weights.mT @ grad, None
+
+
+def chunk_attention(
+    q: Tensor, k: Tensor, v: Tensor, table: SortTable, dedupe: bool
+) -> list[tuple[Tensor, Tensor]]:
+    """Compute softmax attention of each round over its pairs, as parts for `merge_parts`.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, T, D).
+        v: values (B, H, T, E).
+        table: pairs that attend, for T tokens padded to N.
+        dedupe: whether the weight of a pair is divided by the number of its rounds.
+    """
+    T, D, (R, B, H, N) = q.shape[2], q.shape[3], table.slot.shape
+    q, k, v = (F.pad(x, (0, 0, 0, N - T)) if N > T else x for x in (q, k, v))
+    row = torch.arange(R * B * H, device=q.device).view(R, B, H, 1) * N
+    slots, queries, runs = table.slot + row, table.chunks(), table.runs()
+    places, first = table.places().flatten(0, 1), row[:1, ..., None]
+    q = _GatherRows.apply(q * D**-0.5, queries + first, slots)
+    k, v = (_GatherRows.apply(x, runs + first, places) for x in (k, v))
+    exact = torch.promote_types(q.dtype, torch.float32)
+    lowest = torch.finfo(exact).min
+    bias = (table.allowed().to(exact) - 1) * -(lowest / 2)
+    if dedupe:
+        bias = bias - table.count_meetings(queries, runs).clamp(min=1).to(exact).log()
+    out, total = _ChunkSoftmax.apply(q, k, v, bias)
+    back = (queries + row[..., None])[None]
+    out, total = (_GatherRows.apply(x, slots, back)[..., :T, :] for x in (out, total))
+    return list(zip(out, total.masked_fill(total < lowest / 4, -torch.inf), strict=True))
+
+
+def merge_rounds(parts: list[tuple[Tensor, Tensor]], v: Tensor) -> Tensor:
+    """Merge parts without self-attention; a token without any other key keeps its own v."""
+    alone = torch.stack([total for _, total in parts]).isneginf().all(0)
+    return merge_parts(parts) + apply_mask(v, alone)
+
+
+def softmax_with_counts(scores: Tensor, v: Tensor, counts: Tensor) -> Tensor:
+    """Mix v by softmax(scores + log counts); a token attends to itself only if it has no other key.
+
+    Args:
+        scores: last T of S tokens against all of them (B, H, T, S).
+        v: values (B, H, S, E).
+        counts: number of rounds in which they attend (B, H, T, S).
+    """
+    T, S = counts.shape[-2:]
+    itself = torch.arange(S - T, S)[:, None] == torch.arange(S)
+    counts = counts.masked_fill(itself.to(counts.device), 0)
+    counts = counts + itself.to(counts.device) * (counts.sum(-1, keepdim=True) == 0)
+    weights = (at_least_float32(scores) + counts.to(at_least_float32(scores).dtype).log()).softmax(
+        -1
+    )
+    return weights.to(v.dtype) @ v
+
+
+def count_past_pairs(bucket: Tensor, real: Tensor | None, chunk: int, T: int) -> Tensor:
+    """Return the last T of S rows of `sort_into_chunks(..., causal=True).counts()`, (B, H, T, S).
+
+    Args:
+        bucket: bucket of each token in each round (R, B, H, S).
+        real: True at tokens that take part (B, S), or None for all.
+        chunk: tokens per chunk.
+        T: number of rows.
+    """
+    S = bucket.shape[-1]
+    met = bucket[..., -T:, None] == bucket[..., None, :]
+    met = met & torch.ones(T, S, dtype=torch.bool, device=met.device).tril(S - T - 1)
+    met = met if real is None else met & real[:, None, None]
+    rank = met.cumsum(-1, dtype=torch.int32)  # of a key in its bucket, from one
+    own = rank[..., -1:]
+    return (met & ((rank - 1) // chunk >= own // chunk - 1)).sum(0)
+
+
+def count_pairs_reference(
+    bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
+) -> Tensor:
+    """Compute `sort_into_chunks(...).counts()` in Python, list by list, for the reference."""
+    R, B, H, T = bucket.shape
+    counts = torch.zeros(B, H, T, T, dtype=torch.long)
+    for b, h in itertools.product(range(B), range(H)):
+        tokens = [i for i in range(T) if real[b, i]]
+        rounds = [_grouped(tokens, bucket[r, b, h].tolist(), chunk, causal) for r in range(R)]
+        for r, groups in enumerate(rounds):
+            last = rounds[r - 1][-1][-1] if wrap and tokens else []
+            met = sum((_met(group, last, T) for group in groups), torch.zeros_like(counts[b, h]))
+            if same_bucket:
+                met = met * (bucket[r, b, h, :, None] == bucket[r, b, h]).cpu()
+            counts[b, h] += met.tril() if causal else met
+    return (counts * (1 - torch.eye(T, dtype=torch.long))).to(bucket.device)
+
+
+def _grouped(tokens: list[int], bucket: list[int], chunk: int, apart: bool) -> list[list]:
+    """Sort tokens by bucket and divide them into chunks, per bucket or all together."""
+    order = sorted(tokens, key=lambda i: bucket[i])
+    groups = [order]
+    if apart:
+        groups = [list(group) for _, group in itertools.groupby(order, lambda i: bucket[i])]
+    return [[g[i : i + chunk] for i in range(0, len(g), chunk)] for g in groups]
+
+
+def _met(chunks: list[list[int]], before: list[int], T: int) -> Tensor:
+    """Count how often i attends to j in these chunks, each with the chunk before it, (T, T)."""
+    met = torch.zeros(T, T, dtype=torch.long)
+    for own in chunks:
+        rows = torch.tensor(own)[:, None]
+        for keys in (own, before):
+            met[rows, torch.tensor(keys, dtype=torch.long)] += 1
+        before = own
+    return met

@@ -1,0 +1,344 @@
+"""Synthesizer, Tay et al. 2021 (https://arxiv.org/abs/2005.00743), section 3.
+
+    out = softmax(sum_i w_i S_i) v,   w = softmax(alpha), learned
+
+    dense              S_ts = (W2 relu(q_t) + b2)_s
+    factorized_dense   S_ts = (A relu(q_t) + a)_{s div n} (B relu(q_t) + b)_{s mod n}
+    random             S_ts = R_ts
+    factorized_random  S_ts = sum_j U_tj V_sj,  j = 1 .. factors
+    dot                S_ts = q_t . k_s / sqrt(D)
+
+The matrices are per head and sized for `max_length` positions, n = ceil(sqrt(max_length)); a
+shorter input uses the leading entries, a longer one is refused. Only `dot` is scaled. All parts
+compute T x T scores: the mechanism is a baseline and saves nothing.
+
+Differences: the first linear map (W1, b1) of the dense parts is the model's query projection, so
+`dot` and both factors share it; q and k are not projected if no part uses them. Padded keys are
+always masked (the public code masks them only with `dot`), a dense score stays with its head and
+position (there a reshape scatters them), and heads do not share W2, as they do there.
+"""
+
+import dataclasses
+import math
+from typing import ClassVar, Literal, cast
+
+import torch
+from torch import Generator, Tensor, nn
+
+from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.softmax import pair_mask
+from longspan.attention.traits import Inputs
+from longspan.errors import OptionError
+
+
+@register("synthesizer", size_option="factors")
+class SynthesizerAttention(Attention):
+    """Softmax attention with scores from queries only, or from no input."""
+
+    traits = Traits(
+        paper="Tay et al. 2021, https://arxiv.org/abs/2005.00743",
+        cost="T^2",
+        exact=False,
+        causal=True,
+        inputs="v",
+        sizes=("heads", "head_dim", "max_length", "layer"),
+    )
+    small_options = {
+        "scores": "dot+dense+factorized_dense+random+factorized_random",
+        "factors": 3,
+        "trainable": False,
+    }
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        max_length: int,
+        layer: int = 0,
+        scores: str = "factorized_random",
+        factors: int = 8,
+        trainable: bool = True,
+        mixture: Literal["convex", "sum"] = "convex",
+        seed: int = 0,
+        causal: bool = False,
+    ):
+        """Create the parts.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            max_length: longest input.
+            layer: index of the layer.
+            scores: names of the parts i, joined by "+".
+            factors: number of factors of `factorized_random`.
+            trainable: whether random parts are trained; if not, they are drawn from (seed, layer).
+            mixture: "convex": weights w as above; "sum": all parts have weight one.
+            seed: seed of the random draws.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__()
+        names = scores.split("+")
+        if not set(names) <= set(PARTS) or len(set(names)) < len(names):
+            choice = f"different names of {', '.join(PARTS)}, joined by +"
+            raise OptionError(f"synthesizer: option scores must be {choice}; got {scores!r}")
+        if factors < 1:
+            raise OptionError(f"synthesizer: option factors must be >= 1, got {factors}")
+        if mixture not in ("convex", "sum"):
+            raise OptionError(f"synthesizer: option mixture must be convex or sum, got {mixture!r}")
+        self.heads, self.head_dim, self.max_length = heads, head_dim, max_length
+        self.causal = causal
+        generator = None if trainable else torch.Generator().manual_seed(seed * 1_000_003 + layer)
+        sizes = (heads, head_dim, max_length, factors, generator)
+        self.parts = nn.ModuleDict({name: PARTS[name](*sizes) for name in names})
+        mixed = mixture == "convex" and len(names) > 1
+        self.alpha = nn.Parameter(torch.zeros(len(names))) if mixed else None
+        read = "".join(PARTS[name].inputs for name in names)
+        inputs: Inputs = "qkv" if "k" in read else "qv" if "q" in read else "v"
+        self.traits = dataclasses.replace(type(self).traits, inputs=inputs)
+
+    def _parts(self) -> "list[Part]":
+        return cast("list[Part]", list(self.parts.values()))
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: the matrices have fixed heads, head dimension and number of positions."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
+        if got != expected:
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
+        return reasons + self._beyond(k.shape[2])
+
+    def _step_refusals(self, q, k, v, cache):
+        reasons = super()._step_refusals(q, k, v, cache)
+        return reasons if cache is None else reasons + self._beyond(cache.length + k.shape[2])
+
+    def _beyond(self, length):
+        if length <= self.max_length:
+            return []
+        return [f"T={length} exceeds max_length={self.max_length}; build with a larger max_length"]
+
+    def attend(self, q, k, v, key_mask):
+        """Compute all rows."""
+        return self._rows(q, k, v, key_mask, 0)
+
+    def advance(self, q, k, v, key_mask, cache):
+        """Compute the new rows, over all keys so far."""
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
+        first = 0 if cache is None else cache.length
+        return self._rows(q, state["k"], state["v"], state.get("real"), first), state
+
+    def _rows(self, q, k, v, key_mask, first):
+        """Compute rows first .. first + T - 1; input-independent scores once per batch."""
+        parts = [part(q, k, first).to(q.dtype) for part in self._parts()]
+        if self.alpha is not None:
+            weights = self.alpha.softmax(0).to(q.dtype)
+            parts = [w * x for w, x in zip(weights, parts, strict=True)]
+        scores, mask = sum(parts[1:], parts[0]), None
+        if self.causal or key_mask is not None:
+            mask = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
+        weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
+        one = len(weights) == 1
+        out = torch.einsum("hts,bhse->bhte", weights[0], v) if one else weights @ v
+        return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
+
+    def reference(self, q, k, v, key_mask):
+        """Mix the scores; exp, sum over the allowed keys, divide."""
+        parts = [part.reference(q, k).expand(*q.shape[:3], -1) for part in self._parts()]
+        w = q.new_ones(len(parts))
+        if self.alpha is not None:
+            w = self.alpha.exp() / self.alpha.exp().sum()
+        scores = torch.einsum("i,ibhts->bhts", w, torch.stack(parts))
+        allowed = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
+        scores = scores.masked_fill(~allowed, -torch.inf)
+        highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
+        weights = (scores - highest).exp()
+        return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+
+    def flops(self, T, head_dim):
+        """Count the products of the parts, and the one with the values."""
+        return sum(part.flops(T, head_dim) for part in self._parts()) + 2 * T * T * head_dim
+
+
+class Part(nn.Module):
+    """Base class of attention scores: from queries and keys, from queries alone, or from no input.
+
+    Matrices are sized for N positions; inputs that are shorter use the leading entries. With a
+    generator the random matrices are fixed buffers; without one they are parameters. Scores are
+    (B, H, T, S), with B = 1 if they are equal for all samples.
+
+    Attributes:
+        inputs: which of q and k it uses.
+    """
+
+    inputs: ClassVar[str]
+
+    def __init__(self, heads: int, D: int, N: int, factors: int, generator: Generator | None):
+        super().__init__()
+        self.make(heads, D, N, factors, generator)
+
+    def make(self, heads: int, D: int, N: int, factors: int, generator: Generator | None) -> None:
+        """Create the matrices; the default creates none."""
+
+    def forward(self, q: Tensor, k: Tensor, first: int) -> Tensor:
+        """Return the scores of queries `first` .. `first` + T - 1 for all S keys."""
+        raise TypeError(f"{type(self).__name__} does not define forward")
+
+    def reference(self, q: Tensor, k: Tensor) -> Tensor:
+        """Return the scores for first = 0, written plainly."""
+        raise TypeError(f"{type(self).__name__} does not define reference")
+
+    def flops(self, T: int, D: int) -> int:
+        """Return the FLOPs of one head."""
+        raise TypeError(f"{type(self).__name__} does not define flops")
+
+    def drawn(self, name: str, scale: float, shape: tuple, generator: Generator | None) -> None:
+        """Store Gaussian numbers: a buffer if there is a generator, else a parameter."""
+        numbers = scale * torch.randn(shape, generator=generator)
+        if generator is None:
+            self.register_parameter(name, nn.Parameter(numbers))
+        else:
+            self.register_buffer(name, numbers)
+
+
+class Dot(Part):
+    """S_ts = q_t . k_s / sqrt(D)."""
+
+    inputs = "qk"
+
+    def forward(self, q, k, first):
+        """Compute one product."""
+        return (q * q.shape[-1] ** -0.5) @ k.mT
+
+    def reference(self, q, k):
+        """Apply the formula."""
+        return torch.einsum("bhtd,bhsd->bhts", q, k) / q.shape[-1] ** 0.5
+
+    def flops(self, T, D):
+        """Count one product."""
+        return 2 * T * T * D
+
+
+class Dense(Part):
+    """S_ts = (W2 relu(q_t) + b2)_s."""
+
+    inputs = "q"
+
+    def make(self, heads, D, N, factors, generator):
+        """Create W2 and b2, initialized like a linear map."""
+        self.map = _Maps(heads, N, D)
+
+    def forward(self, q, k, first):
+        """Use the first S rows of W2."""
+        return self.map(q.relu(), k.shape[2])
+
+    def reference(self, q, k):
+        """Compute all rows, then select those of the positions."""
+        scores = torch.einsum("bhtd,hsd->bhts", q.clamp(min=0), self.map.weight)
+        return (scores + self.map.bias[:, None])[..., : k.shape[2]]
+
+    def flops(self, T, D):
+        """Count one product."""
+        return 2 * T * T * D
+
+
+class FactorizedDense(Part):
+    """S_ts = (A relu(q_t) + a)_{s div n} (B relu(q_t) + b)_{s mod n}, n the root of max_length."""
+
+    inputs = "q"
+
+    def make(self, heads, D, N, factors, generator):
+        """Create two maps to about sqrt(max_length) numbers."""
+        self.n = math.isqrt(N - 1) + 1
+        self.outer, self.inner = _Maps(heads, -(-N // self.n), D), _Maps(heads, self.n, D)
+
+    def forward(self, q, k, first):
+        """Repeat each number of the first map, tile the second map."""
+        hidden, S = q.relu(), k.shape[2]
+        outer, inner = self.outer(hidden, -(-S // self.n)), self.inner(hidden, self.n)
+        return (outer[..., None] * inner[..., None, :]).flatten(-2)[..., :S]
+
+    def reference(self, q, k):
+        """Compute position by position."""
+        hidden, n = q.clamp(min=0), self.n
+        A, B = (
+            torch.einsum("bhtd,hnd->bhtn", hidden, x.weight) + x.bias[:, None]
+            for x in (self.outer, self.inner)
+        )
+        return torch.stack([A[..., s // n] * B[..., s % n] for s in range(k.shape[2])], -1)
+
+    def flops(self, T, D):
+        """Count two thin products."""
+        return 2 * T * D * (self.n + -(-T // self.n))
+
+
+class Random(Part):
+    """S_ts = R_ts, initialized with standard normal numbers."""
+
+    inputs = ""
+    matrix: Tensor
+
+    def make(self, heads, D, N, factors, generator):
+        """Create R of each head."""
+        self.drawn("matrix", 1.0, (heads, N, N), generator)
+
+    def forward(self, q, k, first):
+        """Select the rows of the queries and the columns of the keys."""
+        return self.matrix[None, :, first : first + q.shape[2], : k.shape[2]]
+
+    def reference(self, q, k):
+        """Return the leading corner."""
+        return self.matrix[None, :, : q.shape[2], : k.shape[2]]
+
+    def flops(self, T, D):
+        """Return zero: scores are looked up."""
+        return 0
+
+
+class FactorizedRandom(Part):
+    """S_ts = U_t . V_s, with `factors` entries each; standard deviation one at first."""
+
+    inputs = ""
+    factors: Tensor
+
+    def make(self, heads, D, N, factors, generator):
+        """Create U and V of each head."""
+        self.drawn("factors", factors**-0.25, (2, heads, N, factors), generator)
+
+    def forward(self, q, k, first):
+        """Multiply the rows of the queries and the columns of the keys."""
+        U, V = self.factors
+        return (U[:, first : first + q.shape[2]] @ V[:, : k.shape[2]].mT)[None]
+
+    def reference(self, q, k):
+        """Compute the whole product, then its leading corner."""
+        product = torch.einsum("htk,hsk->hts", self.factors[0], self.factors[1])
+        return product[None, :, : q.shape[2], : k.shape[2]]
+
+    def flops(self, T, D):
+        """Count one thin product."""
+        return 2 * T * T * self.factors.shape[-1]
+
+
+class _Maps(nn.Module):
+    """Linear map per head, initialized like torch's."""
+
+    def __init__(self, heads: int, rows: int, D: int):
+        super().__init__()
+        bound = D**-0.5
+        self.weight = nn.Parameter(torch.empty(heads, rows, D).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(heads, rows).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor, rows: int) -> Tensor:
+        """Return the first outputs of the map, (B, H, T, D) to (B, H, T, rows)."""
+        weight, bias = self.weight[:, :rows].to(x.dtype), self.bias[:, None, :rows].to(x.dtype)
+        return x @ weight.mT + bias
+
+
+PARTS: dict[str, type[Part]] = {
+    "dot": Dot,
+    "dense": Dense,
+    "factorized_dense": FactorizedDense,
+    "random": Random,
+    "factorized_random": FactorizedRandom,
+}

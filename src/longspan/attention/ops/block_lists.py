@@ -1,0 +1,161 @@
+"""Attention over lists of blocks: each block of queries attends to its own few blocks of keys.
+
+Listed blocks are gathered whole, keys that all queries share are appended, and one softmax runs
+over both, so time and memory grow as T x (listed + shared), not T x T.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.global_tokens import GlobalTokens
+
+
+class _ListedSoftmax(torch.autograd.Function):
+    """softmax(q k^T + bias) v for blocks of queries (R, block, D), each with its own keys.
+
+    Row r attends to the blocks k[index[r]] (W = block * D numbers each). Gathered keys are not
+    saved for the backward pass but gathered again, and their gradients have the layout of the
+    keys: torch's own would be transposed, and copied. The last `shared` blocks of an index are
+    equal for `group` consecutive rows. Their gradient is one sum: atomic additions in half
+    precision, as on CUDA, would round at each step.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, index, bias, order, shared: int, group: int):
+        keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
+        half = q.dtype == torch.float16
+        scores = (q @ keys.mT).float() + bias if half else torch.baddbmm(bias, q, keys.mT)
+        if order is not None:
+            scores.view(order.shape).add_(order)
+        weights = scores.softmax(-1).to(v.dtype)
+        out = weights @ values
+        ctx.save_for_backward(q, k, v, index, weights, out)
+        ctx.shared, ctx.group = shared, group
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        q, k, v, index, weights, out = ctx.saved_tensors
+        keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
+        dv = weights.mT @ grad
+        # The derivative of softmax: weights * (ds - sum weights ds), the sum being grad . out.
+        ds = grad @ values.mT
+        ds.sub_((grad * out).sum(-1, keepdim=True)).mul_(weights)
+        dq, dk = ds @ keys, ds.mT @ q
+        sums = (_scatter_add(x, index, len(k), ctx.shared, ctx.group) for x in (dk, dv))
+        return dq, *sums, None, None, None, None, None
+
+
+def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
+    """Gather blocks of x (N, W) by number (R, S), as rows of D numbers, (R, S * block, D)."""
+    return x.index_select(0, index.flatten()).view(len(index), -1, x.shape[1] // block)
+
+
+def _scatter_add(grad: Tensor, index: Tensor, count: int, shared: int, group: int) -> Tensor:
+    """Add what `_blocks` gathered back to its positions, (N, W)."""
+    grad = grad.view(index.numel(), -1)
+    out = grad.new_zeros(count, grad.shape[1]).index_add_(0, index.flatten(), grad)
+    if shared:
+        rows = grad.view(-1, group, *index.shape[1:], grad.shape[1])[:, :, -shared:].sum(1)
+        out.index_copy_(0, index[::group, -shared:].flatten(), rows.flatten(0, 1))
+    return out
+
+
+def block_list_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lists: Tensor,
+    block: int,
+    local: Tensor,
+    shared: GlobalTokens | None,
+    causal: bool,
+) -> Tensor:
+    """Compute softmax attention of each block of queries to its listed blocks and the shared keys.
+
+    Args:
+        q: queries (B, H, T, D); the last one is at the position of the last key.
+        k: keys (B, H, S, D), zero where masked.
+        v: values (B, H, S, E), zero where masked.
+        lists: distinct blocks of keys (B or 1, H, rows, slots) for each block of queries, from the
+            first query's to the last, -1 for none; each list starts with the block itself.
+        block: length of a block.
+        local: True at keys that count in the blocks (B, S).
+        shared: additional keys of all queries; they must not be `local`, or they would count twice.
+        causal: whether keys after the query are excluded.
+    """
+    (B, H, T, _), S = q.shape, k.shape[2]
+    rows, before, blocks = lists.shape[2], (S - T) % block, -(-S // block)
+    mask, places, count = _listed_keys(local, lists, block), lists.clamp(min=0), 0
+    q = F.pad(q * q.shape[3] ** -0.5, (0, 0, before, -S % block)).reshape(-1, block, q.shape[3])
+    k, v = (_pad_to_blocks(x, block, 2) for x in (k, v))
+    if shared is not None:
+        # The shared keys form extra blocks after those of a head, and end every list.
+        count = -(-shared.k.shape[2] // block)
+        behind = torch.arange(blocks, blocks + count, device=q.device)
+        places = torch.cat([places, behind.expand(*places.shape[:3], -1)], 3)
+        mask = _joined(mask, _pad_to_blocks(shared.real, block, 1)[:, None, None, None])
+        k, v = (
+            torch.cat([x, _pad_to_blocks(y, block, 2)], 2)
+            for x, y in ((k, shared.k), (v, shared.v))
+        )
+    heads = torch.arange(B * H, device=q.device).view(B, H, 1, 1) * (blocks + count)
+    index = (places + heads).flatten(0, 2)
+    some, later = mask.any(-1, keepdim=True), None
+    if causal:
+        order = _order(S, rows, block, mask.shape[-1], shared, q.device)
+        # A matrix product counts the keys that both masks allow.
+        some = (mask.float() @ order.float().mT).mT > 0
+        later = _bias(order, q.dtype).expand(B, H, rows, -1, -1)
+    bias = _bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
+    k, v = (x.reshape(-1, block * x.shape[3]) for x in (k, v))
+    out = _ListedSoftmax.apply(q, k, v, index, bias, later, count, rows)
+    out = apply_mask(out.view(B, H, rows, block, -1), some).flatten(2, 3)
+    return out[:, :, before : before + T]
+
+
+def _pad_to_blocks(x: Tensor, block: int, dim: int) -> Tensor:
+    """Pad a dimension of `x` with zeros to whole blocks."""
+    missing = -x.shape[dim] % block
+    return F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing)) if missing else x
+
+
+def _joined(mask: Tensor, other: Tensor) -> Tensor:
+    """Concatenate two masks along the last dimension."""
+    shape = torch.broadcast_shapes(mask.shape[:-1], other.shape[:-1])
+    return torch.cat([x.expand(*shape, -1) for x in (mask, other)], -1)
+
+
+def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where the mask is True, else a finite bias so low that no score counts."""
+    dtype = torch.float32 if dtype == torch.float16 else dtype
+    return (mask.to(dtype) - 1) * (torch.finfo(dtype).max / 2)
+
+
+def _listed_keys(local: Tensor, lists: Tensor, block: int) -> Tensor:
+    """Return which keys of the listed blocks count, (B, H, rows, 1, slots * block)."""
+    local = _pad_to_blocks(local, block, 1).unflatten(1, (-1, block))
+    batch = torch.arange(len(local), device=lists.device)[:, None, None, None]
+    real = local[batch, lists.clamp(min=0)] & (lists >= 0)[..., None]
+    return real.flatten(3)[..., None, :]
+
+
+def _order(
+    S: int, rows: int, block: int, keys: int, shared: GlobalTokens | None, device: torch.device
+) -> Tensor:
+    """Return which keys do not come after a query, (B or 1, 1, rows or 1, block, keys).
+
+    Among the listed blocks only the first, the queries' own, holds keys of both kinds.
+    """
+    own = torch.ones(block, block, dtype=torch.bool, device=device).tril()
+    if shared is None:
+        return F.pad(own, (0, keys - block), value=True)[None, None, None]
+    last = -(-S // block) * block
+    position = torch.arange(last - rows * block, last, device=device).view(rows, block, 1)
+    past = _pad_to_blocks(shared.index, block, 1)[:, None, None, None] <= position
+    own = F.pad(own, (0, keys - block - past.shape[-1]), value=True)
+    return _joined(own, past)

@@ -1,0 +1,244 @@
+"""Gathered-block attention for every pattern, in plain PyTorch, differentiable on CPU and CUDA.
+
+Queries are divided into blocks. Each block gathers the one run of keys that its pattern can reach
+(`BlockLayout`), so time and memory grow as T x span, not T x T. Global tokens are added to the run,
+their own rows are computed separately, and no key counts twice.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.global_tokens import (
+    GlobalTokens,
+    gather_global_tokens,
+    replace_global_rows,
+)
+from longspan.attention.ops.softmax import softmax_attention
+from longspan.attention.patterns import BlockLayout, Pattern
+
+
+class _GatherRuns(torch.autograd.Function):
+    """Gather overlapping runs of positions, (..., T, D) -> (..., T/block, span, D); T % block == 0.
+
+    Run c holds positions c*block - left .. (c+1)*block + right - 1, zeros beyond the ends. The
+    gradient of torch's `unfold` works element by element; here it is a few shifted sums.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, block: int, left: int, right: int) -> Tensor:
+        ctx.block, ctx.left, ctx.length = block, left, x.shape[-2]
+        padded = F.pad(x, (0, 0, left, right))
+        return padded.unfold(-2, left + block + right, block).mT.contiguous()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        kept = slice(ctx.left, ctx.left + ctx.length)
+        return _overlap_add(grad, ctx.block)[..., kept, :], None, None, None
+
+
+def _overlap_add(runs: Tensor, block: int) -> Tensor:
+    """Add overlapping runs back to their positions: the adjoint of `_GatherRuns`."""
+    *lead, count, span, D = runs.shape
+    pieces = -(-span // block)
+    out = runs.new_zeros(*lead, count + pieces - 1, block, D)
+    for piece in range(pieces):
+        part = runs[..., piece * block : (piece + 1) * block, :]
+        out[..., piece : piece + count, : part.shape[-2], :] += part
+    return out.flatten(-3, -2)
+
+
+class SharedKeys(NamedTuple):
+    """Keys outside the pattern, such as summaries, that all blocks of queries share."""
+
+    k: Tensor  # B H R D
+    v: Tensor  # B H R E
+    mask: Tensor  # True where a query may attend, (1 or B, 1, 1 or T, R)
+
+    def to_residue_classes(self, g: int, length: int) -> "SharedKeys":
+        """Return the same keys for the rows and queries of `split_residue_classes`."""
+        k, v, mask = self
+        if mask.shape[2] > 1:
+            mask = split_residue_classes(mask, g, length)
+        elif g > 1:
+            mask = mask.repeat_interleave(g, 0)
+        if g > 1:
+            k, v = k.repeat_interleave(g, 0), v.repeat_interleave(g, 0)
+        return SharedKeys(k, v, mask)
+
+
+def pattern_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern,
+    key_mask: Tensor | None,
+    global_mask: Tensor | None,
+    shared: SharedKeys | None = None,
+) -> Tensor:
+    """Compute softmax attention over the pairs of `pattern`, plus the global tokens of each row.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, T, D), zero where masked.
+        v: values (B, H, T, E), zero where masked.
+        pattern: allowed pairs; its fixed global positions are added to `global_mask`.
+        key_mask: True at real tokens (B, T), or None.
+        global_mask: True at global tokens (B, T), or None; padded tokens are not global.
+        shared: additional keys in the same softmax; rows of global tokens do not attend to them.
+    """
+    chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask)
+    out = pattern_rows(q, k, v, pattern, key_mask, chosen, shared)
+    if chosen is None:
+        return out
+    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
+
+
+def pattern_rows(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern,
+    key_mask: Tensor | None,
+    chosen: GlobalTokens | None,
+    shared: SharedKeys | None = None,
+) -> Tensor:
+    """Compute the rows of all queries over pattern, global and shared keys, each key once.
+
+    The caller replaces the rows of the global tokens themselves.
+    """
+    local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
+
+    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor, *pairs: Tensor) -> Tensor:
+        globals_ = None if chosen is None else (chosen, pattern.causal, *pairs[:2])
+        more = None if shared is None else shared._replace(k=pairs[-2], v=pairs[-1])
+        return _block_rows(q, k, v, own, local_keys, globals_, more)
+
+    tensors = [q, k, v]
+    tensors += [] if chosen is None else [chosen.k, chosen.v]
+    tensors += [] if shared is None else [shared.k, shared.v]
+    return apply_by_pattern(pattern, tensors, rows)
+
+
+def apply_by_pattern(
+    pattern: Pattern, tensors: list[Tensor], rows: Callable[..., Tensor]
+) -> Tensor:
+    """Apply `rows(own, *tensors)` to each group of heads with the same pattern `own`.
+
+    Returns all heads in their order.
+    """
+    if pattern.heads == 1:
+        return rows(pattern.each[0], *tensors)
+    heads = pattern.groups
+    order = [head for own in heads.values() for head in own]
+    sizes = [len(own) for own in heads.values()]
+    groups = zip(*(_reorder_heads(x, order).split(sizes, 1) for x in tensors), strict=True)
+    outs = [rows(own, *group) for own, group in zip(heads, groups, strict=True)]
+    return _reorder_heads(torch.cat(outs, 1), sorted(range(len(order)), key=order.__getitem__))
+
+
+def _reorder_heads(x: Tensor, order: list[int]) -> Tensor:
+    """Return the heads of x (B, H, T, D) in another order; x itself if the order is sorted."""
+    if order == sorted(order):
+        return x
+    heads = x.unbind(1)
+    return torch.stack([heads[head] for head in order], 1)
+
+
+def fit_layout(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
+    """Fit a layout to T tokens: dilation, padded length, block, left, right.
+
+    No residue class is padded beyond its last block, and no run reaches beyond the other blocks.
+    """
+    g = min(layout.dilation, T)
+    block = min(layout.block, -(-T // g))
+    length = -(-T // (g * block)) * block
+    return g, length, block, min(layout.left, length - block), min(layout.right, length - block)
+
+
+def _block_rows(q, k, v, pattern, key_mask, globals_, shared) -> Tensor:
+    """Compute the rows of all queries over their run, global and shared keys, for equal heads."""
+    B, T, layout = q.shape[0], q.shape[2], pattern.layout
+    g, length, *sides = fit_layout(layout, T)
+    q, k, v = (split_residue_classes(x, g, length) for x in (q, k, v))
+    real = key_mask
+    if real is None:
+        real = torch.ones(B if g > 1 else 1, T, dtype=torch.bool, device=q.device)
+    real = split_residue_classes(real[:, None, :, None], g, length)
+    q = q.unflatten(2, (-1, sides[0]))
+    k, v, real = (_GatherRuns.apply(x, *sides) for x in (k, v, real))
+    mask = real.mT & run_mask(pattern, layout, sides, q.device)
+    if globals_ is not None:
+        k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))
+    if shared is None:
+        return merge_residue_classes(softmax_attention(q, k, v, mask).flatten(2, 3), g, B, T)
+    out = _softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
+    return merge_residue_classes(out, g, B, T)
+
+
+def _softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:
+    """Compute `softmax_attention` with shared keys, which are not copied to each block."""
+    blocks, q = q.shape[2:4], q * q.shape[-1] ** -0.5
+    scores = (q.flatten(2, 3) @ shared.k.mT).unflatten(2, blocks)
+    every = shared.mask.expand(-1, -1, blocks.numel(), -1).unflatten(2, blocks)
+    rows = max(len(mask), len(every))
+    mask = torch.cat([x.expand(rows, 1, *blocks, -1) for x in (mask, every)], -1)
+    weights = masked_softmax(torch.cat([q @ k.mT, scores], -1), mask)
+    near, other = weights.split([k.shape[-2], scores.shape[-1]], -1)
+    out = (near @ v).flatten(2, 3) + other.flatten(2, 3) @ shared.v
+    return apply_mask(out, mask.any(-1, keepdim=True).flatten(2, 3))
+
+
+def run_mask(
+    pattern: Pattern, layout: BlockLayout, sides: Sequence[int], device: torch.device
+) -> Tensor:
+    """Return the keys of its run that a query of a block may attend, (block, span), for all blocks.
+
+    The pattern is evaluated beyond its fixed global positions, which are covered separately.
+    """
+    block, left, right = sides
+    past = max(layout.globals, default=-1) + 1 + left * layout.dilation
+    start = -(-past // pattern.period) * pattern.period
+    q = start + torch.arange(block, device=device)[:, None] * layout.dilation
+    kv = start + (torch.arange(left + block + right, device=device) - left) * layout.dilation
+    return pattern(0, 0, q, kv)
+
+
+def split_residue_classes(x: Tensor, g: int, length: int) -> Tensor:
+    """Move residue classes mod g into the batch: (B, H, T, D) to (B*g, H, length, D)."""
+    x = F.pad(x, (0, 0, 0, g * length - x.shape[2]))
+    if g == 1:
+        return x
+    return x.unflatten(2, (length, g)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+
+def merge_residue_classes(x: Tensor, g: int, B: int, T: int) -> Tensor:
+    """Undo `split_residue_classes` and drop the padding."""
+    if g > 1:
+        x = x.unflatten(0, (B, g)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    return x[:, :, :T]
+
+
+def _with_global_keys(k, v, mask, globals_, sizes):
+    """Append the global keys to the run of every block; a causal query sees earlier ones only."""
+    (chosen, causal, global_k, global_v), (g, block, length) = globals_, sizes
+    count = k.shape[2]
+
+    def append(run: Tensor, x: Tensor) -> Tensor:
+        x = x.repeat_interleave(g, 0)[:, :, None].expand(-1, -1, count, -1, -1)
+        return torch.cat([run, x], dim=3)
+
+    allowed = chosen.real.repeat_interleave(g, 0)[:, None, None, None, :]
+    if causal:
+        position = torch.arange(g * length, device=k.device)[None, None, :, None]
+        position = split_residue_classes(position, g, length).view(g, 1, count, block, 1)
+        position = position.repeat(k.shape[0] // g, 1, 1, 1, 1)
+        index = chosen.index.repeat_interleave(g, 0)[:, None, None, None, :]
+        allowed = allowed & (index <= position)
+    shape = (k.shape[0], 1, count, block)
+    mask = torch.cat([mask.expand(*shape, -1), allowed.expand(*shape, -1)], dim=-1)
+    return append(k, global_k), append(v, global_v), mask

@@ -1,0 +1,102 @@
+"""Global tokens, possibly a different number per row: they attend to all and are attended by all.
+
+A mechanism removes them from its own keys (`local keys = real & ~is_global`), adds the k and v of
+`GlobalTokens` to the keys of every query, and replaces the rows of the tokens themselves, so that
+no key counts twice. Xiong et al. 2022, section 3.
+"""
+
+import torch
+from torch import Tensor
+
+from longspan.attention.ops.softmax import softmax_attention, softmax_part
+
+
+def combine_global_masks(
+    fixed: tuple[int, ...], key_mask: Tensor | None, global_mask: Tensor | None, q: Tensor
+) -> Tensor | None:
+    """Return the mask of global tokens, from fixed positions and the caller; real tokens only."""
+    B, _, T, _ = q.shape
+    inside = [p for p in fixed if p < T]
+    if global_mask is None and not inside:
+        return None
+    joined = torch.zeros(B, T, dtype=torch.bool, device=q.device)
+    joined[:, inside] = True
+    if global_mask is not None:
+        joined = joined | global_mask
+    return joined if key_mask is None else joined & key_mask
+
+
+class GlobalTokens:
+    """Global tokens of a batch, packed to `count`, at least the maximum number per row."""
+
+    def __init__(self, is_global: Tensor, count: int, k: Tensor, v: Tensor):
+        self.is_global = is_global
+        # A stable sort moves the global positions to the front and keeps their order.
+        self.index = torch.argsort(is_global.byte(), dim=1, descending=True, stable=True)[:, :count]
+        self.real = is_global.gather(1, self.index)
+        self.k, self.v = self.gather(k), self.gather(v)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Gather the rows of x (B, H, T, D) at the global tokens, (B, H, G, D)."""
+        B, H, T, D = x.shape
+        # index_select copies whole rows; `gather` and its gradient copy single numbers.
+        start = torch.arange(B * H, device=x.device).view(B, H, 1) * T
+        rows = (start + self.index[:, None]).flatten()
+        return x.reshape(-1, D).index_select(0, rows).view(B, H, -1, D)
+
+    def local_keys(self, key_mask: Tensor | None) -> Tensor:
+        """Return the mask (B, T) of keys left to the mechanism: real and not global."""
+        return ~self.is_global if key_mask is None else key_mask & ~self.is_global
+
+    def row_mask(self, key_mask: Tensor | None, causal: bool) -> Tensor | None:
+        """Return the keys that the tokens attend to, (B or 1, 1, G or 1, T); None: all."""
+        mask = None if key_mask is None else key_mask[:, None, None, :]
+        if not causal:
+            return mask
+        position = torch.arange(self.is_global.shape[1], device=self.index.device)
+        past = position <= self.index[:, None, :, None]
+        return past if mask is None else mask & past
+
+    def scatter_rows(self, rows: Tensor, out: Tensor) -> Tensor:
+        """Put `rows` (B, H, G, E) of the tokens into their positions in `out` (B, H, T, E)."""
+        # Unused slots keep the row they point to; the indices of a row are distinct.
+        rows = torch.where(self.real[:, None, :, None], rows, self.gather(out))
+        return out.scatter(2, self.index[:, None, :, None].expand_as(rows), rows)
+
+
+def gather_global_tokens(
+    fixed: tuple[int, ...],
+    k: Tensor,
+    v: Tensor,
+    key_mask: Tensor | None,
+    global_mask: Tensor | None,
+) -> GlobalTokens | None:
+    """Gather the global tokens at fixed positions and from the caller; None if there are none."""
+    is_global = combine_global_masks(fixed, key_mask, global_mask, k)
+    if is_global is None:
+        return None
+    # With fixed positions only, the count is known without a device synchronization.
+    count = len(fixed) if global_mask is None else int(is_global.sum(1).max())
+    return GlobalTokens(is_global, min(count, k.shape[2]), k, v) if count else None
+
+
+def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, Tensor]:
+    """Attend from every query to the global keys (causal: earlier ones), for `merge_parts`."""
+    mask = chosen.real[:, None, None]
+    if causal:
+        position = torch.arange(q.shape[2], device=q.device)
+        mask = mask & (chosen.index[:, None, None] < position[:, None])
+    return softmax_part(q, chosen.k, chosen.v, mask)
+
+
+def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True) -> Tensor:
+    """Replace the rows of global tokens: they attend to every real key.
+
+    With `itself=False` a token attends to itself only if there is no other key.
+    """
+    mask = chosen.row_mask(key_mask, causal)
+    if not itself:
+        own = torch.arange(q.shape[2], device=q.device) == chosen.index[:, None, :, None]
+        others = ~own if mask is None else mask & ~own
+        mask = others | (own & ~others.any(-1, keepdim=True))
+    return chosen.scatter_rows(softmax_attention(chosen.gather(q), k, v, mask), out)

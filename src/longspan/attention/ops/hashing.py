@@ -1,0 +1,219 @@
+"""Locality-sensitive hashing: buckets of vectors, and the resulting sorted order of a sequence.
+
+    bucket(u) = argmax [u G ; -u G],   G Gaussian     (Andoni et al. 2015, arxiv.org/abs/1509.02897)
+
+Letters: R hash hashes, N tokens padded to whole chunks of c, C = N / c chunks, W keys in a run (a
+chunk and the `back` chunks before it). A slot is a position in the sorted order of a round.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention.ops.precision import at_least_float32
+from longspan.errors import OptionError
+
+LARGEST = 128  # buckets of one hash; more need a product of hashes, or hashing would cost T x T
+
+
+def _factors(buckets: int) -> list[int]:
+    if buckets <= LARGEST:
+        return [buckets]
+    power = buckets.bit_length() - 1
+    return _factors(1 << power // 2) + _factors(1 << (power + 1) // 2)
+
+
+class RotationHash(nn.Module):
+    """Buckets from random directions, separate for every head and round."""
+
+    rotations: Tensor
+
+    def __init__(self, heads: int, head_dim: int, hashes: int, buckets: int, seed: int):
+        """Draw the directions (heads, head_dim, hashes, sum of the hashes' sizes / 2).
+
+        Raises:
+            OptionError: the number of buckets is not supported.
+        """
+        super().__init__()
+        if buckets < 2 or buckets % 2 or (buckets > LARGEST and buckets.bit_count() > 1):
+            wanted = f"an even number, above {LARGEST} a power of two"
+            raise OptionError(f"option buckets must be {wanted}; got {buckets}")
+        self.sizes = _factors(buckets)
+        shape = (heads, head_dim, hashes, sum(self.sizes) // 2)
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("rotations", torch.randn(shape, generator=generator))
+
+    def forward(self, u: Tensor) -> Tensor:
+        """Return the bucket of each vector (B, H, T, D) per round, (R, B, H, T); no gradient."""
+        # Rounding to half precision would change the bucket of some vectors.
+        u = at_least_float32(u.detach())
+        turned = u @ self.rotations.flatten(2).to(u.dtype)
+        turned = turned.unflatten(-1, self.rotations.shape[2:])
+        bucket = torch.zeros((), dtype=torch.long, device=u.device)
+        for size, x in self._each_hash(turned):
+            axis = x.abs().argmax(-1, keepdim=True)
+            side = axis + size // 2 * (x.gather(-1, axis) < 0)
+            bucket = bucket * size + side[..., 0]
+        return bucket.movedim(-1, 0).contiguous()
+
+    def reference(self, u: Tensor) -> Tensor:
+        """Compute the same as in the formula."""
+        bucket = torch.zeros((), dtype=torch.long, device=u.device)
+        for size, x in self._each_hash(torch.einsum("bhtd,hdrn->rbhtn", u, self.rotations)):
+            bucket = bucket * size + torch.cat([x, -x], -1).argmax(-1)
+        return bucket
+
+    def _each_hash(self, turned: Tensor):
+        """Return size and projections of each hash, least significant first."""
+        parts = turned.split([size // 2 for size in self.sizes], -1)
+        return reversed(list(zip(self.sizes, parts, strict=True)))
+
+
+class SortTable(NamedTuple):
+    """Pairs that attend to each other: the tokens of each row sorted by bucket, once per round.
+
+    The query in a slot attends to the tokens in slots low..high-1 of its round, except itself. With
+    `wrap` the queries of the first chunk also attend to the last chunk of the previous round.
+
+    Attributes:
+        chunk: slots per chunk.
+        back: chunks before its own that a query can reach.
+        wrap: whether the first chunk looks back to the previous round.
+        present: number of tokens that take part (B, 1); they occupy the first slots.
+        order: token in each slot (R, B, H, N).
+        slot: slot of each token (R, B, H, N).
+        low: first slot that each slot attends to (R or 1, B or 1, H or 1, N).
+        high: end of those slots (R or 1, B, H or 1, N); zero where there is no query.
+    """
+
+    chunk: int
+    back: int
+    wrap: bool
+    present: Tensor
+    order: Tensor
+    slot: Tensor
+    low: Tensor
+    high: Tensor
+
+    @property
+    def last(self) -> Tensor:
+        """Chunk of the last token that takes part, (B, 1)."""
+        return (self.present - 1).clamp(min=0) // self.chunk
+
+    def chunks(self) -> Tensor:
+        """Return the queries: tokens of each chunk, (R, B, H, C, c)."""
+        return self.order.unflatten(-1, (-1, self.chunk))
+
+    def runs(self) -> Tensor:
+        """Return the keys: tokens of each chunk after those of earlier chunks, (R, B, H, C, W).
+
+        The last chunk of the previous round precedes the first chunk.
+        """
+        chunks = self.chunks()
+        front = chunks.roll(1, 0).take_along_dim(self.last[None, :, :, None, None], 3)
+        chunks = torch.cat([front] * self.back + [chunks], 3)
+        return chunks.unfold(3, self.back + 1, 1).mT.flatten(-2)
+
+    def places(self) -> Tensor:
+        """Return the positions of each token in `runs`, as flat indices, (R, back + 1, B, H, N).
+
+        A token with fewer positions gets extra ones that no query attends to.
+        """
+        R, B, H, N = self.slot.shape
+        W = (self.back + 1) * self.chunk
+        rows = torch.arange(R * B * H, device=self.slot.device).view(R, B, H, 1)
+        start = rows * (N // self.chunk * W)
+        chunk, within = self.slot // self.chunk, self.slot % self.chunk
+        own = start + chunk * W + self.back * self.chunk + within
+        found = [own]
+        for j in range(1, self.back + 1):
+            later, front = own + j * (W - self.chunk), start.roll(-1, 0) + within
+            later = torch.where(chunk + j <= self.last[:, :, None], later, front)
+            found.append(torch.where(self.slot < self.present[:, :, None], later, own))
+        return torch.stack(found, 1)
+
+    def allowed(self) -> Tensor:
+        """Return which keys of its run each query attends to, (R|1, B, H|1, C, c, W)."""
+        c, device = self.chunk, self.order.device
+        slot = torch.arange(self.order.shape[-1], device=device).view(-1, c)
+        column = torch.arange((self.back + 1) * c, device=device)
+        key = slot[:, :1] - self.back * c + column
+        low, high = (x.unflatten(-1, (-1, c))[..., None] for x in (self.low, self.high))
+        found = (low <= key[:, None]) & (key[:, None] < high)
+        if not self.wrap:
+            return found & (key[:, None] != slot[..., None])
+        tail = (column < c) & (self.last * c + column < self.present)  # B W
+        tail = (key[:, None] < 0) & tail[:, None, None, None] & (high > 0)
+        return (found | tail) & (self.runs()[..., None, :] != self.chunks()[..., None])
+
+    def count_meetings(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Count how often queries attend to keys over all rounds.
+
+        Args:
+            queries: tokens (R', B, H, C', Q).
+            keys: tokens that take part, (R', B, H, C', K).
+
+        Returns:
+            Counts (R', B, H, C', Q, K); a token counts with itself as with others.
+        """
+        low, high = (x.expand_as(self.slot).gather(-1, self.slot) for x in (self.low, self.high))
+        low, high, slot = (_at(queries, x)[..., None] for x in (low, high, self.slot))
+        key = _at(keys, self.slot)[..., None, :]
+        met = ((low <= key) & (key < high)).sum(0)
+        if not self.wrap:
+            return met
+        key, end = key.roll(1, 0), (self.last * self.chunk)[:, :, None, None, None]
+        tail = (key >= end) & (key < self.present[:, :, None, None, None])
+        return met + (tail & (slot < self.chunk) & (high > 0)).sum(0)
+
+    def counts(self) -> Tensor:
+        """Return N_ij, how often query i attends to key j, (B, H, N, N); dense, for tests."""
+        N = self.slot.shape[-1]
+        token = torch.arange(N, device=self.slot.device).expand(1, *self.slot.shape[1:3], 1, N)
+        met = self.count_meetings(token, token)[0, :, :, 0]
+        return met * ~torch.eye(N, dtype=torch.bool, device=met.device)
+
+
+def _at(tokens: Tensor, x: Tensor) -> Tensor:
+    """Look up values x (R, B, H, N) at tokens (R', B, H, C', K): (R, R', B, H, C', K)."""
+    index = tokens.flatten(3).expand(len(x), *tokens.flatten(3).shape)
+    x = x[:, None].expand(-1, len(tokens), -1, -1, -1)
+    return x.gather(-1, index).unflatten(-1, tokens.shape[3:])
+
+
+def sort_into_chunks(
+    bucket: Tensor, real: Tensor, chunk: int, *, causal: bool, same_bucket: bool, wrap: bool
+) -> SortTable:
+    """Sort by (bucket, position) and divide into chunks.
+
+    Args:
+        bucket: bucket of each token in each round (R, B, H, N).
+        real: True at tokens that take part (B, N); the others are sorted last.
+        chunk: slots of a chunk, a divisor of N.
+        causal: divide each bucket separately, from its first token: a query attends to earlier
+            tokens of its bucket, in its chunk of the bucket and the one before. Chunk boundaries
+            are then independent of later tokens.
+        same_bucket: attend within buckets only.
+        wrap: see `SortTable`.
+    """
+    N = bucket.shape[-1]
+    slots = torch.arange(N, device=bucket.device)
+    bucket = torch.where(real[:, None], bucket, bucket.new_tensor(torch.iinfo(torch.int32).max))
+    key = (bucket * N + slots).sort(-1).values
+    order, bucket = key % N, key // N
+    slot = torch.empty_like(order).scatter_(-1, order, slots.expand_as(order))
+    present = real.sum(1, keepdim=True)
+    first = slots // chunk * chunk
+    low, high = (first - chunk).clamp(min=0).view(1, 1, 1, N), first + chunk
+    if causal:
+        begin = torch.searchsorted(bucket, bucket)
+        own = (slots - begin) // chunk
+        low, high = begin + (own - 1).clamp(min=0) * chunk, slots
+    elif same_bucket:
+        low = torch.maximum(low, torch.searchsorted(bucket, bucket))
+        high = torch.minimum(high, torch.searchsorted(bucket, bucket, right=True))
+    within = present[:, :, None]
+    high = torch.minimum(high, within).where(slots < within, 0)
+    high = high.view(-1, *high.shape[-3:])
+    return SortTable(chunk, 1 + causal, wrap, present, order, slot, low, high)

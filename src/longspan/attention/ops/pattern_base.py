@@ -1,0 +1,114 @@
+"""Base class of the pattern mechanisms: softmax over the pairs of one pattern."""
+
+from collections.abc import Sequence
+
+import torch
+
+from longspan.attention.base import Attention, Cache, append_tokens
+from longspan.attention.ops.blocks import fit_layout, pattern_attention
+from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.patterns import Causal, Pattern
+
+PIECE = 256  # tokens of a step that are processed together
+
+
+class PatternAttention(Attention):
+    """Softmax attention over the pairs of `pattern`; a subclass only chooses the pattern."""
+
+    pattern: Pattern
+
+    def __init__(self, pattern: Pattern, causal: bool):
+        """Store the pattern, restricted to the past if causal."""
+        super().__init__()
+        self.causal = causal
+        self.pattern = pattern & Causal() if causal else pattern
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: a pattern that differs between heads has a fixed number of heads."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        if self.pattern.heads not in (1, q.shape[1]):
+            reasons.append(f"the pattern has {self.pattern.heads} heads, got {q.shape[1]}")
+        return reasons
+
+    def attend(self, q, k, v, key_mask, global_mask):
+        """Run gathered-block attention."""
+        return pattern_attention(q, k, v, self.pattern, key_mask, global_mask)
+
+    def reference(self, q, k, v, key_mask, global_mask):
+        """Compute full softmax under the pattern's dense mask."""
+        return softmax_reference(q, k, v, self._dense(q, key_mask, global_mask))
+
+    def _dense(self, q, key_mask, global_mask):
+        """Return the allowed pairs, global rows and columns included (1 or B, 1 or H, T, T)."""
+        mask = self.pattern.dense(q.shape[2], q.device)[None]
+        if global_mask is not None:
+            if key_mask is not None:
+                global_mask = global_mask & key_mask
+            mask = mask | global_mask[:, None, None, :] | global_mask[:, None, :, None]
+            mask = mask.tril() if self.causal else mask
+        return mask if key_mask is None else mask & key_mask[:, None, None, :]
+
+    def advance(self, q, k, v, key_mask, cache, *layer_input):
+        """Start like `attend`; continue in pieces over the keys that are still reachable."""
+        if cache is not None:
+            return self.by_pieces(q, k, v, key_mask, cache)
+        state = append_tokens(None, {"k": k, "v": v}, key_mask)
+        held = self._reachable(state, range(q.shape[2]), q.shape[2])
+        return self.attend(q, k, v, key_mask, None, *layer_input), held
+
+    def by_pieces(self, q, k, v, key_mask, cache):
+        """Process a long step in pieces, so that it never compares all pairs of its tokens."""
+        outs, length = [], 0 if cache is None else cache.length
+        shape = (*q.shape[:2], q.shape[3], v.shape[3])
+        for start in range(0, q.shape[2], PIECE):
+            piece = slice(start, start + PIECE)
+            own = None if key_mask is None else key_mask[:, piece]
+            new_q, new_k, new_v = (x[:, :, piece] for x in (q, k, v))
+            out, state = self._piece(new_q, new_k, new_v, own, cache)
+            cache = Cache(length + start + out.shape[2], shape, state)
+            outs.append(out)
+        return torch.cat(outs, 2), state
+
+    def _piece(self, q, k, v, key_mask, cache):
+        """Attend to the cached keys within the pattern, then drop unreachable ones."""
+        held, mask, kept = self._held(k, v, key_mask, cache)
+        return softmax_attention(q, held["k"], held["v"], mask), kept
+
+    def _held(self, k, v, key_mask, cache):
+        """Return all cached keys, the mask of the new queries, and the keys to cache further."""
+        before, T = 0 if cache is None else cache.length, k.shape[2]
+        held = append_tokens(cache, {"k": k, "v": v}, key_mask)
+        position = self._kept(before) + list(range(before, before + T))
+        index = torch.tensor(position, device=k.device)
+        head = torch.arange(self.pattern.heads, device=k.device)[:, None, None]
+        mask = self.pattern(0, head, index[-T:, None], index)[None]
+        if "real" in held:
+            mask = mask & held["real"][:, None, None, :]
+        return held, mask, self._reachable(held, position, before + T)
+
+    def _reachable(self, held, position: Sequence[int], length: int):
+        """Return those of the given keys that queries from `length` on may attend."""
+        place = {p: i for i, p in enumerate(position)}
+        keep = [place[p] for p in self._kept(length)]
+        index = torch.tensor(keep, dtype=torch.long, device=held["k"].device)
+        return {n: x.index_select(1 if n == "real" else 2, index) for n, x in held.items()}
+
+    def _kept(self, length: int) -> list[int]:
+        """Return the positions before `length` that later queries may attend, in order."""
+        globals_ = self.pattern.layout.globals
+        if any(p >= length for p in globals_):
+            return list(range(length))
+        first = min(self.pattern.earliest(length), length)
+        return [p for p in globals_ if p < first] + list(range(first, length))
+
+    def flops(self, T, head_dim):
+        """Count two products over the gathered runs of keys (masked pairs too), mean over heads."""
+        found = []
+        for pattern in self.pattern.each:
+            g, length, *sides = fit_layout(pattern.layout, T)
+            found.append(4 * g * length * sum(sides) * head_dim)
+        return sum(found) // len(found) + 8 * T * len(self.pattern.layout.globals) * head_dim
+
+    def pairs(self, T):
+        """Return the pattern's exact count."""
+        return self.pattern.pairs(T)

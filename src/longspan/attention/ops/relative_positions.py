@@ -1,0 +1,144 @@
+"""Relative positions of Transformer-XL, for mechanisms with a memory.
+
+    score_ij = ((q_i + u) . k_j + (q_i + w) . r_(i-j)) / sqrt(D),   r_d = P R_d
+
+R_d is the sinusoid of the distance d, as wide as all heads together, P its projection to a head,
+u and w a vector per head. Distances count along the keys in their order: memory, then segment.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.segments import SegmentAttention, segment_mask
+from longspan.errors import OptionError
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """Compute sines, then cosines, of positions over wavelengths from 2 pi to 10000 times that.
+
+    Args:
+        positions: numbers (...), possibly negative.
+        width: number of columns.
+
+    Returns:
+        (..., width) in float64: large angles lose all digits in narrower types.
+    """
+    rate = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width
+    angles = positions[..., None].double() * 10_000.0**-rate
+    return torch.cat([angles.sin(), angles.cos()], -1)[..., :width]
+
+
+def shift_to_keys(scores: Tensor, S: int) -> Tensor:
+    """Convert scores by distance to scores by key, without a copy.
+
+    Args:
+        scores: (..., T, L + 1); column c of every row belongs to the distance S - c.
+        S: number of keys; the last of the T queries is at the last key.
+
+    Returns:
+        A view (..., T, S) whose entry (i, j) is the score of the distance i - j. Distances beyond
+        the columns read from the next row instead, and must be masked.
+    """
+    T, L = scores.shape[-2], scores.shape[-1] - 1
+    # Row i begins T - 1 - i columns later than the last; rows one shorter move it by one each.
+    return scores.flatten(-2)[..., T:].unflatten(-1, (T, L))[..., :S]
+
+
+class RelativeAttention(SegmentAttention):
+    """Segment attention with relative positions.
+
+    Attributes:
+        reach: number of keys that a token sees back, or None for all.
+    """
+
+    reach: int | None = None
+
+    def __init__(
+        self,
+        heads: int,
+        head_dim: int,
+        segment: int,
+        memory: int,
+        clamp: int | None,
+        backprop_through_memory: bool,
+        causal: bool,
+    ):
+        """Create P, u and w (normal with standard deviation 0.02, as in the authors' code)."""
+        super().__init__(segment, memory, backprop_through_memory, causal)
+        if clamp is not None and clamp < 0:
+            raise OptionError(f"{self.name}: option clamp must be >= 0 or None, got {clamp}")
+        self.clamp = clamp
+        self.position = nn.Parameter(torch.empty(heads, head_dim, heads * head_dim))
+        self.content_bias = nn.Parameter(torch.empty(heads, head_dim))
+        self.position_bias = nn.Parameter(torch.empty(heads, head_dim))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add: the parameters have a fixed number of heads and head dimension."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        expected, got = tuple(self.content_bias.shape), (q.shape[1], q.shape[3])
+        if got != expected:
+            reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
+        return reasons
+
+    def _sinusoids(self, distances: Tensor) -> Tensor:
+        """Return R of distances, clamped to `clamp`."""
+        if self.clamp is not None:
+            distances = distances.clamp(-self.clamp, self.clamp)
+        return sinusoids(distances, self.position.shape[-1])
+
+    def position_terms(self, q, longest):
+        """Return R of the distances from `longest` down to 0, or to those of later keys, and P.
+
+        With few queries, they are projected to the width of R instead: (q P) R. With many, P R is
+        computed once.
+        """
+        nearest = 0 if self.causal else 1 - min(q.shape[2], self.segment)
+        distances = torch.arange(longest, nearest - 1, -1, device=q.device)
+        r, project = self._sinusoids(distances).to(q.dtype), self.position.to(q.dtype)
+        few = q.shape[0] * q.shape[2] < q.shape[3]
+        return (r, longest, project) if few else (r @ project.mT, longest, None)
+
+    def attend_segment(self, q, keys, places):
+        """Compute content and position scores as one product each, then softmax."""
+        (r, longest, project), T, S = places, q.shape[2], keys.size
+        q, scale = q * q.shape[-1] ** -0.5, q.shape[-1] ** -0.5
+        u, w = ((x * scale).to(q.dtype)[:, None] for x in (self.content_bias, self.position_bias))
+        r = r[..., longest - S : longest + (1 if self.causal else T), :]
+        asking = q + w if project is None else (q + w) @ project
+        scores = (q + u) @ keys.k.mT + shift_to_keys(asking @ r.mT, S)
+        mask = segment_mask(T, keys, self.causal, self.reach)
+        if mask is None:
+            return scores.softmax(-1) @ keys.v
+        out = masked_softmax(scores, mask) @ keys.v
+        return out if keys.real is None else apply_mask(out, mask.any(-1, keepdim=True))
+
+    def reference_weights(self, q: Tensor, k: Tensor, distance: Tensor, mask: Tensor) -> Tensor:
+        """Compute the weights as in the formula, with r of every pair.
+
+        Args:
+            q: queries (B, H, T, D).
+            k: keys (B, H, S, D), or (B, H, T, S, D) if they differ between queries.
+            distance: distance from each query to each key (T, S).
+            mask: allowed pairs, broadcastable to (B, H, T, S); a row may be empty.
+        """
+        r = torch.einsum("tsw,hdw->htsd", self._sinusoids(distance).to(q.dtype), self.position)
+        k = k[:, :, None].expand(-1, -1, q.shape[2], -1, -1) if k.dim() == 4 else k
+        scores = torch.einsum("bhtd,bhtsd->bhts", q + self.content_bias[:, None], k)
+        scores = scores + torch.einsum("bhtd,htsd->bhts", q + self.position_bias[:, None], r)
+        scores = (scores / q.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
+        highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
+        weights = (scores - highest).exp()
+        total = weights.sum(-1, keepdim=True)
+        return weights / torch.where(total > 0, total, 1.0)
+
+    def flops(self, T, head_dim):
+        """Count content scores, position scores, mixing, and one projection of r."""
+        widths = self.segment_widths(T)
+        total = sum(size * (size + past) for size, past in widths)
+        behind = total if self.causal else total + sum(size * size for size, _ in widths)
+        distances = max(size + past for size, past in widths) + (not self.causal) * self.segment
+        project = 2 * distances * head_dim * self.position.shape[-1]
+        return 4 * total * head_dim + 2 * behind * head_dim + project

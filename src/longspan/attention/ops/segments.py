@@ -1,0 +1,170 @@
+"""Attention over segments, each of which sees itself and a memory of earlier tokens.
+
+Segment boundaries are at multiples of `segment`, counted from the first token of the sequence. The
+same code processes segments in one call or over many steps: a step continues the unfinished
+segment of the previous one. A cache holds the memory and that segment.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from longspan.attention.base import Attention, Cache, append_tokens
+from longspan.errors import OptionError
+
+
+class Rows(NamedTuple):
+    """Keys, values and real mask (None: all real) of tokens or slots, in order."""
+
+    k: Tensor  # B H S D
+    v: Tensor  # B H S E
+    real: Tensor | None  # B S
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return self.k.shape[2]
+
+    def split(self, sizes: list[int]) -> list["Rows"]:
+        """Split into consecutive parts; their gradients are concatenated once."""
+        reals = [None] * len(sizes) if self.real is None else self.real.split(sizes, 1)
+        parts = zip(self.k.split(sizes, 2), self.v.split(sizes, 2), reals, strict=True)
+        return [Rows(*part) for part in parts]
+
+    def last(self, count: int) -> "Rows":
+        """Return the newest rows, at most `count`."""
+        older = max(0, self.size - count)
+        return self.split([older, self.size - older])[1]
+
+    def detach(self) -> "Rows":
+        """Return the rows without autograd history."""
+        return Rows(self.k.detach(), self.v.detach(), self.real)
+
+
+def concat_rows(*parts: Rows) -> Rows:
+    """Concatenate parts in order. Either all parts have a mask or none has."""
+    filled = [part for part in parts if part.size] or [parts[0]]
+    if len(filled) == 1:
+        return filled[0]
+    k, v = torch.cat([part.k for part in filled], 2), torch.cat([part.v for part in filled], 2)
+    reals = [part.real for part in filled if part.real is not None]
+    return Rows(k, v, torch.cat(reals, 1) if reals else None)
+
+
+def segment_lengths(T: int, segment: int) -> list[int]:
+    """Return the lengths of the segments of T tokens."""
+    return [min(segment, T - start) for start in range(0, T, segment)]
+
+
+def segment_mask(T: int, keys: Rows, causal: bool, reach: int | None = None) -> Tensor | None:
+    """Return which keys the T newest of them may attend, (1 or B, 1, 1 or T, S), or None for all.
+
+    Args:
+        T: number of queries; their own keys are the newest.
+        keys: memory and segment.
+        causal: whether later keys are hidden.
+        reach: number of keys that a token sees back, or None.
+    """
+    mask = None if keys.real is None else keys.real[:, None, None, :]
+    if not causal and reach is None:
+        return mask
+    key = torch.arange(keys.size, device=keys.k.device)
+    ahead = key - key[keys.size - T :, None]
+    near = ahead <= 0 if causal else ahead < T
+    if reach is not None:
+        near = near & (ahead >= -reach)
+    return near[None, None] if mask is None else mask & near
+
+
+class SegmentAttention(Attention):
+    """Attention segment by segment. A subclass defines how to attend and what to remember.
+
+    A memory is a tuple of rows, oldest part first; its last part holds uncompressed tokens.
+    """
+
+    def __init__(self, segment: int, memory: int, backprop_through_memory: bool, causal: bool):
+        """Store the sizes, and whether gradients flow through the memory."""
+        super().__init__()
+        reasons = [f"segment must be >= 1, got {segment}"] if segment < 1 else []
+        reasons += [f"memory must be >= 0, got {memory}"] if memory < 0 else []
+        if reasons:
+            raise OptionError(f"{self.name} cannot be built: {'; '.join(reasons)}")
+        self.segment, self.memory, self.causal = segment, memory, causal
+        self.backprop_through_memory = backprop_through_memory
+        self.detaches_memory = not backprop_through_memory
+
+    @property
+    def span(self) -> int:
+        """Maximum number of keys that a token can see."""
+        return self.memory + self.segment
+
+    def position_terms(self, q: Tensor, longest: int, *layer_input) -> Any:
+        """Compute what all segments of a call share; they see at most `longest` keys."""
+        raise TypeError(f"{type(self).__name__} does not define places")
+
+    def attend_segment(self, q: Tensor, keys: Rows, places: Any) -> Tensor:
+        """Attend from tokens whose own keys are the newest of `keys`."""
+        raise TypeError(f"{type(self).__name__} does not define read")
+
+    def load_memory(self, rows: Rows, start: int, cache: Cache | None) -> tuple[Rows, ...]:
+        """Return the memory of the segment at `start` from the cached rows before it."""
+        return (rows,)
+
+    def update_memory(
+        self, memory: tuple[Rows, ...], own: Rows, q: Tensor, start: int
+    ) -> tuple[Rows, ...]:
+        """Return the memory after the segment at `start`, given all its rows and queries."""
+        return (concat_rows(*memory, own).last(self.memory),)
+
+    def cache_memory(self, memory: tuple[Rows, ...], q: Tensor | None) -> dict[str, Tensor]:
+        """Return cached tensors other than the keys and values of tokens.
+
+        Args:
+            memory: memory of the unfinished segment.
+            q: its queries so far, if the previous cache held them too; None at its start.
+        """
+        return {}
+
+    def attend(self, q, k, v, key_mask, *layer_input):
+        """Attend segment by segment, each to its memory and itself."""
+        return self.advance(q, k, v, key_mask, None, *layer_input)[0]
+
+    def advance(self, q, k, v, key_mask, cache, *layer_input):
+        """Continue the unfinished segment, then process segment after segment."""
+        seen = 0 if cache is None else cache.length
+        begun, T = seen % self.segment, q.shape[2]
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
+        rows = Rows(state["k"], state["v"], state.get("real"))
+        sizes = segment_lengths(begun + T, self.segment)
+        held, *owns = rows.split([rows.size - begun - T, *sizes])
+        start, memory = seen - begun, self.load_memory(held, seen - begun, cache)
+        longest = sum(part.size for part in memory) + begun + T
+        places = self.position_terms(q, min(longest, self.span), *layer_input)
+        asked = None if cache is None else cache.state.get("q")
+        outs = []
+        for new, own in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), owns, strict=True):
+            outs.append(self.attend_segment(new, concat_rows(*memory, own), places))
+            asked = new if asked is None else torch.cat([asked, new], 2)
+            if own.size == self.segment:
+                memory = self.update_memory(memory, own, asked, start)
+                if not self.backprop_through_memory:
+                    memory = tuple(part.detach() for part in memory)
+                start, own, asked = start + self.segment, own.last(0), None
+        rows = concat_rows(memory[-1], own)
+        state = {"k": rows.k, "v": rows.v} | ({} if rows.real is None else {"real": rows.real})
+        return torch.cat(outs, 2), state | self.cache_memory(memory, asked)
+
+    def memory_length(self, start: int) -> int:
+        """Return the number of memory keys that the segment at `start` sees."""
+        return min(self.memory, start)
+
+    def segment_widths(self, T: int) -> list[tuple[int, int]]:
+        """Return (tokens, memory keys) of each segment of T tokens."""
+        sizes = enumerate(segment_lengths(T, self.segment))
+        return [(size, self.memory_length(n * self.segment)) for n, size in sizes]
+
+    def pairs(self, T):
+        """Count each segment with its memory, and with itself (lower triangle if causal)."""
+        own = (lambda n: n * (n + 1) // 2) if self.causal else (lambda n: n * n)
+        return sum(size * past + own(size) for size, past in self.segment_widths(T))

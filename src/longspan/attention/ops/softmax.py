@@ -1,0 +1,103 @@
+"""Softmax attention under a boolean mask."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from longspan.attention.masking import apply_mask, masked_softmax
+
+
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
+
+    Args:
+        q: queries (..., T, D).
+        k: keys (..., S, D).
+        v: values (..., S, E).
+        mask: True where a pair may be attended, broadcastable to (..., T, S), or None.
+    """
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    if mask is None:
+        return scores.softmax(-1) @ v
+    return apply_mask(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
+
+
+class _Part(torch.autograd.Function):
+    """Softmax rows and the logarithm of their total weight, in few passes over the scores.
+
+    Autograd would read the scores a dozen times. Here the logarithm comes from the largest score
+    and the largest weight, and the gradient of both outputs is one product,
+    p (dp - sum(p dp) + dlog), where sum(p dp) is the sum of out dout.
+    """
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT
+        if scores.dtype == torch.float16:
+            scores = scores.float()
+        if mask is not None:
+            scores += (mask.to(scores.dtype) - 1) * (torch.finfo(scores.dtype).max / 2)
+        highest, weights = scores.amax(-1, keepdim=True), scores.softmax(-1)
+        share = weights.amax(-1, keepdim=True)
+        weights = weights.to(v.dtype)
+        out = weights @ v
+        ctx.save_for_backward(q, k, v, weights, out)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        return out, highest.to(wide) - share.to(wide).log()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, grad_log: Tensor):
+        q, k, v, weights, out = ctx.saved_tensors
+        inner = (grad * out).sum(-1, keepdim=True) - grad_log.to(out.dtype)
+        by_score = (grad @ v.mT).sub_(inner).mul_(weights)
+        by_key = by_score.mT @ (q * q.shape[-1] ** -0.5)
+        by_query, by_value = by_score @ k * q.shape[-1] ** -0.5, weights.mT @ grad
+        shaped = zip((by_query, by_key, by_value), (q, k, v), strict=True)
+        return *(x.sum_to_size(y.shape) for x, y in shaped), None
+
+
+def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Compute `softmax_attention` over one part of the keys, with its log total weight (..., T, 1).
+
+    `merge_parts` combines parts over disjoint keys. A row without pairs has log weight -inf.
+    """
+    if k.shape[-2] == 0:
+        k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
+        mask = torch.zeros(1, 1, dtype=torch.bool, device=q.device)
+    out, log_weight = _Part.apply(q, k, v, mask)
+    if mask is not None:
+        some = mask.any(-1, keepdim=True)
+        out, log_weight = apply_mask(out, some), log_weight.masked_fill(~some, -torch.inf)
+    return out, log_weight
+
+
+def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Combine softmax attention over disjoint parts of the keys into attention over all keys."""
+    logs = torch.stack([log_weight for _, log_weight in parts])
+    highest = logs.detach().amax(0)
+    weights = (logs - highest.where(highest.isfinite(), 0.0)).exp()
+    weights = weights / weights.sum(0).clamp(min=torch.finfo(weights.dtype).tiny)
+    return sum(w.to(out.dtype) * out for w, (out, _) in zip(weights, parts, strict=True))
+
+
+def softmax_reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide."""
+    scores = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
+    scores = scores.masked_fill(~mask, -torch.inf)
+    highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
+    weights = (scores - highest).exp()
+    total = weights.sum(-1, keepdim=True)
+    weights = weights / torch.where(total > 0, total, torch.ones_like(total))
+    return torch.einsum("...ts,...se->...te", weights, v)
+
+
+def pair_mask(
+    T: int, S: int, causal: bool, key_mask: Tensor | None, device: torch.device
+) -> Tensor:
+    """Return the mask of all pairs (1 or B, 1, T, S); the last query is aligned to the last key."""
+    mask = torch.ones(1, 1, T, S, dtype=torch.bool, device=device)
+    if causal:
+        mask = mask.tril(S - T)
+    return mask if key_mask is None else mask & key_mask[:, None, None, :]

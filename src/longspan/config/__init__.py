@@ -1,0 +1,28 @@
+"""Configurations of runs, validated on construction; importable without torch."""
+
+from longspan.config.base import help_of, setting, settings
+from longspan.config.budget import Budget, parse_budget
+from longspan.config.model import ModelConfig
+from longspan.config.run import (
+    MechanismConfig,
+    RunConfig,
+    TaskConfig,
+    flatten,
+    replace_fields,
+)
+from longspan.config.training import TrainingConfig
+
+__all__ = [
+    "Budget",
+    "MechanismConfig",
+    "ModelConfig",
+    "RunConfig",
+    "TaskConfig",
+    "TrainingConfig",
+    "flatten",
+    "help_of",
+    "parse_budget",
+    "replace_fields",
+    "setting",
+    "settings",
+]

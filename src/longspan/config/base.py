@@ -1,0 +1,73 @@
+"""Validated settings: frozen dataclasses whose fields carry their own help text.
+
+Pydantic checks every value at construction and on reading a record. A bad value raises
+`OptionError`, whose message lists every reason.
+"""
+
+import dataclasses
+import functools
+from typing import Any, TypeVar, dataclass_transform, no_type_check
+
+import pydantic
+from pydantic_core import ErrorDetails
+
+from longspan.errors import OptionError
+
+T = TypeVar("T")
+
+# Strict: "3" is no number and true is no integer; 1 is accepted where 1.0 is meant.
+STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def setting(help: str, default: Any = dataclasses.MISSING) -> Any:
+    """Return a dataclass field with its help text; a field without a default is required."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
+def settings(cls: type[T]) -> type[T]:
+    """Turn a class into a frozen, keyword-only dataclass that validates its values.
+
+    Raises:
+        OptionError: on construction, when a value has the wrong type or `__post_init__` rejects it.
+    """
+    # Pydantic reports wrong types; runtime type checkers would do so first, one at a time.
+    made = no_type_check(
+        pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)(cls)
+    )
+    validate = made.__init__
+
+    @functools.wraps(validate)
+    def __init__(self, **values: Any) -> None:
+        try:
+            validate(self, **values)
+        except pydantic.ValidationError as error:
+            raise OptionError(describe_errors(error)) from None
+
+    made.__init__ = no_type_check(__init__)  # type: ignore[misc]
+    return made
+
+
+def help_of(record: Any) -> dict[str, str]:
+    """Return the help text of each field of a settings class or instance."""
+    return {field.name: field.metadata.get("help", "") for field in dataclasses.fields(record)}
+
+
+def describe_errors(error: pydantic.ValidationError) -> str:
+    """Join all reasons of a validation error into one line."""
+    reasons = (_describe(details) for details in error.errors(include_url=False))
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _describe(details: ErrorDetails) -> str:
+    # Pydantic names the members of a union too, such as constrained-int.
+    parts = [str(part) for part in details["loc"]]
+    name = ".".join(part for part in parts if part.isidentifier() or part.isdigit())
+    if details["type"] == "value_error":
+        return str(details["ctx"]["error"])
+    if details["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return f"{name} is missing"
+    if details["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{name} is not a known field"
+    reason = details["msg"].removeprefix("Input ")
+    return f"{name} {reason}, got {details['input']!r:.60}"

@@ -1,0 +1,107 @@
+"""Configuration of a run: one tree, hashed, shared by experiments and records.
+
+Every field and option is present, defaults included, so a record says by itself what ran.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from longspan.config.base import setting, settings
+from longspan.config.budget import Budget
+from longspan.config.model import ModelConfig
+from longspan.config.training import TrainingConfig
+from longspan.errors import OptionError, check_name
+from longspan.files import to_json_types
+
+PARTS = ("task", "mechanism", "model", "training")  # parts whose fields `replace_fields` changes
+
+
+@settings
+class TaskConfig:
+    """A task and its options."""
+
+    name: str = setting("registered name of the task")
+    version: int = setting("version of the task's data and metrics")
+    options: dict[str, Any] = setting("options of the task, defaults included")
+
+    def __post_init__(self) -> None:
+        """Store options as JSON reads them back."""
+        object.__setattr__(self, "options", to_json_types(self.options))
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for equal tasks and options."""
+        return json.dumps([self.name, self.options], sort_keys=True)
+
+
+@settings
+class MechanismConfig:
+    """An attention mechanism and its options."""
+
+    name: str = setting("registered name of the mechanism")
+    options: dict[str, Any] = setting("options of the mechanism, defaults included")
+    backend: str = setting("implementation to run; auto: the fastest one", "auto")
+
+    def __post_init__(self) -> None:
+        """Store options as JSON reads them back."""
+        object.__setattr__(self, "options", to_json_types(self.options))
+
+
+@settings
+class RunConfig:
+    """Everything that decides a run, except its seed."""
+
+    task: TaskConfig = setting("task and its options")
+    mechanism: MechanismConfig = setting("mechanism and its options")
+    model: ModelConfig = setting("architecture")
+    training: TrainingConfig = setting("training recipe")
+    budget: Budget = setting("quantity held equal", Budget())
+
+    @property
+    def hash(self) -> str:
+        """Ten hex digits that name the configuration, the same in every process."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def flatten(config: RunConfig) -> dict[str, Any]:
+    """Return the leaves of a configuration by dotted name: `training.steps`, `task.length`.
+
+    Options of the task and of the mechanism have the names `task.OPTION` and `mechanism.OPTION`.
+    """
+    flat: dict[str, Any] = {}
+    for part, fields in dataclasses.asdict(config).items():
+        options = fields.pop("options", {})
+        flat |= {f"{part}.{name}": to_json_types(x) for name, x in {**fields, **options}.items()}
+    return flat
+
+
+def replace_fields(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """Return a configuration with fields replaced by dotted name, as `flatten` names them.
+
+    Raises:
+        UnknownNameError: there is no such part or field; the message suggests near names.
+        OptionError: a name has no part, or a field rejects its value.
+    """
+    for name, value in changes.items():
+        part, dot, field = name.partition(".")
+        if not dot:
+            raise OptionError(f"{name!r} names no field; use PART.FIELD, such as training.steps")
+        record = getattr(config, check_name(part, PARTS, "part of a configuration"))
+        config = dataclasses.replace(config, **{part: _replaced(record, part, field, value)})
+    return config
+
+
+def _replaced(record: Any, part: str, field: str, value: Any) -> Any:
+    options = getattr(record, "options", None)
+    if options is None or field == "backend":
+        check_name(field, [f.name for f in dataclasses.fields(record)], f"field of {part}")
+        return dataclasses.replace(record, **{field: value})
+    check_name(field, options, f"option of {part} {record.name!r}")
+    # 1 and 1.0 are one configuration, with one hash.
+    if isinstance(options[field], float) and type(value) is int:
+        value = float(value)
+    return dataclasses.replace(record, options={**options, field: value})

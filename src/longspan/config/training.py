@@ -1,0 +1,72 @@
+"""Configuration of training: optimizer, learning rate schedule, evaluation, checkpoints."""
+
+from typing import Annotated, Literal
+
+from pydantic import Strict
+
+from longspan.config.base import setting, settings
+from longspan.errors import OptionError
+
+Parallelism = Literal["ddp", "fsdp", "context"]  # of several processes that train one model
+
+
+@settings
+class TrainingConfig:
+    """The training recipe of a run."""
+
+    steps: int = setting("optimizer steps")
+    batch_size: int = setting("examples per optimizer step")
+    learning_rate: float = setting("peak learning rate (rsqrt: the factor of 1/sqrt(step))")
+    warmup_steps: int = setting("steps of linear warmup")
+    schedule: Literal["linear", "cosine", "rsqrt", "constant"] = setting(
+        "learning rate schedule after warmup"
+    )
+    evaluate_every: int = setting("steps between evaluations on validation")
+    weight_decay: float = setting("decoupled weight decay (AdamW)", 0.0)
+    # JSON has lists in place of tuples.
+    adam_betas: Annotated[tuple[float, float], Strict(False)] = setting(
+        "AdamW's decay rates of the moments", (0.9, 0.999)
+    )
+    adam_epsilon: float = setting("AdamW's epsilon", 1e-6)
+    max_grad_norm: float | None = setting("largest gradient norm; none: no clipping", None)
+    gradient_accumulation_steps: int = setting("micro-batches per optimizer step", 1)
+    precision: Literal["no", "bf16", "fp16"] = setting("mixed precision", "no")
+    gradient_checkpointing: bool = setting("recompute activations in the backward pass", False)
+    eval_batch_size: int = setting("examples per evaluation batch", 64)
+    checkpoint_every: int = setting("steps between checkpoints for resumption", 500)
+    selection: Literal["best validation", "last"] = setting(
+        "checkpoint that is scored on test", "best validation"
+    )
+
+    def __post_init__(self) -> None:
+        """Check ranges.
+
+        Raises:
+            OptionError: a value is out of range; the message lists every reason.
+        """
+        least = {
+            **dict.fromkeys(("steps", "batch_size", "evaluate_every"), 1),
+            **dict.fromkeys(("eval_batch_size", "checkpoint_every"), 1),
+            **dict.fromkeys(("warmup_steps", "weight_decay"), 0),
+        }
+        reasons = [
+            f"{name} must be at least {bound}, got {getattr(self, name)}"
+            for name, bound in least.items()
+            if getattr(self, name) < bound
+        ]
+        reasons += [
+            f"{name} must be positive, got {getattr(self, name)}"
+            for name in ("learning_rate", "adam_epsilon")
+            if not getattr(self, name) > 0
+        ]
+        if not 1 <= self.gradient_accumulation_steps <= max(self.batch_size, 1):
+            reasons.append(
+                f"gradient_accumulation_steps must be between 1 and batch_size={self.batch_size}, "
+                f"got {self.gradient_accumulation_steps}"
+            )
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            reasons.append(f"adam_betas must be in [0, 1), got {self.adam_betas}")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            reasons.append(f"max_grad_norm must be positive or none, got {self.max_grad_norm}")
+        if reasons:
+            raise OptionError("; ".join(reasons))

@@ -1,0 +1,50 @@
+"""Shards of a long build; an interrupted build resumes with those it has finished."""
+
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from longspan.files import atomic_write
+
+Arrays = dict[str, np.ndarray]
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+class BuildShards:
+    """Numbered shards of one build, each in a file that is complete or absent."""
+
+    def __init__(self, folder: Path):
+        """Keep the shards in `folder`, inside the scratch folder of a build."""
+        self.folder = folder
+
+    def get_or_build(self, number: int, build: Callable[[], Arrays]) -> Arrays:
+        """Return a shard: read it if an interrupted build wrote it, else build and write it.
+
+        Raises:
+            RunError: the disk is full or the folder cannot be written.
+        """
+        path = self.folder / f"shard-{number:06d}"
+        if (finished := _read(path)) is not None:
+            return finished
+        arrays, packed = build(), io.BytesIO()
+        np.savez_compressed(packed, allow_pickle=False, **arrays)
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            file.write(hashlib.sha256(packed.getbuffer()).digest())
+            file.write(packed.getbuffer())
+        return arrays
+
+
+def _read(path: Path) -> Arrays | None:
+    """Return the arrays of a shard, or None if it is absent or damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(memoryview(content)[_DIGEST:]).digest() != content[:_DIGEST]:
+        return None
+    with np.load(io.BytesIO(content[_DIGEST:]), allow_pickle=False) as shard:
+        return {name: shard[name] for name in shard.files}

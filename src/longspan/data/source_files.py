@@ -1,0 +1,149 @@
+"""Published datasets on this machine: where to search, which copy to read, its identity."""
+
+import dataclasses
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from longspan.data import hub
+from longspan.data.parquet import SOURCE_SPLITS, SourceSplit
+from longspan.errors import DataError
+from longspan.files import file_sha256
+
+VARIABLES = ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA")
+
+
+class SourceFiles(ABC):
+    """The files of one copy of a dataset."""
+
+    @property
+    @abstractmethod
+    def paths(self) -> list[Path]:
+        """Files that identify the copy."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> dict[str, Any]:
+        """Identity of the copy, the same wherever it is stored; part of the cache key."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each of `paths` in bytes, by file name."""
+        return {path.name: path.stat().st_size for path in self.paths}
+
+    def checksums(self) -> dict[str, str]:
+        """Return the sha256 of each of `paths`, by file name."""
+        return {path.name: file_sha256(path) for path in self.paths}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitFiles(SourceFiles):
+    """One copy of a dataset that is published as a training and a test split."""
+
+    form: str
+    files: dict[SourceSplit, tuple[Path, ...]]  # an archive contains both splits
+    rows: int | None  # in both splits; None if counting them takes seconds
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of both splits, sorted; a folder is left out."""
+        paths = {path for split in SOURCE_SPLITS for path in self.files[split]}
+        return sorted(path for path in paths if path.is_file())
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Form, number of rows, file names and sizes."""
+        return {"form": self.form, "rows": self.rows, "bytes": self.sizes()}
+
+
+C = TypeVar("C", bound=SplitFiles)
+
+
+def search_paths(data: Path | None, expected: str, hub_name: str | None = None) -> list[Path]:
+    """Return the paths to search for source files.
+
+    Args:
+        data: a folder or file to search alone. None: search the folders that the environment
+            names, then the cache of the Hugging Face hub.
+        expected: what `data` should hold, for the message.
+        hub_name: name of the dataset on the Hugging Face hub, if it is there.
+
+    Raises:
+        DataError: `data` does not exist.
+    """
+    if data is not None:
+        if not data.exists():
+            raise DataError(f"{data} does not exist; expected {expected}")
+        return [data]
+    named = [Path(os.environ[name]) for name in VARIABLES if os.environ.get(name)]
+    return [*named, *(hub.cached_folders(hub_name) if hub_name else ())]
+
+
+def format_paths(paths: list[Path]) -> str:
+    """Format the searched paths for a message."""
+    return ", ".join(map(str, paths)) or "nothing, since $LONGSPAN_DATA is not set"
+
+
+def usual_folders(path: Path, name: str) -> tuple[Path, ...]:
+    """Return the folders in which a copy of the dataset may be, given a search path."""
+    return (path, path / name, path / name / "full")
+
+
+def named_archives(path: Path, folders: Sequence[Path], pattern: str) -> list[Path]:
+    """Return the search path itself if it is a file, and the archives in the folders."""
+    named = [path] if path.is_file() else []
+    return [*named, *(one for folder in folders for one in folder.glob(pattern))]
+
+
+def find_copies(
+    title: str,
+    copies_in: Callable[[Path], Iterator[C]],
+    *,
+    data: Path | None,
+    hub_name: str,
+    remedy: str,
+) -> list[C]:
+    """Return the copies of a dataset in the first search path that has any.
+
+    Args:
+        title: the dataset, for messages.
+        copies_in: yields the copies in one search path.
+        data: as for `search_paths`.
+        hub_name: as for `search_paths`.
+        remedy: how to get the dataset, for the message.
+
+    Raises:
+        DataError: there is no copy, or one is malformed.
+    """
+    paths = search_paths(data, f"the folder that holds {title}", hub_name)
+    for path in paths:
+        if copies := list(copies_in(path)):
+            return copies
+    raise DataError(f"{title} is not here (searched {format_paths(paths)}); {remedy}")
+
+
+def most_complete(
+    copies: Sequence[C],
+    whole: int,
+    count_rows: Callable[[C], int],
+    is_preferred: Callable[[C], bool] = lambda copy: False,
+) -> C:
+    """Return the copy with the most rows; of equals a preferred one, then the first.
+
+    Args:
+        copies: one or more.
+        whole: number of rows of the published dataset; a copy with as many is not counted.
+        count_rows: reads a copy to count its rows.
+        is_preferred: tells which of two equal copies to take.
+    """
+    complete = [copy for copy in copies if copy.rows == whole]
+    if complete:
+        return max(complete, key=is_preferred)
+    if len(copies) == 1:
+        return copies[0]
+
+    def rank(copy: C) -> tuple[int, bool]:
+        return (count_rows(copy) if copy.rows is None else copy.rows), is_preferred(copy)
+
+    return max(copies, key=rank)

@@ -1,0 +1,107 @@
+"""Tokenizers of texts: bytes, or the characters that are frequent in the training texts.
+
+Bytes as in Long Range Arena (Tay et al. 2021): the id of a byte is its value plus one. Characters
+as in the recipes that followed S4 (Gu et al. 2022; state-spaces/s4, src/dataloaders/lra.py): those
+that occur a minimum number of times in the training texts, by decreasing frequency, ties by code
+point.
+"""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+PADDING, UNKNOWN, END = range(3)
+_FIRST = END + 1  # the id of the most frequent character
+
+
+class ByteTokenizer:
+    """Tokenizer of UTF-8 bytes: an id is the byte plus one, since 0 is padding."""
+
+    vocab_size: ClassVar[int] = 257
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Entries of a manifest that describe the tokenizer: none."""
+        return {}
+
+    def encode(self, text: bytes, length: int) -> np.ndarray:
+        """Return the ids (uint8) of the first `length` bytes of a UTF-8 text."""
+        # UTF-8 has no byte above 0xF4, so a byte plus one fits into uint8
+        return np.frombuffer(text[:length], np.uint8) + np.uint8(1)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the text of ids without padding; a truncated character is U+FFFD."""
+        return (ids - 1).astype(np.uint8).tobytes().decode("utf-8", errors="replace")
+
+
+@dataclass(frozen=True)
+class CharacterTokenizer:
+    """Tokenizer of characters: 0 padding, 1 unknown, 2 end symbol, then by decreasing frequency.
+
+    The vocabulary always has 256 ids, so the size of a model does not depend on the texts. Ids
+    without a character stay unused; characters without an id are unknown.
+    """
+
+    vocab_size: ClassVar[int] = 256
+
+    characters: str  # in the order of their ids, from 3 on
+    end: bool = field(kw_only=True)  # append the end symbol to each text
+    left_out: int = field(default=0, kw_only=True)  # different training characters without an id
+
+    @classmethod
+    def learn(
+        cls, texts: Iterable[tuple[bytes, int]], *, length: int, minimum: int, end: bool
+    ) -> "CharacterTokenizer":
+        """Choose the characters from UTF-8 training texts.
+
+        Args:
+            texts: each text and its number of occurrences.
+            length: the most ids of a text; the rest of the text is not counted.
+            minimum: a character that occurs less often is unknown.
+            end: append the end symbol to each text, within its length.
+        """
+        counts = np.zeros(sys.maxunicode + 1, np.int64)
+        for text, repeats in texts:
+            found, times = np.unique(_code_points(text, length - end), return_counts=True)
+            counts[found] += times * repeats
+        frequent = np.flatnonzero(counts >= minimum)
+        # a stable order keeps characters of one frequency in the order of their code points
+        order = frequent[np.argsort(-counts[frequent], kind="stable")][: cls.vocab_size - _FIRST]
+        chosen = "".join(map(chr, order))
+        return cls(chosen, end=end, left_out=int(np.count_nonzero(counts)) - len(chosen))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Entries of a manifest: the characters in order of ids, the number without an id."""
+        return {"characters": self.characters, "characters_left_out": self.left_out}
+
+    def encode(self, text: bytes, length: int) -> np.ndarray:
+        """Return at most `length` ids (uint8) of a UTF-8 text, the end symbol included."""
+        ids = self._ids[_code_points(text, length - self.end)]
+        return np.append(ids, np.uint8(END)) if self.end else ids
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the text of ids; an unknown character is U+FFFD."""
+        symbols = ("", "\ufffd", "", *self.characters)
+        return "".join(symbols[token] for token in ids)
+
+    @cached_property
+    def _ids(self) -> np.ndarray:
+        """The id of every code point."""
+        ids = np.full(sys.maxunicode + 1, UNKNOWN, np.uint8)
+        ids[_code_points(self.characters.encode(), len(self.characters))] = np.arange(
+            _FIRST, _FIRST + len(self.characters)
+        )
+        return ids
+
+
+VOCAB_SIZES = {"bytes": ByteTokenizer.vocab_size, "characters": CharacterTokenizer.vocab_size}
+
+
+def _code_points(text: bytes, length: int) -> np.ndarray:
+    """Return the code points of the first `length` characters of a UTF-8 text."""
+    return np.frombuffer(text.decode()[:length].encode("utf-32-le"), "<u4")

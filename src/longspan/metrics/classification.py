@@ -1,0 +1,35 @@
+"""Metrics of classification: accuracy and F1."""
+
+import numpy as np
+
+from longspan.metrics.base import Metric, ratio, register
+
+
+def _f1(sums: np.ndarray) -> np.ndarray:
+    true_positives, false_positives, false_negatives = np.moveaxis(sums, -1, 0)
+    # Without any positive, predicted or true, F1 is 0 by convention.
+    errors = false_positives + false_negatives
+    return 2 * true_positives / np.maximum(2 * true_positives + errors, 1)
+
+
+ACCURACY = register(
+    Metric(
+        name="accuracy",
+        title="Accuracy",
+        unit="%",
+        scale=100.0,
+        columns=("correct", "targets"),
+        finalize=ratio,
+        comparison="mcnemar",
+    )
+)
+F1 = register(
+    Metric(
+        name="f1",
+        title="F1",
+        unit="%",
+        scale=100.0,
+        columns=("true_positives", "false_positives", "false_negatives"),
+        finalize=_f1,
+    )
+)

@@ -1,0 +1,1 @@
+"""Charts of leaderboards as Vega-Lite specifications, and matrices as PNG."""

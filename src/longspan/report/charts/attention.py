@@ -1,0 +1,81 @@
+"""Charts of analyses of trained models: attention span, embeddings, rollout."""
+
+from collections.abc import Sequence
+
+from longspan.report.charts.heatmaps import Heatmap, draw_matrix, draw_overlay
+from longspan.report.charts.intervals import Dot, Reference, SeriesPoint, dot_chart, series_chart
+from longspan.report.charts.styles import Spec, Styles
+from longspan.report.numbers import Number, count, significant
+from longspan.results import Analysis, Rollout, Similarity
+
+STRIP = 64  # tokens in a line of a rollout that is no image
+TITLE = "Attention span, tokens"
+
+
+def span_by_mechanism(
+    analyses: Sequence[Analysis], styles: Styles, *, legend: bool = True
+) -> Spec | None:
+    """Draw the attention span on one task by mechanism; None below two mechanisms."""
+    dots = [
+        Dot(
+            row=_name(one, analyses),
+            mechanism=one.mechanism,
+            value=one.span.mean,
+            low=one.span.mean - one.span.deviation,
+            high=one.span.mean + one.span.deviation,
+            shown=f"{_tokens(one.span.mean)} ± {_tokens(one.span.deviation)}",
+            over=count(one.samples, "sample"),
+        )
+        for one in sorted(analyses, key=lambda one: -one.span.mean)
+    ]
+    text = "Attention span by mechanism: mean distance weighted by attention"
+    return dot_chart(dots, TITLE, _uniform(analyses), text, styles, legend=legend)
+
+
+def span_by_layer(
+    analyses: Sequence[Analysis], styles: Styles, *, legend: bool = True
+) -> Spec | None:
+    """Draw the attention span by layer, a line for each mechanism; None without analyses."""
+    points = [
+        SeriesPoint(_name(one, analyses), one.mechanism, str(i), span.mean, _tokens(span.mean))
+        for one in analyses
+        for i, span in enumerate(one.layers, 1)
+    ]
+    text = "Attention span by layer and mechanism"
+    uniform = _uniform(analyses)
+    return series_chart(points, "Layer", TITLE, uniform, text, styles, legend=legend)
+
+
+def draw_similarity(similarity: Similarity, name: str) -> Heatmap:
+    """Draw the cosine similarities of embeddings; `name` says of which."""
+    text = f"Cosine similarity of {count(similarity.count, name)}, light low, dark high"
+    return draw_matrix(similarity.matrix, "Cosine", text)
+
+
+def draw_rollout(rollout: Rollout) -> Heatmap:
+    """Draw the share of each token in the output: over the image, or in lines of tokens."""
+    text = f"Attention rollout from the {rollout.start}, example {rollout.row} of {rollout.split}"
+    if rollout.side and rollout.levels:
+        text += "; a stronger glow is a larger share"
+        return draw_overlay(rollout.levels, rollout.shares, rollout.side, "Share", text)
+    rest = -len(rollout.shares) % STRIP
+    shares = [*rollout.shares, *[0.0] * rest]
+    strips = [shares[start : start + STRIP] for start in range(0, len(shares), STRIP)]
+    text += f", {STRIP} tokens in a line; darker is a larger share"
+    return draw_matrix(strips, "Share", text)
+
+
+def _tokens(value: Number) -> str:
+    return f"{significant(value)} tokens"
+
+
+def _name(one: Analysis, others: Sequence[Analysis]) -> str:
+    """Return the mechanism, with configuration and seed where it has several analyses."""
+    several = sum(other.mechanism == one.mechanism for other in others) > 1
+    return f"{one.mechanism} {one.config_hash[:4]}/{one.seed}" if several else one.mechanism
+
+
+def _uniform(analyses: Sequence[Analysis]) -> Reference | None:
+    """Return the span of uniform attention on the samples."""
+    spans = [one.uniform for one in analyses]
+    return Reference("uniform attention", sum(spans) / len(spans)) if spans else None

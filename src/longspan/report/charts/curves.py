@@ -1,0 +1,166 @@
+"""Learning curves: validation score and training loss against the training step."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from longspan.report.charts.styles import (
+    FOCUS,
+    Spec,
+    Styles,
+    axis_title,
+    color,
+    dash,
+    focus_opacity,
+    horizontal_rule,
+    layered_chart,
+    nominal,
+    quantitative,
+    tooltip,
+)
+from longspan.report.leaderboard.values import Leaderboard, Row
+from longspan.report.numbers import count
+from longspan.results import Result
+
+Quantity = Literal["validation score", "training loss"]
+QUANTITIES: tuple[Quantity, ...] = ("validation score", "training loss")
+POINTS = 150  # of a curve; a panel shows no more
+CROWD = 6  # rows; the bands of more would hide each other
+TOOLTIP = {"row": "Mechanism", "last": "Last", "steps": "Steps", "seeds": "Over"}
+
+
+def learning_curves(
+    board: Leaderboard, column: int, quantity: Quantity, styles: Styles, *, legend: bool = True
+) -> Spec | None:
+    """Draw a quantity against the training step on one task; None if no run recorded it.
+
+    A line is the mean over the seeds of a row at the steps that all of them have. Its band reaches
+    from the lowest to the highest seed; among many rows only selected ones have bands. The dashed
+    rule under validation scores is the majority class.
+    """
+    lines = [line for row in board.rows for line in _lines(row, row.runs(column), quantity)]
+    if not lines:
+        return None
+    styles = styles.select(line["mechanism"] for line in lines)
+    task = board.columns[column]
+    is_score = quantity == "validation score"
+    name = axis_title("Validation", task.metric) if is_score else "Training loss"
+    x = {**quantitative("step"), "title": "Training step", "axis": {"tickCount": 5, "format": "~s"}}
+    y = {**quantitative("value"), "title": name, "scale": {"zero": False}, "axis": {"tickCount": 5}}
+    layers = [*_line_layers(lines, x, y, quantity, styles, legend)]
+    if any("low" in line for line in lines):
+        base = {"x": x, "detail": nominal("line"), "color": color(styles, legend)}
+        layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
+    rules = _majority_rules(board, column) if is_score else []
+    text = f"{name} against training step on {task.label}, {board.protocol}"
+    return layered_chart(lines, [*rules, *layers], text, height=240)
+
+
+def _line_layers(
+    lines: Sequence[dict[str, Any]], x: Spec, y: Spec, quantity: str, styles: Styles, legend: bool
+) -> list[Spec]:
+    flat = [{"flatten": ["step", "value"]}]
+    few = max(len(line["step"]) for line in lines) <= 12
+    visible = {
+        "transform": flat,
+        "mark": {"type": "line", "strokeWidth": 1.5, "point": {"size": 18} if few else False},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "detail": nominal("line"),
+            "color": color(styles, legend),
+            "strokeDash": dash(styles, legend),
+            "opacity": focus_opacity(0.9),
+        },
+    }
+    # A thin line is hard to hit with the pointer; a broad invisible one carries the tooltip.
+    target = {
+        "transform": flat,
+        "mark": {"type": "line", "strokeWidth": 12, "opacity": 0.001},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "detail": nominal("line"),
+            "tooltip": tooltip({**TOOLTIP, "last": f"Last {quantity}"}),
+        },
+    }
+    return [visible, target]
+
+
+def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
+    """Return the bands from the lowest to the highest seed."""
+    selected = focus_opacity(0.15, 0, f"length(focus) > 0 && ({FOCUS})")
+    return {
+        "transform": [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}],
+        "mark": {"type": "area"},
+        "encoding": {
+            **base,
+            "y": {**y, "field": "low"},
+            "y2": {"field": "high"},
+            "opacity": selected if is_crowded else focus_opacity(0.15, 0.02),
+        },
+    }
+
+
+def _majority_rules(board: Leaderboard, column: int) -> list[Spec]:
+    metric = board.columns[column].metric
+    runs = [run for row in board.rows for run in row.runs(column)]
+    scores = [run.scores["validation"] for run in runs if "validation" in run.scores]
+    values = {x.majority_baseline for x in scores if x.majority_baseline is not None}
+    return [
+        part
+        for value in sorted(values)
+        for part in horizontal_rule(metric.shown(value), "majority class")
+    ]
+
+
+def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:
+    """Return one line for all seeds, or one for each where they were measured at other steps."""
+    known = [(run, curve) for run in runs if (curve := _curve(run, quantity))]
+    if not known:
+        return []
+    steps = sorted(set[int].intersection(*(set(curve) for _, curve in known)))
+    shortest = min(len(curve) for _, curve in known)
+    if 2 * len(steps) > shortest:
+        return [_line(row, known, steps)]
+    return [_line(row, [pair], sorted(pair[1])) for pair in known]
+
+
+def _curve(run: Result, quantity: Quantity) -> dict[int, float]:
+    """Return the measured values by step, in display units."""
+    if quantity == "training loss":
+        pairs = [(point.step, point.train_loss) for point in run.curve]
+    else:
+        pairs = [(point.step, point.validation_metrics.get(run.metric)) for point in run.curve]
+        pairs = [(step, None if x is None else run.main.shown(x)) for step, x in pairs]
+    return {step: value for step, value in pairs if value is not None and math.isfinite(value)}
+
+
+def _line(
+    row: Row, group: Sequence[tuple[Result, dict[int, float]]], steps: list[int]
+) -> dict[str, Any]:
+    stride = max(1, math.ceil(len(steps) / POINTS))
+    # The last point is where the run ended: it is always kept.
+    thin = steps[::stride] + ([steps[-1]] if (len(steps) - 1) % stride else [])
+    parts = [[curve[step] for _, curve in group] for step in thin]
+    values = [sum(part) / len(part) for part in parts]
+    seeds = [run.seed for run, _ in group]
+    line = {
+        "line": f"{row.label} {seeds[0]}",
+        "mechanism": row.mechanism,
+        "row": row.label,
+        "seeds": f"seed {seeds[0]}" if len(seeds) == 1 else count(len(seeds), "seed"),
+        "steps": steps[-1],
+        "last": f"{values[-1]:.4g}",
+        "step": thin,
+        "value": [_short(value) for value in values],
+    }
+    if len(seeds) > 1:
+        line["low"] = [_short(min(part)) for part in parts]
+        line["high"] = [_short(max(part)) for part in parts]
+    return line
+
+
+def _short(value: float) -> float:
+    """Round to four digits: finer than a pixel, and hundreds of curves stay small."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,205 @@
+"""All figures of a leaderboard: for the page, and as files for papers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from longspan.errors import OptionError
+from longspan.files import atomic_write
+from longspan.report.charts.attention import (
+    draw_rollout,
+    draw_similarity,
+    span_by_layer,
+    span_by_mechanism,
+)
+from longspan.report.charts.curves import QUANTITIES, learning_curves
+from longspan.report.charts.heatmaps import Heatmap
+from longspan.report.charts.intervals import score_intervals, slice_series
+from longspan.report.charts.styles import Spec, Styles, assign_styles, save_chart
+from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.tables.attention_span import analyzed_rows
+from longspan.report.tables.slices import properties
+from longspan.report.tables.table import slug
+from longspan.results import Analysis
+
+FORMATS = ("svg", "png", "both")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A chart or heatmap with its caption; the name is the stem of its file."""
+
+    name: str
+    caption: str
+    content: Spec | Heatmap
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureSource:
+    """Leaderboard with the styles and analyses that its figures are drawn from."""
+
+    board: Leaderboard
+    styles: Styles
+    has_legends: bool  # each chart has its own
+    analyses: Sequence[Analysis] = ()
+
+    def scores(self) -> list[Figure]:
+        """Draw scores by mechanism, for each task."""
+        return [
+            figure
+            for i, task in enumerate(self.board.columns)
+            for figure in self._figures(
+                f"scores {task.label}",
+                task.label,
+                score_intervals(self.board, i, self.styles, legend=False),
+            )
+        ]
+
+    def costs(self) -> list[Figure]:
+        """Draw scores against speed: the first mean, then each task, by hardware."""
+        board, found = self.board, []
+        tasks: list[int | None] = [*range(len(board.columns))]
+        places = [None, *tasks] if board.means else tasks
+        for device in board.hardware:
+            suffix = f" {device}" if len(board.hardware) > 1 else ""
+            for place in places:
+                label = board.means[0].label if place is None else board.columns[place].label
+                # Names stand next to the marks.
+                chart = score_against_cost(board, place, device, self.styles, legend=False)
+                found += self._figures(f"cost {label}{suffix}", f"{label}, {device}", chart)
+        return found
+
+    def curves(self) -> list[Figure]:
+        """Draw validation score and training loss against the step, for each task."""
+        return [
+            figure
+            for i, task in enumerate(self.board.columns)
+            for quantity in QUANTITIES
+            for figure in self._figures(
+                f"curves {task.label} {quantity}",
+                f"{task.label}, {quantity}",
+                learning_curves(self.board, i, quantity, self.styles, legend=self.has_legends),
+            )
+        ]
+
+    def slices(self) -> list[Figure]:
+        """Draw scores by slice, for each task and property."""
+        return [
+            figure
+            for i, task in enumerate(self.board.columns)
+            for name in properties(self.board, i)
+            for figure in self._figures(
+                f"slices {task.label} {name}",
+                f"{task.label} by {name}",
+                slice_series(self.board, i, name, self.styles, legend=self.has_legends),
+            )
+        ]
+
+    def spans(self) -> list[Figure]:
+        """Draw the attention span by mechanism and by layer, for each task."""
+        charts = (
+            ("span", "attention span", span_by_mechanism),
+            ("layers", "attention span by layer", span_by_layer),
+        )
+        return [
+            figure
+            for task, group in self._analyses_by_task()
+            for name, caption, draw in charts
+            for figure in self._figures(
+                f"{name} {task}",
+                f"{task}, {caption}",
+                draw(group, self.styles, legend=self.has_legends),
+            )
+        ]
+
+    def rollouts(self) -> list[Figure]:
+        """Draw the attention rollout of each analyzed model."""
+        return [
+            self._heatmap("rollout", one, draw_rollout(one.rollout))
+            for _, group in self._analyses_by_task()
+            for one in group
+            if one.rollout is not None
+        ]
+
+    def similarities(self) -> list[Figure]:
+        """Draw the similarity of position and of token embeddings."""
+        return [
+            self._heatmap(name, one, draw_similarity(found, f"{name} embedding"))
+            for _, group in self._analyses_by_task()
+            for one in group
+            for name, found in (("position", one.positions), ("token", one.tokens))
+            if found is not None
+        ]
+
+    def all(self) -> list[Figure]:
+        """Draw every figure."""
+        charts = (self.scores, self.costs, self.curves, self.slices, self.spans)
+        return [figure for draw in (*charts, self.similarities, self.rollouts) for figure in draw()]
+
+    def _analyses_by_task(self) -> list[tuple[str, list[Analysis]]]:
+        by_task = [
+            (task.label, analyzed_rows(self.board, i, self.analyses))
+            for i, task in enumerate(self.board.columns)
+        ]
+        return [
+            (task, [one for row in rows for one in row.analyses]) for task, rows in by_task if rows
+        ]
+
+    def _figures(self, name: str, caption: str, chart: Spec | None) -> list[Figure]:
+        if chart is None:
+            return []
+        return [Figure(name=slug(f"{self.board.title} {name}"), caption=caption, content=chart)]
+
+    def _heatmap(self, kind: str, one: Analysis, drawn: Heatmap) -> Figure:
+        name = slug(
+            f"{one.protocol} {kind} {one.task} {one.mechanism} {one.config_hash} {one.seed}"
+        )
+        caption = f"{one.mechanism} on {one.task}, seed {one.seed}: {kind}"
+        return Figure(name=name, caption=caption, content=drawn)
+
+
+def write_figures(
+    boards: Sequence[Leaderboard],
+    folder: Path,
+    format: str,
+    analyses: Sequence[Analysis] = (),
+) -> list[Path]:
+    """Write every figure of a report for print: on white, with legends.
+
+    Args:
+        boards: leaderboards of the report.
+        folder: folder, created if needed; files of the same names are replaced.
+        format: "svg", "png" or "both"; heatmaps are always png.
+        analyses: analyses of some of the runs.
+
+    Returns:
+        The files, in the order of the page.
+
+    Raises:
+        OptionError: there is no such format.
+        RunError: a file cannot be written.
+    """
+    if format not in FORMATS:
+        raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
+    styles = assign_styles(row.mechanism for board in boards for row in board.rows)
+    sources = [
+        FigureSource(board=board, styles=styles, has_legends=True, analyses=analyses)
+        for board in boards
+    ]
+    suffixes = ("svg", "png") if format == "both" else (format,)
+    return [
+        path
+        for source in sources
+        for figure in source.all()
+        for path in _write(figure, folder, suffixes)
+    ]
+
+
+def _write(figure: Figure, folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    if not isinstance(figure.content, Heatmap):
+        return [save_chart(figure.content, folder / f"{figure.name}.{x}") for x in suffixes]
+    path = folder / f"{figure.name}.png"
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(figure.content.png(scale=8))
+    return [path]

@@ -1,0 +1,127 @@
+"""Geometry of a scatter chart: ranges of axes, sizes of marks, places of labels."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from longspan.report.numbers import Number
+
+CHARACTER = 6.0  # pixels of a letter at font size 11
+LINE = 13.0  # pixels of a line of text
+
+
+class Box(NamedTuple):
+    """A mark in pixels, and the number of letters of its label."""
+
+    x: Number
+    y: Number
+    radius: Number
+    letters: int
+
+
+class Place(NamedTuple):
+    """Offset of a label from its mark, in pixels, and the alignment of its text."""
+
+    dx: Number
+    dy: Number
+    align: Literal["left", "center", "right"]
+
+
+class Axis(NamedTuple):
+    """Range of values of an axis."""
+
+    low: Number
+    high: Number
+    log: bool = False
+
+    def pixel(self, value: Number, length: Number) -> float:
+        """Return the position of a value on an axis of so many pixels."""
+        low, high, at = (self.low, self.high, value)
+        if self.log:
+            low, high, at = math.log(low), math.log(high), math.log(at)
+        return length * (at - low) / (high - low)
+
+
+def speed_axis(values: Sequence[Number]) -> Axis:
+    """Return the axis of positive values; logarithmic beyond a factor of 8."""
+    low, high = min(values), max(values)
+    if high > 8 * low > 0:
+        return Axis(low / 1.3, high * 1.5, log=True)
+    pad = 0.15 * (high - low) or 0.1 * high or 1.0
+    return Axis(low - pad, high + pad)
+
+
+def score_axis(lows: Sequence[Number], highs: Sequence[Number], floor: Number | None) -> Axis:
+    """Return the axis of intervals, down to the floor unless that would squeeze them."""
+    low, high = min(lows), max(highs)
+    if floor is not None and low - floor <= high - low:
+        low = min(low, floor)
+    pad = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    return Axis(low - pad, high + pad)
+
+
+def shrink(boxes: Sequence[Box], least: float) -> float:
+    """Return the factor of all radii, from `least` to 1, under which no two marks overlap.
+
+    Marks at almost the same place overlap under any factor; they get `least`.
+    """
+    factors = [
+        math.hypot(one.x - other.x, one.y - other.y) / (one.radius + other.radius)
+        for one, other in itertools.combinations(boxes, 2)
+    ]
+    return min(1.0, max(least, min(factors, default=1.0)))
+
+
+class _Area(NamedTuple):
+    left: Number
+    top: Number
+    right: Number
+    bottom: Number
+
+    def overlap(self, other: "_Area") -> float:
+        """Return the area that two rectangles share."""
+        wide = min(self.right, other.right) - max(self.left, other.left)
+        high = min(self.bottom, other.bottom) - max(self.top, other.top)
+        return max(0.0, wide) * max(0.0, high)
+
+
+def place_labels(boxes: Sequence[Box], width: Number) -> list[Place]:
+    """Place each label in turn where it covers the least of the marks and labels so far."""
+    taken = [
+        _Area(box.x - box.radius, box.y - box.radius, box.x + box.radius, box.y + box.radius)
+        for box in boxes
+    ]
+    chosen = []
+    for box in boxes:
+        areas = {place: _area(box, place) for place in _candidates(box)}
+        best = min(areas, key=lambda place: _cost(areas[place], taken, width))
+        chosen.append(best)
+        taken.append(areas[best])
+    return chosen
+
+
+def _candidates(box: Box) -> list[Place]:
+    """Return the sides of a mark, then its corners, in order of preference."""
+    side, corner = box.radius + 4, 0.7 * box.radius + 3
+    across = [Place(side, 0, "left"), Place(-side, 0, "right")]
+    along = [Place(0, sign * (side + 4), "center") for sign in (-1, 1)]
+    corners = [
+        Place(x * corner, y * (corner + 4), "left" if x > 0 else "right")
+        for y in (-1, 1)
+        for x in (1, -1)
+    ]
+    return [*across, *along, *corners]
+
+
+def _area(box: Box, place: Place) -> _Area:
+    long = box.letters * CHARACTER
+    left = box.x + place.dx - {"left": 0, "center": long / 2, "right": long}[place.align]
+    top = box.y + place.dy - LINE / 2
+    return _Area(left, top, left + long, top + LINE)
+
+
+def _cost(area: _Area, taken: Sequence[_Area], width: Number) -> float:
+    # Text outside the panel is cut off, which is worse than overlap.
+    outside = max(0.0, -area.left) + max(0.0, area.right - width)
+    return sum(area.overlap(other) for other in taken) + 100 * LINE * outside

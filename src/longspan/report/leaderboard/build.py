@@ -1,0 +1,238 @@
+"""Leaderboards from records: one for each protocol and budget."""
+
+import statistics
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from longspan.errors import DataError, OptionError
+from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
+from longspan.report.leaderboard.grouping import (
+    Data,
+    Group,
+    add_failures,
+    budget_of,
+    data_of,
+    first_run,
+    group_runs,
+    hardware_of,
+    label_rows,
+    newest_results,
+    open_failures,
+    split_rows,
+)
+from longspan.report.leaderboard.means import choose_means, mean_score
+from longspan.report.leaderboard.notes import largest_excess, notes_of
+from longspan.report.leaderboard.ranking import mean_interval, rank_rows, sort_rows
+from longspan.report.leaderboard.values import (
+    UNSCORED,
+    Cell,
+    Leaderboard,
+    Mean,
+    Row,
+    TaskColumn,
+    common_metric,
+)
+from longspan.report.statistics.intervals import interval
+from longspan.report.statistics.samples import Sample, read_sample
+from longspan.results import Failure, Result
+
+NOTHING = "there are no results to report; run `longspan arena` first"
+
+
+def build_leaderboards(
+    results: Iterable[Result], failures: Iterable[Failure] = ()
+) -> list[Leaderboard]:
+    """Build one leaderboard for each protocol and budget in the records.
+
+    Raises:
+        DataError: there are no records.
+    """
+    runs = list(results)
+    failed = open_failures(runs, failures)
+    keys = sorted({*map(race_of, runs), *map(race_of, failed)})
+    if not keys:
+        raise DataError(NOTHING)
+    return [
+        build_leaderboard(
+            [run for run in runs if race_of(run) == key],
+            [one for one in failed if race_of(one) == key],
+        )
+        for key in keys
+    ]
+
+
+def race_of(run: Result | Failure) -> tuple[str, str]:
+    """Return the protocol and budget, which runs of one leaderboard share."""
+    return run.protocol, budget_of(run)
+
+
+def build_leaderboard(results: Iterable[Result], failures: Iterable[Failure] = ()) -> Leaderboard:
+    """Build the leaderboard of the records of one protocol under one budget.
+
+    A row is one configuration of a mechanism. Of two records of one run the newer counts. A task
+    with a failed run has no score in its row.
+
+    Raises:
+        DataError: there are no records, or the example scores of one are damaged.
+        OptionError: the records are of several protocols or budgets.
+    """
+    runs = newest_results(results)
+    failed = open_failures(runs, failures)
+    protocol, budget = _single_race(runs, failed)
+    tasks = _columns(runs, failed)
+    columns = tuple(tasks.values())
+    means = choose_means(columns)
+    groups = add_failures(split_rows(runs), failed)
+    devices = sorted({hardware_of(run) for run in runs})
+    notes_by_row = [notes_of(group, several_devices=len(devices) > 1) for group in groups]
+    notes = sorted({note for own in notes_by_row for note in own})
+    rows, samples = [], []
+    labels = label_rows([[*finished, *lost] for finished, lost in groups])
+    for group, label, own in zip(groups, labels, notes_by_row, strict=True):
+        cells, statistics_ = _cells(group, tasks)
+        places = tuple(notes.index(note) for note in own)
+        rows.append(_row(group, label, cells, places, means, columns))
+        samples.append(statistics_)
+    ranked, pairs = rank_rows(rows, samples, columns, means)
+    metric = means[0].metric if means else common_metric(columns)
+    return Leaderboard(
+        protocol=protocol,
+        budget=budget or None,
+        columns=columns,
+        means=means,
+        rows=tuple(sort_rows(ranked, metric)),
+        notes=tuple(notes),
+        selection=tuple(sorted({run.config.training.selection for run in runs})),
+        hardware=tuple(devices),
+        pairs=tuple(pairs),
+    )
+
+
+def _single_race(runs: list[Result], failures: list[Failure]) -> tuple[str, str]:
+    races = sorted({*map(race_of, runs), *map(race_of, failures)})
+    if not races:
+        raise DataError(NOTHING)
+    if len(races) > 1:
+        names = ", ".join(f"{name} (equal {held})" if held else name for name, held in races)
+        raise OptionError(
+            f"a leaderboard takes one protocol under one budget, got {names}; use "
+            "build_leaderboards()"
+        )
+    return races[0]
+
+
+def _columns(runs: list[Result], failures: list[Failure]) -> dict[Data, TaskColumn]:
+    groups = dict(group_runs(runs, data_of))
+    present = {key[:2] for key in groups}
+    for failure in failures:
+        key = (failure.task, failure.config.task.version)
+        if key not in present:
+            groups[*key, ""] = []
+    keys = sorted(groups)
+    return {key: _column(key, groups[key], keys) for key in keys}
+
+
+def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
+    task, version, checksum = key
+    same_task = [other for other in keys if other[0] == task]
+    label = task
+    if len({other[1] for other in same_task}) > 1:
+        label += f" v{version}"
+    if sum(other[1] == version for other in same_task) > 1:
+        label += f" [{checksum[:8]}]"
+    tests = [run.scores["test"] for run in runs if "test" in run.scores]
+    return TaskColumn(
+        label=label,
+        task=task,
+        version=version,
+        metric=runs[0].main if runs else UNSCORED,
+        source=runs[0].data_source if runs else "",
+        checksum=checksum,
+        chance=runs[0].chance if runs else None,
+        majority=tests[0].majority_baseline if tests else None,
+        num_scored=min((test.num_examples for test in tests), default=None),
+        num_examples=max((test.num_examples for test in tests), default=None),
+    )
+
+
+def _cells(
+    group: Group, columns: dict[Data, TaskColumn]
+) -> tuple[tuple[Cell | None, ...], list[Sample | None]]:
+    """Return the cells of a row, and the per-example statistics of those with a score."""
+    finished = dict(group_runs(group[0], data_of))
+    lost = dict(group_runs(group[1], _column_of_failure(columns, finished)))
+    cells: list[Cell | None] = []
+    samples: list[Sample | None] = []
+    for key, column in columns.items():
+        runs = sorted(finished.get(key, []), key=lambda run: run.seed)
+        failed = sorted(lost.get(key, []), key=lambda one: one.seed)
+        sample = read_sample(runs)
+        cell = _cell(runs, failed, column, sample) if runs or failed else None
+        cells.append(cell)
+        samples.append(sample if cell and cell.score is not None else None)
+    return tuple(cells), samples
+
+
+def _column_of_failure(
+    columns: dict[Data, TaskColumn], finished: Collection[Data]
+) -> Callable[[Failure], Data | None]:
+    """Return a function from a failure, which records no checksum, to the column of its task.
+
+    Of several columns it is the first in which the row has runs.
+    """
+    order = sorted(columns, key=lambda key: key not in finished)
+    places = {key[:2]: key for key in reversed(order)}
+    return lambda failure: places.get((failure.task, failure.config.task.version))
+
+
+def _cell(
+    runs: list[Result], failures: list[Failure], column: TaskColumn, sample: Sample | None
+) -> Cell:
+    cell = Cell(
+        runs=tuple(runs),
+        score=None,
+        interval=None,
+        margin=None,
+        cost=cost_of_runs(runs),
+        failures=tuple(failures),
+    )
+    # A mean over the seeds that survived would estimate another quantity.
+    if not runs or failures or any("test" not in run.scores for run in runs):
+        return cell
+    values = [run.score("test") for run in runs]
+    score = statistics.fmean(values)
+    num_examples = min(run.scores["test"].num_examples for run in runs)
+    return replace(
+        cell,
+        score=score,
+        interval=interval(values, column.metric, num_examples, sample),
+        margin=None if column.majority is None else score - column.majority,
+    )
+
+
+def _row(
+    group: Group,
+    label: str,
+    cells: tuple[Cell | None, ...],
+    notes: tuple[int, ...],
+    means: Sequence[Mean],
+    columns: Sequence[TaskColumn],
+) -> Row:
+    first = first_run(group)
+    values = tuple(mean_score(one, cells, columns) for one in means)
+    only = cells[0] if len(cells) == 1 else None
+    row = Row(
+        label=label,
+        mechanism=first.mechanism,
+        notes=notes,
+        is_overridden=bool(first.overrides),
+        cells=cells,
+        means=values,
+        score=only.score if only else None,
+        interval=only.interval if only else None,
+        cost=cost_over_tasks([cell.cost if cell else None for cell in cells]),
+        parameter_excess=largest_excess(group[0]),
+    )
+    if not means:
+        return row
+    return replace(row, score=values[0], interval=mean_interval(row, means[0]))

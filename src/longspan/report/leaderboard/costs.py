@@ -1,0 +1,55 @@
+"""Costs of rows: means over runs and tasks that were measured under one condition."""
+
+from collections.abc import Sequence
+
+from longspan.report.leaderboard.grouping import hardware_of
+from longspan.report.leaderboard.values import Cost
+from longspan.report.numbers import Number
+from longspan.report.statistics.intervals import mean
+from longspan.results import Result
+
+
+def cost_of_runs(runs: Sequence[Result]) -> Cost:
+    """Return the cost of runs on one task."""
+    if not runs:
+        return Cost()
+    one_condition = len({(hardware_of(run), run.backend_used) for run in runs}) == 1
+    memory = _largest([run.peak_memory for run in runs])
+    return Cost(
+        parameters=mean([run.num_parameters for run in runs]),
+        tokens_per_second=mean([run.tokens_per_second for run in runs]) if one_condition else None,
+        peak_memory=memory if one_condition else None,
+        gflops=mean([run.flops / 1e9 for run in runs]),
+        hardware=hardware_of(runs[0]) if one_condition else None,
+    )
+
+
+def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
+    """Return the cost over all tasks.
+
+    It is missing where a task has none. Speed and memory are missing where tasks ran on several
+    devices.
+    """
+    parts = [cost for cost in costs if cost and cost != Cost()]
+    complete = bool(parts) and len(parts) == len(costs)
+    devices = {cost.hardware for cost in parts}
+    one = complete and len(devices) == 1 and None not in devices
+    return Cost(
+        parameters=mean([cost.parameters for cost in parts]) if complete else None,
+        tokens_per_second=mean([cost.tokens_per_second for cost in parts]) if one else None,
+        peak_memory=_largest([cost.peak_memory for cost in parts]) if one else None,
+        gflops=mean([cost.gflops for cost in parts]) if complete else None,
+        hardware=parts[0].hardware if len(devices) == 1 else None,
+    )
+
+
+def data_wait_share(run: Result) -> float | None:
+    """Return the share of the training time spent waiting for batches."""
+    wait = run.data_wait_seconds
+    return None if wait is None or not run.seconds else wait / run.seconds
+
+
+def _largest(values: Sequence[Number | None]) -> Number | None:
+    """Return the largest value, or None if one is missing."""
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None

@@ -1,0 +1,174 @@
+"""Grouping of runs into leaderboards, rows and columns, and the labels of rows."""
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from longspan.report.numbers import duration, magnitude, memory
+from longspan.results import Failure, Result
+
+Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
+Run = TypeVar("Run", Result, Failure)
+Group = tuple[list[Result], list[Failure]]  # runs of one row
+BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "seconds": ("training time", duration),
+    "flops": ("training FLOPs", magnitude),
+    "memory": ("memory per step", memory),
+}
+
+
+def newest_results(results: Iterable[Result]) -> list[Result]:
+    """Return each run once; of two records of the same run, the one with the later date."""
+    runs: dict[Hashable, Result] = {}
+    for run in results:
+        key = (run.protocol, data_of(run), run.mechanism, run.config_hash, run.seed)
+        if key not in runs or runs[key].date < run.date:
+            runs[key] = run
+    return list(runs.values())
+
+
+def open_failures(results: Sequence[Result], failures: Iterable[Failure]) -> list[Failure]:
+    """Return each failure once, without those whose run has finished since."""
+    key = attrgetter("protocol", "task", "mechanism", "config_hash", "seed")
+    finished = {key(run) for run in results}
+    last = {key(failure): failure for failure in sorted(failures, key=lambda x: x.date)}
+    return [failure for name, failure in last.items() if name not in finished]
+
+
+def budget_of(run: Result | Failure) -> str:
+    """Return the budget of a run in words; empty for equal steps."""
+    budget = run.config.budget
+    if budget.limit is None:
+        return ""
+    name, show = BUDGETS[budget.kind]
+    return f"{name} ({show(budget.limit)})"
+
+
+def data_of(run: Result) -> Data:
+    """Return what identifies the data that a run was scored on."""
+    return run.task, run.config.task.version, run.data_checksum
+
+
+def hardware_of(run: Result) -> str:
+    """Return the conditions under which the cost of a run was measured."""
+    several = f", {run.world_size} processes ({run.parallelism})" if run.world_size > 1 else ""
+    return f"{run.device}, {run.dtype}{several}"
+
+
+def value_text(value: Any) -> str:
+    """Return a value of a record as short text, the same for equal values."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def list_values(values: dict[str, Any]) -> str:
+    """Return named values as `a = 1, b = 2`."""
+    return ", ".join(f"{name} = {value_text(values[name])}" for name in sorted(values))
+
+
+def group_runs(runs: Iterable[Run], key: Callable[[Run], Any]) -> list[tuple[Any, list[Run]]]:
+    """Group runs by a key, in the order of first appearance."""
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return list(groups.items())
+
+
+def split_rows(runs: list[Result]) -> list[list[Result]]:
+    """Split results into rows: one configuration for each task.
+
+    A protocol may give each task options of its own. Rows are therefore split by options only where
+    a task has several configurations.
+    """
+    rows = []
+    for _, group in sorted(
+        group_runs(runs, lambda run: (run.mechanism, value_text(run.overrides)))
+    ):
+        rows += _split(
+            group,
+            [
+                lambda run: value_text(run.config.mechanism.options),
+                lambda run: run.backend_used,
+                lambda run: run.config_hash,
+            ],
+        )
+    return rows
+
+
+def _split(runs: list[Result], keys: Sequence[Callable[[Result], Any]]) -> list[list[Result]]:
+    by_data = group_runs(runs, data_of)
+    if not keys or all(len({run.config_hash for run in group}) == 1 for _, group in by_data):
+        return [runs]
+    parts = sorted(group_runs(runs, keys[0]))
+    return [row for _, part in parts for row in _split(part, keys[1:])]
+
+
+def add_failures(groups: list[list[Result]], failures: Iterable[Failure]) -> list[Group]:
+    """Assign failures to rows, with new rows for failures that fit in none.
+
+    A failure belongs to the row of its configuration. Since protocols give tasks options of their
+    own, it else belongs to a row of its mechanism without runs on its task, preferably with the
+    same options.
+    """
+    rows: list[Group] = [(group, []) for group in groups]
+    for failure in failures:
+        same = [row for row in rows if _recipe(first_run(row)) == _recipe(failure)]
+        exact = [row for row in same if failure.config_hash in _hashes(row)]
+        free = [row for row in same if failure.task not in _tasks(row)]
+        options = failure.config.mechanism.options
+        alike = [row for row in free if first_run(row).config.mechanism.options == options]
+        found = [*exact, *alike, *free]
+        if found:
+            found[0][1].append(failure)
+        else:
+            rows.append(([], [failure]))
+    return rows
+
+
+def first_run(row: Group) -> Result | Failure:
+    """Return a result of the row, or a failure if it has none."""
+    return row[0][0] if row[0] else row[1][0]
+
+
+def _recipe(run: Result | Failure) -> tuple[str, str]:
+    return run.mechanism, value_text(run.overrides)
+
+
+def _hashes(row: Group) -> set[str]:
+    return {run.config_hash for run in (*row[0], *row[1])}
+
+
+def _tasks(row: Group) -> set[str]:
+    return {run.task for run in (*row[0], *row[1])}
+
+
+def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
+    """Return the mechanism of each row, and the settings in which its rows differ."""
+    settings = [_settings(group) for group in groups]
+    names = []
+    for group, own in zip(groups, settings, strict=True):
+        rivals = [
+            other
+            for other, runs in zip(settings, groups, strict=True)
+            if runs[0].mechanism == group[0].mechanism
+        ]
+        differing = [
+            f"{key}={own[key]}"
+            for key in sorted(own)
+            if any(rival.get(key) != own[key] for rival in rivals)
+        ]
+        name = group[0].mechanism
+        names.append(f"{name} ({', '.join(differing)})" if differing else name)
+    return [
+        f"{name} [{group[0].config_hash[:6]}]" if names.count(name) > 1 else name
+        for name, group in zip(names, groups, strict=True)
+    ]
+
+
+def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
+    """Return options and overrides by name; several values where tasks have their own."""
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in {**run.config.mechanism.options, **run.overrides}.items():
+            values.setdefault(name, set()).add(value_text(value))
+    return {name: "|".join(sorted(several)) for name, several in values.items()}

@@ -1,0 +1,68 @@
+"""Notes on rows: departures from the protocol, size, search, alarms, failures."""
+
+from collections.abc import Sequence
+
+from longspan.report.leaderboard.grouping import (
+    Group,
+    first_run,
+    group_runs,
+    hardware_of,
+    list_values,
+)
+from longspan.report.numbers import count
+from longspan.results import BASELINE, PARAMETER_TOLERANCE, Failure, Result, parameter_excess
+
+
+def notes_of(group: Group, *, several_devices: bool) -> list[str]:
+    """Return the notes on a row, as sentences."""
+    runs, failures = group
+    notes = []
+    first = first_run(group)
+    if first.overrides:
+        notes.append(f"Not ranked; it overrides the protocol: {list_values(first.overrides)}.")
+    if any(run.selected_on == "test" for run in runs):
+        notes.append("Checkpoint selected on test: the score is optimistic.")
+    if several_devices and runs:
+        devices = "; ".join(sorted({hardware_of(run) for run in runs}))
+        notes.append(f"Cost measured on {devices}; compare it with rows of the same hardware only.")
+    excess = largest_excess(runs)
+    if excess is not None and abs(excess) > PARAMETER_TOLERANCE:
+        sign = "more" if excess > 0 else "fewer"
+        notes.append(
+            f"{100 * abs(excess):.1f} % {sign} parameters than {BASELINE}; "
+            f"{100 * PARAMETER_TOLERANCE:.0f} % is allowed."
+        )
+    notes += [_tuning(part) for _, part in group_runs(runs, lambda run: run.task) if part[0].tuning]
+    notes += _alarms(runs)
+    notes += [_failure(one) for one in failures]
+    return notes
+
+
+def largest_excess(runs: Sequence[Result]) -> float | None:
+    """Return the share of parameters beyond those of the baseline, where it is largest."""
+    found = [parameter_excess(run) for run in runs]
+    return max((share for share in found if share is not None), key=abs, default=None)
+
+
+def _tuning(runs: Sequence[Result]) -> str:
+    run = runs[0]
+    assert run.tuning is not None
+    chosen = list_values(run.tuning.chosen) or "the protocol's own configuration"
+    rule = run.tuning.rule.partition(":")[0]
+    trials = count(len(run.tuning.trials), "trial")
+    return f"Tuned on validation of {run.task}: {chosen}, selected from {trials} by rule {rule}."
+
+
+def _alarms(runs: Sequence[Result]) -> list[str]:
+    found = [
+        f"{alarm.kind} on {run.task} (seed {run.seed}, step {alarm.step})"
+        for run in runs
+        for alarm in run.alarms
+    ]
+    return [f"Alarms: {', '.join(found)}."] if found else []
+
+
+def _failure(one: Failure) -> str:
+    step = "" if one.step is None else f" at step {one.step}"
+    reason = one.reason.rstrip(".")
+    return f"Failed ({one.kind}{step}) on {one.task}, seed {one.seed}: {reason}."

@@ -1,0 +1,199 @@
+"""A leaderboard as values: nothing is rounded, and missing parts stay missing."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from longspan.metrics import Metric
+from longspan.report.numbers import Number
+from longspan.report.statistics.intervals import Interval
+from longspan.results import BASELINE, Failure, Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Cost of runs; None where it was not measured, or under several conditions."""
+
+    parameters: Number | None = None
+    tokens_per_second: Number | None = None
+    peak_memory: Number | None = None  # bytes
+    gflops: Number | None = None  # one example, forward
+    hardware: str | None = None  # device, number type, processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Paired comparison with the baseline, on the same examples and seeds."""
+
+    difference: float  # row less baseline
+    p: float  # two-sided
+    adjusted_p: float  # corrected for the rows of the table (Holm)
+    over: str  # "examples", or "seeds and examples"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Place of a score among those of the other rows.
+
+    One row beats another if its score is better and the difference is significant.
+
+    Attributes:
+        rank: 1 + the number of rows that beat this one.
+        is_best: the score is the best, and at least one row is beaten.
+        is_tied: the score is not the best, but no row beats it, and at least one row is beaten.
+        arrow: ↑ beats the baseline, ↓ is beaten by it.
+        comparison: paired comparison with the baseline; None where there is none.
+    """
+
+    rank: int
+    is_best: bool
+    is_tied: bool
+    arrow: str
+    comparison: Comparison | None
+
+    @property
+    def marks(self) -> str:
+        """Signs behind the score."""
+        return ("≈" if self.is_tied else "") + self.arrow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A mechanism on a task: runs that differ only in their seed."""
+
+    runs: tuple[Result, ...]
+    score: Number | None  # test, mean over seeds; None if a run failed or has no test score
+    interval: Interval | None
+    margin: Number | None  # score less the majority baseline
+    cost: Cost
+    failures: tuple[Failure, ...] = ()
+    placement: Placement | None = None
+
+    @property
+    def failure_kinds(self) -> str | None:
+        """Kinds of its failures; None if no run failed."""
+        return ", ".join(sorted({failure.kind for failure in self.failures})) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskColumn:
+    """A task on one version of its data; other data is another column."""
+
+    label: str
+    task: str
+    version: int
+    metric: Metric
+    source: str
+    checksum: str
+    chance: float | None
+    majority: Number | None  # majority baseline of the test split
+    num_scored: int | None  # fewest test examples that a run was scored on
+    num_examples: int | None  # most test examples that a run was scored on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """Mean over tasks of one metric; it exists only where every one of them has a score."""
+
+    label: str
+    about: str
+    columns: tuple[int, ...]
+    metric: Metric
+    may_fail: int | None = None  # column that counts as chance where nothing was learned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One configuration of a mechanism, over all tasks.
+
+    Attributes:
+        notes: positions in the notes of the leaderboard.
+        means: in the order of the leaderboard's.
+        score: value that the rows are ranked by: the first mean, or the score on the only task.
+        interval: of `score`.
+        cost: mean over all tasks; memory is the largest.
+        parameter_excess: share of parameters beyond those with the baseline; the largest.
+    """
+
+    label: str
+    mechanism: str
+    notes: tuple[int, ...]
+    is_overridden: bool
+    cells: tuple[Cell | None, ...]
+    means: tuple[Number | None, ...]
+    score: Number | None
+    interval: Interval | None
+    cost: Cost
+    parameter_excess: float | None
+    placement: Placement | None = None
+
+    def runs(self, column: int) -> tuple[Result, ...]:
+        """Return the runs on a task."""
+        cell = self.cells[column]
+        return cell.runs if cell else ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairs:
+    """Paired differences between all ranked rows on one task: row less column."""
+
+    labels: tuple[str, ...]
+    difference: np.ndarray
+    p: np.ndarray  # two-sided; NaN where no runs are comparable
+
+    @property
+    def has_comparisons(self) -> bool:
+        """Whether at least one row was compared with another."""
+        found = ~np.isnan(self.p)
+        return bool(found.sum() > found.trace())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """All results of one protocol under one budget.
+
+    Attributes:
+        budget: budget in words; None for equal steps.
+        columns: tasks.
+        means: means over tasks; none with a single task, or with several metrics.
+        rows: best first; rows without a score follow by name.
+        selection: rules that selected the tested checkpoints.
+        hardware: devices that costs were measured on.
+        pairs: by column.
+    """
+
+    protocol: str
+    budget: str | None
+    columns: tuple[TaskColumn, ...]
+    means: tuple[Mean, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    selection: tuple[str, ...]
+    hardware: tuple[str, ...]
+    pairs: tuple[Pairs, ...] = field(repr=False, compare=False)
+
+    @property
+    def title(self) -> str:
+        """Name of the protocol, and of the budget unless it is equal steps."""
+        return f"{self.protocol}, equal {self.budget}" if self.budget else self.protocol
+
+    @property
+    def metric(self) -> Metric | None:
+        """Metric of all tasks; None if tasks have different metrics."""
+        return common_metric(self.columns)
+
+    @property
+    def baseline(self) -> Row | None:
+        """Row of the baseline mechanism; None unless exactly one keeps to the protocol."""
+        found = [row for row in self.rows if row.mechanism == BASELINE and not row.is_overridden]
+        return found[0] if len(found) == 1 else None
+
+
+# Metric of a task whose runs all failed: their records name none.
+UNSCORED = Metric(name="", title="Score", columns=("score",), finalize=lambda sums: sums[..., 0])
+
+
+def common_metric(columns: "tuple[TaskColumn, ...] | list[TaskColumn]") -> Metric | None:
+    """Return the metric that all scored tasks share, or None."""
+    metrics = {one.metric.name: one.metric for one in columns if one.metric is not UNSCORED}
+    return next(iter(metrics.values())) if len(metrics) == 1 else None

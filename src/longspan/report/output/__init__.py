@@ -1,0 +1,1 @@
+"""Output formats of a report: terminal, Markdown, LaTeX, CSV, JSON and one HTML page."""

@@ -1,0 +1,238 @@
+"""One HTML page that opens without a network: tables and charts by protocol."""
+
+import base64
+import functools
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longspan.files import atomic_write
+from longspan.report.charts.figures import Figure, FigureSource
+from longspan.report.charts.heatmaps import Heatmap
+from longspan.report.charts.styles import Spec, Styles, assign_styles
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.numbers import count
+from longspan.report.output.vega import bundle_libraries
+from longspan.report.sections import SECTIONS, Context, Section
+from longspan.report.tables.leaderboard import LEGEND
+from longspan.report.tables.table import Column, Entry, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+# The shapes of `styles.SHAPES` as paths in a box of 10 by 10.
+SHAPE_PATHS = {
+    "circle": "M1 5a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+    "square": "M1 1h8v8h-8z",
+    "triangle-up": "M5 1l5 8h-10z",
+    "diamond": "M5 0l5 5-5 5-5-5z",
+}
+SCRIPTS = ("tables.js", "charts.js", "page.js")
+LEADERS = 3  # rows in the overview of a protocol
+AXIS_HEIGHT, LEGEND_HEIGHT = 72, 64  # pixels below the plot of a chart
+LONG = 40  # characters; longer texts in a table are broken into lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A section on one leaderboard, with its content."""
+
+    id: str
+    section: Section
+    tables: list[Table]
+    figures: list[Figure]
+
+    @property
+    def explanations(self) -> list[str]:
+        """How to read the tables, each text once; the page explains leaderboards at its top."""
+        found = dict.fromkeys(table.about for table in self.tables if table.about)
+        return [about for about in found if about != LEGEND]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all figures are heatmaps, which need little room."""
+        return all(isinstance(figure.content, Heatmap) for figure in self.figures)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """Everything about one leaderboard."""
+
+    id: str
+    board: Leaderboard
+    parts: list[Part]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Name and value of what all runs of the leaderboard share."""
+        scored = [
+            f"{task.label} {task.num_scored} of {task.num_examples}" for task in self.board.columns
+        ]
+        return [
+            ("Checkpoint tested", ", ".join(self.board.selection)),
+            ("Test examples", "; ".join(scored)),
+            ("Hardware", "; ".join(self.board.hardware)),
+        ]
+
+    @property
+    def summary(self) -> str:
+        """Tasks and size of the leaderboard."""
+        rows = self.board.rows
+        runs = sum(len(cell.runs) for row in rows for cell in row.cells if cell)
+        tasks = ", ".join(task.label for task in self.board.columns)
+        mechanisms = count(len({row.mechanism for row in rows}), "mechanism")
+        return f"{tasks} · {mechanisms} · {count(runs, 'run')}"
+
+    @property
+    def leaders(self) -> list[tuple[str, str, str]]:
+        """Mechanism, label and score of the best rows."""
+        means = self.board.means
+        metric = means[0].metric if means else self.board.columns[0].metric
+        ranked = [row for row in self.board.rows if not row.is_overridden]
+        scored = [(row, row.score) for row in ranked if row.score is not None]
+        return [(row.mechanism, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
+
+
+def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | None = None) -> Path:
+    """Write the page of some leaderboards atomically; return its path.
+
+    The same leaderboards give the same page.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    text = render_page(boards, context)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -> str:
+    """Return the page of some leaderboards as text."""
+    styles = assign_styles(row.mechanism for board in boards for row in board.rows)
+    chapters = [
+        _chapter(f"protocol-{i}", board, styles, context or Context())
+        for i, board in enumerate(boards, 1)
+    ]
+    figures = [figure for chapter in chapters for part in chapter.parts for figure in part.figures]
+    charts = {
+        figure.name: figure.content for figure in figures if not isinstance(figure.content, Heatmap)
+    }
+    return _template().render(
+        chapters=chapters,
+        styles=styles,
+        mechanisms=list(
+            zip(styles.names, styles.colors, styles.shapes, map(_dash, styles.dashes), strict=True)
+        ),
+        marks={name: i for i, name in enumerate(styles.names)},
+        shape_paths=SHAPE_PATHS,
+        summary=_summary(boards),
+        footer=_footer(boards),
+        legend=LEGEND,
+        css=_asset("page.css"),
+        script="\n".join(map(_asset, SCRIPTS)),
+        charts=_pack(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
+        libraries=_packed_libraries(),
+    )
+
+
+def _chapter(name: str, board: Leaderboard, styles: Styles, context: Context) -> Chapter:
+    source = FigureSource(board=board, styles=styles, has_legends=False, analyses=context.analyses)
+    parts = []
+    for section in SECTIONS:
+        tables = section.tables(board, context) if section.tables else []
+        figures = list(section.figures(source)) if section.figures else []
+        if tables or figures:
+            name_of_part = f"{name}-{section.name}"
+            parts.append(Part(id=name_of_part, section=section, tables=tables, figures=figures))
+    return Chapter(id=name, board=board, parts=parts)
+
+
+@functools.cache
+def _template() -> "Template":
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"attributes": _attributes, "reserved_height": _reserved_height}
+    environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    return environment.get_template("page.html")
+
+
+def _asset(name: str) -> str:
+    return resources.files("longspan.report.output").joinpath(name).read_text(encoding="utf-8")
+
+
+def _pack(text: str) -> str:
+    """Return a long text compressed, as letters without meaning in HTML."""
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+@functools.cache
+def _packed_libraries() -> str:
+    return _pack(bundle_libraries())
+
+
+def _dash(dash: tuple[int, ...]) -> str:
+    """Return a dash as SVG has it; empty for a solid line."""
+    return " ".join(map(str, dash)) if len(dash) > 2 or dash[1] else ""
+
+
+def _summary(boards: Sequence[Leaderboard]) -> str:
+    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
+    runs = [run for cell in cells for run in cell.runs]
+    return (
+        f"{count(len({run.mechanism for run in runs}), 'mechanism')} on "
+        f"{count(len({run.task for run in runs}), 'task')}: {count(len(runs), 'run')} under "
+        f"{count(len({board.protocol for board in boards}), 'protocol')}."
+    )
+
+
+def _footer(boards: Sequence[Leaderboard]) -> str:
+    cells = [cell for board in boards for row in board.rows for cell in row.cells if cell]
+    dates = sorted(run.date for cell in cells for run in cell.runs)
+    if not dates:
+        return "Written by longspan. No run has a score."
+    return f"Written by longspan from records of {dates[0]} to {dates[-1]}."
+
+
+def _attributes(entry: Entry, column: Column, is_first: bool) -> dict[str, Any]:
+    """Return the attributes of a table cell.
+
+    `data-n` holds an unrounded number (empty: as shown), `data-t` a text that is shown otherwise;
+    `data-none` marks a missing value. The page's script sorts and exports by them.
+    """
+    found: dict[str, Any] = {"scope": "row"} if is_first else {"class": _class(entry, column)}
+    if entry.value is None:
+        found["data-none"] = ""
+    elif isinstance(entry.value, int | float):
+        found["data-n"] = repr(entry.value) if repr(entry.value) != entry.text else ""
+    elif entry.value != entry.text:
+        found["data-t"] = entry.value
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _class(entry: Entry, column: Column) -> str | None:
+    """Return the class of a cell; text on the left and numbers on the right need none."""
+    is_text = isinstance(entry.value, str)
+    if is_text and len(entry.text) > LONG:
+        return "long"
+    if is_text == (column.kind == "text"):
+        return None
+    return "right" if is_text else "text"
+
+
+def _reserved_height(chart: Spec) -> int:
+    """Return the pixels kept free for a chart, so that drawing it moves nothing."""
+    sized = any(layer["encoding"].get("size", {}).get("legend") for layer in chart["layer"])
+    return int(chart["height"]) + AXIS_HEIGHT + (LEGEND_HEIGHT if sized else 0)

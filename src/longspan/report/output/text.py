@@ -1,0 +1,145 @@
+"""Tables as text: Markdown and LaTeX as shown, CSV and JSON unrounded."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from longspan.report.tables.table import Entry, Table
+
+TEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
+    **{"–": "--", "−": "$-$", "·": r"$\cdot$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
+    **{"±": r"$\pm$", "×": r"$\times$", "≈": r"$\approx$", "≥": r"$\geq$"},
+}
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Return tables in Markdown; the explanation of each kind once, at the end."""
+    parts = [_markdown_table(table) for table in tables]
+    parts += [_plain(about) for about in _explanations(tables)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _explanations(tables: Sequence[Table]) -> list[str]:
+    return list(dict.fromkeys(table.about for table in tables if table.about))
+
+
+def _markdown_table(table: Table) -> str:
+    names = [_plain(column.name) for column in table.columns]
+    rule = [":--" if column.kind == "text" else "--:" for column in table.columns]
+    rows = [[_markdown_entry(entry) for entry in row] for row in (*table.rows, *table.footer)]
+    lines = "\n".join(f"| {' | '.join(line)} |" for line in [names, rule, *rows])
+    return "\n\n".join([f"### {_plain(table.title)}", lines, *map(_plain, table.notes)])
+
+
+def _markdown_entry(entry: Entry) -> str:
+    text = _plain(entry.text) if entry.emphasis is None else f"**{_plain(entry.text)}**"
+    return f"{text} {_plain(entry.detail)}".strip()
+
+
+def _plain(text: str) -> str:
+    """Escape the signs that Markdown interprets."""
+    for sign in "\\|<*_`[":
+        text = text.replace(sign, "\\" + sign)
+    return " ".join(text.split())
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Return tables in LaTeX with the package booktabs; explanations once, at the end."""
+    parts = [_latex_table(table) for table in tables]
+    parts += [f"{{\\footnotesize {_tex(about)}}}" for about in _explanations(tables)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex_table(table: Table) -> str:
+    alignment = "".join("l" if column.kind == "text" else "r" for column in table.columns)
+    head = _latex_row(_tex(column.name) for column in table.columns)
+    rows, footer = (
+        [_latex_row(map(_latex_entry, row)) for row in part] for part in (table.rows, table.footer)
+    )
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            f"\\caption{{{_tex(table.title)}}}",
+            f"\\label{{tab:{table.name}}}",
+            f"\\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *rows,
+            *([r"\midrule", *footer] if footer else []),
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(f"\\par\\smallskip{{\\footnotesize {_tex(note)}}}" for note in table.notes),
+            r"\end{table}",
+        ]
+    )
+
+
+def _latex_row(cells: Any) -> str:
+    return f"  {' & '.join(cells)} \\\\"
+
+
+def _latex_entry(entry: Entry) -> str:
+    text = _tex(entry.text) if entry.emphasis is None else f"\\textbf{{{_tex(entry.text)}}}"
+    return f"{text} {{\\scriptsize {_tex(entry.detail)}}}" if entry.detail else text
+
+
+def _tex(text: str) -> str:
+    """Escape the signs that LaTeX interprets."""
+    return " ".join("".join(TEX.get(sign, sign) for sign in text).split())
+
+
+def to_csv(tables: Sequence[Table]) -> str:
+    """Return tables as CSV, unrounded; consecutive tables of the same columns share one header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    before: list[str] = []
+    for table in tables:
+        if table.keys != before:
+            if before:
+                text.write("\n")
+            writer.writerow(table.keys)
+        before = table.keys
+        writer.writerows([entry.value for entry in row] for row in (*table.rows, *table.footer))
+    return text.getvalue()
+
+
+def to_json(tables: Sequence[Table]) -> str:
+    """Return tables as JSON, unrounded; a missing value is null."""
+    return (
+        json.dumps([_plain_values(table) for table in tables], indent=1, ensure_ascii=False) + "\n"
+    )
+
+
+def _plain_values(table: Table) -> dict[str, Any]:
+    keys = table.keys
+    rows, footer = (
+        [dict(zip(keys, (entry.value for entry in row), strict=True)) for row in part]
+        for part in (table.rows, table.footer)
+    )
+    return {
+        "name": table.name,
+        "title": table.title,
+        "about": table.about,
+        "columns": [
+            {"key": key, "name": column.name, "kind": column.kind, "about": column.about}
+            for key, column in zip(keys, table.columns, strict=True)
+        ],
+        "rows": rows,
+        "footer": footer,
+        "notes": list(table.notes),
+    }
+
+
+WRITERS: dict[str, Callable[[Sequence[Table]], str]] = {
+    "markdown": markdown,
+    "csv": to_csv,
+    "json": to_json,
+    "latex": latex,
+}

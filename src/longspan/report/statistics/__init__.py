@@ -1,0 +1,1 @@
+"""Uncertainty of scores: intervals, paired comparisons, corrections for multiple testing."""

@@ -1,0 +1,221 @@
+"""Paired comparisons of all rows on one task.
+
+The difference of two mean scores varies with the seeds (Student's t over the differences seed by
+seed) and with the examples (normal). With a single seed only the examples vary: right and wrong
+answers are compared by McNemar's exact test, other metrics by a paired bootstrap.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from longspan.report.statistics.samples import DRAWS, Sample
+
+LEVEL = 0.05  # of significance, two-sided
+TIE = 1e-12  # smaller spreads of seeds are rounding
+NODES = 96  # of the quadrature over the unknown spread of the seeds
+CUTOFF = 46.0  # exp(-CUTOFF / 2) is 1e-10, where densities are cut off
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contrasts:
+    """Row minus column for all pairs of samples; NaN where two have no seed in common.
+
+    Attributes:
+        difference: difference of mean scores.
+        seed_error: standard error from the seeds; 0 for a single seed.
+        freedom: degrees of freedom of `seed_error`; 0 for a single seed.
+        example_error: standard error from the examples.
+        p: p-value, two-sided.
+    """
+
+    difference: np.ndarray
+    seed_error: np.ndarray
+    freedom: np.ndarray
+    example_error: np.ndarray
+    p: np.ndarray
+
+
+def compare_samples(samples: Sequence[Sample | None]) -> Contrasts:
+    """Compare every pair of samples on one task, over the seeds that both have."""
+    count = len(samples)
+    found = np.full((5, count, count), np.nan)
+    groups: dict[tuple, list[int]] = {}
+    for i, one in enumerate(samples):
+        if one is not None:
+            groups.setdefault((one.seeds, one.num_examples), []).append(i)
+    for (left, rows), (right, columns) in product(groups.items(), repeat=2):
+        common = sorted(set(left[0]) & set(right[0]))
+        if common and left[1] == right[1]:
+            first = [samples[i].select_seeds(common) for i in rows]  # type: ignore[union-attr]
+            second = [samples[i].select_seeds(common) for i in columns]  # type: ignore[union-attr]
+            found[:, np.array(rows)[:, None], np.array(columns)] = _compare(first, second)
+    difference, seed_error, freedom, example_error, p = found
+    return Contrasts(
+        difference=difference,
+        seed_error=seed_error,
+        freedom=freedom,
+        example_error=example_error,
+        p=p,
+    )
+
+
+def _compare(first: list[Sample], second: list[Sample]) -> np.ndarray:
+    """Return the five fields of `Contrasts` for samples of the same seeds and examples."""
+    by_seed = np.stack([x.values for x in first])[:, None] - np.stack([x.values for x in second])
+    difference, count = by_seed.mean(axis=-1), by_seed.shape[-1]
+    freedom = np.full(difference.shape, float(count - 1))
+    alone, whole = example_errors(_stack(first), _stack(second))
+    if count == 1:
+        seed_error, example_error = np.zeros_like(difference), whole
+        p = _compare_single_seeds(first, second, difference, whole)
+    else:
+        seed_error = by_seed.std(axis=-1, ddof=1) / np.sqrt(count)
+        # Seeds that tie by chance have no spread that could hold their part of the noise.
+        example_error = np.where(seed_error < TIE, whole, alone)
+        p = two_sided(difference, seed_error, freedom, example_error)
+    return np.stack([difference, seed_error, freedom, example_error, p])
+
+
+def _compare_single_seeds(
+    first: list[Sample], second: list[Sample], difference: np.ndarray, error: np.ndarray
+) -> np.ndarray:
+    if all(sample.has_single_targets for sample in (*first, *second)):
+        one, other = (np.stack([x.statistics[0, :, 0] for x in part]) for part in (first, second))
+        return mcnemar(one @ (1 - other).T, (1 - one) @ other.T)
+    if first[0].metric.comparison == "bootstrap":
+        return _bootstrap(_stack(first)[:, 0], _stack(second)[:, 0], difference)
+    zero = np.zeros_like(difference)
+    return two_sided(difference, zero, zero, error)
+
+
+def _bootstrap(first: np.ndarray, second: np.ndarray, difference: np.ndarray) -> np.ndarray:
+    """Return p-values of paired differences: the share of centered draws at least as large.
+
+    Efron and Tibshirani 1993, section 16.4; the observed difference counts as one more draw.
+    """
+    size = np.abs(difference) / np.sqrt(DRAWS)
+    reached = [
+        (np.abs(row - second) >= bound[:, None]).sum(axis=1)
+        for row, bound in zip(first, size, strict=True)
+    ]
+    return (1 + np.stack(reached)) / (DRAWS + 1)
+
+
+def _stack(samples: list[Sample]) -> np.ndarray:
+    return np.stack([sample.deviations for sample in samples])
+
+
+def example_errors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return two standard errors of the mean difference over seeds, of all pairs of rows.
+
+    The first is that of the examples alone: how seeds differ on an example is part of the error
+    that comes from the seeds, and counts once (two-way analysis of variance). The second has both.
+
+    Args:
+        first: deviations, (rows, seeds, terms).
+        second: deviations, (columns, seeds, terms).
+    """
+    count = first.shape[1]
+    whole = _distances(first.mean(axis=1), second.mean(axis=1))
+    alone = whole
+    if count > 1:
+        flat = (part.reshape(len(part), -1) for part in (first, second))
+        alone = whole - (_distances(*flat) / count - whole) / (count - 1)
+    return np.sqrt(np.maximum(alone, 0)), np.sqrt(np.maximum(whole, 0))
+
+
+def _distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the squared Euclidean distances between all rows of two matrices."""
+    return (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * (one @ other.T)
+
+
+def two_sided(
+    difference: np.ndarray, seed_error: np.ndarray, freedom: np.ndarray, example_error: np.ndarray
+) -> np.ndarray:
+    """Return P(|t seed_error + z example_error| >= |difference|), t Student's and z normal.
+
+    Given the spread of the seeds the sum is normal. What remains is one integral over the
+    logarithm of a chi-squared variable; the trapezoidal rule has seven digits.
+    """
+    shape = np.shape(difference)
+    size, a2, df, b2 = (
+        np.ravel(np.broadcast_to(x, shape)).astype(float)
+        for x in (np.abs(difference), np.square(seed_error), freedom, np.square(example_error))
+    )
+    fixed = (df <= 0) | (a2 == 0)
+    df = np.where(df > 0, df, 1.0)
+    half = np.sqrt(2 * CUTOFF / df)
+    low, step = -CUTOFF / df - half, (CUTOFF / df + 2 * half) / (NODES - 1)
+    total, p = np.zeros_like(size), np.zeros_like(size)
+    for node in range(NODES):
+        y = low + node * step
+        weight = np.exp(0.5 * df * (y - np.expm1(y)))
+        total += weight
+        p += weight * _tails(size, a2 * np.exp(-y) + b2)
+    return np.where(fixed, _tails(size, b2), p / total).reshape(shape)
+
+
+def _tails(size: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return P(|z| >= size) of a normal variable; without variance, 1 for size 0 and else 0."""
+    from scipy.special import erfc
+
+    flat = variance <= 0
+    x = size / np.sqrt(np.where(flat, 1.0, 2 * variance))
+    return np.where(flat, (size == 0).astype(float), erfc(x))
+
+
+def mcnemar(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
+    """Return the two-sided mid-p of McNemar's exact test.
+
+    Fagerland, Lydersen and Laake 2013, BMC Medical Research Methodology 13:91, recommend the mid-p:
+    the exact test without its conservatism.
+
+    Args:
+        better: number of examples that only one side has right.
+        worse: number of examples that only the other side has right.
+    """
+    from scipy.special import bdtr
+
+    low, number = np.rint(np.minimum(better, worse)), np.rint(better + worse)
+    # The binomial distribution up to `low`, plus the same without `low` itself.
+    p = bdtr(low, number, 0.5) + np.where(low > 0, bdtr(np.maximum(low - 1, 0), number, 0.5), 0.0)
+    return np.where(low == number - low, 1.0, np.minimum(p, 1.0))
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values corrected for their number (Holm 1979); None is not counted."""
+    known = sorted((value, i) for i, value in enumerate(values) if value is not None)
+    corrected: list[float | None] = [None] * len(values)
+    highest = 0.0
+    for place, (value, i) in enumerate(known):
+        highest = max(highest, min(1.0, value * (len(known) - place)))
+        corrected[i] = highest
+    return corrected
+
+
+def combine(parts: Sequence[Contrasts]) -> Contrasts:
+    """Return the contrasts of the mean over tasks, whose errors are independent.
+
+    The degrees of freedom are those of Welch and Satterthwaite.
+    """
+    count = len(parts)
+    errors = np.stack([part.seed_error for part in parts]) ** 2
+    freedoms = np.stack([np.maximum(part.freedom, 1) for part in parts])
+    squares = (errors**2 / freedoms).sum(axis=0)
+    alone = squares == 0
+    freedom = np.where(alone, 0.0, errors.sum(axis=0) ** 2 / np.where(alone, 1.0, squares))
+    difference = np.mean([part.difference for part in parts], axis=0)
+    seed_error = np.sqrt(errors.sum(axis=0)) / count
+    example_error = np.sqrt(np.sum([part.example_error**2 for part in parts], axis=0)) / count
+    known = ~np.isnan(difference)
+    p = np.where(known, two_sided(difference, seed_error, freedom, example_error), np.nan)
+    return Contrasts(
+        difference=difference,
+        seed_error=seed_error,
+        freedom=freedom,
+        example_error=example_error,
+        p=p,
+    )

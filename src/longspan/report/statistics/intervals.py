@@ -1,0 +1,147 @@
+"""95 % intervals of scores, and means that exist only where all of their parts do."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from longspan.errors import OptionError
+from longspan.metrics import Metric
+from longspan.report.numbers import Number
+from longspan.report.statistics.contrasts import TIE, example_errors, two_sided
+from longspan.report.statistics.samples import DRAWS, Sample
+
+NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """95 % interval, and what varies in it: the seeds of the runs, the examples of the split."""
+
+    low: float
+    high: float
+    over: Literal["seeds", "examples", "seeds and examples"]
+
+
+def interval(
+    values: Sequence[Number], metric: Metric, num_examples: int, sample: Sample | None = None
+) -> Interval | None:
+    """Return the 95 % interval of a mean score over seeds.
+
+    - Several seeds: Student's t over the seeds, and the noise of the examples where the scores of
+      every example are known.
+    - One seed, or seeds that tie: the noise of the examples of one run. It says nothing about
+      other seeds. Proportions of right answers have Wilson's interval, other metrics that of the
+      bootstrap.
+
+    Args:
+        values: score of each seed.
+        metric: metric of the scores.
+        num_examples: number of test examples.
+        sample: per-example statistics of the same seeds.
+
+    Returns:
+        None for one seed of a metric other than accuracy without per-example statistics.
+
+    Raises:
+        OptionError: there is no score, or no example behind a single one.
+    """
+    if not values:
+        raise OptionError("an interval needs at least one score, got none")
+    center, freedom = statistics.fmean(values), len(values) - 1
+    error = statistics.stdev(values) / math.sqrt(len(values)) if freedom else 0.0
+    if error < TIE:
+        ends = _over_examples(center, metric, num_examples, sample)
+        return None if ends is None else _clipped(*ends, metric, "examples")
+    if sample is None:
+        half = student(freedom) * error
+        return _clipped(center - half, center + half, metric, "seeds")
+    half = _half_width(error, freedom, _error_of_examples(sample))
+    return _clipped(center - half, center + half, metric, "seeds and examples")
+
+
+def _clipped(
+    low: float,
+    high: float,
+    metric: Metric,
+    over: Literal["seeds", "examples", "seeds and examples"],
+) -> Interval:
+    """Return an interval within the values that the metric can have."""
+    most = 1.0 if metric.unit == "%" else math.inf
+    return Interval(low=max(0.0, float(low)), high=min(most, float(high)), over=over)
+
+
+def _error_of_examples(sample: Sample) -> float:
+    """Return the standard error of the mean over seeds that the examples alone cause."""
+    own = sample.deviations[None]
+    alone, _ = example_errors(own, np.zeros_like(own))
+    return float(alone[0, 0])
+
+
+def _half_width(seed_error: float, freedom: int, example_error: float) -> float:
+    """Return the size that a sum of seed and example noise exceeds with probability 0.05."""
+    low = 0.0
+    high = student(freedom) * seed_error + NORMAL * example_error
+    # Each pass narrows the range to one of 64 steps; three passes reach eight digits.
+    for _ in range(3):
+        sizes = np.linspace(low, high, 65)
+        beyond = two_sided(
+            sizes, np.array(seed_error), np.array(float(freedom)), np.array(example_error)
+        )
+        last = max(int((beyond > 0.05).sum()) - 1, 0)
+        low, high = float(sizes[last]), float(sizes[min(last + 1, 64)])
+    return (low + high) / 2
+
+
+def _over_examples(
+    center: float, metric: Metric, num_examples: int, sample: Sample | None
+) -> tuple[float, float] | None:
+    if metric.comparison == "mcnemar":
+        independent = _independent_answers(center, sample) if sample else num_examples
+        return _wilson(center, independent)
+    if sample is None:
+        return None
+    low, high = np.quantile(sample.deviations[0], [0.025, 0.975]) * math.sqrt(DRAWS)
+    return center + low, center + high
+
+
+def _independent_answers(accuracy: float, sample: Sample) -> float:
+    """Return the number of independent answers with the variance of one run.
+
+    Answers to one example are correlated. With one answer an example it is the number of examples.
+    """
+    variance = float((sample.deviations[0] ** 2).sum())
+    if variance == 0:
+        return sample.num_examples
+    return min(float(sample.statistics[0, :, 1].sum()), accuracy * (1 - accuracy) / variance)
+
+
+def _wilson(accuracy: Number, answers: Number) -> tuple[float, float]:
+    """Return the score interval of a proportion (Wilson 1927, JASA 22, p. 209).
+
+    scipy's takes whole numbers of answers only.
+    """
+    if answers < 1:
+        raise OptionError(f"an interval over examples needs at least one example, got {answers}")
+    shrink = 1 + NORMAL**2 / answers
+    center = (accuracy + NORMAL**2 / (2 * answers)) / shrink
+    spread = accuracy * (1 - accuracy) / answers + (NORMAL / (2 * answers)) ** 2
+    half = NORMAL * math.sqrt(spread) / shrink
+    # Rounding must not leave the accuracy of a perfect or hopeless run outside.
+    return min(accuracy, center - half), max(accuracy, center + half)
+
+
+def student(freedom: int, inside: float = 0.95) -> float:
+    """Return the two-sided quantile of Student's t; `inside` is the probability within it."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + inside) / 2))
+
+
+def mean(values: Sequence[Number | None]) -> float | None:
+    """Return the mean, or None if there is no value or one is missing."""
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present and len(present) == len(values) else None

@@ -1,0 +1,1 @@
+"""Tables of a report as values; every output format renders the same ones."""

@@ -1,0 +1,337 @@
+"""Columns of the tables whose rows are about a mechanism on a task.
+
+A new column is one entry here; terminal, page and exports follow.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from longspan.metrics import Metric
+from longspan.report.leaderboard.costs import data_wait_share
+from longspan.report.leaderboard.grouping import list_values
+from longspan.report.leaderboard.values import (
+    Cell,
+    Comparison,
+    Cost,
+    Leaderboard,
+    Placement,
+    Row,
+    TaskColumn,
+)
+from longspan.report.numbers import (
+    Number,
+    duration,
+    magnitude,
+    memory,
+    p_value,
+    percent,
+    ratio,
+    score,
+    score_difference,
+    signed,
+    significant,
+)
+from longspan.report.statistics.intervals import Interval, mean
+from longspan.report.tables.table import Column, Entry
+from longspan.results import BASELINE, Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Subject of a row: a mechanism on a task.
+
+    Attributes:
+        run: one of its runs, in tables of runs.
+        item: alarm, failure or trial, in tables of those.
+    """
+
+    board: Leaderboard
+    row: Row
+    task: TaskColumn
+    cell: Cell | None
+    run: Result | None = None
+    item: Any = None
+
+    @property
+    def metric(self) -> Metric:
+        """Metric of the task."""
+        return self.task.metric
+
+    @property
+    def cost(self) -> Cost:
+        """Cost on the task."""
+        return self.cell.cost if self.cell else Cost()
+
+    @property
+    def runs(self) -> tuple[Result, ...]:
+        """Runs on the task."""
+        return self.cell.runs if self.cell else ()
+
+    @property
+    def placement(self) -> Placement | None:
+        """Place on the task."""
+        return self.cell.placement if self.cell else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """Interval of the score."""
+        return self.cell.interval if self.cell else None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Comparison with the baseline."""
+        return self.placement.comparison if self.placement else None
+
+    @property
+    def baseline_cost(self) -> Cost:
+        """Cost of the baseline on the task, where it was measured on the same hardware."""
+        base = self.board.baseline
+        cell = base.cells[self.board.columns.index(self.task)] if base else None
+        same = cell is not None and cell.cost.hardware == self.cost.hardware is not None
+        return cell.cost if cell and same else Cost()
+
+
+def lines_of(board: Leaderboard) -> list[Line]:
+    """Return a line for each mechanism and task, by mechanism."""
+    return [
+        Line(board=board, row=row, task=task, cell=cell)
+        for row in board.rows
+        for task, cell in zip(board.columns, row.cells, strict=True)
+    ]
+
+
+def name_entry(row: Row) -> Entry:
+    """Return the label of a row, with the mark of its mechanism."""
+    return Entry(value=row.label, text=row.label, mechanism=row.mechanism)
+
+
+def score_entry(value: Number | None, metric: Metric, detail: str = "") -> Entry:
+    """Return a value of a metric."""
+    return Entry(value=value, text=score(value, metric), detail=detail)
+
+
+def difference_entry(value: Number | None, metric: Metric) -> Entry:
+    """Return a difference of two values of a metric."""
+    return Entry(value=value, text=score_difference(value, metric))
+
+
+def _quotient(value: Number | None, base: Number | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _gap(line: Line) -> Entry:
+    train, test = mean_train_score(line.runs), mean_score_on(line.runs, "test")
+    if train is None or test is None:
+        return Entry(value=None)
+    gap = line.metric.signed(train) - line.metric.signed(test)
+    return Entry(value=gap, text=score_difference(gap, line.metric))
+
+
+def mean_score_on(runs: Iterable[Result], split: str) -> float | None:
+    """Return the mean score of runs on a split, or None where one has none."""
+    return mean([run.score(split) if split in run.scores else None for run in runs])
+
+
+def mean_train_score(runs: Iterable[Result]) -> float | None:
+    """Return the mean training score at the tested checkpoints, or None where one has none."""
+    return mean([train_score(run) for run in runs])
+
+
+def train_score(run: Result) -> float | None:
+    """Return the last training score recorded up to the tested checkpoint."""
+    step = run.selected_step
+    if step is None:
+        if run.config.training.selection != "last":
+            return None
+        step = run.steps
+    known = [point for point in run.curve if point.step <= step]
+    return known[-1].train_metrics.get(run.metric) if known else None
+
+
+def _trial(line: Line) -> Entry:
+    trial = line.item
+    assert line.run is not None
+    assert line.run.tuning is not None
+    chosen = line.run.tuning.chosen
+    text = list_values(trial.changes) or "unchanged"
+    values = {**trial.changes, "seed": trial.seed}
+    is_chosen = all(values.get(name) == value for name, value in chosen.items())
+    return Entry(value=text, text=text, emphasis="chosen" if is_chosen else None)
+
+
+def _trial_score(line: Line) -> Entry:
+    metrics = line.item.metrics or {}
+    return score_entry(metrics.get(line.metric.name), line.metric)
+
+
+def _comparison(line: Line, name: str) -> float | None:
+    return getattr(line.comparison, name) if line.comparison else None
+
+
+MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
+TASK = Column("Task", "text", value=lambda x: x.task.label)
+SEED = Column("Seed", "lower", value=lambda x: x.item.seed)
+STEP = Column("Step", "lower", value=lambda x: x.item.step)
+PARAMETERS = Column("Parameters", "lower", value=lambda x: x.cost.parameters, show=magnitude)
+TOKENS_PER_SECOND = Column(
+    name="Tokens/s",
+    kind="higher",
+    about="Training, without padding.",
+    value=lambda x: x.cost.tokens_per_second,
+    show=magnitude,
+)
+MEMORY = Column(
+    name="Memory",
+    kind="lower",
+    about="Peak memory above the pre-run baseline.",
+    value=lambda x: x.cost.peak_memory,
+    show=memory,
+)
+GFLOPS = Column("GFLOPs", "lower", "One example, forward.", lambda x: x.cost.gflops, significant)
+HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware)
+
+COST = (
+    MECHANISM,
+    TASK,
+    PARAMETERS,
+    GFLOPS,
+    Column(
+        name="Attended pairs",
+        kind="lower",
+        about="Query-key pairs per head and example.",
+        value=lambda x: mean([run.attended_pairs for run in x.runs]),
+        show=magnitude,
+    ),
+    TOKENS_PER_SECOND,
+    Column(
+        name="Speed ratio",
+        kind="higher",
+        about=f"Speed over that of {BASELINE}.",
+        value=lambda x: _quotient(x.cost.tokens_per_second, x.baseline_cost.tokens_per_second),
+        show=ratio,
+    ),
+    MEMORY,
+    Column(
+        name="Memory ratio",
+        kind="lower",
+        about=f"Memory over that of {BASELINE}.",
+        value=lambda x: _quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
+        show=ratio,
+    ),
+    Column(
+        name="Training time",
+        kind="lower",
+        about="Without evaluation.",
+        value=lambda x: mean([run.seconds for run in x.runs]),
+        show=duration,
+    ),
+    Column(
+        name="Data wait",
+        kind="lower",
+        about="Share of the training time spent waiting for batches.",
+        value=lambda x: mean([data_wait_share(run) for run in x.runs]),
+        show=lambda share: f"{percent(share)} %",
+    ),
+    Column(
+        name="Backend",
+        kind="text",
+        value=lambda x: ", ".join(sorted({run.backend_used for run in x.runs})),
+    ),
+    HARDWARE,
+)
+
+SCORES = (
+    Column("Protocol", "text", value=lambda x: x.board.protocol),
+    Column("Budget", "text", value=lambda x: x.board.budget),
+    Column("Mechanism", "text", value=lambda x: x.row.mechanism),
+    Column("Row", "text", value=lambda x: name_entry(x.row)),
+    Column("Overridden", "text", value=lambda x: "yes" if x.row.is_overridden else "no"),
+    TASK,
+    Column("Data checksum", "text", value=lambda x: x.task.checksum, show=lambda sha: sha[:12]),
+    Column("Metric", "text", value=lambda x: x.metric.name),
+    Column("Unit", "text", value=lambda x: x.metric.unit),
+    Column("Chance", "score", value=lambda x: score_entry(x.task.chance, x.metric)),
+    Column("Majority", "score", value=lambda x: score_entry(x.task.majority, x.metric)),
+    Column("Score", "score", value=lambda x: score_entry(x.cell and x.cell.score, x.metric)),
+    Column("Low", "score", value=lambda x: score_entry(x.interval and x.interval.low, x.metric)),
+    Column("High", "score", value=lambda x: score_entry(x.interval and x.interval.high, x.metric)),
+    Column("Interval over", "text", value=lambda x: x.interval and x.interval.over),
+    Column(
+        name="Margin",
+        kind="score",
+        about="Score less the majority baseline.",
+        value=lambda x: difference_entry(x.cell and x.cell.margin, x.metric),
+    ),
+    Column("Seeds", "higher", value=lambda x: x.cell and len(x.cell.runs)),
+    Column("Failed", "text", value=lambda x: x.cell and x.cell.failure_kinds),
+    Column("Rank", "lower", value=lambda x: x.placement and x.placement.rank),
+    Column(
+        name="Difference",
+        kind="score",
+        about=f"Score less that of {BASELINE}.",
+        value=lambda x: difference_entry(_comparison(x, "difference"), x.metric),
+    ),
+    Column("P", "lower", value=lambda x: _comparison(x, "p"), show=p_value),
+    Column("P adjusted", "lower", value=lambda x: _comparison(x, "adjusted_p"), show=p_value),
+    Column("Mean", "score", value=lambda x: score_entry(x.row.score, x.metric)),
+    PARAMETERS,
+    Column(
+        name="Parameter excess",
+        kind="lower",
+        about=f"Share beyond the parameters with {BASELINE}, %.",
+        value=lambda x: x.row.parameter_excess,
+        show=lambda share: signed(100 * share),
+    ),
+    replace(TOKENS_PER_SECOND, name="Tokens per second"),
+    replace(MEMORY, name="Peak memory bytes"),
+    GFLOPS,
+    HARDWARE,
+)
+
+GENERALIZATION_GAP = (
+    MECHANISM,
+    TASK,
+    Column(
+        name="Train",
+        kind="score",
+        about="Running mean, with dropout.",
+        value=lambda x: score_entry(mean_train_score(x.runs), x.metric),
+    ),
+    Column(
+        name="Validation",
+        kind="score",
+        value=lambda x: score_entry(mean_score_on(x.runs, "validation"), x.metric),
+    ),
+    Column("Test", "score", value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric)),
+    Column("Gap", "lower", "By how much train is better than test.", _gap),
+    Column("Seeds", "higher", value=lambda x: len(x.runs)),
+)
+
+TUNING = (
+    MECHANISM,
+    TASK,
+    SEED,
+    Column("Trial", "text", "Changed fields.", _trial),
+    Column("Validation", "score", value=_trial_score),
+    Column("Failed", "text", value=lambda x: x.item.failure),
+    Column("Rule", "text", value=lambda x: x.run.tuning.rule),
+)
+
+ALARMS = (
+    MECHANISM,
+    TASK,
+    Column("Seed", "lower", value=lambda x: x.run.seed),
+    Column("Alarm", "text", value=lambda x: x.item.kind),
+    STEP,
+    Column("Message", "text", value=lambda x: x.item.message),
+)
+
+FAILURES = (
+    MECHANISM,
+    TASK,
+    SEED,
+    Column("Kind", "text", value=lambda x: x.item.kind),
+    STEP,
+    Column("Reason", "text", value=lambda x: x.item.reason),
+)

@@ -1,0 +1,107 @@
+"""Tables about a mechanism on a task: every score, cost, gap, search, alarms, failures."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.tables import columns
+from longspan.report.tables.columns import Line, lines_of, train_score
+from longspan.report.tables.table import Column, Table, make_table
+from longspan.results import BASELINE, Result
+
+SCORES = (
+    f"Differences and p are paired, against {BASELINE} on the same examples and seeds; the "
+    "adjusted p is corrected for the rows of the leaderboard (Holm)."
+)
+COST = (
+    "Means over seeds; memory is the largest. Ratios are missing where the baseline was measured "
+    "on other hardware."
+)
+GAP = (
+    "Train less test at the tested checkpoint; for metrics where lower is better, test less train. "
+    "The training score is a running mean with dropout, so the gap is underestimated."
+)
+TUNING = "Every trial, scored on validation alone. Bold: selected, and then scored on test."
+ALARMS = "Alarms raised during training in runs that finished."
+FAILURES = "Runs that ended without a score. A task with a failed run has no mean over seeds."
+
+
+def scores(board: Leaderboard) -> list[Table]:
+    """Return the table of every mechanism on every task."""
+    lines = lines_of(board)
+    return _table(board, "scores", "All scores", columns.SCORES, lines, SCORES)
+
+
+def cost(board: Leaderboard) -> list[Table]:
+    """Return the table of costs, by task."""
+    lines = [line for line in lines_of(board) if line.runs]
+    lines.sort(key=lambda line: board.columns.index(line.task))
+    return _table(board, "cost", "Cost", columns.COST, lines, COST)
+
+
+def generalization_gap(board: Leaderboard) -> list[Table]:
+    """Return training, validation and test scores of runs that recorded training scores."""
+    lines = [x for x in lines_of(board) if any(train_score(run) is not None for run in x.runs)]
+    lines.sort(key=lambda line: board.columns.index(line.task))
+    title = "Generalization gap"
+    return _table(board, "generalization-gap", title, columns.GENERALIZATION_GAP, lines, GAP)
+
+
+def tuning(board: Leaderboard) -> list[Table]:
+    """Return every trial of the hyperparameter searches."""
+    searches = [
+        (line, run)
+        for line in lines_of(board)
+        for run in [next((run for run in line.runs if run.tuning), None)]
+        if run is not None
+    ]
+    lines = [
+        _about(line, run, trial)
+        for line, run in searches
+        if run.tuning
+        for trial in run.tuning.trials
+    ]
+    return _table(board, "tuning", "Hyperparameter search", columns.TUNING, lines, TUNING)
+
+
+def alarms(board: Leaderboard) -> list[Table]:
+    """Return the alarms of finished runs."""
+    lines = [
+        _about(line, run, alarm)
+        for line in lines_of(board)
+        for run in line.runs
+        for alarm in run.alarms
+    ]
+    return _table(board, "alarms", "Alarms", columns.ALARMS, lines, ALARMS)
+
+
+def failures(board: Leaderboard) -> list[Table]:
+    """Return the failed runs."""
+    lines = [
+        _about(line, None, failure)
+        for line in lines_of(board)
+        for failure in (line.cell.failures if line.cell else ())
+    ]
+    return _table(board, "failures", "Failures", columns.FAILURES, lines, FAILURES)
+
+
+def _about(line: Line, run: Result | None, item: Any) -> Line:
+    return replace(line, run=run, item=item)
+
+
+def _table(
+    board: Leaderboard,
+    name: str,
+    title: str,
+    shown: Sequence[Column],
+    lines: Iterable[Line],
+    about: str,
+) -> list[Table]:
+    """Return one table, or none where there is no line."""
+    found = list(lines)
+    if not found:
+        return []
+    full_title = f"{title}, {board.title}"
+    name = f"{board.title}-{name}"
+    return [make_table(name, full_title, shown, found, metric=board.metric, about=about)]

@@ -1,0 +1,116 @@
+"""Training steps and time to given validation scores."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from longspan.metrics import Metric
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.numbers import MISSING, duration, metric_name, score
+from longspan.report.statistics.intervals import mean
+from longspan.report.tables.columns import name_entry
+from longspan.report.tables.table import Column, Entry, Table, make_table
+from longspan.results import Result
+
+SHARES = (0.5, 0.75, 0.9)  # of the way from the baseline to the best run
+LITERATURE = {("image", "accuracy"): (0.30, 0.35)}  # goals of Tay et al. 2021, section 3
+ABOUT = (
+    "Optimizer steps and seconds of training until the first evaluation that reaches a validation "
+    "score; means over seeds, missing unless every seed reaches it. Goals lie at 50, 75 and 90 % "
+    "of the way from the majority class (or, where there is none, the worst first evaluation) to "
+    "the best validation score on the task; on image also at 30 and 35 %, as in the literature."
+)
+Evaluation = tuple[int, float, float]  # step, seconds, validation score
+
+
+def steps_to_accuracy(board: Leaderboard) -> list[Table]:
+    """Return a table for each task with goals that a run reached."""
+    return [table for i in range(len(board.columns)) for table in _tables(board, i)]
+
+
+def _tables(board: Leaderboard, i: int) -> list[Table]:
+    task = board.columns[i]
+    rows = [row for row in board.rows if any(evaluations(run) for run in row.runs(i))]
+    runs = [run for row in rows for run in row.runs(i)]
+    found = goals(task.task, runs)
+    if not found:
+        return []
+    columns: list[Any] = [Column("Mechanism", "text", value=name_entry)]
+    for goal in found:
+        shown = score(goal, task.metric)
+        unit = " %" if task.metric.unit == "%" else ""
+        columns += [
+            Column(f"Steps to {shown}{unit}", "lower", value=_steps(i, goal)),
+            Column(f"Seconds to {shown}{unit}", "lower", value=_seconds(i, goal)),
+        ]
+    name = metric_name(task.metric, unit=False)
+    title = f"{task.label}: training to given values of validation {name}"
+    about = ABOUT
+    return [
+        make_table(
+            f"{board.title}-steps-to-accuracy-{task.label}", title, columns, rows, about=about
+        )
+    ]
+
+
+def goals(task: str, runs: Sequence[Result]) -> list[float]:
+    """Return scores to reach: shares of the way to the best, and those of the literature.
+
+    All of them are better than the baseline and reached by at least one run.
+    """
+    curves = [curve for run in runs if (curve := evaluations(run))]
+    if not curves:
+        return []
+    metric = runs[0].main
+    best = max((value for curve in curves for *_, value in curve), key=metric.signed)
+    low = _baseline(runs, curves, metric)
+    found = {
+        *(low + share * (best - low) for share in SHARES),
+        *LITERATURE.get((task, metric.name), ()),
+    }
+    better = [x for x in found if metric.is_better(x, low) and not metric.is_better(x, best)]
+    return sorted(better, key=metric.signed)
+
+
+def _baseline(runs: Sequence[Result], curves: Sequence[list[Evaluation]], metric: Metric) -> float:
+    scores = [run.scores["validation"] for run in runs if "validation" in run.scores]
+    known = [x.majority_baseline for x in scores if x.majority_baseline is not None]
+    if known:
+        return max(known, key=metric.signed)
+    return min((curve[0][2] for curve in curves), key=metric.signed)
+
+
+def evaluations(run: Result) -> list[Evaluation]:
+    """Return step, seconds and validation score of every evaluation."""
+    return [
+        (point.step, point.seconds, point.validation_metrics[run.metric])
+        for point in run.curve
+        if run.metric in point.validation_metrics
+    ]
+
+
+def _first(run: Result, goal: float) -> Evaluation | None:
+    reached = (x for x in evaluations(run) if not run.main.is_better(goal, x[2]))
+    return next(reached, None)
+
+
+def _steps(column: int, goal: float) -> Any:
+    def entry(row: Any) -> Entry:
+        firsts = [_first(run, goal) for run in row.runs(column)]
+        reached = sum(first is not None for first in firsts)
+        steps = mean([first and first[0] for first in firsts])
+        return Entry(
+            value=steps,
+            text=MISSING if steps is None else f"{steps:,.0f}",
+            detail=f"{reached} of {len(firsts)} seeds" if reached < len(firsts) > 1 else "",
+        )
+
+    return entry
+
+
+def _seconds(column: int, goal: float) -> Any:
+    def entry(row: Any) -> Entry:
+        firsts = [_first(run, goal) for run in row.runs(column)]
+        seconds = mean([first and first[1] for first in firsts])
+        return Entry(value=seconds, text=duration(seconds))
+
+    return entry
