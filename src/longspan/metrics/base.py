@@ -63,7 +63,9 @@ class Metric:
             raise DataError(f"{self.name} needs at least one example")
         value = float(self.finalize(statistics.sum(0, dtype=np.float64)))
         if np.isnan(value):
-            raise DataError(f"{self.name} is undefined: the {len(statistics)} examples have no target")
+            raise DataError(
+                f"{self.name} is undefined: the {len(statistics)} examples have no target"
+            )
         return value
 
     def signed(self, value: float) -> float:

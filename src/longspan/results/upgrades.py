@@ -49,6 +49,7 @@ MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
     "sparse_transformer": {"heads_use": "head_patterns"},
     "transformer_xl": {"through": "backprop_through_memory"},
 }
+TASK_OPTIONS: dict[str, dict[str, str]] = {"image": {"grey": "grayscale"}}
 # British spellings in the values of synthesizer's option `scores`.
 RESPELLED = ("factorised", "factorized")
 PARTS = {"train": "training", "options": "mechanism", "model": "model", "task": "task"}
@@ -106,7 +107,7 @@ def _config(content: Content, requested: Content, budget: Content) -> RunConfig:
         task=TaskConfig(
             name=content["task"],
             version=content["task_version"],
-            options=content["task_options"],
+            options=_renamed(content["task_options"], TASK_OPTIONS.get(content["task"], {})),
         ),
         # The requested backend was not recorded.
         mechanism=MechanismConfig(name=mechanism, options=options),

@@ -61,9 +61,7 @@ def _describe_built(task: Task, folder: Path) -> dict[str, Any]:
     is_usable = manifest.version == task.info.version and same_options
     return {
         "folder": str(folder),
-        "problem": None
-        if is_usable
-        else f"built by another version of longspan; delete {folder}",
+        "problem": None if is_usable else f"built by another version of longspan; delete {folder}",
         "options": changed_options(task, manifest.options),
         "rows": {split: file.rows for split, file in manifest.files.items()},
         "bytes": sum(file.bytes for file in manifest.files.values()),

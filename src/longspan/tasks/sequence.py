@@ -269,9 +269,7 @@ def collate(
     )
 
 
-def _pad(
-    sequences: Ragged, rows: np.ndarray, max_length: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _pad(sequences: Ragged, rows: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sequences of some rows, padded with zeros, and the mask of their real tokens."""
     starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
     lengths = ends - starts
