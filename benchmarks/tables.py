@@ -10,11 +10,10 @@ import json
 from pathlib import Path
 from statistics import correlation
 
+from longspan.report import charts, leaderboard, render
 from longspan.report.published import Comparison, compare, read
 from longspan.report.rows import Table
 from longspan.report.styles import styles
-
-from longspan.report import charts, leaderboard, render
 from longspan.report.tables import leaderboards
 from longspan.results import load_all
 

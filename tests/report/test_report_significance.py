@@ -6,6 +6,7 @@ import statistics
 
 import numpy as np
 import pytest
+
 from longspan.report.rows import Pairs
 from longspan.report.significance import (
     Contrasts,
@@ -18,7 +19,6 @@ from longspan.report.significance import (
     together,
     two_sided,
 )
-
 from longspan.report.statistics import interval, student
 
 INVERSE = statistics.NormalDist().inv_cdf

@@ -2,9 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from longspan.report.significance import Sample
 
 from longspan.errors import OptionError
+from longspan.report.significance import Sample
 from longspan.report.statistics import interval, mean, student
 
 

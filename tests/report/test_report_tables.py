@@ -4,13 +4,13 @@ import io
 import json
 
 import pytest
-from longspan.report.published import Published, compare
 from report_records import failure, record, scores
 from rich.console import Console
 
 from longspan.errors import DataError, OptionError
 from longspan.report import leaderboard as board
 from longspan.report import render
+from longspan.report.published import Published, compare
 from longspan.report.tables import leaderboard, leaderboards
 
 
