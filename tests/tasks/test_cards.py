@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from longspan.tasks.cards import GENERATED, card, changed, generated, listing, statistics, values
 
 import tiny
 from longspan.data import cache as cached
 from longspan.errors import DataError
 from longspan.tasks import SPLITS, TASKS, build
+from longspan.tasks.cards import GENERATED, card, changed, generated, listing, statistics, values
 
 
 @pytest.fixture

@@ -122,15 +122,9 @@ def test_every_scored_token_counts_once_and_no_other(copying, batch):
     for answer in (lambda x: x * 0 + 1, lambda x: x, lambda x: x * 7 + 3):
         model = Certain(copying.num_classes, answer)
         right = answer(ids).remainder(copying.num_classes) == targets
-<<<<<<< HEAD
         score = evaluate(model, copying, "test", batch_size=batch, device=CPU).score
         assert score.num_targets == len(targets)
         assert score.metrics["accuracy"] == int(right.sum()) / len(targets)
-=======
-        score = answered(model, copying, "test", batch=batch, device=CPU).score
-        assert score.examples == len(targets)
-        assert score.accuracy == int(right.sum()) / len(targets)
->>>>>>> main
         rest = math.log(math.exp(20) + copying.num_classes - 1)
         assert score.loss == pytest.approx(rest - 20 * int(right.sum()) / len(targets), rel=1e-5)
 
@@ -139,13 +133,8 @@ def test_the_majority_of_scored_tokens_is_of_their_targets(copying):
     _, targets = asked(copying, "test")
     model = Certain(copying.num_classes, lambda x: x)
     counts = [targets.tolist().count(value) for value in range(copying.num_classes)]
-<<<<<<< HEAD
     score = evaluate(model, copying, "test", batch_size=4, device=CPU).score
     assert score.majority_baseline == max(counts) / len(targets)
-=======
-    score = answered(model, copying, "test", batch=4, device=CPU).score
-    assert score.majority == max(counts) / len(targets)
->>>>>>> main
     assert sorted(copying.labels("test").tolist()) == sorted(targets.tolist())
 
 

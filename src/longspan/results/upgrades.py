@@ -49,12 +49,8 @@ MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
     "sparse_transformer": {"heads_use": "head_patterns"},
     "transformer_xl": {"through": "backprop_through_memory"},
 }
-<<<<<<< HEAD
 TASK_OPTIONS: dict[str, dict[str, str]] = {"image": {"grey": "grayscale"}}
-# British spellings in the values of synthesizer's option `scores`.
-=======
 # British spelling in the values of synthesizer's option `scores`, and the American one.
->>>>>>> main
 RESPELLED = ("factorised", "factorized")
 MEASUREMENTS = {
     "flops_per_step": "flops_per_step",
