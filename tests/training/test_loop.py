@@ -187,7 +187,7 @@ def test_a_loss_that_is_no_number_ends_the_run_at_the_next_look(train, tmp_path)
 
 @pytest.mark.parametrize(("looks", "which"), [(3, "validation"), (4, "test")])
 def test_a_final_score_that_is_no_number_ends_the_run_too(train, monkeypatch, looks, which):
-    calls, answered = itertools.count(), loop.evaluate
+    calls, evaluate = itertools.count(), loop.evaluate
 
     def broken(*arguments, **options):
         found = evaluate(*arguments, **options)
