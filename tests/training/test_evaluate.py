@@ -120,19 +120,19 @@ def test_every_scored_token_counts_once_and_no_other(copying, batch):
     ids, targets = asked(copying, "test")
     assert 0 < len(targets) < 17 * copying.length
     for answer in (lambda x: x * 0 + 1, lambda x: x, lambda x: x * 7 + 3):
-        model = Certain(copying.class_count, answer)
-        right = answer(ids).remainder(copying.class_count) == targets
+        model = Certain(copying.num_classes, answer)
+        right = answer(ids).remainder(copying.num_classes) == targets
         score = answered(model, copying, "test", batch=batch, device=CPU).score
         assert score.examples == len(targets)
         assert score.accuracy == int(right.sum()) / len(targets)
-        rest = math.log(math.exp(20) + copying.class_count - 1)
+        rest = math.log(math.exp(20) + copying.num_classes - 1)
         assert score.loss == pytest.approx(rest - 20 * int(right.sum()) / len(targets), rel=1e-5)
 
 
 def test_the_majority_of_scored_tokens_is_of_their_targets(copying):
     _, targets = asked(copying, "test")
-    model = Certain(copying.class_count, lambda x: x)
-    counts = [targets.tolist().count(value) for value in range(copying.class_count)]
+    model = Certain(copying.num_classes, lambda x: x)
+    counts = [targets.tolist().count(value) for value in range(copying.num_classes)]
     score = answered(model, copying, "test", batch=4, device=CPU).score
     assert score.majority == max(counts) / len(targets)
     assert sorted(copying.labels("test").tolist()) == sorted(targets.tolist())

@@ -109,18 +109,15 @@ INTERRUPTED = 130  # exit code after Ctrl-C
 RANK = os.environ.get("RANK", "0")  # of a process that a launcher started
 IS_MAIN = RANK == "0"
 
-DEFAULT_WIDTH = 1000  # of tables in files and pipes, unless COLUMNS is set
+PIPE_WIDTH = 1000  # of files and pipes, so that tables keep every column in one line
 
 
-def _width() -> int | None:
-    """Return the console width: that of the terminal, else $COLUMNS, else wide."""
-    if sys.stdout.isatty():
-        return None
-    columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdigit() and int(columns) else DEFAULT_WIDTH
+def _output_width() -> int | None:
+    """Return the width of printed tables; None lets rich read $COLUMNS or the terminal."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
 
 
-out = Console(width=_width(), quiet=not IS_MAIN)
+out = Console(width=_output_width(), quiet=not IS_MAIN)
 err = Console(stderr=True, quiet=not IS_MAIN)
 
 
