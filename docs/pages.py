@@ -16,10 +16,10 @@ from typing import get_type_hints
 
 import task_pages
 import torch
-from longspan.catalog import weights
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
+from longspan.catalog import sample_weights
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
@@ -155,7 +155,9 @@ def measured(name: str) -> str:
 def picture(name: str) -> str:
     """The weights as SVG: bidirectional and causal, each head whose support is its own."""
     forms = (False, True) if MECHANISMS[name].traits.causal else (False,)
-    matrices = [m for causal in forms for m in distinct(weights(name, TOKENS, causal=causal))]
+    matrices = [
+        m for causal in forms for m in distinct(sample_weights(name, TOKENS, causal=causal))
+    ]
     side = TOKENS * CELL
     width = len(matrices) * (side + GAP) - GAP
     panels = "".join(

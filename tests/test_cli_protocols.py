@@ -68,7 +68,7 @@ def test_no_difference_is_said():
     assert told["differences"] == []
 
 
-def test_list_and_show_are_those_of_the_catalogue():
+def test_list_and_show_agree_with_catalog():
     assert printed("protocols", "list", "--json") == printed("list", "protocols", "--json")
     assert printed("protocols", "show", "xiong") == printed("show", "xiong")
 

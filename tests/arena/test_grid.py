@@ -151,8 +151,8 @@ def test_unknown_names_are_refused_before_anything_runs(options, message):
 
 def test_results_come_in_order_and_are_written_as_each_ends(tiny_cache, tmp_path):
     log, paths = Log(), tiny.paths(tmp_path, tiny_cache)
-    seen = log.ended
-    log.ended = lambda result: seen(result) or log.lines.append(len(load_all([tmp_path])))
+    seen = log.on_run_end
+    log.on_run_end = lambda result: seen(result) or log.lines.append(len(load_all([tmp_path])))
     results, failed = arena(small(), paths, log)
     assert failed == []
     assert [result.mechanism for result in results] == ["full", "local"]

@@ -173,7 +173,9 @@ def scored(
     )
 
 
-def answered(mechanism: str, seed: int, right: Any, task: str = "listops", **changes: Any) -> Result:
+def answered(
+    mechanism: str, seed: int, right: Any, task: str = "listops", **changes: Any
+) -> Result:
     """Return a record of right and wrong answers, one for each example."""
     correct = np.asarray(right, float)
     return scored(mechanism, seed, np.stack([correct, np.ones_like(correct)], 1), task, **changes)

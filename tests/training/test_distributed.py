@@ -26,7 +26,7 @@ from longspan.errors import (
     RunError,
     UnknownNameError,
 )
-from longspan.results import load, unpack
+from longspan.results import load_result
 from longspan.training import Callback, TrainingConfig
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed import group as process_group
@@ -39,14 +39,14 @@ PLAIN = {
     "training.learning_rate": 10.0,
     "training.schedule": "constant",
 }
-DEEP = {**PLAIN, "model.layers": 2, "training.max_grad_norm": 0.5}
+DEEP = {**PLAIN, "model.num_hidden_layers": 2, "training.max_grad_norm": 0.5}
 CASES = {
     # 5 rows for 2 processes: shards differ in size, and one has an empty last microbatch.
     "ddp": {
         "mechanism": "full",
         "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
     },
-    "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "options.redraw_every": 2}},
+    "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "mechanism.redraw_every": 2}},
     # Evaluation batches have fewer rows than there are processes.
     "tokens": {
         "mechanism": "local",
@@ -90,7 +90,7 @@ def placed(cases, cache, root):
 
 def record(case):
     (path,) = Path(case["runs"]).rglob("quick/*/*-0.json")
-    return load(path)
+    return load_result(path)
 
 
 def weights(case):
@@ -103,13 +103,12 @@ def check_equal(case, truth):
     one, other = record(case), record(truth)
     for split, score in one.scores.items():
         expected = other.scores[split]
-        assert (score.accuracy, score.examples) == (expected.accuracy, expected.examples)
+        assert (score.metrics, score.num_targets) == (expected.metrics, expected.num_targets)
         assert score.loss == pytest.approx(expected.loss, abs=1e-5)
-    assert unpack(one.answers)[0].tolist() == unpack(other.answers)[0].tolist()
-    assert unpack(one.answers)[1].tolist() == unpack(other.answers)[1].tolist()
+    assert one.example_scores == other.example_scores
     for a, b in zip(one.curve, other.curve, strict=True):
-        assert (a.step, a.train_accuracy) == (b.step, b.train_accuracy)
-        assert a.validation_accuracy == b.validation_accuracy
+        assert (a.step, a.train_metrics["accuracy"]) == (b.step, b.train_metrics["accuracy"])
+        assert a.validation_metrics["accuracy"] == b.validation_metrics["accuracy"]
         assert a.train_loss == pytest.approx(b.train_loss, abs=1e-5)
         assert a.validation_loss == pytest.approx(b.validation_loss, abs=1e-5)
     assert one.selected_step == other.selected_step
@@ -358,7 +357,7 @@ WET = {**PLAIN, "training.checkpoint_every": 3}
 def test_with_dropout_a_killed_run_of_two_processes_resumes_exactly(
     server, tiny_cache, tmp_path, parallelism
 ):
-    wet = {**WET, "model.dropout": 0.2, "model.attention_dropout": 0.1}
+    wet = {**WET, "model.hidden_dropout_prob": 0.2, "model.attention_dropout": 0.1}
     case = {"mechanism": "performer", "parallel": parallelism, "changes": wet}
     cases = placed({"killed": case, "truth": case, "again": case}, tiny_cache, tmp_path)
     started = many.start(server, 2, [{**cases["killed"], "kill": 8}], tmp_path)
@@ -373,7 +372,7 @@ def test_with_dropout_a_killed_run_of_two_processes_resumes_exactly(
 @pytest.mark.slow
 def test_each_process_draws_its_own_dropout(server, tiny_cache, tmp_path):
     """With equal draws, equal rows would count twice."""
-    case = {"mechanism": "local", "changes": {**WET, "model.dropout": 0.3}}
+    case = {"mechanism": "local", "changes": {**WET, "model.hidden_dropout_prob": 0.3}}
     (case,) = placed({"wet": case}, tiny_cache, tmp_path).values()
     started = many.start(server, 2, [{**case, "kill": 7}], tmp_path)
     assert many.ended(started)[0] == [-signal.SIGKILL, 1]
@@ -421,7 +420,7 @@ def test_a_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     ).values()
     many.work(truth)
     (path,) = runs.glob("quick/listops/*.json")
-    one, other = load(path), record(truth)
+    one, other = load_result(path), record(truth)
     assert one.processes == 2
-    assert one.scores["test"].accuracy == other.scores["test"].accuracy
+    assert one.scores["test"].metrics["accuracy"] == other.scores["test"].metrics["accuracy"]
     assert one.scores["test"].loss == pytest.approx(other.scores["test"].loss, abs=1e-4)

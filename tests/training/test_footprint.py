@@ -23,7 +23,7 @@ def made(mechanism="local", changes=None):
     """Return the tiny experiment's model, its task (not open) and its training configuration."""
     experiment = tiny.experiment(mechanism, changes=changes)
     task = build("listops", dict(experiment.task.options))
-    return make_model(experiment, task), task, experiment.train
+    return make_model(experiment, task), task, experiment.config.training
 
 
 def test_storages_count_until_nothing_holds_them():
@@ -87,9 +87,9 @@ def test_tensors_kept_by_a_mechanism_count_in_every_layer(monkeypatch):
     for twice in (False, True):
         monkeypatch.setattr(FullAttention, "twice", twice, raising=False)
         # Long enough for the scores to dominate the peak.
-        changes = {"task.max_length": 400, "model.layers": 3}
+        changes = {"task.max_length": 400, "model.num_hidden_layers": 3}
         seen[twice] = measure_step_memory(*made("full", changes)).working
-    _, task, train = made("full", {"task.max_length": 400})
+    _, task, training = made("full", {"task.max_length": 400})
     scores = 4 * training.batch_size * 2 * task.length**2
     assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
 
@@ -140,7 +140,7 @@ class _PeakRecorder(Callback):
 
 def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypatch):
     """The loop differs only in its counters and losses."""
-    experiment = tiny.experiment("local", changes={"training.steps": 3, "model.width": 64})
+    experiment = tiny.experiment("local", changes={"training.steps": 3, "model.hidden_size": 64})
     longest = make_dummy_batch(listops, experiment.training.batch_size)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
     model, recorder = make_model(experiment, listops), _PeakRecorder()
@@ -150,13 +150,15 @@ def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypat
             fit(
                 model,
                 listops,
-                experiment.train,
+                experiment.config.training,
                 seed=0,
                 folder=tmp_path,
                 device="cpu",
                 callback=recorder,
             )
-    expected = measure_step_memory(make_model(experiment, listops), listops, experiment.train).total
+    expected = measure_step_memory(
+        make_model(experiment, listops), listops, experiment.config.training
+    ).total
     assert recorder.peaks[1] == pytest.approx(expected, rel=0.001)
 
 

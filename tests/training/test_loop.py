@@ -14,13 +14,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import tiny
 from longspan import catalog
 from longspan.arena import make_model
+from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, OptionError, RunError
-from longspan.training import Callback, TrainingConfig, fit, loop
-from longspan.training.evaluate import to_device
+from longspan.training import Callback, fit, loop
+from longspan.training.evaluate import model_inputs
 from longspan.training.footprint import measure_step_memory
 from longspan.training.schedule import compute_learning_rate
 
-DRY = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
+DRY = {"model.hidden_dropout_prob": 0.0, "model.attention_dropout": 0.0}
 
 
 @pytest.fixture
@@ -33,7 +34,13 @@ def train(listops, tmp_path):
         model = make_model(made, listops)
         folder = folder or tmp_path / str(next(numbers))
         outcome = fit(
-            model, listops, made.train, seed=seed, folder=folder, device="cpu", callback=callback
+            model,
+            listops,
+            made.config.training,
+            seed=seed,
+            folder=folder,
+            device="cpu",
+            callback=callback,
         )
         return outcome, model
 
@@ -75,12 +82,12 @@ def test_the_loop_is_adamw_on_the_mean_loss_of_each_batch(train, listops):
         "training.max_grad_norm": 0.5,
     }
     made = tiny.experiment(changes=changes)
-    truth, recipe = make_model(made, listops), made.train
+    truth, recipe = make_model(made, listops), made.config.training
     optimizer = torch.optim.AdamW(truth.parameters(), eps=1e-6, weight_decay=0.1)
     losses = []
-    for step, batch in zip(range(12), listops.batches("train", batch=4, seed=0), strict=False):
+    for step, batch in zip(range(12), listops.batches("train", batch_size=4, seed=0), strict=False):
         optimizer.param_groups[0]["lr"] = compute_learning_rate(recipe, step)
-        logits = truth(**to_device(batch, torch.device("cpu"))).logits
+        logits = truth(**model_inputs(batch, torch.device("cpu"))).logits
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(truth.parameters(), 0.5)
@@ -123,11 +130,11 @@ def test_clipping_bounds_the_gradient(train, monkeypatch):
 
 
 def test_recomputed_activations_change_nothing_even_with_dropout(train):
-    wet = {"model.dropout": 0.3, "model.layers": 2}
+    wet = {"model.hidden_dropout_prob": 0.3, "model.num_hidden_layers": 2}
     plain, one = train(wet)
     again, other = train({**wet, "training.gradient_checkpointing": True})
     torch.testing.assert_close(weights(one), weights(other), rtol=1e-4, atol=1e-6)
-    assert plain.scores["test"].accuracy == again.scores["test"].accuracy
+    assert plain.scores["test"].metrics["accuracy"] == again.scores["test"].metrics["accuracy"]
 
 
 def test_bfloat16_runs_in_bfloat16_and_is_close(train, monkeypatch):
@@ -180,15 +187,15 @@ def test_a_loss_that_is_no_number_ends_the_run_at_the_next_look(train, tmp_path)
 
 @pytest.mark.parametrize(("looks", "which"), [(3, "validation"), (4, "test")])
 def test_a_final_score_that_is_no_number_ends_the_run_too(train, monkeypatch, looks, which):
-    calls, answered = itertools.count(), loop.answered
+    calls, evaluate = itertools.count(), loop.evaluate
 
     def broken(*arguments, **options):
-        found = answered(*arguments, **options)
+        found = evaluate(*arguments, **options)
         if next(calls) < looks:
             return found
         return dataclasses.replace(found, score=dataclasses.replace(found.score, loss=math.nan))
 
-    monkeypatch.setattr(loop, "answered", broken)
+    monkeypatch.setattr(loop, "evaluate", broken)
     with pytest.raises(DivergedError, match=f"the {which} loss is nan at step 12; lower the"):
         train()
 
@@ -206,13 +213,13 @@ def test_a_run_that_fails_leaves_no_thread(train):
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "changes"), [("performer", {"options.redraw_every": 2}), ("sinkhorn", {})]
+    ("mechanism", "changes"), [("performer", {"mechanism.redraw_every": 2}), ("sinkhorn", {})]
 )
 def test_a_seed_may_be_a_date(train, mechanism, changes):
     outcome, _ = train(changes, seed=20240101, mechanism=mechanism)
     assert outcome.steps == 12
     # smaller ones draw what they always did, and none is too large for the generator
-    assert 8_700_000 * 1_000_003 < loop.SEEDS < 2**63 / 1_000_004
+    assert 8_700_000 * 1_000_003 < loop.REDRAW_SEEDS < 2**63 / 1_000_004
 
 
 def test_seconds_hold_the_work_that_a_device_still_had_to_do(train, monkeypatch):
@@ -230,7 +237,7 @@ def test_seconds_hold_the_work_that_a_device_still_had_to_do(train, monkeypatch)
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     assert train(callback=Reading())[0].seconds == 0.0
-    monkeypatch.setattr(loop, "QUEUEING", ("cpu",))
+    monkeypatch.setattr(loop, "ASYNCHRONOUS", ("cpu",))
     # 12 steps, saved after each second one
     assert train(callback=Reading())[0].seconds == 12 * 5.0 + 6 * 7.0
 
@@ -241,7 +248,7 @@ def test_models_are_made_without_a_look_at_other_devices(listops, monkeypatch):
     made = tiny.experiment()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        measure_step_memory(make_model(made, listops), listops, made.train)
+        measure_step_memory(make_model(made, listops), listops, made.config.training)
         catalog.build_sample("local", 8)
 
 
@@ -261,7 +268,9 @@ def test_the_seed_decides_dropout_and_order_apart_from_the_weights(listops, tmp_
     for seed in (0, 1):
         model = make_model(made, listops)
         folder = tmp_path / str(seed)
-        curves.append(fit(model, listops, made.train, seed=seed, folder=folder, device="cpu").curve)
+        curves.append(
+            fit(model, listops, made.config.training, seed=seed, folder=folder, device="cpu").curve
+        )
     assert curves[0][0].train_loss != curves[1][0].train_loss
 
 
@@ -279,7 +288,7 @@ def test_the_watcher_sees_every_step_and_every_point(train, listops):
     callback = Recorder()
     outcome, _ = train(callback=callback)
     assert [step for step, *_ in callback.steps] == list(range(1, 13))
-    batches = zip(range(12), listops.batches("train", batch=4, seed=0), strict=False)
+    batches = zip(range(12), listops.batches("train", batch_size=4, seed=0), strict=False)
     real = itertools.accumulate(int(batch.key_mask.sum()) for _, batch in batches)
     assert [tokens for _, _, tokens, _ in callback.steps] == list(real)
     seconds = [seconds for *_, seconds in callback.steps]
@@ -292,7 +301,7 @@ def test_the_watcher_sees_every_step_and_every_point(train, listops):
 
 
 def recipe() -> TrainingConfig:
-    return tiny.experiment().train
+    return tiny.experiment().config.training
 
 
 def test_the_last_step_is_evaluated_even_between_the_others(train):
@@ -300,28 +309,37 @@ def test_the_last_step_is_evaluated_even_between_the_others(train):
     assert [point.step for point in outcome.curve] == [4, 8, 10]
 
 
-def test_accuracy_in_training_is_the_share_of_hits(train, monkeypatch, listops):
-    monkeypatch.setattr(
-        listops, "hits", lambda logits, targets: torch.arange(len(targets)) % 4 == 0
-    )
+def test_training_accuracy_is_the_share_of_correct_predictions(train, monkeypatch, listops):
+    def statistics(metrics, split, rows, logits, targets):
+        correct = (torch.arange(len(targets)) % 4 == 0).double()
+        return {"accuracy": torch.stack((correct, torch.ones_like(correct)), dim=-1)}
+
+    monkeypatch.setattr(listops, "example_statistics", statistics)
     outcome, _ = train()
-    assert [point.train_accuracy for point in outcome.curve] == [0.25] * 3
+    assert [point.train_metrics for point in outcome.curve] == [{"accuracy": 0.25}] * 3
 
 
 def test_tensorboard_can_read_the_curve(train, tmp_path):
     outcome, _ = train(folder=tmp_path / "run")
     log = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     log.Reload()
-    for name in ("train/loss", "train/accuracy", "validation/loss", "validation/accuracy"):
-        values = [getattr(point, name.replace("/", "_")) for point in outcome.curve]
+    curves = {
+        "train/loss": [point.train_loss for point in outcome.curve],
+        "train/accuracy": [point.train_metrics["accuracy"] for point in outcome.curve],
+        "validation/loss": [point.validation_loss for point in outcome.curve],
+        "validation/accuracy": [point.validation_metrics["accuracy"] for point in outcome.curve],
+    }
+    for name, values in curves.items():
         assert [event.step for event in log.Scalars(name)] == [4, 8, 12]
         assert [event.value for event in log.Scalars(name)] == pytest.approx(values)
-    assert "learning/rate" in log.Tags()["scalars"]
+    assert "learning_rate" in log.Tags()["scalars"]
 
 
 def test_peak_memory_grows_with_the_batch(train):
-    small, _ = train({"model.width": 64, "training.batch_size": 8})
-    large, _ = train({"model.width": 64, "training.batch_size": 160, "model.feed_forward": 512})
+    small, _ = train({"model.hidden_size": 64, "training.batch_size": 8})
+    large, _ = train(
+        {"model.hidden_size": 64, "training.batch_size": 160, "model.intermediate_size": 512}
+    )
     if small.peak_memory is None:
         pytest.skip("the kernel keeps no count of resident memory here")
     assert large.peak_memory > small.peak_memory + 2**22

@@ -17,7 +17,7 @@ from longspan.arena import make_model
 from longspan.errors import DataError
 from longspan.training import Callback, fit, loop
 from longspan.training import evaluate as evaluation
-from longspan.training.evaluate import answered
+from longspan.training.evaluate import evaluate
 from longspan.training.prefetch import DEPTH, prefetch_batches, prefetch_items
 
 CPU = torch.device("cpu")
@@ -201,9 +201,9 @@ def test_an_unclosed_generator_does_not_keep_the_process_alive():
 
 
 def test_batches_are_those_of_the_task(listops):
-    plain = itertools.islice(listops.batches("train", batch=4, seed=3), 60)
+    plain = itertools.islice(listops.batches("train", batch_size=4, seed=3), 60)
     with contextlib.closing(
-        prefetch_batches(listops.batches("train", batch=4, seed=3), CPU)
+        prefetch_batches(listops.batches("train", batch_size=4, seed=3), CPU)
     ) as batches:
         for batch, expected in zip(itertools.islice(batches, 60), plain, strict=True):
             assert batch.rows.equal(expected.rows)
@@ -214,22 +214,24 @@ def test_batches_for_a_gpu_are_pinned_and_unchanged(listops, monkeypatch):
     """Pinning itself needs a driver, so it is replaced."""
     pinned = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: pinned.append(x) or x.clone())
-    plain = list(listops.batches("validation", batch=16))
-    batches = list(prefetch_batches(listops.batches("validation", batch=16), torch.device("cuda")))
+    plain = list(listops.batches("validation", batch_size=16))
+    batches = list(
+        prefetch_batches(listops.batches("validation", batch_size=16), torch.device("cuda"))
+    )
     assert len(pinned) == 4 * len(plain)
     for batch, expected in zip(batches, plain, strict=True):
         for name in ("inputs", "key_mask", "targets", "rows"):
             assert getattr(batch, name).equal(getattr(expected, name))
         assert batch.inputs_b is None
     pinned.clear()
-    list(prefetch_batches(listops.batches("validation", batch=16), CPU))
+    list(prefetch_batches(listops.batches("validation", batch_size=16), CPU))
     assert pinned == []
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_batches_for_a_gpu_are_in_pinned_memory(listops):
     device = torch.device("cuda")
-    for batch in prefetch_batches(listops.batches("validation", batch=16), device):
+    for batch in prefetch_batches(listops.batches("validation", batch_size=16), device):
         assert batch.inputs.is_pinned()
         assert batch.targets.is_pinned()
 
@@ -252,7 +254,9 @@ class Stopping(Callback):
 def trained(task, folder, callback):
     made = tiny.experiment()
     model = make_model(made, task)
-    return fit(model, task, made.train, seed=0, folder=folder, device="cpu", callback=callback)
+    return fit(
+        model, task, made.config.training, seed=0, folder=folder, device="cpu", callback=callback
+    )
 
 
 def test_training_and_evaluation_prefetch_and_close(listops, tmp_path, monkeypatch):
@@ -277,7 +281,7 @@ def test_a_broken_row_ends_the_evaluation_and_its_thread(listops, monkeypatch):
     monkeypatch.setattr(listops, "batches", lambda *_, **__: Source(fails=0))
     model = make_model(tiny.experiment(), listops)
     with pytest.raises(DataError, match="item 0 is broken"):
-        answered(model, listops, "test", batch=4, device=CPU)
+        evaluate(model, listops, "test", batch_size=4, device=CPU)
 
 
 def test_data_wait_time_is_counted_across_resumption(listops, tmp_path, monkeypatch):
@@ -293,7 +297,7 @@ def test_data_wait_time_is_counted_across_resumption(listops, tmp_path, monkeypa
         loop, "prefetch_batches", lambda made, device: (takes(3.0, one) for one in made)
     )
     monkeypatch.setattr(
-        evaluation, "prefetch_batches", lambda made, device: batches("test", batch=44)
+        evaluation, "prefetch_batches", lambda made, device: batches("test", batch_size=44)
     )
     monkeypatch.setattr(listops, "size", lambda split: 44)
     monkeypatch.setattr(listops, "hits", lambda *arguments: takes(1.0, hits(*arguments)))

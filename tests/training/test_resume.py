@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 import tiny
 from longspan.arena import make_model, run
 from longspan.errors import LongspanError, RunError
-from longspan.results import load
+from longspan.results import load_result
 from longspan.training import Callback, fit, loop
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.distributed import group as process_group
@@ -30,13 +30,13 @@ from longspan.training.distributed import group as process_group
 CHANGES = {
     "training.checkpoint_every": 3,
     "training.gradient_accumulation_steps": 2,
-    "model.dropout": 0.2,
+    "model.hidden_dropout_prob": 0.2,
 }
 LONGER = {**CHANGES, "training.steps": 60, "training.evaluate_every": 10}
 # what may differ between two runs of one experiment
 OTHERWISE = (
     "seconds",
-    "waiting",
+    "data_wait_seconds",
     "tokens_per_second",
     "peak_memory",
     "date",
@@ -61,7 +61,7 @@ def uninterrupted(tiny_cache, tmp_path_factory):
         made = tiny.experiment(changes=changes)
         runs = tmp_path_factory.mktemp("uninterrupted")
         run(made, tiny.listops(tiny_cache), tiny.paths(runs, tiny_cache))
-        return lasting(load(runs / "quick" / "listops" / f"{made.name}.json"))
+        return lasting(load_result(runs / "quick" / "listops" / f"{made.name}.json"))
 
     return {name: truth(x) for name, x in (("short", CHANGES), ("longer", LONGER))}
 
@@ -129,7 +129,7 @@ def test_killed_before_every_operation_on_a_file_in_turn(
         kill_at += 2
         check_whole(work)
     assert kill_at > 20
-    assert lasting(load(record_of(runs, CHANGES))) == uninterrupted["short"]
+    assert lasting(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
     check_tidy(runs, CHANGES)
 
 
@@ -152,7 +152,7 @@ def test_killed_at_random_times(server, tiny_cache, tmp_path, uninterrupted, see
         check_whole(work)
     assert killed(server, runs, tiny_cache, LONGER) == 0
     assert kills, f"no run was killed although a whole one takes {whole} s"
-    assert lasting(load(record_of(runs, LONGER))) == uninterrupted["longer"]
+    assert lasting(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
     check_tidy(runs, LONGER)
 
 
@@ -171,7 +171,7 @@ def test_the_command_of_a_user_killed_and_given_again(tiny_cache, tmp_path, unin
     assert json.loads((work / "last.json").read_text())["last"]
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "step 60/60" in again.stderr
-    assert lasting(load(record_of(runs, LONGER))) == uninterrupted["longer"]
+    assert lasting(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
     check_tidy(runs, LONGER)
 
 
@@ -197,13 +197,19 @@ def test_stopped_after_any_step(listops, tmp_path, mechanism, step, stopped_trut
     made = tiny.experiment(mechanism, changes=CHANGES)
     options = {"seed": 0, "folder": tmp_path, "device": "cpu"}
     with pytest.raises(Stop):
-        fit(make_model(made, listops), listops, made.train, **options, callback=Stopper(step))
-    again = fit(make_model(made, listops), listops, made.train, **options)
+        fit(
+            make_model(made, listops),
+            listops,
+            made.config.training,
+            **options,
+            callback=Stopper(step),
+        )
+    again = fit(make_model(made, listops), listops, made.config.training, **options)
     assert (again.scores, untimed(again.curve)) == stopped_truth[mechanism]
 
 
 def test_features_are_redrawn_by_seed_and_step_alone(listops, tmp_path):
-    made = tiny.experiment("performer", changes={**CHANGES, "options.redraw_every": 2})
+    made = tiny.experiment("performer", changes={**CHANGES, "mechanism.redraw_every": 2})
     outcomes, rows = [], []
     for stops in ((), (5,), (4, 9)):
         folder = tmp_path / str(stops)
@@ -211,10 +217,10 @@ def test_features_are_redrawn_by_seed_and_step_alone(listops, tmp_path):
         for step in stops:
             model = make_model(made, listops)
             with pytest.raises(Stop):
-                fit(model, listops, made.train, **options, callback=Stopper(step))
+                fit(model, listops, made.config.training, **options, callback=Stopper(step))
         model = make_model(made, listops)
         drawn = {n: x.clone() for n, x in model.named_buffers() if "projection" in n}
-        outcome = fit(model, listops, made.train, **options)
+        outcome = fit(model, listops, made.config.training, **options)
         outcomes.append((outcome.scores, untimed(outcome.curve)))
         rows.append({n: dict(model.named_buffers())[n] for n in drawn})
         assert all(not rows[-1][n].equal(x) for n, x in drawn.items())
@@ -228,7 +234,9 @@ def stopped_truth(tiny_cache, tmp_path_factory):
     for mechanism in ("local", "performer"):
         made = tiny.experiment(mechanism, changes=CHANGES)
         folder = tmp_path_factory.mktemp(mechanism)
-        outcome = fit(make_model(made, task), task, made.train, seed=0, folder=folder, device="cpu")
+        outcome = fit(
+            make_model(made, task), task, made.config.training, seed=0, folder=folder, device="cpu"
+        )
         truth[mechanism] = outcome.scores, untimed(outcome.curve)
     return truth
 
@@ -243,10 +251,12 @@ def stopped(listops, tmp_path):
     made = tiny.experiment(changes={**CHANGES, "training.checkpoint_every": 1})
     options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
     with pytest.raises(Stop):
-        fit(make_model(made, listops), listops, made.train, **options, callback=Stopper(8))
+        fit(
+            make_model(made, listops), listops, made.config.training, **options, callback=Stopper(8)
+        )
 
     def proceed():
-        return fit(make_model(made, listops), listops, made.train, **options)
+        return fit(make_model(made, listops), listops, made.config.training, **options)
 
     return tmp_path / "work", proceed
 
@@ -316,9 +326,9 @@ def test_a_checkpoint_is_on_the_disk_before_its_pointer_is(listops, tmp_path, mo
 
 def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
     wide = {
-        "model.width": 256,
-        "model.layers": 4,
-        "model.feed_forward": 1024,
+        "model.hidden_size": 256,
+        "model.num_hidden_layers": 4,
+        "model.intermediate_size": 1024,
         "training.batch_size": 2,
     }
     short = {"training.steps": 4, "training.evaluate_every": 2}
@@ -326,7 +336,7 @@ def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
 
     def peak(folder, callback=None):
         options = {"seed": 0, "folder": tmp_path / folder, "device": "cpu", "callback": callback}
-        return fit(make_model(made, listops), listops, made.train, **options).peak_memory
+        return fit(make_model(made, listops), listops, made.config.training, **options).peak_memory
 
     truth = peak("whole")
     if truth is None:
@@ -350,8 +360,14 @@ def resumed_as_uninterrupted(listops, folder, changes, device):
         options = {"seed": 0, "folder": folder / name, "device": device}
         if stop:
             with pytest.raises(Stop):
-                fit(make_model(made, listops), listops, made.train, **options, callback=stop)
-        outcome = fit(make_model(made, listops), listops, made.train, **options)
+                fit(
+                    make_model(made, listops),
+                    listops,
+                    made.config.training,
+                    **options,
+                    callback=stop,
+                )
+        outcome = fit(make_model(made, listops), listops, made.config.training, **options)
         ended.append((outcome.scores, untimed(outcome.curve)))
     return ended[0] == ended[1]
 
@@ -442,5 +458,5 @@ def test_killed_once_before_any_operation_on_a_file(
     runs = tmp_path / "runs"
     killed(server, runs, tiny_cache, CHANGES, kill_at=kill_at)
     assert killed(server, runs, tiny_cache, CHANGES) == 0
-    assert lasting(load(record_of(runs, CHANGES))) == uninterrupted["short"]
+    assert lasting(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
     check_tidy(runs, CHANGES)

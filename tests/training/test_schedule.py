@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from longspan.training import TrainingConfig
+from longspan.config import TrainingConfig
 from longspan.training.schedule import compute_learning_rate
 
 EXACT = {"rel": 1e-9, "abs": 1e-15}

@@ -30,7 +30,7 @@ def timed(listops, monkeypatch, tmp_path):
         monkeypatch.setattr(timing, "time", Time([*durations, 0.0]))
         model = make_model(experiment, listops)
         seconds = measure_step_seconds(
-            model, listops, experiment.train, seed=0, device="cpu", **options
+            model, listops, experiment.config.training, seed=0, device="cpu", **options
         )
         assert list(tmp_path.iterdir()) == [], "the scratch folder is removed"
         return seconds

@@ -19,8 +19,8 @@ class RunPaths:
         data: folder of source files, for example those of IMDB.
         device: "cpu", or None for the available accelerator.
         parallel: strategy for several processes that train one run.
-        is_trial: whether runs are trials of a search: their records are kept separately and the
-            test split is never scored.
+        is_trial: True for trials of a search: their records are kept separately and the test
+            split is never scored.
     """
 
     runs: Path = Path("runs")

@@ -1,6 +1,6 @@
 """The command line: `longspan arena | train | eval | report | results | analyze | data | ...`.
 
-Everything heavy is imported inside the command that needs it, so that help is instant.
+Heavy imports are inside the commands that need them, so help is instant.
 """
 
 import logging
@@ -13,7 +13,7 @@ from longspan.cli import analyzing, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
-from longspan.cli.common import INTERRUPTED, Json, Lines, complain, say
+from longspan.cli.common import INTERRUPTED, Json, LogLines, print_error, print_note
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import LongspanError, check_name
 
@@ -38,7 +38,7 @@ def _common(
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     level = logging.DEBUG if debug else logging.WARNING
-    logging.basicConfig(level=level, format="%(message)s", handlers=[Lines()])
+    logging.basicConfig(level=level, format="%(message)s", handlers=[LogLines()])
     if not debug:
         logging.getLogger("longspan.arena").setLevel(logging.INFO)
     logging.getLogger("numba").setLevel(logging.WARNING)
@@ -55,31 +55,31 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A mechanism, task or protocol.")],
+    name: Annotated[str, typer.Argument(help="Mechanism, task or protocol.")],
     as_json: Json = False,
 ) -> None:
-    """Show one mechanism (with its weights drawn on a small sample), task or protocol."""
+    """Show one mechanism (with its attention weights on a small sample), task or protocol."""
     print_described(name, as_json)
 
 
 def main() -> None:
-    """Run a command; a refusal is one line on the error stream and exit code 2."""
+    """Run a command; an expected error is one line on the error stream and exit code 2."""
     debug = "--debug" in sys.argv
     try:
         app()
     except LongspanError as error:
         if debug:
             raise
-        complain(error)
+        print_error(error)
         sys.exit(2)
     except OSError as error:
         if debug:
             raise
-        complain(error)
+        print_error(error)
         sys.exit(1)
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            say("Interrupted.", "Run the same command to resume.")
+            print_note("Interrupted.", "Run the same command to resume.")
         raise
 
 

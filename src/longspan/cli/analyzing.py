@@ -9,7 +9,17 @@ import typer
 from rich.status import Status
 from rich.text import Text
 
-from longspan.cli.common import Cache, Data, Device, Json, err, out, print_json, run_paths, say
+from longspan.cli.common import (
+    Cache,
+    Data,
+    Device,
+    Json,
+    err,
+    make_paths,
+    out,
+    print_json,
+    print_note,
+)
 from longspan.errors import LongspanError, OptionError
 
 if TYPE_CHECKING:
@@ -48,8 +58,8 @@ def analyze(
     paths = _find_records(records)
     if plot is not None and len(paths) > 1:
         raise OptionError(f"--plot takes one run, got {len(paths)}; name one result file")
-    paths = run_paths(Path("runs"), cache, data, device)
-    analyses, failed = _analyze_runs(paths, paths, samples, rollout, token)
+    run_paths = make_paths(Path("runs"), cache, data, device)
+    analyses, failed = _analyze_runs(paths, run_paths, samples, rollout, token)
     if as_json:
         print_json([dataclasses.asdict(analysis) for analysis in analyses])
     for analysis in [] if as_json else analyses:
@@ -58,7 +68,7 @@ def analyze(
             _print_rollout(analysis.rollout)
     if plot is not None and analyses:
         write_plot(analyses[0], plot)
-        say("plot:", plot)
+        print_note("plot:", plot)
     if failed:
         raise typer.Exit(1)
 
@@ -77,16 +87,16 @@ def summary(analysis: "Analysis") -> str:
 
 def _find_records(records: list[Path]) -> list[Path]:
     """Return the named records and those in the named folders, without duplicates."""
-    from longspan.results import runs_below
+    from longspan.results import result_paths
 
     paths: list[Path] = []
     for record in records:
-        paths += runs_below(record) if record.is_dir() else [record]
+        paths += result_paths(record) if record.is_dir() else [record]
     return list(dict.fromkeys(paths))
 
 
 def _analyze_runs(
-    paths: list[Path], paths: "RunPaths", samples: int, row: int | None, token: int | None
+    paths: list[Path], run_paths: "RunPaths", samples: int, row: int | None, token: int | None
 ) -> "tuple[list[Analysis], int]":
     """Analyze runs and save the analyses; of several runs, report failures and continue."""
     from longspan.analysis import analyze_run
@@ -97,7 +107,7 @@ def _analyze_runs(
             try:
                 analysis = analyze_run(
                     path,
-                    paths,
+                    run_paths,
                     samples=samples,
                     row=row or 0,
                     token=token,
@@ -106,7 +116,7 @@ def _analyze_runs(
             except LongspanError as error:
                 if len(paths) == 1:
                     raise
-                say("failed:", f"{path.stem}: {error}")
+                print_note("failed:", f"{path.stem}: {error}")
                 failed += 1
                 continue
         analysis.save(path.parent)

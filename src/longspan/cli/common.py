@@ -1,4 +1,4 @@
-"""What the commands share: options, paths, parsing, printing."""
+"""Options, parsing and printing that the commands share."""
 
 import dataclasses
 import json
@@ -17,51 +17,57 @@ from longspan.errors import DataError, OptionError
 from longspan.files import parse_json
 
 if TYPE_CHECKING:
-    from longspan.arena import Budget, RunPaths
+    from longspan.arena import RunPaths
     from longspan.arena.console import ConsoleCallback
 
-PROTOCOL = "lra-small"  # of commands on one task
+DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
 
-Protocol = Annotated[str, typer.Option(help="The recipe; `longspan list protocols`.")]
+Protocol = Annotated[str, typer.Option(help="Name of a protocol; `longspan list protocols`.")]
 Mechanisms = Annotated[
-    str | None, typer.Option(help="Mechanisms, with commas between them.", show_default="all")
+    str | None, typer.Option(help="Comma-separated mechanisms.", show_default="all")
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option(help="Seeds, as 0,1,2.", show_default="0; with --tune: the grid's"),
+    typer.Option(help="Comma-separated seeds.", show_default="0; with --tune: the grid's"),
 ]
 Tune = Annotated[
-    bool, typer.Option("--tune", help="Try grids of the recipe on validation, then test the best.")
+    bool,
+    typer.Option(
+        "--tune", help="Search the protocol's grid on validation, then test the selection."
+    ),
 ]
 Grids = Annotated[
     list[str] | None,
-    typer.Option(
-        "--grid", help="Values to try, over the protocol's: training.learning_rate=1e-4,3e-4."
-    ),
+    typer.Option("--grid", help="Values to search: training.learning_rate=1e-4,3e-4."),
 ]
-Rule = Annotated[
+Select = Annotated[
     str | None,
-    typer.Option(help="mean (over seeds) or best-run: how --tune chooses.", show_default="mean"),
+    typer.Option(
+        "--select",
+        help="Selection rule of --tune: mean (over seeds) or best-run.",
+        show_default="mean",
+    ),
 ]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="Override a field of the recipe: training.steps=100, options.window=8."
+        "--set",
+        help="Override a field: training.steps=100, mechanism.window=8, task.length=512.",
     ),
 ]
 BudgetText = Annotated[
     str | None,
     typer.Option(
         "--budget",
-        help="What is held equal: steps, seconds=10min, flops=1e15, memory=2GiB.",
+        help="Quantity held equal: steps, seconds=10min, flops=1e15, memory=2GiB.",
         show_default="the protocol's",
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show the runs and their cost; train nothing.")
+    bool, typer.Option("--dry-run", help="Print the runs and their cost; train nothing.")
 ]
 Measure = Annotated[
-    bool, typer.Option("--measure", help="As --dry-run, and time a few real steps of each.")
+    bool, typer.Option("--measure", help="Like --dry-run, with steps timed and memory counted.")
 ]
 Runs = Annotated[Path, typer.Option(help="Folder of results and checkpoints.")]
 Cache = Annotated[
@@ -70,9 +76,9 @@ Cache = Annotated[
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(help="Folder of source files, as IMDB's.", show_default="$LONGSPAN_DATA"),
+    typer.Option(help="Folder of source files, such as IMDB's.", show_default="$LONGSPAN_DATA"),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, to stay off an accelerator.")]
+Device = Annotated[str | None, typer.Option(help="cpu, to ignore an accelerator.")]
 Workers = Annotated[
     int | None,
     typer.Option(help="Worker processes on this machine; GPUs are assigned round-robin."),
@@ -86,127 +92,152 @@ CpusPerRun = Annotated[
 ]
 GpusPerRun = Annotated[
     float | None,
-    typer.Option(help="With --ray: GPUs of a run, as 0.5.", show_default="1 where there are some"),
+    typer.Option(help="With --ray: GPUs of a run, such as 0.5.", show_default="1 if available"),
 ]
-RetryFailed = Annotated[
-    bool, typer.Option("--retry-failed", help="Run again what an earlier command saw fail.")
-]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Retry failed runs.")]
 Parallel = Annotated[
     str | None,
     typer.Option(
         help="Under torchrun or accelerate: ddp, fsdp or context.",
-        show_default="what they were told",
+        show_default="the launcher's",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
-RANK = os.environ.get("RANK", "0")  # of the processes that a launcher started
-MAIN = RANK == "0"
+RANK = os.environ.get("RANK", "0")  # of a process that a launcher started
+IS_MAIN = RANK == "0"
 
-WIDE = 1000  # files and pipes have no width: tables there get room for every column
-out = Console(width=None if sys.stdout.isatty() else WIDE, quiet=not MAIN)
-err = Console(stderr=True, quiet=not MAIN)
+PIPE_WIDTH = 1000  # of files and pipes, so that tables keep every column in one line
 
 
-def run_paths(
+def _output_width() -> int | None:
+    """Return the width of printed tables; None lets rich read $COLUMNS or the terminal."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+
+
+out = Console(width=_output_width(), quiet=not IS_MAIN)
+err = Console(stderr=True, quiet=not IS_MAIN)
+
+
+def make_paths(
     runs: Path,
     cache: Path | None,
     data: Path | None,
     device: str | None,
     parallel: str | None = None,
 ) -> "RunPaths":
-    """Where a command reads and writes."""
+    """Return the paths and the device of a command.
+
+    Raises:
+        OptionError: the device is not cpu.
+        DataError: the folder of source files does not exist.
+    """
     from longspan.arena import RunPaths
 
     if device not in (None, "cpu"):
-        raise OptionError(f"--device is cpu or left out (the accelerator is found), got {device!r}")
+        raise OptionError(
+            f"--device must be cpu, or omitted to use the accelerator; got {device!r}"
+        )
     if data is not None and not data.exists():
         raise DataError(f"--data {data} does not exist")
-    found = RunPaths(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
-    return found if cache is None else dataclasses.replace(found, cache=cache)
+    paths = RunPaths(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
+    return paths if cache is None else dataclasses.replace(paths, cache=cache)
 
 
 def console_callback(
-    notes: Mapping[str, str] | None = None, *, several: bool = False
+    notes: Mapping[str, str] | None = None, *, is_parallel: bool = False
 ) -> "ConsoleCallback":
-    """A bar on the error stream, or one for each of several runs at a time.
+    """Return a callback that draws progress on the error stream.
 
-    Notes tell experiments apart, by their names.
+    Args:
+        notes: text that identifies an experiment besides its seed, by experiment name.
+        is_parallel: whether several runs execute at a time, each with a bar of its own.
     """
     from longspan.arena.console import ConsoleCallback
     from longspan.arena.parallel_console import ParallelConsoleCallback
 
-    return ParallelConsoleCallback(err, notes) if several else ConsoleCallback(err, notes)
+    return ParallelConsoleCallback(err, notes) if is_parallel else ConsoleCallback(err, notes)
 
 
-class Lines(logging.Handler):
-    """What the library logs, as lines on the error stream that no bar is drawn over."""
+class LogLines(logging.Handler):
+    """Logging handler that prints lines on the error stream above any progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record; of an exception, its traceback too."""
+        """Print a log record, with the traceback of its exception."""
         err.print(Text(self.format(record)), soft_wrap=True)
 
 
-def names(text: str | None, option: str) -> list[str] | None:
-    """Names with commas between them; None: the option was not given."""
+def split_names(text: str | None, option: str) -> list[str] | None:
+    """Split comma-separated names; None for an omitted option.
+
+    Raises:
+        OptionError: there is no name.
+    """
     if text is None:
         return None
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise OptionError(f"{option} takes names with commas between them, got {text!r}")
-    return found
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise OptionError(f"{option} takes comma-separated names, got {text!r}")
+    return names
 
 
-def numbers(text: str) -> list[int]:
-    """Seeds with commas between them."""
+def parse_seeds(text: str | None) -> list[int] | None:
+    """Parse comma-separated seeds; None for an omitted option.
+
+    Raises:
+        OptionError: one is not an integer.
+    """
+    if text is None:
+        return None
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError:
-        raise OptionError(f"--seeds takes whole numbers, as 0,1,2, got {text!r}") from None
+        raise OptionError(f"--seeds takes comma-separated integers, got {text!r}") from None
 
 
-def changes_of(pairs: list[str] | None) -> dict[str, Any]:
-    """What `--set` changes."""
+def parse_changes(pairs: list[str] | None) -> dict[str, Any]:
+    """Parse the values of --set.
+
+    Raises:
+        OptionError: a value is not NAME=VALUE, or a name occurs twice.
+    """
     changes = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals:
-            raise OptionError(f"--set takes NAME=VALUE, as training.steps=100, got {pair!r}")
+            raise OptionError(f"--set takes NAME=VALUE, such as training.steps=100; got {pair!r}")
         if name in changes:
             raise OptionError(f"--set names {name} twice; give it one value")
-        changes[name] = _value(value, "--set")
+        changes[name] = _parse_value(value, "--set")
     return changes
 
 
-def budget_of(text: str | None) -> "Budget | None":
-    """What `--budget` names."""
-    from longspan.arena.budget import parse
+def parse_grid(pairs: list[str] | None) -> dict[str, list[Any]]:
+    """Parse the values of --grid; values that contain commas are written as JSON.
 
-    return None if text is None else parse(text)
-
-
-def grid_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
-    """What `--grid` tries: values by field; a value that has commas itself is written as JSON."""
+    Raises:
+        OptionError: a value is not NAME=VALUES, or a name occurs twice.
+    """
     grid = {}
     for pair in pairs or ():
         name, equals, text = pair.partition("=")
         if not (equals and text):
             raise OptionError(
-                f"--grid takes NAME=VALUES, as training.learning_rate=1e-4,3e-4, got {pair!r}"
+                f"--grid takes NAME=VALUES, such as training.learning_rate=1e-4,3e-4; got {pair!r}"
             )
         if name in grid:
             raise OptionError(f"--grid names {name} twice; give all its values at once")
-        whole = _value(f"[{text}]", "--grid")
-        if isinstance(whole, str):
-            whole = [_value(part.strip(), "--grid") for part in text.split(",")]
-        grid[name] = whole
-    return grid or None
+        values = _parse_value(f"[{text}]", "--grid")
+        if isinstance(values, str):
+            values = [_parse_value(part.strip(), "--grid") for part in text.split(",")]
+        grid[name] = values
+    return grid
 
 
-def _value(text: str, option: str) -> Any:
-    """A value as JSON has it; a bare word is text."""
+def _parse_value(text: str, option: str) -> Any:
+    """Parse a value as JSON; a bare word is text."""
     try:
         return parse_json(text)
     except json.JSONDecodeError:
@@ -216,20 +247,20 @@ def _value(text: str, option: str) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """For programs, on the output stream."""
-    if MAIN:
+    """Print a value as JSON on the output stream."""
+    if IS_MAIN:
         sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def complain(error: Exception) -> None:
-    """Why a command ends, from whichever process it was: the main one alone has a console."""
-    if MAIN:
-        say("error:", error, "red")
+def print_error(error: Exception) -> None:
+    """Print the error that ends the command; only the main process has a console."""
+    if IS_MAIN:
+        print_note("error:", error, "red")
     else:
         sys.stderr.write(f"[rank {RANK}] error: {' '.join(str(error).splitlines())}\n")
 
 
-def say(label: str, message: object, style: str = "") -> None:
-    """One line on the error stream, whatever is in the message."""
+def print_note(label: str, message: object, style: str = "") -> None:
+    """Print one line on the error stream, without interpreting markup."""
     text = Text.assemble((label, style), " ", " ".join(str(message).splitlines()))
     err.print(text, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`longspan data`: data sets, built, imported, checked, described and looked at."""
+"""`longspan data`: build, import, verify, describe and show data sets."""
 
 import dataclasses
 import json
@@ -12,15 +12,15 @@ import typer
 from rich.text import Text
 
 from longspan.cli.common import (
-    PROTOCOL,
+    DEFAULT_PROTOCOL,
     Cache,
     Data,
     Json,
-    changes_of,
     console_callback,
+    make_paths,
     out,
+    parse_changes,
     print_json,
-    run_paths,
 )
 from longspan.errors import DataError, OptionError, check_name
 
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from longspan.arena import RunPaths
     from longspan.tasks import Task
 
-app = typer.Typer(help="Build, import, check and look at data sets.", no_args_is_help=True)
+app = typer.Typer(help="Build, import, verify and show data sets.", no_args_is_help=True)
 
-TaskName = Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")]
+TaskName = Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")]
 Recipe = Annotated[
     str | None,
     typer.Option(
         "--protocol",
-        help="Take the task's options from it.",
-        show_default=f"{PROTOCOL}, if the task is in it",
+        help="Protocol whose task options to use.",
+        show_default=f"{DEFAULT_PROTOCOL}, if it has the task",
     ),
 ]
 Options = Annotated[
-    list[str] | None, typer.Option("--set", help="Change an option of the task: length=512.")
+    list[str] | None, typer.Option("--set", help="Set an option of the task: length=512.")
 ]
 
 _HUB = re.compile(r"hub(?::(.+))?")
-# A review may hold what a terminal takes for a command.
+# Reviews may contain control characters, which a terminal would execute.
 _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd")
 
 
 @app.command(name="list")
 def list_(cache: Cache = None, data: Data = None, as_json: Json = False) -> None:
-    """List every task: sizes, where its data is, what is built."""
+    """List the tasks with their sizes, sources and built data sets."""
     from longspan.tasks.cards import listing
 
     paths = _run_paths(cache, data)
@@ -73,8 +73,8 @@ def build(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set into the cache, as a protocol wants it."""
-    _build(_task(task, protocol, changes_of(set_)), _run_paths(cache, data), as_json)
+    """Build a task's data set into the cache, with the options of a protocol."""
+    _build(_task(task, protocol, parse_changes(set_)), _run_paths(cache, data), as_json)
 
 
 @app.command(name="import")
@@ -82,21 +82,21 @@ def import_(
     task: TaskName,
     path: Annotated[
         str,
-        typer.Argument(help="A folder or an archive; or hub, or hub:NAME, for Hugging Face's."),
+        typer.Argument(help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub."),
     ],
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set from published files that you have, and from nothing else."""
+    """Build a task's data set from published files on this machine, or from the hub."""
     from longspan.data import hub
     from longspan.tasks.cards import generated
 
-    chosen = _task(task, protocol, changes_of(set_), released=True)
+    chosen = _task(task, protocol, parse_changes(set_), released=True)
     if generated(chosen):
         raise OptionError(
-            f"{task} is generated, it reads no files; run `longspan data build {task}`"
+            f"{task} is generated and reads no files; run `longspan data build {task}`"
         )
     paths = _run_paths(cache, None)
     if not (named := _HUB.fullmatch(path)):
@@ -104,7 +104,7 @@ def import_(
         return
     name = named[1] or chosen.info.hub
     if name is None:
-        raise OptionError(f"longspan knows no set of the hub for {task}; pass hub:NAME or a path")
+        raise OptionError(f"{task} has no known data set on the hub; pass hub:NAME or a path")
     paths.cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=paths.cache, prefix=".hub-") as folder:
         fetched = hub.fetch_parquet(name, Path(folder))
@@ -113,11 +113,11 @@ def import_(
 
 @app.command()
 def verify(
-    task: Annotated[str | None, typer.Argument(help="A task.", show_default="all")] = None,
+    task: Annotated[str | None, typer.Argument(help="Task.", show_default="all")] = None,
     cache: Cache = None,
     as_json: Json = False,
 ) -> None:
-    """Check every byte of the built data sets against their records."""
+    """Verify the checksums of built data sets."""
     from longspan.data.cache import verify as check
     from longspan.tasks import TASKS
 
@@ -125,12 +125,12 @@ def verify(
         check_name(task, TASKS, "task")
     folder = _run_paths(cache, None).cache
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder of built data sets; pass --cache FOLDER")
+        raise DataError(f"{folder} is not a folder of built data sets; pass --cache FOLDER")
     found = check(folder, task)
     if as_json:
         print_json({"cache": str(folder), "verified": [str(path) for path in found]})
         return
-    out.print(Text(f"{len(found)} data sets in {folder} are as they were built"), soft_wrap=True)
+    out.print(Text(f"{len(found)} data sets in {folder} verified"), soft_wrap=True)
     for path, record in found.items():
         count, size = (sum(getattr(x, y) for x in record.files.values()) for y in ("rows", "bytes"))
         what = f"  {path}: {count:,} examples, {size:,} bytes, {record.source}"
@@ -141,10 +141,10 @@ def verify(
 def card(
     task: TaskName, protocol: Recipe = None, set_: Options = None, cache: Cache = None
 ) -> None:
-    """Print the data card of a task in Markdown; figures are those of the built set."""
+    """Print the data card of a task in Markdown, with statistics if it is built."""
     from longspan.tasks import cards
 
-    chosen = _task(task, protocol, changes_of(set_))
+    chosen = _task(task, protocol, parse_changes(set_))
     sys.stdout.write(cards.card(chosen, _run_paths(cache, None).cache))
 
 
@@ -152,23 +152,23 @@ def card(
 def show(
     task: TaskName,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
-    row: Annotated[int, typer.Option(help="The first example, from 0.")] = 0,
-    count: Annotated[int, typer.Option(help="How many examples.")] = 1,
-    png: Annotated[Path | None, typer.Option(help="Draw the example into this file.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw the example into this file.")] = None,
+    row: Annotated[int, typer.Option(help="First example, counted from 0.")] = 0,
+    count: Annotated[int, typer.Option(help="Number of examples.")] = 1,
+    png: Annotated[Path | None, typer.Option(help="Write a PNG of the example.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write an SVG of the example.")] = None,
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
 ) -> None:
-    """Print examples of a built data set, or draw one."""
+    """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS
 
-    chosen = _task(task, protocol, changes_of(set_))
+    chosen = _task(task, protocol, parse_changes(set_))
     name = next(one for one in SPLITS if one == check_name(split, SPLITS, "split"))
     if count < 1:
-        raise OptionError(f"--count is 1 or more, got {count}")
+        raise OptionError(f"--count must be at least 1, got {count}")
     if (png or svg) and count > 1:
-        raise OptionError(f"a picture is of one example; leave --count {count} out")
+        raise OptionError(f"--png and --svg take one example, got --count {count}")
     _open_built(chosen, _run_paths(cache, None).cache)
     if png or svg:
         _draw(chosen.svg(name, row), task, png, svg)
@@ -180,40 +180,47 @@ def show(
 def _task(
     name: str, protocol: str | None, changes: dict[str, Any], *, released: bool = False
 ) -> "Task":
-    """A task with the options of a protocol, changed; if `released` its files are wanted."""
+    """Build a task with the options of a protocol and changes to them.
+
+    With `released`, an option `source` is set to read published files.
+    """
     from longspan.arena import get
     from longspan.tasks import TASKS, build
 
     cls = TASKS[check_name(name, TASKS, "task")]
-    recipe = get(protocol or PROTOCOL)
+    chosen = get(protocol or DEFAULT_PROTOCOL)
     if protocol is not None:
-        check_name(name, recipe.tasks, f"task of protocol {protocol!r}")
-    options = dict(recipe.parts(name)[0].options) if name in recipe.tasks else {}
+        check_name(name, chosen.tasks, f"task of protocol {protocol!r}")
+    options = dict(chosen.recipe(name).task_options) if name in chosen.tasks else {}
     if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
         options["source"] = "release"
     return build(name, {**options, **changes})
 
 
 def _run_paths(cache: Path | None, data: Path | None) -> "RunPaths":
-    return run_paths(Path("runs"), cache, data, None)
+    return make_paths(Path("runs"), cache, data, None)
 
 
 def _open_built(task: "Task", cache: Path) -> None:
-    """Open a built set, or say which ones there are."""
+    """Open a built data set.
+
+    Raises:
+        DataError: it is not built; the message lists those that are.
+    """
     from longspan.tasks.cards import sets
 
     if task.open_built(cache):
         return
     name = task.info.name
-    others = [_words(one["options"]) for one in sets(task, cache) if one["problem"] is None]
+    others = [_format(one["options"]) for one in sets(task, cache) if one["problem"] is None]
     raise DataError(
         f"{name} is not built with these options; run `longspan data build {name}` with the same "
-        f"--protocol and --set{', or ask for what is built: ' * bool(others)}{'; '.join(others)}"
+        f"--protocol and --set{', or use the options of a built one: ' * bool(others)}{'; '.join(others)}"
     )
 
 
 def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
-    """Build a set behind a bar and say what was built."""
+    """Build a data set with a progress bar, and print what was built."""
     from longspan.tasks import SPLITS
     from longspan.tasks.cards import changed, values
 
@@ -231,17 +238,15 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
         print_json(record)
         return
     for name, value in record.items():
-        out.print(Text(f"{name}: {_words(value)}"), soft_wrap=True)
+        out.print(Text(f"{name}: {_format(value)}"), soft_wrap=True)
 
 
 def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:
-    """Write a picture as one file or two."""
+    """Write a picture as SVG, PNG or both."""
     from longspan.files import atomic_write
 
     if picture is None:
-        raise OptionError(
-            f"an example of {task} is text, it has no picture; leave --png, --svg out"
-        )
+        raise OptionError(f"examples of {task} are text and have no picture; omit --png and --svg")
     files = {}
     if svg:
         files[svg] = picture.encode()
@@ -255,9 +260,9 @@ def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) ->
 
 
 def _lines(row: dict[str, Any]) -> list[str]:
-    """What is said of one task in the list."""
+    """Return the lines of a task in the list."""
     sizes = " / ".join(f"{count:,}" for count in row["sizes"].values())
-    here = "generated" if row["generated"] else row["missing"] or "its files are here"
+    here = "generated" if row["generated"] else row["missing"] or "files available"
     lines = [f"{sizes} examples ({', '.join(row['sizes'])})", f"source: {here}"]
     for one in row["built"]:
         if one["problem"]:
@@ -265,14 +270,14 @@ def _lines(row: dict[str, Any]) -> list[str]:
             continue
         rows = sum(one["rows"].values())
         lines.append(
-            f"built: {_words(one['options'])}: {rows:,} examples, {one['bytes']:,} bytes, "
+            f"built: {_format(one['options'])}: {rows:,} examples, {one['bytes']:,} bytes, "
             f"{one['source']}"
         )
     return lines
 
 
-def _words(value: object) -> str:
-    """A value as text; options that are not the defaults as one would set them."""
+def _format(value: object) -> str:
+    """Return a value as text; options in the form that --set takes."""
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):

@@ -1,20 +1,24 @@
-"""What `longspan arena --dry-run` prints: runs and what they will cost."""
+"""Output of `longspan arena --dry-run`: the runs and their cost."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.table import Table as Grid
+from rich.table import Table
 from rich.text import Text
 
 from longspan.cli.common import err, out, print_json
 from longspan.report.numbers import duration, memory
-from longspan.results import PARAMETER_BUDGET, outside_parameter_budget, parameter_excess
+from longspan.results import (
+    PARAMETER_TOLERANCE,
+    exceeds_parameter_tolerance,
+    parameter_excess,
+)
 
 if TYPE_CHECKING:
     from longspan.arena import Experiment, RunPaths
-    from longspan.arena.plan import Planned, Totals
+    from longspan.arena.plan import PlannedRun, Totals
 
 COLUMNS = (
     ("run", "left"),
@@ -34,45 +38,45 @@ COLUMNS = (
 def print_plan(
     experiments: "Sequence[Experiment]", paths: "RunPaths", *, measure: bool, as_json: bool
 ) -> None:
-    """A row for each run, and what all that is left will cost."""
-    from longspan.arena.plan import plan, totals
+    """Print one row for each run, and the cost of what remains."""
+    from longspan.arena.plan import plan, sum_up
 
     rows = []
-    with err.status("looking at the runs") as status:
+    with err.status("planning the runs") as status:
         for row in plan(experiments, paths, measure=measure):
             rows.append(row)
-            status.update(f"looking at the runs: {len(rows)} of {len(experiments)}")
-    whole = totals(rows)
+            status.update(f"planning the runs: {len(rows)} of {len(experiments)}")
+    totals = sum_up(rows)
     if as_json:
         print_json(
             {
                 "runs": [{**dataclasses.asdict(x), "excess": parameter_excess(x)} for x in rows],
-                "totals": dataclasses.asdict(whole),
+                "totals": dataclasses.asdict(totals),
             }
         )
         return
-    grid = Grid(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     for title, side in COLUMNS:
-        # Words may go on below; of a number every digit is shown.
-        grid.add_column(title, justify=side, no_wrap=side == "right")  # type: ignore[arg-type]
+        # Words may wrap, numbers may not.
+        table.add_column(title, justify=side, no_wrap=side == "right")  # type: ignore[arg-type]
     for row in rows:
-        grid.add_row(*map(Text, _cells(row)))
-    out.print(grid)
-    for line in [*_refused(rows), *_summary(rows, whole)]:
+        table.add_row(*map(Text, _cells(row)))
+    out.print(table)
+    for line in [*_reasons(rows), *_summary(rows, totals)]:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _cells(row: "Planned") -> list[str]:
+def _cells(row: "PlannedRun") -> list[str]:
     excess = parameter_excess(row)
-    mark = " !" if outside_parameter_budget(row) else ""
-    option = "" if row.option is None else f" ({row.option[0]}={row.option[1]})"
-    state = f"{row.done} of {row.steps}" if row.state == "half done" else row.state
+    mark = " !" if exceeds_parameter_tolerance(row) else ""
+    size = "" if row.size_option is None else f" ({row.size_option[0]}={row.size_option[1]})"
+    state = f"step {row.done} of {row.steps}" if row.state == "interrupted" else row.state
     return [
-        f"{row.mechanism}, seed {row.seed}{option}",
+        f"{row.mechanism}, seed {row.seed}{size}",
         row.task,
         "does not fit" if row.reason is not None and row.state == "new" else state,
         f"{row.steps:,}",
-        f"{row.parameters:,}",
+        f"{row.num_parameters:,}",
         "" if excess is None else f"{1 + excess:.2f}{mark}",
         f"{row.flops / 1e9:.3g}",
         f"{row.training_flops / 1e12:.3g}",
@@ -82,28 +86,28 @@ def _cells(row: "Planned") -> list[str]:
     ]
 
 
-def _refused(rows: "Sequence[Planned]") -> list[str]:
+def _reasons(rows: "Sequence[PlannedRun]") -> list[str]:
     return [f"{row.state}: {row.name} on {row.task}: {row.reason}" for row in rows if row.reason]
 
 
-def _summary(rows: "Sequence[Planned]", whole: "Totals") -> list[str]:
-    states = ", ".join(f"{count} {state}" for state, count in whole.states.items())
+def _summary(rows: "Sequence[PlannedRun]", totals: "Totals") -> list[str]:
+    states = ", ".join(f"{count} {state}" for state, count in totals.states.items())
+    peak = "" if totals.memory is None else f", at most {memory(totals.memory)} in a step"
     lines = [
-        "GF fwd: 10^9 operations of one example, forward; TF train: 10^12 operations of the run; "
+        "GF fwd: GFLOPs of one example, forward; TF train: TFLOPs of the run; "
         "memory: tensors of one training step",
-        f"{whole.runs} runs ({states}); left: {whole.training_flops / 1e12:.3g} TFLOPs of "
-        f"training, about {duration(whole.seconds)} on this device one after the other, at most "
-        f"{memory(whole.memory)} in a step",
+        f"{totals.runs} runs ({states}); remaining: {totals.training_flops / 1e12:.3g} TFLOPs of "
+        f"training, about {duration(totals.seconds)} one after the other{peak}",
     ]
-    outside = sorted({row.mechanism for row in rows if outside_parameter_budget(row)})
-    if outside:
+    exceeding = sorted({row.mechanism for row in rows if exceeds_parameter_tolerance(row)})
+    if exceeding:
         lines.append(
-            f"! parameters differ by more than {100 * PARAMETER_BUDGET:.0f} % from full attention's"
-            f": {', '.join(outside)}"
+            f"! parameter count differs by more than {100 * PARAMETER_TOLERANCE:.0f} % from `full`:"
+            f" {', '.join(exceeding)}"
         )
     if any(row.seconds_from == "FLOPs" for row in rows):
         lines.append(
-            "times from FLOPs are those of matrix products alone, the least there can be; "
-            "--measure times real steps"
+            "times from FLOPs assume the rate of matrix products, a lower bound; --measure times "
+            "real steps and counts memory"
         )
     return lines

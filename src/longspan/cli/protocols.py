@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.cli.common import Json, Mechanisms, names, out, print_json
+from longspan.cli.common import Json, Mechanisms, out, print_json, split_names
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import check_name
 
@@ -45,7 +45,7 @@ def diff(
     mechanisms: Mechanisms = None,
     as_json: Json = False,
 ) -> None:
-    """Show what differs between two protocols, field by field, and what the sources say."""
+    """Show what differs between two protocols, field by field, and what the sources print_note."""
     from longspan.arena import get
     from longspan.arena.protocols.compare import compare
 
@@ -53,8 +53,8 @@ def diff(
     found = compare(
         one,
         two,
-        tasks=names(tasks, "--tasks"),
-        mechanisms=names(mechanisms, "--mechanisms"),
+        tasks=split_names(tasks, "--tasks"),
+        mechanisms=split_names(mechanisms, "--mechanisms"),
     )
     if as_json:
         heads = {"a": _head(one), "b": _head(two)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from longspan.cli.common import MAIN, Json, out, say
+from longspan.cli.common import IS_MAIN, Json, out, print_note
 from longspan.errors import DataError, check_name
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def report(
         from longspan.report.charts.figures import write_figures
 
         files = write_figures(boards, figures, figure_format, context.analyses)
-        say("figures:", f"{len(files)} in {figures}")
+        print_note("figures:", f"{len(files)} in {figures}")
 
 
 def _check_names(format: str, figure_format: str, section: str | None) -> None:
@@ -107,7 +107,7 @@ def _load_valid(paths: "list[Path]", load: Callable[[Path], T]) -> list[T]:
         try:
             found.append(load(path))
         except DataError as error:
-            say("left out:", error)
+            print_note("left out:", error)
     return found
 
 
@@ -127,7 +127,7 @@ def _write_page(boards: "list[Leaderboard]", context: "Context", path: Path) -> 
     from longspan.report.output.page import write_page
 
     write_page(boards, path, context)
-    say("report:", str(path))
+    print_note("report:", str(path))
 
 
 def _print(
@@ -142,9 +142,9 @@ def _print(
     default = "scores" if format in ("csv", "json") else "leaderboard"
     tables = section_tables(boards, context, section or default)
     if not tables:
-        say("note:", f"no record has the data of section {section}")
+        print_note("note:", f"no record has the data of section {section}")
     if format == "terminal":
         for part in terminal(tables):
             out.print(part)
-    elif MAIN:
+    elif IS_MAIN:
         sys.stdout.write(WRITERS[format](tables))

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longspan.cli.common import Json, out, print_json, say
+from longspan.cli.common import Json, out, print_json, print_note
 from longspan.errors import check_name
 
 if TYPE_CHECKING:
@@ -132,7 +132,9 @@ def freeze(version: str, folders: list[Path], into: Path) -> None:
         )
     made, new = snapshots.take(version, folders, into)
     what = "frozen" if new else f"as frozen {made.date}"
-    say("snapshot:", f"{snapshots.place(into, version)} ({len(made.records)} records, {what})")
+    print_note(
+        "snapshot:", f"{snapshots.place(into, version)} ({len(made.records)} records, {what})"
+    )
 
 
 def _version(name: str, into: Path) -> "list[Table]":
@@ -175,7 +177,7 @@ def _print(done: "Checked", skipped: str | None) -> None:
         line = Text.assemble(("note: ", STYLES["note"]), f"{many}: {note}")
         out.print(line, soft_wrap=True, highlight=False)
     if skipped:
-        say("note:", skipped)
+        print_note("note:", skipped)
     counts = [f"{len(done.of(severity))} {severity}s" for severity in ("error", "warning")]
     failures = f" and {done.failures} failures" if done.failures else ""
     out.print(f"{done.records} records{failures}: {', '.join(counts)}", highlight=False)

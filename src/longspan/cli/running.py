@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longspan.cli.common import (
-    MAIN,
-    PROTOCOL,
+    DEFAULT_PROTOCOL,
+    IS_MAIN,
     BudgetText,
     Cache,
     Changes,
@@ -26,54 +26,51 @@ from longspan.cli.common import (
     Protocol,
     RayCluster,
     RetryFailed,
-    Rule,
     Runs,
     Seeds,
+    Select,
     Tune,
     Workers,
-    budget_of,
-    changes_of,
     console_callback,
-    grid_of,
-    names,
-    numbers,
+    make_paths,
     out,
+    parse_changes,
+    parse_grid,
+    parse_seeds,
     print_json,
-    run_paths,
-    say,
+    print_note,
+    split_names,
 )
 from longspan.cli.planning import print_plan
 from longspan.cli.reporting import print_report, print_results
+from longspan.config import Budget, parse_budget
 from longspan.errors import OptionError, RunError, check_name
 
 if TYPE_CHECKING:
-    from longspan.arena import Budget, Executor, Experiment, RunPaths, Search, Skipped
+    from longspan.arena import Executor, Experiment, RunPaths, Search, SearchSpace, Skipped
     from longspan.results import Result
 
 Tasks = Annotated[
     str | None,
-    typer.Option(help="Tasks, with commas between them.", show_default="all with data"),
+    typer.Option(help="Comma-separated tasks.", show_default="all whose data is available"),
 ]
 
 
 @dataclasses.dataclass(frozen=True)
-class How:
-    """Where runs go, and whether those that failed are run again."""
+class Execution:
+    """Executor of runs, and whether it retries failed ones."""
 
     executor: "Executor | None" = None
     retry_failed: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What a command asks for; None: all that there is, or the default."""
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Protocol, tasks and mechanisms of a command; None selects all."""
 
     protocol: str
     tasks: list[str] | None
     mechanisms: list[str] | None
-    seeds: list[int] | None
-    changes: dict[str, Any]
-    budget: "Budget | None"
 
 
 def arena(
@@ -84,7 +81,7 @@ def arena(
     set_: Changes = None,
     tune: Tune = False,
     grids: Grids = None,
-    rule: Rule = None,
+    select: Select = None,
     budget: BudgetText = None,
     dry_run: DryRun = False,
     measure: Measure = False,
@@ -102,29 +99,42 @@ def arena(
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
 
-    The same command again continues what was interrupted and skips what has ended or failed.
+    The same command resumes interrupted runs and skips finished and failed ones.
     """
-    paths = run_paths(runs, cache, data, device, parallel)
-    how = How(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
-    wanted = _wanted(protocol, tasks, mechanisms, seeds, set_, budget)
-    rule = _rule(rule, tune=tune)
+    from longspan.arena import SearchSpace
+
+    paths = make_paths(runs, cache, data, device, parallel)
+    execution = Execution(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
+    chosen = Selection(
+        protocol, split_names(tasks, "--tasks"), split_names(mechanisms, "--mechanisms")
+    )
+    rule = _selection_rule(select, tune=tune)
     if grids and not tune:
         raise OptionError("--grid needs --tune")
-    found = _searches(wanted, grid_of(grids), paths) if tune else []
-    experiments = _trials(found) if tune else _listed(wanted, paths)
+    space = SearchSpace(
+        grid=parse_grid(grids),
+        seeds=parse_seeds(seeds),
+        changes=parse_changes(set_),
+        budget=_budget(budget),
+    )
+    searches = _searches(chosen, space, paths) if tune else []
+    trials = [experiment for search in searches for experiment in search.experiments]
+    experiments = trials if tune else _experiments(chosen, space, paths)
     if dry_run or measure:
-        there = paths.for_trials() if tune else paths
-        print_plan(experiments, there, measure=measure, as_json=as_json)
+        planned_paths = paths.for_trials() if tune else paths
+        print_plan(experiments, planned_paths, measure=measure, as_json=as_json)
         return
-    ended = _settled(found, paths, how, rule) if tune else _run(experiments, paths, how)
-    _close(*ended, runs / protocol, as_json)
+    results, failed = (
+        _tune(searches, paths, execution, rule) if tune else _run(experiments, paths, execution)
+    )
+    _finish(results, failed, runs / protocol, as_json)
 
 
 def train(
-    mechanism: Annotated[str, typer.Argument(help="A mechanism; `longspan list mechanisms`.")],
-    task: Annotated[str, typer.Argument(help="A task; `longspan list tasks`.")],
-    protocol: Protocol = PROTOCOL,
-    seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
+    mechanism: Annotated[str, typer.Argument(help="Mechanism; `longspan list mechanisms`.")],
+    task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
+    protocol: Protocol = DEFAULT_PROTOCOL,
+    seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
     set_: Changes = None,
     budget: BudgetText = None,
     runs: Runs = Path("runs"),
@@ -134,24 +144,24 @@ def train(
     parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
-    """Train one mechanism on one task; the same command again continues after an interruption."""
-    from longspan.arena import get, override, under, unfit
+    """Train one mechanism on one task; the same command resumes an interrupted run."""
+    from longspan.arena import get, misfit, override, replace_budget
 
-    paths = run_paths(runs, cache, data, device, parallel)
-    experiment = override(get(protocol).experiment(task, mechanism, seed), changes_of(set_))
-    experiment = under(experiment, budget_of(budget) or experiment.budget)
-    if reason := unfit(experiment):
+    paths = make_paths(runs, cache, data, device, parallel)
+    experiment = override(get(protocol).experiment(task, mechanism, seed), parse_changes(set_))
+    experiment = replace_budget(experiment, _budget(budget) or experiment.config.budget)
+    if reason := misfit(experiment):
         raise OptionError(reason)
-    # Who names one run wants it, whatever became of it earlier.
-    results, failed = _run([experiment], paths, How(retry_failed=True))
+    # A run requested by name is retried.
+    results, failed = _run([experiment], paths, Execution(retry_failed=True))
     if failed:
         raise RunError(failed[0].reason)
-    if MAIN:
+    if IS_MAIN:
         print_results(results, as_json)
 
 
 def evaluate(
-    record: Annotated[Path, typer.Argument(help="A result file of `arena` or `train`.")],
+    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
     split: Annotated[str, typer.Option(help="validation or test.")] = "test",
     cache: Cache = None,
     data: Data = None,
@@ -159,110 +169,112 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score the saved model of a run again, on every example of a split."""
-    from longspan.arena.rescore import rescore
+    from transformers.utils import logging as transformers_logging
 
-    score = rescore(record, split, run_paths(Path("runs"), cache, data, device))
+    from longspan.arena.rescore import rescore
+    from longspan.metrics import get_metric
+
+    transformers_logging.disable_progress_bar()
+    score = rescore(record, split, make_paths(Path("runs"), cache, data, device))
     if as_json:
         print_json({"split": split, **dataclasses.asdict(score)})
         return
+    metrics = ", ".join(
+        f"{get_metric(name).title.lower()} {get_metric(name).format(value)}"
+        for name, value in score.metrics.items()
+    )
+    main = get_metric(next(iter(score.metrics)))
+    baseline = score.majority_baseline
+    majority = "" if baseline is None else f" (majority class {main.format(baseline)})"
     out.print(
-        f"{split}: accuracy {100 * score.accuracy:.2f} %, loss {score.loss:.4f}, "
-        f"{score.examples:,} examples (majority class {100 * score.majority:.2f} %)"
+        f"{split}: {metrics}, loss {score.loss:.4f}, {score.num_examples:,} examples{majority}",
+        highlight=False,
     )
 
 
-def _rule(rule: str | None, *, tune: bool) -> str:
-    """How to choose from a grid."""
+def _selection_rule(rule: str | None, *, tune: bool) -> str:
     from longspan.arena import RULES
 
     if rule is not None and not tune:
-        raise OptionError("--rule needs --tune")
-    return check_name(rule or "mean", RULES, "rule")
+        raise OptionError("--select needs --tune")
+    return check_name(rule or "mean", RULES, "selection rule")
 
 
-def _wanted(
-    protocol: str,
-    tasks: str | None,
-    mechanisms: str | None,
-    seeds: str | None,
-    changes: list[str] | None,
-    budget: str | None,
-) -> Wanted:
-    """The texts of options as values."""
-    return Wanted(
-        protocol=protocol,
-        tasks=names(tasks, "--tasks"),
-        mechanisms=names(mechanisms, "--mechanisms"),
-        seeds=None if seeds is None else numbers(seeds),
-        changes=changes_of(changes),
-        budget=budget_of(budget),
-    )
+def _budget(text: str | None) -> Budget | None:
+    return None if text is None else parse_budget(text)
 
 
-def _listed(wanted: Wanted, paths: "RunPaths") -> "list[Experiment]":
-    """The experiments of a grid; what is left out is told."""
+def _experiments(chosen: Selection, space: "SearchSpace", paths: "RunPaths") -> "list[Experiment]":
+    """Return the experiments of a grid of runs; print what is left out."""
     from longspan.arena import grid
 
-    chosen, absent = _tasks(wanted, paths)
+    tasks, unavailable = _available_tasks(chosen, paths)
     experiments, skipped = grid(
-        wanted.protocol,
-        tasks=chosen,
-        mechanisms=wanted.mechanisms,
-        seeds=wanted.seeds or (0,),
-        changes=wanted.changes,
-        budget=wanted.budget,
+        chosen.protocol,
+        tasks=tasks,
+        mechanisms=chosen.mechanisms,
+        seeds=space.seeds or (0,),
+        changes=space.changes,
+        budget=space.budget,
         paths=paths,
     )
-    _leave_out([*absent, *skipped])
+    _print_skipped([*unavailable, *skipped])
     return experiments
 
 
-def _searches(
-    wanted: Wanted, grid: Mapping[str, list[Any]] | None, paths: "RunPaths"
-) -> "list[Search]":
-    """The grids to choose from; what is left out is told."""
+def _searches(chosen: Selection, space: "SearchSpace", paths: "RunPaths") -> "list[Search]":
+    """Return the searches of a protocol; print what is left out."""
     from longspan.arena import searches
 
-    chosen, absent = _tasks(wanted, paths, tuned=grid is None)
+    tasks, unavailable = _available_tasks(chosen, paths, with_grid=not space.grid)
     found, skipped = searches(
-        wanted.protocol,
-        tasks=chosen,
-        mechanisms=wanted.mechanisms,
-        grid=grid,
-        seeds=wanted.seeds,
-        changes=wanted.changes,
-        budget=wanted.budget,
-        paths=paths,
+        chosen.protocol, space, tasks=tasks, mechanisms=chosen.mechanisms, paths=paths
     )
-    _leave_out([*absent, *skipped])
+    _print_skipped([*unavailable, *skipped])
     return found
 
 
-def _trials(found: "list[Search]") -> "list[Experiment]":
-    return [experiment for search in found for experiment in search.experiments]
-
-
-def _settled(
-    found: "list[Search]", paths: "RunPaths", how: How, rule: str
+def _tune(
+    searches: "list[Search]", paths: "RunPaths", execution: Execution, rule: str
 ) -> "tuple[list[Result], list[Skipped]]":
-    """Try grids, and score what the rule chooses; the results, and what failed."""
-    from longspan.arena import settle
+    """Run the trials of searches, and score the selected ones on test."""
+    from longspan.arena import select_and_score
 
-    trials = [trial for search in found for trial in search.trials]
+    trials = [trial for search in searches for trial in search.trials]
     notes = {trial.experiment.name: str(trial) for trial in trials}
-    _, failed = _run(_trials(found), paths.for_trials(), how, notes)
+    experiments = [trial.experiment for trial in trials]
+    _, failed = _run(experiments, paths.for_trials(), execution, notes)
     with console_callback(notes) as callback:
-        settled = settle(found, paths, callback, rule)
-    for item in settled.moved:
-        say("moved:", f"{item.name}: {item.reason}")
-    return settled.results, [*failed, *settled.failed]
+        outcome = select_and_score(searches, paths, callback, rule)
+    for item in outcome.moved:
+        print_note("moved:", f"{item.name}: {item.reason}")
+    return outcome.results, [*failed, *outcome.failed]
 
 
-def _close(results: "list[Result]", failed: "list[Skipped]", folder: Path, as_json: bool) -> None:
-    """Tell what failed, draw the rest, and exit with 1 if it is not all."""
+def _run(
+    experiments: "list[Experiment]",
+    paths: "RunPaths",
+    execution: Execution,
+    notes: Mapping[str, str] | None = None,
+) -> "tuple[list[Result], list[Skipped]]":
+    """Run experiments with a progress bar; return the results, and the runs without one."""
+    from longspan.arena import arena as run_all
+
+    with console_callback(notes, is_parallel=execution.executor is not None) as callback:
+        return run_all(
+            experiments,
+            paths,
+            callback,
+            executor=execution.executor,
+            retry_failed=execution.retry_failed,
+        )
+
+
+def _finish(results: "list[Result]", failed: "list[Skipped]", folder: Path, as_json: bool) -> None:
+    """Print failures and the report; exit with 1 if a run has no result."""
     for item in failed:
-        say("failed:", f"{item.name}: {item.reason}")
-    if results and MAIN:
+        print_note("failed:", f"{item.name}: {item.reason}")
+    if results and IS_MAIN:
         print_report(results, folder, as_json)
     if failed or not results:
         raise typer.Exit(1)
@@ -271,59 +283,42 @@ def _close(results: "list[Result]", failed: "list[Skipped]", folder: Path, as_js
 def _executor(
     workers: int | None, ray: str | None, cpus_per_run: float | None, gpus_per_run: float | None
 ) -> "Executor | None":
-    """Where the runs go; None: this process."""
-    from longspan.arena import executors
+    """Return the executor that the options name; None: this process."""
+    from longspan.arena.executors import RayExecutor, WorkerPoolExecutor
 
     if ray is None and (cpus_per_run is not None or gpus_per_run is not None):
-        raise OptionError("--cpus-per-run and --gpus-per-run are for --ray ADDRESS")
+        raise OptionError("--cpus-per-run and --gpus-per-run need --ray ADDRESS")
     if ray is not None and workers is not None:
-        raise OptionError("--workers is for this machine and --ray for a cluster; give one of them")
+        raise OptionError("--workers (this machine) and --ray (a cluster) exclude each other")
     if ray is not None:
         cpus = {} if cpus_per_run is None else {"cpus_per_run": cpus_per_run}
-        return executors.RayExecutor(ray, **cpus, gpus_per_run=gpus_per_run)
-    return None if workers is None else executors.WorkerPoolExecutor(workers)
+        return RayExecutor(ray, **cpus, gpus_per_run=gpus_per_run)
+    return None if workers is None else WorkerPoolExecutor(workers)
 
 
-def _leave_out(items: "list[Skipped]") -> None:
-    """Say what is not in the grid."""
+def _print_skipped(items: "list[Skipped]") -> None:
     for item in items:
-        say("left out:", f"{item.name}: {item.reason}")
+        print_note("left out:", f"{item.name}: {item.reason}")
 
 
-def _run(
-    experiments: "list[Experiment]",
-    paths: "RunPaths",
-    how: How,
-    notes: Mapping[str, str] | None = None,
-) -> "tuple[list[Result], list[Skipped]]":
-    """Run with a bar; the results, and what failed."""
-    from longspan.arena import arena as run_all
-
-    with console_callback(notes, several=how.executor is not None) as callback:
-        return run_all(
-            experiments, paths, callback, executor=how.executor, retry_failed=how.retry_failed
-        )
-
-
-def _tasks(
-    wanted: Wanted, paths: "RunPaths", tuned: bool = False
+def _available_tasks(
+    chosen: Selection, paths: "RunPaths", with_grid: bool = False
 ) -> "tuple[list[str] | None, list[Skipped]]":
-    """The tasks that were asked for; or all those of the protocol whose data can be had.
+    """Return the tasks of a command, and those whose data is missing.
 
-    Where they are to be tuned, all those that have a grid; without any, that is told later.
+    Tasks requested by name are returned as they are.
     """
     from longspan.arena import Skipped, get
-    from longspan.tasks import TASKS
+    from longspan.tasks import build
 
-    protocol, chosen, absent = get(wanted.protocol), [], []
-    if wanted.tasks is not None or (tuned and not protocol.grids):
-        return wanted.tasks, []
-    for name in protocol.grids if tuned else protocol.tasks:
-        spec, _, _ = protocol.parts(name)
-        task = TASKS[name](TASKS[name].Options(**spec.options))
+    protocol, tasks, unavailable = get(chosen.protocol), [], []
+    if chosen.tasks is not None or (with_grid and not protocol.grids):
+        return chosen.tasks, []
+    for name in protocol.grids if with_grid else protocol.tasks:
+        task = build(name, dict(protocol.recipe(name).task_options))
         reason = task.available(paths.data, paths.cache)
         if reason is None:
-            chosen.append(name)
+            tasks.append(name)
         else:
-            absent.append(Skipped(name, reason))
-    return chosen, absent
+            unavailable.append(Skipped(name, reason))
+    return tasks, unavailable

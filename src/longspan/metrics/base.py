@@ -110,5 +110,5 @@ def ratio(sums: np.ndarray) -> np.ndarray:
 
 def percent(name: str, title: str, columns: tuple[str, str]) -> Metric:
     """Register a metric between 0 and 1, displayed in percent: a ratio of two sums."""
-    metric = Metric(name=name, title=title, unit="%", scale=100, columns=columns, finalize=ratio)
+    metric = Metric(name=name, title=title, unit="%", scale=100.0, columns=columns, finalize=ratio)
     return register(metric)

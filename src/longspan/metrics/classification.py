@@ -10,7 +10,7 @@ ACCURACY = register(
         name="accuracy",
         title="Accuracy",
         unit="%",
-        scale=100,
+        scale=100.0,
         columns=("correct", "targets"),
         finalize=ratio,
         comparison="mcnemar",
@@ -29,7 +29,7 @@ F1 = register(
         name="f1",
         title="F1",
         unit="%",
-        scale=100,
+        scale=100.0,
         columns=("true_positives", "false_positives", "false_negatives"),
         finalize=_f1,
     )

@@ -10,7 +10,7 @@ MRR = register(
         name="mrr",
         title="Mean reciprocal rank",
         unit="%",
-        scale=100,
+        scale=100.0,
         columns=("reciprocal_rank", "queries"),
         finalize=ratio,
     )

@@ -50,7 +50,7 @@ MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
     "transformer_xl": {"through": "backprop_through_memory"},
 }
 # British spellings in the values of synthesizer's option `scores`.
-RESPELLED = ("factorized", "factorized")
+RESPELLED = ("factorised", "factorized")
 PARTS = {"train": "training", "options": "mechanism", "model": "model", "task": "task"}
 
 

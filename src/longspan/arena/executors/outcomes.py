@@ -17,7 +17,7 @@ class Skipped:
     Attributes:
         name: the experiment, task or mechanism that was skipped.
         reason: why it was skipped.
-        is_locked: whether another process holds the run's lock.
+        is_locked: True if another process holds the run's lock.
     """
 
     name: str

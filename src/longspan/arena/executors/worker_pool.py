@@ -183,7 +183,7 @@ class _Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is running."""
+        """Return whether the process is running."""
         return self.process is not None and self.process.is_alive()
 
     def submit(self, index: int, experiment: Experiment) -> None:

@@ -2,7 +2,7 @@
 
     bucket(u) = argmax [u G ; -u G],   G Gaussian     (Andoni et al. 2015, arxiv.org/abs/1509.02897)
 
-Letters: R hash rounds, N tokens padded to whole chunks of c, C = N / c chunks, W keys in a run (a
+Letters: R hash hashes, N tokens padded to whole chunks of c, C = N / c chunks, W keys in a run (a
 chunk and the `back` chunks before it). A slot is a position in the sorted order of a round.
 """
 

@@ -75,7 +75,7 @@ class ProcessGroup:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the main process, the one that writes files."""
+        """Return whether this is the main process, the one that writes files."""
         return self.rank == 0
 
     @property
@@ -157,7 +157,7 @@ class ProcessGroup:
 
         Args:
             flag: value in this process.
-            action: what a process does if the flag is set, for the message.
+            action: phrase for the message: "not all N processes <action>".
 
         Raises:
             RunError: the flag is set in some processes only.

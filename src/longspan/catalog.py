@@ -1,0 +1,148 @@
+"""Catalog of the registered mechanisms, tasks and protocols, as plain values for CLI and docs."""
+
+import dataclasses
+import sys
+from typing import Any
+
+import torch
+
+from longspan.analysis.weights import compute_weights
+from longspan.arena.protocols import PROTOCOLS, Protocol
+from longspan.attention import MECHANISMS, Attention, backends, build, options_of
+from longspan.errors import check_name
+from longspan.metrics import get_metric
+from longspan.tasks import TASKS, Task
+
+SAMPLE_TOKENS, SAMPLE_HEADS, SAMPLE_HEAD_DIM = 48, 3, 8
+SHADES = "·░▒▓█"
+
+
+def list_mechanisms() -> list[dict[str, Any]]:
+    """Return every mechanism with its traits, options (with defaults) and backends."""
+    rows = []
+    for name, cls in sorted(MECHANISMS.items()):
+        traits = dataclasses.asdict(cls.traits)
+        claims = ("exact", "causal", "cross", "global_tokens")
+        row = {
+            "name": name,
+            **traits,
+            "forms": [claim.replace("_", " ") for claim in claims if traits[claim]],
+            "options": options_of(name),
+            "backends": backends(name),
+        }
+        rows.append(row)
+    return rows
+
+
+def list_tasks() -> list[dict[str, Any]]:
+    """Return the main metadata of every task."""
+    names = ("name", "version", "title", "classes", "chance", "metrics", "license", "source")
+    return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
+
+
+def list_protocols() -> list[dict[str, Any]]:
+    """Return summary, source and tasks of every protocol."""
+    names = ("name", "summary", "source", "tasks", "differs")
+    return [{k: getattr(p, k) for k in names} for p in PROTOCOLS.values()]
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Return all facts about one mechanism, task or protocol.
+
+    Raises:
+        UnknownNameError: nothing has that name; the message suggests near names.
+    """
+    check_name(name, [*MECHANISMS, *TASKS, *PROTOCOLS], "mechanism, task or protocol")
+    if name in MECHANISMS:
+        return _describe_mechanism(name)
+    if name in TASKS:
+        return _describe_task(TASKS[name])
+    return _describe_protocol(PROTOCOLS[name])
+
+
+def _describe_mechanism(name: str) -> dict[str, Any]:
+    cls = MECHANISMS[name]
+    row = next(row for row in list_mechanisms() if row["name"] == name)
+    small = ", ".join(f"{k}={v}" for k, v in cls.small_options.items()) or "no options"
+    module = sys.modules[cls.__module__]
+    drawing = draw_weights(sample_weights(name, SAMPLE_TOKENS)[0])
+    return {"about": str(module.__doc__).strip(), **row, f"weights ({small})": drawing}
+
+
+def _describe_task(cls: type[Task]) -> dict[str, Any]:
+    options = {
+        field.name: f"{field.default!r}: {field.metadata.get('help', '')}"
+        for field in dataclasses.fields(cls.Options)
+    }
+    return {**dataclasses.asdict(cls.info), "options": options}
+
+
+def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
+    """Return the fields of a protocol, and for each task the configuration with its help."""
+    row = next(row for row in list_protocols() if row["name"] == protocol.name)
+    row["budget"] = str(protocol.budget)
+    for task in protocol.tasks:
+        recipe = protocol.recipe(task)
+        row[f"task ({task})"] = dict(recipe.task_options)
+        for part, record in (("model", recipe.model), ("training", recipe.training)):
+            row[f"{part} ({task})"] = {
+                field.name: f"{getattr(record, field.name)!r}: {field.metadata['help']}"
+                for field in dataclasses.fields(record)
+            }
+        if grid := protocol.grids.get(task):
+            row[f"grid ({task})"] = {field: list(values) for field, values in grid.items()}
+    row["options by mechanism"] = {k: dict(v) for k, v in protocol.mechanism_options.items()}
+    for task, options in protocol.task_mechanism_options.items():
+        row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
+    row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
+    return row
+
+
+def published_scores(task: str) -> list[dict[str, str]]:
+    """Return the published scores of a task as rows of text."""
+    return [
+        {
+            "mechanism": score.mechanism,
+            "score": get_metric(score.metric).format(score.value),
+            "protocol": score.protocol,
+            "source": score.source,
+        }
+        for score in TASKS[task].info.published
+    ]
+
+
+def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
+    """Return the weights (H, T, T) of a mechanism on T fixed random tokens.
+
+    Weights are implicit, and can be negative, for mechanisms that never form them.
+    """
+    attention = build_sample(name, T, causal=causal)
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 1, T, SAMPLE_HEAD_DIM, generator=generator) for _ in range(2))
+    q, k = (x.expand(1, SAMPLE_HEADS, T, -1) for x in (q, k))
+    return compute_weights(attention, q, k)[0]
+
+
+def build_sample(name: str, T: int, *, causal: bool = False) -> Attention:
+    """Build a mechanism for T tokens with its smallest options and reproducible parameters."""
+    sizes = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(0)
+        return build(name, causal=causal, **sizes, **MECHANISMS[name].small_options)
+
+
+def draw_weights(matrix: torch.Tensor) -> str:
+    """Draw weights as text: one row per query, shades relative to the row's largest weight."""
+    share = matrix.abs() / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
+    shade = (share * (len(SHADES) - 1)).ceil().long()
+    return "\n".join("".join(SHADES[cell] for cell in row) for row in shade.tolist())
+
+
+def format_value(value: Any) -> str:
+    """Format a value of the catalog as text."""
+    if isinstance(value, dict):
+        lines = [f"{k} = {v}" for k, v in value.items()]
+        return ("\n" if len(lines) > 6 else ", ").join(lines)
+    if isinstance(value, list | tuple):
+        return ", ".join(format_value(x) for x in value)
+    return str(value)

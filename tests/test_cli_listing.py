@@ -1,0 +1,73 @@
+"""Printed tables of `longspan list` and `longspan show`."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from longspan import catalog
+from longspan.cli import listing
+from longspan.tasks import TASKS
+
+
+@pytest.fixture
+def at_width(monkeypatch, capsys):
+    """Print to a console of the given width and return the text."""
+
+    def printed(width, function, *arguments):
+        monkeypatch.setattr(listing, "out", Console(width=width))
+        function(*arguments, False)
+        return capsys.readouterr().out
+
+    return printed
+
+
+def test_numbers_are_rounded(at_width):
+    text = at_width(200, listing.print_list, "tasks")
+    assert re.search(r"copying .* 0\.0714 ", text)
+    assert not re.search(r"\d\.\d{7}", text)
+
+
+@pytest.mark.parametrize("width", [100, 120, 1000])
+def test_addresses_of_papers_are_whole(at_width, width):
+    text = at_width(width, listing.print_list, "mechanisms")
+    for row in catalog.list_mechanisms():
+        for address in re.findall(r"https://\S+?(?=,|\s|$)", row["paper"]):
+            assert address in text
+
+
+@pytest.mark.parametrize("what", ["mechanisms", "tasks", "protocols"])
+def test_narrow_tables_fold_words_and_drop_nothing(at_width, what):
+    text = at_width(60, listing.print_list, what)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_published_scores_are_a_table(at_width, task):
+    text = at_width(200, listing.print_described, task)
+    scores = catalog.published_scores(task)
+    if not scores:
+        assert "mechanism   " not in text
+        return
+    header = next(line for line in text.splitlines() if line.split()[:2] == ["mechanism", "score"])
+    assert header.split() == ["mechanism", "score", "protocol", "source"]
+    for row in scores:
+        cells = (row["mechanism"], row["score"], row["protocol"], row["source"])
+        assert re.search(r"\s+".join(map(re.escape, cells)), text)
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("72", 72), (None, 1000)])
+def test_piped_output_follows_columns_and_is_plain(columns, widest):
+    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    if columns is not None:
+        environment["COLUMNS"] = columns
+    command = [sys.executable, "-m", "longspan", "list", "protocols"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert "\x1b" not in done.stdout
+    assert max(map(len, lines)) <= widest
+    assert (max(map(len, lines)) > 200) == (columns is None)
