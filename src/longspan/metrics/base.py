@@ -14,7 +14,8 @@ import numpy as np
 
 from longspan.errors import DataError, OptionError, check_name
 
-Finalize = Callable[[np.ndarray], np.ndarray]
+Values = np.ndarray | np.floating  # numpy returns a scalar for sums without further dimensions
+Finalize = Callable[[np.ndarray], Values]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ def get_metric(name: str) -> Metric:
     return METRICS[check_name(name, METRICS, "metric")]
 
 
-def ratio(sums: np.ndarray) -> np.ndarray:
+def ratio(sums: np.ndarray) -> Values:
     """Return the first column over the second."""
     return sums[..., 0] / sums[..., 1]
 

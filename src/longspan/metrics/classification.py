@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from longspan.metrics.base import Metric, ratio, register
+from longspan.metrics.base import Metric, Values, ratio, register
 from longspan.shapes import Float, Int
 
 ACCURACY = register(
@@ -18,7 +18,7 @@ ACCURACY = register(
 )
 
 
-def _f1(sums: np.ndarray) -> np.ndarray:
+def _f1(sums: np.ndarray) -> Values:
     true, false_positive, false_negative = np.moveaxis(sums, -1, 0)
     # Without any positive, predicted or true, F1 is 0 by convention.
     return 2 * true / np.maximum(2 * true + false_positive + false_negative, 1)

@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 
-from longspan.metrics.base import Metric, ratio, register
+from longspan.metrics.base import Metric, Values, ratio, register
 
 
-def _bits(sums: np.ndarray) -> np.ndarray:
+def _bits(sums: np.ndarray) -> Values:
     return ratio(sums) / math.log(2)
 
 
-def _perplexity(sums: np.ndarray) -> np.ndarray:
+def _perplexity(sums: np.ndarray) -> Values:
     return np.exp(ratio(sums))
 
 
