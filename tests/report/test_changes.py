@@ -6,12 +6,12 @@ import random
 
 import numpy as np
 import pytest
+from longspan.report.render import markdown
 from report_records import failure, record, scores
 
 from longspan.report import changes as module
 from longspan.report.changes import sheet, to_json
 from longspan.report.differences import difference
-from longspan.report.render import markdown
 from longspan.report.snapshots import take
 from longspan.report.statistics import student
 from longspan.report.tables import leaderboards

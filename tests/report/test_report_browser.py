@@ -7,11 +7,11 @@ import math
 from pathlib import Path
 
 import pytest
+from longspan.report.page import save
+from longspan.report.published import Published
 from report_records import analysis, curve, failure, record
 
 from longspan.report import render
-from longspan.report.page import save
-from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
 from longspan.report.tables import leaderboards
 from longspan.results import Alarm, Slice, pack

@@ -6,18 +6,18 @@ import xml.etree.ElementTree as ElementTree
 import altair as alt
 import pytest
 from jsonschema import ValidationError
-from PIL import Image
-from report_records import analysis, curve, failure, record
-
-from longspan.errors import OptionError
-from longspan.report import dots
-from longspan.report.charts import POINTS, learning_curves, save, score_against_cost
 from longspan.report.dots import groupings, slices
 from longspan.report.figures import Drawing, write_figures
 from longspan.report.layout import Box, Span, places, scores, speeds
 from longspan.report.page import SWATCHES
 from longspan.report.pictures import heat, overlay
 from longspan.report.styles import COLOURS, SHAPES, styles
+from PIL import Image
+from report_records import analysis, curve, failure, record
+
+from longspan.errors import OptionError
+from longspan.report import dots
+from longspan.report.charts import POINTS, learning_curves, save, score_against_cost
 from longspan.report.tables import leaderboard
 from longspan.results import Slice
 

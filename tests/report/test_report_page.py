@@ -11,17 +11,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from longspan.report.markup import Markup, element, packed
+from longspan.report.page import write
+from longspan.report.parts import ORDER
+from longspan.report.published import Published
+from longspan.report.settings import settings
 from report_records import failure, record
 
 import synthetic
 from longspan.errors import DataError, RunError
 from longspan.report import page
-from longspan.report.markup import Markup, element, packed
-from longspan.report.page import write
-from longspan.report.parts import ORDER
-from longspan.report.published import Published
 from longspan.report.sections import DRAWN, Beside
-from longspan.report.settings import settings
 from longspan.report.tables import leaderboard, leaderboards
 from longspan.results import Alarm
 

@@ -11,18 +11,18 @@ import sys
 
 import numpy as np
 import pytest
+from longspan.report.board import board as page_board
+from longspan.report.figures import Drawing
+from longspan.report.published import Published
+from longspan.report.sheets import Entry, Heading, Sheet, text
+from longspan.report.styles import styles
 from report_records import analysis, failure, record, scores
 from rich.console import Console
 
 from longspan.errors import DataError, UnknownNameError
 from longspan.report import leaderboard as board
 from longspan.report import render
-from longspan.report.board import board as page_board
-from longspan.report.figures import Drawing
-from longspan.report.published import Published
 from longspan.report.sections import NAMES, Beside, chapters, sections
-from longspan.report.sheets import Entry, Heading, Sheet, text
-from longspan.report.styles import styles
 from longspan.report.tables import leaderboard, leaderboards
 from longspan.results import Alarm, Slice, pack, parameter_excess
 

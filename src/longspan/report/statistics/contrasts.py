@@ -17,6 +17,7 @@ LEVEL = 0.05  # of significance, two-sided
 TIE = 1e-12  # smaller spreads of seeds are rounding
 NODES = 96  # of the quadrature over the unknown spread of the seeds
 CUTOFF = 46.0  # exp(-CUTOFF / 2) is 1e-10, where densities are cut off
+Values = np.ndarray | np.floating
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,7 +112,7 @@ def _stack(samples: list[Sample]) -> np.ndarray:
     return np.stack([sample.deviations for sample in samples])
 
 
-def _example_errors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _example_errors(first: np.ndarray, second: np.ndarray) -> tuple[Values, Values]:
     """Return `split_variance` of the mean difference over seeds, of all pairs of rows.
 
     Args:
@@ -126,9 +127,7 @@ def _example_errors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, 
     return split_variance(whole, by_seed, count)
 
 
-def split_variance(
-    whole: np.ndarray, by_seed: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
+def split_variance(whole: Values, by_seed: Values, count: int) -> tuple[Values, Values]:
     """Return two standard errors of a mean over seeds.
 
     The first is that of the examples alone: how seeds differ on an example is part of the error
@@ -190,7 +189,8 @@ def mcnemar(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """
     from scipy.special import bdtr
 
-    low, number = np.rint(np.minimum(better, worse)), np.rint(better + worse)
+    low = np.rint(np.minimum(better, worse))
+    number = np.rint(better + worse).astype(int)
     # The binomial distribution up to `low`, plus the same without `low` itself.
     p = bdtr(low, number, 0.5) + np.where(low > 0, bdtr(np.maximum(low - 1, 0), number, 0.5), 0.0)
     return np.where(low == number - low, 1.0, np.minimum(p, 1.0))

@@ -116,7 +116,7 @@ def _independent_answers(accuracy: float, sample: Sample) -> float:
     """
     variance = float((sample.deviations[0] ** 2).sum())
     if variance == 0:
-        return sample.num_examples
+        return float(sample.num_examples)
     return min(float(sample.statistics[0, :, 1].sum()), accuracy * (1 - accuracy) / variance)
 
 
