@@ -39,7 +39,7 @@ def per_step(times: list[float]) -> float:
 def one(mechanism: str, grain: int, steps: int) -> dict:
     """A run in this process."""
     keep_freed_memory()
-    sequence.GRAIN = grain
+    sequence.PAD_TO_MULTIPLE_OF = grain
     experiment = get("lra-small").experiment("listops", mechanism, 0)
     train = dataclasses.replace(
         experiment.train, steps=steps, evaluate_every=steps, checkpoint_every=steps

@@ -33,7 +33,7 @@ def measure(protocol: str) -> dict:
     spec = get(protocol).experiment("listops", "full", 0).task
     task = build("listops", dict(spec.options))
     task.open(cache_folder())
-    splits = task.built.splits
+    splits = task.dataset.splits
     heads = {
         name: [int(split.tokens[row][0]) for row in range(len(split))]
         for name, split in splits.items()

@@ -1,15 +1,16 @@
-"""A page for every mechanism, from its file, the registry and the benchmark records.
+"""Render a page for every mechanism, from its file, the registry and the benchmark records.
 
     python docs/pages.py
 
-writes docs/mechanisms/<name>.md with the picture <name>.svg beside it, and the index README.md;
-docs/tasks, by `task_pages`; and the published scores of the tasks, for reports. A test keeps them
+writes docs/mechanisms/<name>.md with the picture <name>.svg, and the index README.md; docs/tasks,
+by `task_pages`; and the published scores of the tasks, for reports. A test checks that they are
 current.
 """
 
 import dataclasses
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -24,23 +25,23 @@ from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
 LAYER = Path(__file__).parents[1] / "benchmarks" / "results" / "layer-cpu.json"
-TOKENS, CELL, GAP = 32, 6, 12  # of a picture: tokens, pixels of a token and between matrices
+TOKENS, CELL, GAP = 32, 6, 12  # of a picture: tokens, pixels per token, gap
 PUBLISHED = Path(__file__).parents[1] / "src" / "longspan" / "report" / "published.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
 SHADES = 4
 BLUE, RED = "#2b5c8a", "#b3392f"
 TRAITS = {
-    "exact": "exact softmax over its support",
+    "exact": "exact softmax over its pattern",
     "causal": "causal form",
-    "cross": "other keys than queries",
+    "cross": "cross-attention",
     "global_tokens": "global tokens",
     "needs_layer_input": "needs the layer's input",
 }
 
 
 def written() -> dict[str, str]:
-    """Every file of the folder and what it holds."""
+    """Return the content of every file of the folder."""
     torch.set_num_threads(1)
     files = {"README.md": index()}
     for name in MECHANISMS:
@@ -74,13 +75,13 @@ def page(name: str) -> str:
         about(cls),
         f"![Weights of {name}]({name}.svg)",
         f"Weights on {TOKENS} random tokens{f' with {small}' if small else ''}: a row per query, a "
-        f"column per key, darker where a key weighs more, red where a weight is negative"
+        f"column per key, darker for larger weights, red for negative ones"
         f"{'; bidirectional, then causal' if cls.traits.causal else ''}.",
         "## Options",
         options(name),
-        "## What it claims",
-        claims(cls),
-        "## What it costs",
+        "## Traits",
+        traits_table(cls),
+        "## Cost",
         cost(name),
         measured(name),
     ]
@@ -95,23 +96,37 @@ def options(name: str) -> str:
     defaults = options_of(name)
     if not defaults:
         return "None."
-    hints = get_type_hints(MECHANISMS[name].__init__)
-    rows = [f"| `{o}` | {words(hints[o])} | `{value!r}` |" for o, value in defaults.items()]
-    made = inspect.cleandoc(str(MECHANISMS[name].__init__.__doc__))
-    return "\n".join([made, "", "| option | values | default |", "|---|---|---|", *rows])
+    build_mechanism = MECHANISMS[name].__init__
+    hints, help_texts = get_type_hints(build_mechanism), argument_help(str(build_mechanism.__doc__))
+    rows = [
+        f"| `{option}` | {help_texts.get(option, '')} | {words(hints[option])} | `{default!r}` |"
+        for option, default in defaults.items()
+    ]
+    return "\n".join(["| option | meaning | values | default |", "|---|---|---|---|", *rows])
 
 
-def claims(cls: type[Attention]) -> str:
+def argument_help(docstring: str) -> dict[str, str]:
+    """Return the descriptions of the section `Args:` by argument."""
+    _, _, section = inspect.cleandoc(docstring).partition("Args:\n")
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
+    pairs = ((name, re.sub(r"\s+", " ", text).rstrip(".")) for name, text in entries)
+    return {name: text.replace("|", "\\|") for name, text in pairs}
+        name: re.sub(r"\s+", " ", text).rstrip(".").replace("|", "\\|") for name, text in entries
+    }
+
+
+def traits_table(cls: type[Attention]) -> str:
     traits = dataclasses.asdict(cls.traits)
     rows = [f"| {text} | {'yes' if traits[trait] else 'no'} |" for trait, text in TRAITS.items()]
-    rows.append(f"| reads | {', '.join(traits['inputs'])} |")
-    rows.append(f"| needs to know | {', '.join(traits['sizes']).replace('_', ' ') or 'nothing'} |")
+    rows.append(f"| uses | {', '.join(traits['inputs'])} |")
+    sizes = ", ".join(traits["sizes"]).replace("_", " ") or "none"
+    rows.append(f"| requires sizes | {sizes} |")
     rows.append(f"| paper | {traits['paper']} |")
     return "\n".join(["| | |", "|---|---|", f"| time and memory | {traits['cost']} |", *rows])
 
 
 def cost(name: str) -> str:
-    """Operations of one head from the mechanism's own count, with its default options."""
+    """Render the FLOPs of one head with default options, by the mechanism's own count."""
     rows = []
     for T in LENGTHS:
         sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": T}
@@ -131,7 +146,7 @@ def cost(name: str) -> str:
 
 
 def measured(name: str) -> str:
-    """The rows of the layer benchmark."""
+    """Render the rows of the layer benchmark."""
     record = json.loads(LAYER.read_text())
     rows = [
         f"| {x['length']:,} | {x['dtype']} | {1e3 * x['median']:,.0f} | "
@@ -153,7 +168,7 @@ def measured(name: str) -> str:
 
 
 def picture(name: str) -> str:
-    """The weights as SVG: bidirectional and causal, each head whose support is its own."""
+    """Draw the weights as SVG: bidirectional and causal, each head with a distinct pattern."""
     forms = (False, True) if MECHANISMS[name].traits.causal else (False,)
     matrices = [
         m for causal in forms for m in distinct(sample_weights(name, TOKENS, causal=causal))
@@ -171,7 +186,7 @@ def picture(name: str) -> str:
 
 
 def distinct(matrices: torch.Tensor) -> list[torch.Tensor]:
-    """The first head, and every further one that attends to other pairs."""
+    """Return the first head, and every further one with another pattern."""
     kept = [matrices[0]]
     for matrix in matrices[1:]:
         if all(not torch.equal(matrix != 0, other != 0) for other in kept):
@@ -180,9 +195,9 @@ def distinct(matrices: torch.Tensor) -> list[torch.Tensor]:
 
 
 def panel(matrix: torch.Tensor) -> str:
-    """One matrix, runs of equal shade as one path; shades are relative to the row's largest."""
+    """Draw one matrix, one path per shade; shades are relative to the maximum of the row."""
     share = matrix / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
-    # Rounded, so that another machine's last digit draws the same picture.
+    # Rounding hides differences between machines in the last digit.
     shade = (share * SHADES).round(decimals=3)
     shade = (shade.abs().ceil() * shade.sign()).long().tolist()
     drawn = [f'<rect width="{TOKENS}" height="{TOKENS}" fill="#f2f2f2"/>']
@@ -198,7 +213,7 @@ def panel(matrix: torch.Tensor) -> str:
 
 
 def equal(row: list[int], level: int) -> list[tuple[int, int]]:
-    """Runs (start, length) of a level in a row."""
+    """Return runs (start, length) of a level in a row."""
     runs, start = [], None
     for x, value in enumerate([*row, None]):
         if value == level and start is None:
@@ -210,7 +225,7 @@ def equal(row: list[int], level: int) -> list[tuple[int, int]]:
 
 
 def published() -> str:
-    """What others reported, for reports, which do without torch and so without the tasks."""
+    """Render published scores, for reports, which do not import torch and so not the tasks."""
     scores = [
         {"task": name, **dataclasses.asdict(score)}
         for name in sorted(TASKS)

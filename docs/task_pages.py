@@ -13,7 +13,7 @@ from rendering import words
 from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Task, build
-from longspan.tasks.cards import about, generated, source
+from longspan.tasks.data_cards import about, generated, source
 
 FOLDER = Path(__file__).parent / "tasks"
 
@@ -47,7 +47,7 @@ def index() -> str:
             info.title,
             f"{task.length:,}{' + ' * info.pair}{f'{task.length:,}' * info.pair}",
             " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
-            f"{info.classes:,}",
+            f"{info.num_classes:,}",
             "generated" if is_generated(name) else "imported",
             info.license,
         )

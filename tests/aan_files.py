@@ -1,4 +1,4 @@
-"""Small AAN sources in both forms."""
+"""Small copies of AAN in both forms."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""CIFAR-10 in small, in every form it is published in."""
+"""Small copies of CIFAR-10 in every published form."""
 
 import io
 import tarfile
@@ -12,7 +12,7 @@ BATCHES = (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")
 
 
 def python2(value):
-    """A value as Python 2 pickled it (protocol 2, without the memo)."""
+    """Pickle a value as Python 2 does (protocol 2, without the memo)."""
     return b"\x80\x02" + _code(value) + b"."
 
 
@@ -40,23 +40,23 @@ def _code(value):
 
 
 def pixels(name, count):
-    """The colours (count, 32, 32, 3) of a batch, all different."""
+    """Return the colors (count, 32, 32, 3) of a batch, different for each image."""
     seed = BATCHES.index(name)
     return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), np.uint8)
 
 
 def labels(name, count):
-    """As many of each class as there can be, beginning with another one in each batch."""
+    """Return balanced labels that begin with a different class in each batch."""
     return [(row + BATCHES.index(name)) % 10 for row in range(count)]
 
 
 def planes(images):
-    """Colours (N, 32, 32, 3) as (N, 3, 1024)."""
+    """Reshape colors (N, 32, 32, 3) to (N, 3, 1024)."""
     return images.transpose(0, 3, 1, 2).reshape(len(images), 3, 1024)
 
 
 def batch(name, count=10, **change):
-    """The content of a batch; `change` replaces entries, None takes one away."""
+    """Return the content of a batch; `change` replaces entries, None removes one."""
     entries = {
         "batch_label": name,
         "labels": labels(name, count),
@@ -67,7 +67,7 @@ def batch(name, count=10, **change):
 
 
 def write_batches(place, count=10, root="cifar-10-batches-py", **replaced):
-    """The folder of batches; `replaced` gives the content of some of them."""
+    """Write the folder of batches; `replaced` has the content of some of them."""
     folder = place / root
     folder.mkdir(parents=True)
     for name in BATCHES:
@@ -77,7 +77,7 @@ def write_batches(place, count=10, root="cifar-10-batches-py", **replaced):
 
 
 def write_archive(place, count=10, name="cifar-10-some.tar.gz", **replaced):
-    """The archive, its members in the order of the official one."""
+    """Write the archive, with members in the order of the official one."""
     place.mkdir(parents=True, exist_ok=True)
     with tarfile.open(place / name, "w:gz") as archive:
         for k in (4, 6, 3, 2, 5, 1):
@@ -89,14 +89,14 @@ def write_archive(place, count=10, name="cifar-10-some.tar.gz", **replaced):
 
 
 def encoded(image, kind="PNG"):
-    """An image (H, W, 3) as the bytes of a file."""
+    """Encode an image (H, W, 3) as a file."""
     content = io.BytesIO()
     Image.fromarray(image).save(content, kind)
     return content.getvalue()
 
 
 def write_parquet(place, count=10, kind="PNG", column="img", **columns):
-    """`{train,test}.parquet`, the batches one after the other."""
+    """Write `{train,test}.parquet`, the batches one after the other."""
     place.mkdir(parents=True, exist_ok=True)
     for part, names in (("train", BATCHES[:5]), ("test", BATCHES[5:])):
         images = [encoded(one, kind) for name in names for one in pixels(name, count)]

@@ -33,6 +33,9 @@ FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
 LONGER_FUNCTIONS = {"training/loop.py": 60}
 # Names of mechanisms that are everyday words too: a schedule may be linear.
 EVERYDAY = {"full", "local", "linear"}
+# CIFAR-10 is published as pickles; this file reads them without running foreign code. Checkpoints
+# are never pickled.
+MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
 MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/")
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
@@ -156,7 +159,10 @@ def forbidden(tree):
 
 @every_file
 def test_no_print_no_pickle_no_hash(file):
-    assert not list(forbidden(TREES[file]))
+    found = list(forbidden(TREES[file]))
+    if file in MAY_IMPORT_PICKLE:
+        found = [one for one in found if not one.endswith(": pickle")]
+    assert not found
 
 
 PLANTED = {

@@ -1,4 +1,4 @@
-"""A reader sees the old content or the new; a write that fails leaves nothing of itself."""
+"""A reader sees the old content or the new; a failed write leaves nothing."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_old_content_stands_until_the_new_is_whole(tmp_path):
+def test_the_old_content_stays_until_the_new_content_is_complete(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with atomic_write(path) as temporary:
@@ -27,7 +27,7 @@ def test_the_old_content_stands_until_the_new_is_whole(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_folders_are_made_and_permissions_are_those_of_the_user(tmp_path):
+def test_folders_are_created_and_permissions_follow_the_umask(tmp_path):
     path = tmp_path / "deep" / "er" / "a.json"
     before = os.umask(0o027)
     try:
@@ -45,7 +45,7 @@ def write_half(path, error):
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt()])
-def test_a_write_that_fails_leaves_the_old_content_alone(tmp_path, error):
+def test_a_failed_write_keeps_the_old_content(tmp_path, error):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(type(error)):
@@ -59,12 +59,12 @@ def fail_with_full_disk(*_):
 
 
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
-def test_a_disk_that_fills_at_the_end_is_one_line_and_leaves_nothing(
+def test_a_disk_that_fills_at_the_end_gives_one_line_and_leaves_nothing(
     tmp_path, monkeypatch, operation
 ):
     path = tmp_path / "a.json"
     write_json(path, "old")
-    # `Path.replace` calls it too
+    # `Path.replace` calls `os.replace`
     monkeypatch.setattr(os, operation, fail_with_full_disk)
     with pytest.raises(RunError, match=FULL) as caught:
         write_json(path, "new")
@@ -73,7 +73,7 @@ def test_a_disk_that_fills_at_the_end_is_one_line_and_leaves_nothing(
     assert names(tmp_path) == ["a.json"]
 
 
-def test_a_real_full_disk_is_one_line_and_leaves_the_old_content(small_disk):
+def test_a_real_full_disk_gives_one_line_and_keeps_the_old_content(small_disk):
     path = small_disk / "a.json"
     write_json(path, "old")
     with pytest.raises(RunError, match=FULL):
@@ -83,15 +83,15 @@ def test_a_real_full_disk_is_one_line_and_leaves_the_old_content(small_disk):
     path.unlink()
 
 
-def test_a_place_that_cannot_be_a_folder_is_named(tmp_path):
+def test_an_impossible_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/a\.json: .*; free space or choose"):
         write_json(tmp_path / "file" / "a.json", 1)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_none_are_not_written(tmp_path, number):
-    with pytest.raises(RunError, match=r"cannot write .*a\.json: it would hold a number"):
+def test_numbers_that_are_not_finite_are_not_written(tmp_path, number):
+    with pytest.raises(RunError, match=r"cannot write .*a\.json: a value is NaN or infinite"):
         write_json(tmp_path / "a.json", {"x": [number]})
     assert names(tmp_path) == []
 
@@ -101,13 +101,13 @@ BROKEN = {
     "truncated": (b'{\n"a": [1,', r"a\.json is not JSON \(line 2: "),
     "empty": (b"", r"a\.json is not JSON \(line 1: "),
     "binary": (b"\x80\x81", r"a\.json is not UTF-8 text \(byte 0\)"),
-    "nan": (b'{"a": NaN}', r"cannot be read as JSON \(NaN is no finite number\)"),
-    "vast": (b'{"a": [1e999]}', r"cannot be read as JSON \(1e999 is no finite number\)"),
+    "nan": (b'{"a": NaN}', r"cannot be read as JSON \(NaN is not a finite number\)"),
+    "vast": (b'{"a": [1e999]}', r"cannot be read as JSON \(1e999 is not a finite number\)"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_no_json_is_refused_with_its_place(tmp_path, case):
+def test_malformed_json_is_rejected_with_its_location(tmp_path, case):
     content, message = BROKEN[case]
     path = tmp_path / "a.json"
     if content is not None:
@@ -116,12 +116,12 @@ def test_what_is_no_json_is_refused_with_its_place(tmp_path, case):
         read_json(path)
 
 
-def test_a_folder_in_place_of_a_file_is_refused(tmp_path):
+def test_a_folder_instead_of_a_file_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
         read_json(tmp_path)
 
 
-def test_sweeping_removes_what_killed_writes_to_this_file_left(tmp_path):
+def test_temporaries_of_killed_writes_are_removed(tmp_path):
     for name in ("a.json", ".a.json.12345678", ".b.json.12345678", ".a.jsonx"):
         (tmp_path / name).write_text("")
     remove_temporaries(tmp_path / "a.json")

@@ -1,4 +1,4 @@
-"""Peak memory counts what a piece of work needed, or says that nobody counts."""
+"""Peak memory covers the work since the start, or is None."""
 
 import sys
 
@@ -13,7 +13,7 @@ linux = pytest.mark.skipif(not memory.CLEAR.exists(), reason="the kernel keeps n
 
 
 @linux
-def test_peak_is_what_was_held_for_a_moment():
+def test_the_peak_includes_memory_held_briefly():
     peak = PeakMemory("cpu")
     peak.start()
     big = torch.ones(32 * MIB // 4)
@@ -22,7 +22,7 @@ def test_peak_is_what_was_held_for_a_moment():
 
 
 @linux
-def test_what_was_there_before_does_not_count():
+def test_memory_in_use_before_the_start_is_not_counted():
     held = torch.ones(64 * MIB // 4)
     peak = PeakMemory("cpu")
     peak.start()
@@ -31,7 +31,7 @@ def test_what_was_there_before_does_not_count():
 
 
 @linux
-def test_a_second_start_forgets_the_first_peak():
+def test_a_second_start_resets_the_peak():
     peak = PeakMemory("cpu")
     peak.start()
     big = torch.ones(64 * MIB // 4)
@@ -40,14 +40,14 @@ def test_a_second_start_forgets_the_first_peak():
     assert peak.peak() < 16 * MIB
 
 
-def test_peak_is_none_where_the_kernel_does_not_count(monkeypatch, tmp_path):
+def test_the_peak_is_none_without_kernel_support(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "CLEAR", tmp_path / "absent" / "clear_refs")
     peak = PeakMemory("cpu")
     peak.start()
     assert peak.peak() is None
 
 
-def test_freed_memory_is_kept_only_where_the_allocator_agrees(monkeypatch):
+def test_freed_memory_is_kept_only_with_glibc(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert keep_freed_memory() is False
 

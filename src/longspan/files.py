@@ -100,19 +100,26 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON, accepting finite numbers only.
+    """Parse JSON, accepting finite numbers and integers of 64 bits only.
 
     Raises:
         ValueError: the text is not JSON (`json.JSONDecodeError`), or a number is NaN or too large.
         RecursionError: the text is nested too deeply.
     """
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_integer)
 
 
 def _finite(text: str) -> float:
     if math.isfinite(number := float(text)):
         return number
     raise ValueError(f"{text} is not a finite number")
+
+
+def _integer(text: str) -> int:
+    # Arithmetic of larger integers with floats and arrays overflows.
+    if -(2**63) <= (number := int(text)) < 2**63:
+        return number
+    raise ValueError(f"{text:.20}... has more than 64 bits")
 
 
 def file_sha256(path: Path) -> str:

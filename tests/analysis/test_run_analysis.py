@@ -63,7 +63,7 @@ def attend_uniformly(model):
 def test_model_with_uniform_weights_has_uniform_span(listops, pooling):
     rows = np.array([0, 3, 17, 39])
     measured_spans = module.measure_spans(attend_uniformly(encoder(pooling=pooling)), listops, rows)
-    lengths = listops.built.splits["validation"].tokens.lengths[rows]
+    lengths = listops.dataset.splits["validation"].tokens.lengths[rows]
     assert sorted(measured_spans.lengths.tolist()) == sorted(lengths.tolist())
     expected = [uniform_span([n]) for n in measured_spans.lengths.tolist()]
     assert measured_spans.spans.shape == (4, 2, 2)
@@ -86,7 +86,7 @@ def test_spans_of_first_layer_follow_from_its_projections(listops):
     model, task = encoder(initializer_range=0.5, pooling="cls"), listops
     rows = np.array([5])
     measured_spans = module.measure_spans(model, task, rows)
-    tokens = task.built.splits["validation"].tokens[5].astype(np.int64)
+    tokens = task.dataset.splits["validation"].tokens[5].astype(np.int64)
     layer = model.layers[0]
     with torch.no_grad():
         x = layer.attention_norm(model.embeddings(torch.from_numpy(tokens)[None]))[0]
@@ -124,7 +124,7 @@ def test_record_describes_analyzed_samples(finished_runs):
     name = f"{found.mechanism}-{found.config_hash}-{found.seed}.json"
     assert (found.filename, name) == (record.name, record.name)
     assert (found.split, found.samples, found.available) == ("validation", 30, 40)
-    lengths = build_listops(paths).built.splits["validation"].tokens.lengths
+    lengths = build_listops(paths).dataset.splits["validation"].tokens.lengths
     sampled = lengths[module.sample_rows(40, 30)]
     assert found.mean_length == pytest.approx(sampled.mean())
     assert found.uniform == pytest.approx(uniform_span(sampled.tolist()))
@@ -147,9 +147,9 @@ def test_rollout_is_of_requested_row(finished_runs):
     paths, (record, _) = finished_runs
     found = analyze_run(record, paths, samples=1, row=7).rollout
     task = build_listops(paths)
-    tokens = task.built.splits["validation"].tokens[7]
+    tokens = task.dataset.splits["validation"].tokens[7]
     assert (found.split, found.row, found.start) == ("validation", 7, "first state")
-    assert found.tokens == task.words(tokens)
+    assert found.tokens == task.ids_to_tokens(tokens)
     assert " ".join(found.tokens).startswith("[")
     assert len(found.shares) == len(tokens)
     # Over two layers the summary token keeps at least a quarter of itself.
@@ -174,7 +174,7 @@ def test_rollout_starts_at_requested_token(finished_runs):
 def test_rollout_of_scored_tokens_is_mean_over_tokens(tmp_path, pooling):
     task = build("copying", {"train": 2, "validation": 3, "test": 2, "length": 20, "count": 4})
     task.open(tmp_path)
-    sizes = {"vocab_size": task.vocabulary, "max_position_embeddings": task.length}
+    sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
     model = encoder(pooling=pooling, initializer_range=0.5, **sizes)
     found = module._roll_out(model, task, 1)
     assert found.start == "scored tokens"

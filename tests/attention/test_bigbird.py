@@ -304,30 +304,30 @@ def test_every_set_of_blocks_is_as_likely():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: bigbird(block=0), "needs block >= 1, got 0"),
-        (lambda: bigbird(num_random_blocks=-1), "it needs num_random_blocks >= 0, got -1"),
-        (lambda: bigbird(global_tokens=2), "global_tokens=2 needs form='etc'"),
-        (lambda: bigbird(form="etc", global_tokens=-1), "global_tokens >= 0, got -1"),
-        (lambda: bigbird(form="etc", causal=True), "ETC has no causal form: .* use form='itc'"),
-        (lambda: bigbird(form="etc", global_blocks="first"), "ETC has no global blocks"),
-        (lambda: bigbird(form="etc", sampling="original"), "both end blocks global and no causal"),
-        (lambda: bigbird(causal=True, sampling="original"), "both end blocks global and no causal"),
+        (lambda: bigbird(block=0), "block must be >= 1, got 0"),
+        (lambda: bigbird(num_random_blocks=-1), "num_random_blocks must be >= 0, got -1"),
+        (lambda: bigbird(global_tokens=2), "global_tokens=2 requires form='etc'"),
+        (lambda: bigbird(form="etc", global_tokens=-1), "global_tokens must be >= 0, got -1"),
+        (lambda: bigbird(form="etc", causal=True), "causal=True requires form='itc'"),
+        (lambda: bigbird(form="etc", global_blocks="first"), "'first' requires form='itc'"),
+        (lambda: bigbird(form="etc", sampling="original"), "'original' requires"),
+        (lambda: bigbird(causal=True, sampling="original"), "'original' requires"),
         (
             lambda: bigbird(global_blocks="first", sampling="original"),
-            "both end blocks global and no causal",
+            "'original' requires",
         ),
         (
             lambda: bigbird(form="etc", causal=True, global_blocks="first"),
-            "no causal form.*; ETC has no",
+            "causal=True requires form.*; global_blocks='first' requires",
         ),
         (lambda: bigbird(global_blocks="last"), "global_blocks must be one of ends, first"),
         (
             lambda: unchecked("bigbird", heads=1, max_length=8, form="x"),
-            "no form='x', global_blocks='ends' or",
+            "invalid form='x', global_blocks='ends' or",
         ),
         (
             lambda: unchecked("bigbird", heads=1, max_length=8, global_blocks="x"),
-            "no form='itc', global_blocks='x' or",
+            "invalid form='itc', global_blocks='x' or",
         ),
         (lambda: unchecked("bigbird", heads=1, max_length=8, sampling="x"), "or sampling='x'"),
     ],
@@ -339,11 +339,11 @@ def test_options_without_a_meaning_are_refused(make, message):
 
 def test_inputs_it_was_not_built_for_are_refused():
     attention = bigbird(max_length=20, causal=True)
-    with pytest.raises(InputError, match="built for 3 heads, got 2; S=21 is beyond max_length=20"):
+    with pytest.raises(InputError, match="must be 3, as built; got 2; S=21 exceeds"):
         attention(*qkv(21, H=2))
     _, cache = attention.step(*qkv(15))
     attention.step(*qkv(5), cache)
-    with pytest.raises(InputError, match="S=21 is beyond max_length=20; build it longer"):
+    with pytest.raises(InputError, match="S=21 exceeds max_length=20"):
         attention.step(*qkv(6), cache)
 
 

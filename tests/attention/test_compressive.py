@@ -316,17 +316,17 @@ def test_what_it_refuses():
     for options, message in (
         (
             {"compressed_memory": -1},
-            "compressed_memory >= 0 and ratio >= 1, got compressed_memory=-1, ratio=4",
+            "compressed_memory >= 0 and ratio >= 1; got compressed_memory=-1, ratio=4",
         ),
         ({"ratio": 0}, "got compressed_memory=512, ratio=0"),
-        ({"compression": "sum"}, "one of max, mean, conv, dilated, most_used, got 'sum'"),
+        ({"compression": "sum"}, "one of max, mean, conv, dilated, most_used; got 'sum'"),
     ):
         with pytest.raises(OptionError, match=message):
             unchecked("compressive", **SIZES, **options)
-    with pytest.raises(InputError, match="compression was built for values of 8, got 5"):
+    with pytest.raises(InputError, match="the width of values must be 8, as built; got 5"):
         compressive(compression="conv")(*qkv(5, E=5))
     assert compressive(compression="max")(*qkv(5, E=5)).shape[-1] == 5
-    with pytest.raises(OptionError, match="has no g; build it with autoencoder=True"):
+    with pytest.raises(OptionError, match="requires autoencoder=True"):
         compressive().autoencoding_loss(*qkv(5))
     for loss in ("reconstruction_loss", "autoencoding_loss"):
         with pytest.raises(

@@ -182,13 +182,13 @@ def test_a_cache_holds_what_the_farthest_head_can_still_reach():
     [
         ({"window": -1}, "window must be >= 0, got -1"),
         ({"window": [3, -2]}, r"window must be >= 0, got \[3, -2\]"),
-        ({"window": [3, 4], "layer": 2}, r"window lists 2 layers, and this is layer 2"),
-        ({"window": []}, "window lists 0 layers, and this is layer 0"),
+        ({"window": [3, 4], "layer": 2}, r"window lists 2 layers, but this is layer 2"),
+        ({"window": []}, "window lists 0 layers, but this is layer 0"),
         ({"dilation": 0}, r"dilation must be >= 1 \(1: every key\), got 0"),
         ({"dilation": [1, 0, 2]}, r"dilation must be >= 1 .*got \[1, 0, 2\]"),
         ({"dilation": [1, 2]}, r"one number, or one per head \(3\), got \[1, 2\]"),
-        ({"dilation": []}, "dilation lists 0 layers, and this is layer 0"),
-        ({"dilation": [[1, 1, 2]], "layer": 1}, "dilation lists 1 layers, and this is layer 1"),
+        ({"dilation": []}, "dilation lists 0 layers, but this is layer 0"),
+        ({"dilation": [[1, 1, 2]], "layer": 1}, "dilation lists 1 layers, but this is layer 1"),
         ({"dilation": [[1, 1, 2], [1, 2]]}, r"one per head \(3\), got \[\[1, 1, 2\], \[1, 2\]\]"),
         ({"dilation": [[1, 1, 2], 2]}, "dilation must be a whole number or a list, got"),
         ({"window": 2.5}, "window must be a whole number or a list, got 2.5"),
@@ -208,6 +208,6 @@ def test_every_reason_is_listed():
 
 
 def test_other_heads_than_the_pattern_has_are_refused():
-    with pytest.raises(InputError, match="its pattern is of 3 heads, got 2"):
+    with pytest.raises(InputError, match="the pattern has 3 heads, got 2"):
         dilated(dilation=[1, 2, 3])(*qkv(9, H=2))
     assert dilated(dilation=2)(*qkv(9, H=2)).shape == (3, 2, 9, HEAD_DIM)

@@ -184,9 +184,9 @@ def test_the_columns_of_padding_get_no_gradient():
 
 
 def test_what_it_was_not_built_for_is_refused():
-    with pytest.raises(InputError, match="S=41 is beyond max_length=40; build it longer"):
+    with pytest.raises(InputError, match="S=41 exceeds max_length=40"):
         linformer()(*qkv(41))
-    with pytest.raises(InputError, match="it was built for 3 heads, got 2"):
+    with pytest.raises(InputError, match="heads must be 3, as built; got 2"):
         linformer(sharing="none")(*qkv(9, H=2))
     linformer(sharing="headwise")(*qkv(9, H=2))
     linformer(sharing="none", projection="mean")(*qkv(9, H=2))
@@ -195,15 +195,15 @@ def test_what_it_was_not_built_for_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, "linformer needs rank >= 1, for layer 0 too, got 0"),
-        ({"rank": [8, 0]}, r"linformer needs rank >= 1, for layer 0 too, got \[8, 0\]"),
-        ({"rank": []}, r"linformer needs rank >= 1, for layer 0 too, got \[\]"),
-        ({"rank": [8], "layer": 1}, r"linformer needs rank >= 1, for layer 1 too, got \[8\]"),
-        ({"sharing": "all"}, "knows none, headwise, key_value, layerwise, not 'all'"),
-        ({"projection": "sum"}, "knows learned, mean, max, convolution, not 'sum'"),
+        ({"rank": 0}, "option rank must be >= 1 and have an entry for layer 0; got 0"),
+        ({"rank": [8, 0]}, r"must be >= 1 and have an entry for layer 0; got \[8, 0\]"),
+        ({"rank": []}, r"must be >= 1 and have an entry for layer 0; got \[\]"),
+        ({"rank": [8], "layer": 1}, r"must be >= 1 and have an entry for layer 1; got \[8\]"),
+        ({"sharing": "all"}, "expected one of none, headwise, key_value, layerwise; got 'all'"),
+        ({"projection": "sum"}, "expected one of learned, mean, max, convolution; got 'sum'"),
         (
             {"sharing": "layerwise", "rank": [8, 4]},
-            r"linformer layers of different rank share no E, got \[8, 4\]",
+            r"sharing='layerwise' requires one rank for all layers, got \[8, 4\]",
         ),
     ],
 )

@@ -312,7 +312,9 @@ def test_keys_beside_a_pattern_join_its_softmax(pattern, each):
 
 def test_what_it_was_not_built_for_is_refused():
     for inputs, got in ((qkv(5, H=2), r"\(2, 8\)"), (qkv(5, D=4), r"\(3, 4\)")):
-        with pytest.raises(InputError, match=rf"\(heads, head_dim\) = \(3, 8\), got {got}"):
+        with pytest.raises(
+            InputError, match=rf"\(heads, head_dim\) must be \(3, 8\), as built; got {got}"
+        ):
             long_short()(*inputs)
 
 
@@ -321,16 +323,16 @@ def test_what_it_was_not_built_for_is_refused():
     [
         (
             {"window": -1},
-            "needs window, rank, segment_rank >= 0 and segment >= 1, got -1, 32, 1, 16",
+            "options window, rank, segment_rank must be >= 0 and segment >= 1, got -1, 32, 1, 16",
         ),
-        ({"rank": -1}, "needs window, rank, .*, got 96, -1, 1, 16"),
-        ({"segment_rank": -1}, "needs window, rank, .*, got 96, 32, -1, 16"),
-        ({"segment": 0}, "needs window, rank, .*, got 96, 32, 1, 0"),
-        ({"variant": "lucid"}, "has the variants ls and xiong, got 'lucid'"),
-        ({"conv_kernel_size": 4}, r"an odd convolution or 0 \(causal: 0\), got 4"),
-        ({"conv_kernel_size": -3}, r"an odd convolution or 0 \(causal: 0\), got -3"),
-        ({"conv_kernel_size": 3, "causal": True}, r"an odd convolution or 0 \(causal: 0\), got 3"),
-        ({"window": 15, "causal": True}, "window >= segment when causal, .*, got 15 and 16"),
+        ({"rank": -1}, "options window, rank, .*, got 96, -1, 1, 16"),
+        ({"segment_rank": -1}, "options window, rank, .*, got 96, 32, -1, 16"),
+        ({"segment": 0}, "options window, rank, .*, got 96, 32, 1, 0"),
+        ({"variant": "lucid"}, "variant must be ls or xiong, got 'lucid'"),
+        ({"conv_kernel_size": 4}, r"must be odd, or 0 \(causal: 0\); got 4"),
+        ({"conv_kernel_size": -3}, r"must be odd, or 0 \(causal: 0\); got -3"),
+        ({"conv_kernel_size": 3, "causal": True}, r"must be odd, or 0 \(causal: 0\); got 3"),
+        ({"window": 15, "causal": True}, "causal=True requires window >= segment, got 15 and 16"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

@@ -414,7 +414,7 @@ def test_a_model_trains_with_projections_and_windows_of_each_layer():
 
 def test_projections_without_a_source_or_with_another_are_refused():
     inputs = qkv(9)
-    with pytest.raises(InputError, match="global_projections=True needs `layer_input`"):
+    with pytest.raises(InputError, match="global_projections=True requires layer_input"):
         projecting()(*inputs)
     with pytest.raises(InputError, match=r"layer_input\.states must be 24 wide, got 16"):
         projecting()(*inputs, layer_input=layer_input(states(9)[..., :16]))
@@ -428,7 +428,7 @@ def test_projections_without_a_source_or_with_another_are_refused():
 
 @pytest.mark.parametrize(("H", "D", "E"), [(2, 12, 12), (3, 4, 8), (3, 8, 5)])
 def test_projections_of_another_shape_are_refused(H, D, E):
-    message = rf"built for \(heads, D, E\) = \(3, 8, 8\), got \({H}, {D}, {E}\)"
+    message = rf"\(heads, D, E\) must be \(3, 8, 8\), as built; got \({H}, {D}, {E}\)"
     with pytest.raises(InputError, match=message):
         projecting()(*qkv(9, H=H, D=D, E=E), layer_input=layer_input(states(9)))
 
@@ -439,7 +439,7 @@ def test_copies_that_cannot_be_made_are_refused():
         longformer().copy_projections(*layers)
     attention = projecting()
     before = copy.deepcopy(attention.state_dict())
-    with pytest.raises(OptionError, match=r"must be \(24, 24\), got \(1, 24\)"):
+    with pytest.raises(OptionError, match=r"must have shape \(24, 24\), got \(1, 24\)"):
         attention.copy_projections(*layers[:2], nn.Linear(WIDTH, 1))
     assert all(torch.equal(y, before[n]) for n, y in attention.state_dict().items())
 

@@ -304,8 +304,8 @@ def test_the_examples_of_the_module_are_true():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Window(-1), r"sizes >= 0 and a dilation >= 1, got Window\(left=-1"),
-        (lambda: Window(2, -1), r"sizes >= 0 and a dilation >= 1, got Window\(left=2, right=-1"),
+        (lambda: Window(-1), r"sizes >= 0 and dilation >= 1, got Window\(left=-1"),
+        (lambda: Window(2, -1), r"sizes >= 0 and dilation >= 1, got Window\(left=2, right=-1"),
         (lambda: Window(2, dilation=0), r"dilation >= 1, got .*dilation=0"),
         (lambda: BlockWindow(0), r"block >= 1 and overlap >= 0, got BlockWindow\(block=0"),
         (lambda: BlockWindow(4, -1), r"block >= 1 and overlap >= 0, got .*overlap=-1"),
@@ -315,15 +315,15 @@ def test_the_examples_of_the_module_are_true():
         (lambda: Causal().layout, r"combine it: Window\(64\) & Causal\(\)"),
         (lambda: (Causal() & Window(1)).layout, r"combine it: Window\(64\) & Causal\(\)"),
         (lambda: ((Global((0,)) & Causal()) | Window(2)).layout, r"\(a \| b\) & Causal\(\)"),
-        (lambda: ((Global((0,)) | Window(2)) & Window(9)).layout, r"cut by Causal\(\) only"),
-        (lambda: (Window(9) & (Global((0,)) | Window(2))).layout, r"cut by Causal\(\) only"),
+        (lambda: ((Global((0,)) | Window(2)) & Window(9)).layout, r"with Causal\(\) only"),
+        (lambda: (Window(9) & (Global((0,)) | Window(2))).layout, r"with Causal\(\) only"),
         (lambda: PerHead(()), r"one pattern for each head, got \(\)"),
         (lambda: PerHead((Window(1), TWO)), r"one pattern for each head, got \(Window"),
-        (lambda: Either(Window(1), TWO), r"combine patterns that differ between heads with \|"),
-        (lambda: Both(TWO, Causal()), r"combine patterns that differ between heads with \|"),
-        (lambda: TWO | PerHead((Window(1),) * 3), "of 2 and 3 heads do not combine"),
+        (lambda: Either(Window(1), TWO), r"must be combined with \|"),
+        (lambda: Both(TWO, Causal()), r"must be combined with \|"),
+        (lambda: TWO | PerHead((Window(1),) * 3), "of 2 and 3 heads cannot be combined"),
         (lambda: PerHead((Window(1) | Global((0,)), Window(1))).layout, "same fixed global"),
-        (lambda: PerHead((Window(1) & Causal(), Window(1))), "all causal, or none"),
+        (lambda: PerHead((Window(1) & Causal(), Window(1))), "all heads or none must be causal"),
     ],
 )
 def test_what_cannot_be_a_pattern_is_refused(make, message):

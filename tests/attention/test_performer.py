@@ -361,9 +361,13 @@ def test_heads_layers_and_seeds_draw_apart():
 
 
 def test_other_heads_or_widths_are_refused():
-    with pytest.raises(InputError, match=r"\(heads, head_dim\) = \(3, 16\), got \(3, 8\)"):
+    with pytest.raises(
+        InputError, match=r"\(heads, head_dim\) must be \(3, 16\), as built; got \(3, 8\)"
+    ):
         performer()(*qkv(9, D=8, dtype=torch.float32))
-    with pytest.raises(InputError, match=r"\(heads, head_dim\) = \(3, 16\), got \(2, 16\)"):
+    with pytest.raises(
+        InputError, match=r"\(heads, head_dim\) must be \(3, 16\), as built; got \(2, 16\)"
+    ):
         performer()(*qkv(9, D=16, H=2, dtype=torch.float32))
 
 
@@ -375,11 +379,11 @@ def test_other_heads_or_widths_are_refused():
             {"features": -4, "feature_map": "relu"},
             "feature_map 'relu': features must be at least 1, got -4",
         ),
-        ({"features": None}, "feature_map 'softmax': features must be at least 1, got None"),
+        ({"features": None}, "'softmax': features must be at least 1, got None"),
         ({"features": 7, "feature_map": "hyperbolic"}, "features must be an even number, got 7"),
         ({"features": 0, "feature_map": "trigonometric"}, "features must be an even number, got 0"),
-        ({"feature_map": "elu"}, "knows softmax, hyperbolic, trigonometric, relu, not 'elu'"),
-        ({"norms": "one"}, "performer knows chi, sqrt_d, not 'one'"),
+        ({"feature_map": "elu"}, "one of softmax, hyperbolic, trigonometric, relu; got 'elu'"),
+        ({"norms": "one"}, "expected one of chi, sqrt_d; got 'one'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

@@ -59,12 +59,12 @@ def test_draws_never_repeat_and_take_all_there_is():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomBlocks(0, ()), "block >= 1, got 0"),
+        (lambda: RandomBlocks(0, ()), "block must be >= 1, got 0"),
         (lambda: RandomBlocks(4, ((1,), (2, 2))), r"row 1 must list distinct blocks >= 0, got"),
         (lambda: RandomBlocks(4, ((-1,),)), r"row 0 must list distinct blocks >= 0, got \(-1,\)"),
-        (lambda: RandomBlocks(4, CHOSEN).layout, "no run of keys"),
-        (lambda: (BlockWindow(4) | RandomBlocks(4, CHOSEN)).layout, "no run of keys"),
-        (lambda: RandomBlocks(4, CHOSEN).period, "do not repeat"),
+        (lambda: RandomBlocks(4, CHOSEN).layout, "no block layout"),
+        (lambda: (BlockWindow(4) | RandomBlocks(4, CHOSEN)).layout, "no block layout"),
+        (lambda: RandomBlocks(4, CHOSEN).period, "no period"),
     ],
 )
 def test_what_random_blocks_cannot_be_or_say_is_refused(make, message):

@@ -375,15 +375,15 @@ def test_it_equals_the_layer_of_transformers(hashes, buckets):
 
 
 REFUSED = [
-    ({"chunk": 0}, "needs chunk, hashes >= 1, got 0, 2"),
-    ({"hashes": 0}, "needs chunk, hashes >= 1, got 64, 0"),
-    ({"scale": "sqrt"}, "the scales root and none, got 'sqrt'"),
-    ({"wrap": True, "causal": True}, "a bucket does not wrap"),
-    ({"wrap": True, "same_bucket": True}, "a bucket does not wrap"),
-    ({"buckets": 7}, "even number of buckets, above 128 a power of two, got 7"),
-    ({"buckets": 0}, "even number of buckets, above 128 a power of two, got 0"),
-    ({"buckets": -2}, "even number of buckets, above 128 a power of two, got -2"),
-    ({"buckets": 130}, "even number of buckets, above 128 a power of two, got 130"),
+    ({"chunk": 0}, "chunk and hashes must be >= 1, got 0, 2"),
+    ({"hashes": 0}, "chunk and hashes must be >= 1, got 64, 0"),
+    ({"scale": "sqrt"}, "scale must be root or none, got 'sqrt'"),
+    ({"wrap": True, "causal": True}, "wrap=True excludes"),
+    ({"wrap": True, "same_bucket": True}, "wrap=True excludes"),
+    ({"buckets": 7}, "even number, above 128 a power of two; got 7"),
+    ({"buckets": 0}, "even number, above 128 a power of two; got 0"),
+    ({"buckets": -2}, "even number, above 128 a power of two; got -2"),
+    ({"buckets": 130}, "even number, above 128 a power of two; got 130"),
 ]
 
 
@@ -395,5 +395,5 @@ def test_options_out_of_range_are_refused(options, message):
 
 def test_inputs_of_other_heads_are_refused():
     for sizes in ({"H": 2}, {"D": 4}):
-        with pytest.raises(InputError, match=r"it was built for \(heads, head_dim\) = \(3, 8\)"):
+        with pytest.raises(InputError, match=r"\(heads, head_dim\) must be \(3, 8\)"):
             reformer()(*qkv(9, **sizes))

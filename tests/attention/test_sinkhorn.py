@@ -378,15 +378,15 @@ def test_a_weight_too_small_to_divide_by_is_no_key():
 @pytest.mark.parametrize("options", [{"sorting": "linear"}, {"gumbel": True}])
 def test_inputs_of_other_sizes_are_refused(options):
     attention = sinkhorn(causal=True, **(options | {"max_length": 30}))
-    message = r"T=31 is beyond max_length=30; build it longer"
+    message = r"T=31 exceeds max_length=30"
     with pytest.raises(InputError, match=message):
         attention(*qkv(31))
-    message = r"built for \(heads, head_dim\) = \(3, 8\), got \(2, 8\)"
+    message = r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 8\)"
     with pytest.raises(InputError, match=message):
         attention(*qkv(9, H=2))
     _, cache = attention.step(*qkv(29))
     attention.step(*qkv(1), cache)
-    with pytest.raises(InputError, match="T=31 is beyond max_length=30"):
+    with pytest.raises(InputError, match="T=31 exceeds max_length=30"):
         attention.step(*qkv(2), cache)
     sinkhorn(max_length=30)(*qkv(31, H=2))
 
@@ -394,13 +394,16 @@ def test_inputs_of_other_sizes_are_refused(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"block": 0}, r"sinkhorn needs block >= 1, or None \(from max_length\), got 0"),
-        ({"sorting": "argmax"}, "sorting as attention, linear, mlp, got 'argmax'"),
-        ({"iterations": -1}, "iterations >= 0, got -1"),
-        ({"temperature": 0.0}, r"temperature > 0, got 0\.0"),
-        ({"sortcut": 0}, r"sortcut >= 1, or None \(each block its own\), got 0"),
-        ({"sortcut": 1, "causal": True}, "sortcut=None when causal"),
-        ({"block": -1, "temperature": -2.0}, "block >= 1.*got -1; temperature > 0, got -2"),
+        ({"block": 0}, r"block must be >= 1 or None \(from max_length\), got 0"),
+        ({"sorting": "argmax"}, "sorting must be one of attention, linear, mlp; got 'argmax'"),
+        ({"iterations": -1}, "iterations must be >= 0, got -1"),
+        ({"temperature": 0.0}, r"temperature must be > 0, got 0\.0"),
+        ({"sortcut": 0}, r"sortcut must be >= 1 or None \(each block its own\), got 0"),
+        ({"sortcut": 1, "causal": True}, "causal=True requires sortcut=None"),
+        (
+            {"block": -1, "temperature": -2.0},
+            "block must be .*got -1; temperature must be .*got -2",
+        ),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

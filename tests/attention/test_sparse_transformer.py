@@ -193,7 +193,7 @@ def test_a_prompt_costs_what_forward_costs(kind):
 
 def test_heads_that_differ_are_as_many_as_were_built():
     attention = sparse("fixed", head_patterns="separate")
-    with pytest.raises(InputError, match="its pattern is of 3 heads, got 2"):
+    with pytest.raises(InputError, match="the pattern has 3 heads, got 2"):
         attention(*qkv(9, H=2))
     assert sparse("fixed")(*qkv(9, H=2)).shape == (3, 2, 9, HEAD_DIM)
 
@@ -204,12 +204,12 @@ def test_heads_that_differ_are_as_many_as_were_built():
         ({"stride": 0, "kind": "strided"}, "stride must be >= 1, got 0"),
         ({"summary": 0}, "summary must be >= 1, got 0"),
         ({"groups": 0}, "groups must be >= 1, got 0"),
-        ({"stride": 8, "summary": 3, "groups": 3}, "9 columns do not fit into stride = 8"),
+        ({"stride": 8, "summary": 3, "groups": 3}, "groups must be <= stride, got 9 and 8"),
         (
             {"kind": "strided", "groups": 2},
-            "groups of columns belong to kind='fixed', got groups=2",
+            "groups > 1 requires kind='fixed', got groups=2",
         ),
-        ({"head_patterns": "separate", "heads": 1}, "separate heads need heads >= 2 .*, got 1"),
+        ({"head_patterns": "separate", "heads": 1}, "requires heads >= 2, got 1"),
         ({"stride": 0, "summary": 0}, "stride must be >= 1, got 0; summary must be >= 1, got 0"),
     ],
 )

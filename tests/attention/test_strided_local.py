@@ -128,9 +128,9 @@ def test_every_option_obeys_the_contract(block, options):
 
 
 def test_what_makes_no_groups_is_refused():
-    with pytest.raises(OptionError, match="block >= 1, got 0"):
+    with pytest.raises(OptionError, match="block must be >= 1, got 0"):
         grouped(64, block=0)
     with pytest.raises(OptionError, match="length must be one of max, real, got 'row'"):
         grouped(64, length="row")
-    with pytest.raises(OptionError, match="the lengths max and real, got 'row'"):
+    with pytest.raises(OptionError, match="length must be max or real, got 'row'"):
         contract.unchecked("strided_local", max_length=64, length="row")

@@ -231,29 +231,31 @@ def test_a_model_projects_only_what_is_read():
 
 
 def test_positions_beyond_the_longest_are_refused_in_steps_too():
-    with pytest.raises(InputError, match="T=11 is beyond max_length=10; build it longer"):
+    with pytest.raises(InputError, match="T=11 exceeds max_length=10"):
         synthesizer("random", max_length=10)(*qkv(11))
     attention = synthesizer("random", max_length=10, causal=True)
     _, cache = attention.step(*qkv(8))
     attention.step(*qkv(2), cache)
-    with pytest.raises(InputError, match="T=11 is beyond max_length=10"):
+    with pytest.raises(InputError, match="T=11 exceeds max_length=10"):
         attention.step(*qkv(3), cache)
 
 
 def test_heads_and_widths_it_was_not_built_for_are_refused():
     for inputs, got in ((qkv(5, H=2), r"\(2, 8\)"), (qkv(5, D=4), r"\(3, 4\)")):
-        with pytest.raises(InputError, match=rf"\(heads, head_dim\) = \(3, 8\), got {got}"):
+        with pytest.raises(
+            InputError, match=rf"\(heads, head_dim\) must be \(3, 8\), as built; got {got}"
+        ):
             synthesizer("dense")(*inputs)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scores": "dense+vanilla"}, r"different ones of dot, dense, .*joined by \+, got 'dense"),
-        ({"scores": "random+random"}, "different ones of .*, got 'random"),
-        ({"scores": ""}, "different ones of .*, got ''"),
-        ({"factors": 0}, "synthesizer needs factors >= 1, got 0"),
-        ({"mixture": "mean"}, "synthesizer mixture is convex or sum, got 'mean'"),
+        ({"scores": "dense+vanilla"}, r"different names of dot, dense, .*joined by \+; got 'dense"),
+        ({"scores": "random+random"}, "different names of .*; got 'random"),
+        ({"scores": ""}, "different names of .*; got ''"),
+        ({"factors": 0}, "option factors must be >= 1, got 0"),
+        ({"mixture": "mean"}, "option mixture must be convex or sum, got 'mean'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):

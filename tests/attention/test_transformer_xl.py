@@ -272,16 +272,18 @@ def test_a_cache_holds_the_memory_and_the_unfinished_segment(name):
 def test_what_it_refuses():
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
     for options, message in (
-        ({"segment": 0, "memory": -1}, "segment >= 1, got 0 and memory >= 0, got -1"),
-        ({"clamp": -1}, "clamp >= 0 or None .*, got -1"),
+        ({"segment": 0, "memory": -1}, "segment must be >= 1, got 0; memory must be >= 0, got -1"),
+        ({"clamp": -1}, "clamp must be >= 0 or None, got -1"),
     ):
         with pytest.raises(OptionError, match=message):
             unchecked("transformer_xl", **sizes, **options)
         with pytest.raises(OptionError, match=message):
             unchecked("compressive", **sizes, **options)
-    with pytest.raises(OptionError, match="position_infused needs segment >= 1, got 0"):
+    with pytest.raises(OptionError, match=r"position_infused .* segment must be >= 1, got 0"):
         unchecked("position_infused", segment=0)
-    with pytest.raises(InputError, match=r"built for \(heads, head_dim\) = \(3, 8\), got \(2, 4\)"):
+    with pytest.raises(
+        InputError, match=r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 4\)"
+    ):
         xl()(*qkv(5, H=2, D=4))
-    with pytest.raises(InputError, match="cross-attention is not supported .*, got T=2 and S=5"):
+    with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=2 and S=5"):
         xl()(*qkv(2, 5))

@@ -90,7 +90,7 @@ def test_the_committed_records_pass_and_old_ones_say_what_they_lack():
     done = check([COMMITTED], [recipe])
     assert done.records >= 41
     assert not done.of("error")
-    old = [f for f in done.of("note") if "linformer-1424f191ae" in f.file]
+    old = [f for f in done.of("note") if "linformer-13ce25e5fd" in f.file]
     assert {f.field for f in old} >= {"answers", "selected_step", "model.head_dim"}
 
 

@@ -1,4 +1,4 @@
-"""Both forms of AAN give the same pairs; what is repeated or shared is counted, never dropped."""
+"""Both forms of AAN give the same pairs; repeated and shared pairs are counted, not dropped."""
 
 import itertools
 import os
@@ -54,7 +54,7 @@ def test_pairs_by_id_are_found(tmp_path, monkeypatch, below):
     assert aan.find(None) == aan.PairsById(folder=tmp_path / "other")
 
 
-def test_the_form_with_more_pairs_is_taken_and_the_release_on_a_tie(tmp_path):
+def test_the_form_with_more_pairs_wins_and_the_release_wins_a_tie(tmp_path):
     fewer = {split: rows[:2] for split, rows in PAIRS.items()}
     both = write_release(write_by_id(tmp_path / "tie"))
     assert not isinstance(aan.find(both), aan.PairsById)
@@ -64,7 +64,7 @@ def test_the_form_with_more_pairs_is_taken_and_the_release_on_a_tie(tmp_path):
     )
 
 
-def test_an_archive_is_taken_for_the_whole_release(tmp_path):
+def test_an_archive_counts_as_the_whole_release(tmp_path):
     fewer = write_release(tmp_path / "r", {split: rows[:2] for split, rows in PAIRS.items()})
     place = write_by_id(tmp_path / "d")
     with tarfile.open(place / "lra_release.gz", "w:gz") as archive:
@@ -81,7 +81,7 @@ def test_labels_are_read_as_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_texts_are_cut_to_their_first_characters(tmp_path, form):
+def test_texts_are_truncated_to_their_first_characters(tmp_path, form):
     papers = {**PAPERS, "P00": "é" * 12_000, "P01": "猫" * 10_000}
     source = aan.find(FORMS[form](tmp_path, papers=papers))
     longest = {i: text for p in aan.read(source) for i, text in zip(p.ids, p.texts, strict=True)}
@@ -90,7 +90,7 @@ def test_texts_are_cut_to_their_first_characters(tmp_path, form):
     assert longest["P11"].decode() == PAPERS["P11"]
 
 
-def test_origin_tells_sources_apart_wherever_they_lie(tmp_path):
+def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path):
     one, same = (aan.find(write_by_id(tmp_path / name)).origin for name in "ab")
     other = aan.find(write_by_id(tmp_path / "c", papers={**PAPERS, "P03": "short"})).origin
     assert one == same != other
@@ -98,7 +98,7 @@ def test_origin_tells_sources_apart_wherever_they_lie(tmp_path):
     assert set(sums) == {"papers.parquet", *(f"pairs.{name}.tsv" for name in SPLITS.values())}
 
 
-def test_a_source_by_id_says_that_it_is_not_the_published_one(tmp_path):
+def test_pairs_by_id_are_described_as_not_published(tmp_path):
     source = aan.find(write_by_id(tmp_path))
     words = source.describe({"train": 8, "validation": 4, "test": 2})
     assert words == (
@@ -106,7 +106,7 @@ def test_a_source_by_id_says_that_it_is_not_the_published_one(tmp_path):
     )
 
 
-def test_each_text_is_kept_once_and_pairs_point_to_it(tmp_path):
+def test_each_text_is_stored_once_and_pairs_refer_to_it(tmp_path):
     made = collected(PAIRS, tmp_path)
     assert len(made.texts) == 12
     for split, rows in PAIRS.items():
@@ -121,8 +121,8 @@ def test_each_text_is_kept_once_and_pairs_point_to_it(tmp_path):
         assert kept.labels.tolist() == pairs.labels[[1]].tolist()
 
 
-def test_what_is_repeated_or_shared_is_counted(tmp_path):
-    """One pair of train is in test the other way round; one is twice in train."""
+def test_repeated_and_shared_pairs_are_counted(tmp_path):
+    """One training pair is also a test pair, reversed; another one is repeated in train."""
     pairs = {
         "train": [(0, "P00", "P01"), (1, "P02", "P03"), (1, "P03", "P02")],
         "validation": [(0, "P04", "P05"), (1, "P05", "P06")],
@@ -151,23 +151,23 @@ def test_an_id_with_two_texts_is_counted(tmp_path):
     assert len(made.texts) == 13
 
 
-def test_progress_is_told(tmp_path):
-    told = []
+def test_progress_is_reported_every_thousand_pairs(tmp_path):
+    reported = []
     rows = [aan.Pair(*row) for row in truth()] * 200
-    aan.collect(rows, tmp_path, told.append)
-    assert told == [1000, 2000]
+    aan.collect(rows, tmp_path, reported.append)
+    assert reported == [1000, 2000]
 
 
 @pytest.mark.parametrize("split", PAIRS)
-def test_a_split_without_a_label_is_refused(tmp_path, split):
+def test_a_split_with_one_label_is_rejected(tmp_path, split):
     ones = [(1, a, b) for _, a, b in PAIRS[split]]
-    with pytest.raises(DataError, match=f"AAN: {split} has {len(ones)} pairs, expected some of"):
+    with pytest.raises(DataError, match=f"AAN: {split} has {len(ones)} pairs, expected some"):
         collected({**PAIRS, split: ones}, tmp_path / "a")
     with pytest.raises(DataError, match=f"AAN: {split} has 0 pairs"):
         collected({**PAIRS, split: []}, tmp_path / "b")
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"is not here .* or a folder with papers\.parquet"):
         aan.find(tmp_path)
     (write_by_id(tmp_path) / "pairs.eval.tsv").unlink()
@@ -185,7 +185,7 @@ def test_what_is_missing_is_named(tmp_path):
         ("-1\tP00\tP01", "line 3 has label b'-1'"),
         ("0.5\tP00\tP01", r"line 3 has label b'0\.5'"),
         ("P00\t1\tP01", "line 3 has label b'P00'"),
-        ("1\tP00\tZ99", r"line 3 names paper 'Z99', which papers\.parquet does not hold"),
+        ("1\tP00\tZ99", r"line 3 names paper 'Z99', which papers\.parquet does not contain"),
         ("1\t\tP01", "line 3 names paper '', which"),
         ("1\tP00\t", "line 3 names paper '', which"),
         ("1\tP\xff0\tP01", "line 3 names paper"),
@@ -199,7 +199,7 @@ def test_a_malformed_line_is_named(tmp_path, line, reason):
         list(aan.read(aan.find(tmp_path)))
 
 
-def test_an_empty_text_in_the_release_is_refused(tmp_path):
+def test_an_empty_text_in_the_release_is_rejected(tmp_path):
     source = aan.find(write_release(tmp_path, papers={**PAPERS, "P10": ""}))
     with pytest.raises(DataError, match=rf"{tmp_path}: pair P09, P10 has an empty text"):
         list(aan.read(source))
@@ -231,7 +231,7 @@ def test_malformed_papers_are_named(tmp_path, table, reason):
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, 0.99])
-def test_truncated_papers_are_refused(tmp_path, kept):
+def test_truncated_papers_are_rejected(tmp_path, kept):
     path = write_by_id(tmp_path) / "papers.parquet"
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
@@ -239,7 +239,7 @@ def test_truncated_papers_are_refused(tmp_path, kept):
         list(aan.read(aan.find(tmp_path)))
 
 
-def test_text_that_is_not_utf8_is_refused(tmp_path):
+def test_text_that_is_not_utf8_is_rejected(tmp_path):
     raw = pa.array([b"good", b"b\xff"], pa.binary()).view(pa.string())
     path = write_by_id(tmp_path) / "papers.parquet"
     pq.write_table(pa.table({"id": ["P00", "P01"], "text": raw}), path)
@@ -257,8 +257,8 @@ def real():
     return folder
 
 
-def test_real_pairs_by_id(real, tmp_path):
-    """Counted again in plain Python."""
+def test_real_pairs_by_id_have_the_expected_counts(real, tmp_path):
+    """Compare with counts in plain Python."""
     made = aan.collect(aan.read(aan.PairsById(folder=real)), tmp_path, lambda done: None)
     rows = {
         split: [line.split("\t") for line in (real / f"pairs.{name}.tsv").read_text().splitlines()]
@@ -281,7 +281,7 @@ def test_real_pairs_by_id(real, tmp_path):
 
 
 def test_real_forms_agree(real, tmp_path):
-    """The release-shaped files hold some of the pairs by id, with the titles before the texts."""
+    """The files in the release's form have some pairs by id, with titles before the texts."""
     by_id = {(pair.split, pair.ids): pair for pair in aan.read(aan.PairsById(folder=real))}
     for path in real.glob("new_aan_pairs.*.tsv.gz"):
         shutil.copy(path, tmp_path)

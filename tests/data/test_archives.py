@@ -1,9 +1,8 @@
-"""What an archive holds is read whole or refused by name; nothing is ever written."""
+"""Archives are read completely or rejected by name; nothing is ever written."""
 
 import bz2
 import gc
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -12,7 +11,6 @@ import struct
 import tarfile
 import tracemalloc
 import zipfile
-from collections import deque
 
 import pytest
 
@@ -75,7 +73,7 @@ def written(path, content):
 
 @pytest.mark.parametrize("kind", [*PACK, "zip", "folder"])
 @pytest.mark.parametrize("name", ["lra_release.gz", "archive.tar", "no_suffix"])
-def test_every_form_gives_the_same_members_whatever_its_suffix(tmp_path, kind, name):
+def test_every_format_gives_the_same_members_for_any_suffix(tmp_path, kind, name):
     path = tmp_path / name
     if kind == "folder":
         for member, content in CONTENT.items():
@@ -88,24 +86,17 @@ def test_every_form_gives_the_same_members_whatever_its_suffix(tmp_path, kind, n
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
-def test_a_single_packed_file_is_its_own_member(tmp_path, kind):
-    path = written(tmp_path / f"a.txt.{kind}", PACK[f"tar.{kind}"](b"content" * 99))
-    assert read(path) == {"a.txt": b"content" * 99}
-    assert read(written(tmp_path / f"a.bin.{kind}", path.read_bytes())) == {}
-
-
-def test_names_are_told_without_needless_dots(tmp_path):
+def test_names_are_normalized(tmp_path):
     path = written(tmp_path / "a.tar", tar_bytes(prefix="./"))
     assert read(path) == WANTED
 
 
-def test_members_that_are_not_read_are_skipped(tmp_path):
+def test_unread_members_are_skipped(tmp_path):
     path = written(tmp_path / "a.tar.gz", gzip.compress(tar_bytes()))
     assert [one.name for one in archives.read_members(path, wanted, LIMITS)] == list(WANTED)
 
 
-def test_lines_come_with_their_place_and_without_their_end(tmp_path):
+def test_lines_have_a_location_and_no_line_end(tmp_path):
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(CONTENT["top/a.txt"]))
     (tmp_path / "a.txt").write_bytes(CONTENT["top/a.txt"])
     for name in ("a.txt", "b.txt.gz"):
@@ -122,84 +113,82 @@ def test_lines_come_with_their_place_and_without_their_end(tmp_path):
                 next(lines)
 
 
-# ---- what is broken
-
-
 @pytest.mark.parametrize("kind", PACK)
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9, 1])
-def test_a_truncated_tar_is_refused(tmp_path, kind, share):
+def test_a_truncated_tar_is_rejected(tmp_path, kind, share):
     noise = random.Random(0).randbytes(100_000)
     whole = PACK[kind](tar_bytes({"a.txt": noise, "b.bin": noise, "c.txt": b"c"}))
-    # a plain tar ends in padding, which may be cut
+    # a plain tar ends in padding, which is not needed
     end = len(whole) - 9 if kind != "tar" else len(whole) - 10240
     path = written(tmp_path / f"a.{kind}", whole[: int(share * end)])
-    # bzip2 unpacks a block at a time: before the first one ends, nothing says that this is a tar
-    kind = kind.replace("tar.bz2", r"(tar\.)?bz2")
-    with pytest.raises(DataError, match=rf"(: \w\.txt)? is truncated or no {kind} archive"):
+    with pytest.raises(DataError, match=r"(: \w\.txt)? is truncated, damaged or no archive"):
         read(path)
 
 
 @pytest.mark.parametrize("kind", PACK)
-def test_a_tar_cut_between_two_members_is_refused(tmp_path, kind):
-    """Sound compression around a tar that stops where a member ends."""
+def test_a_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
+    """The compression is valid, but the tar inside stops at the end of a member."""
     cut = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})[:1024]
     path = written(tmp_path / f"a.{kind}", PACK[kind](cut))
-    with pytest.raises(DataError, match=rf"is truncated or no {kind} archive"):
+    with pytest.raises(DataError, match=r"is truncated, damaged or no archive"):
         read(path)
 
 
-def test_a_damaged_header_inside_is_refused(tmp_path):
+def test_a_damaged_header_is_rejected(tmp_path):
     whole = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
     whole[1024 + 100] ^= 1
-    with pytest.raises(DataError, match=r"a\.tar is truncated or no tar archive \(bad checksum"):
+    with pytest.raises(
+        DataError, match=r"a\.tar is truncated, damaged or no archive \(bad checksum"
+    ):
         read(written(tmp_path / "a.tar", bytes(whole)))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_truncated_zip_or_gz_is_refused(tmp_path, share):
-    for name, whole in (("a.zip", zip_bytes()), ("a.txt.gz", gzip.compress(os.urandom(9999)))):
-        path = written(tmp_path / name, whole[: int(share * len(whole))])
-        with pytest.raises(DataError, match=rf"{name} is truncated or no (zip|gz) archive"):
-            read(path)
+def test_a_truncated_zip_is_rejected(tmp_path, share):
+    whole = zip_bytes()
+    path = written(tmp_path / "a.zip", whole[: int(share * len(whole))])
+    with pytest.raises(DataError, match=r"a\.zip is truncated, damaged or no archive"):
+        read(path)
 
 
-def test_a_wrong_crc_is_refused(tmp_path):
+def test_a_wrong_crc_is_rejected(tmp_path):
     packed = bytearray(gzip.compress(tar_bytes()))
     packed[-6] ^= 1
-    with pytest.raises(DataError, match=r"a\.tar\.gz is truncated or no tar\.gz archive \(CRC"):
+    with pytest.raises(DataError, match=r"a\.tar\.gz is truncated, damaged or no archive \(CRC"):
         read(written(tmp_path / "a.tar.gz", bytes(packed)))
     whole = bytearray(zip_bytes({"a.txt": b"content"}, zipfile.ZIP_STORED))
     whole[whole.index(b"content")] ^= 1
-    with pytest.raises(DataError, match=r"a\.zip: a\.txt is truncated .*CRC"):
+    with pytest.raises(DataError, match=r"a\.zip: a\.txt is truncated, .*CRC"):
         read(written(tmp_path / "a.zip", bytes(whole)))
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "is empty; expected an archive"),
-        (b"text" * 999, "is no archive; expected tar, tar.gz"),
-        (b"PK\3\4" + b"x" * 999, "is truncated or no zip archive"),
-        (b"\x1f\x8b" + b"x" * 999, "is truncated or no gz archive"),
-        (b"BZh" + b"x" * 999, "is truncated or no bz2 archive"),
-        (b"\xfd7zXZ\0" + b"x" * 999, "is truncated or no xz archive"),
+        (b"", "is empty; expected a tar or zip archive"),
+        (b"text" * 999, "is truncated, damaged or no archive"),
+        (b"PK\3\4" + b"x" * 999, "is truncated, damaged or no archive"),
+        (b"\x1f\x8b" + b"x" * 999, "is truncated, damaged or no archive"),
+        (b"BZh" + b"x" * 999, "is truncated, damaged or no archive"),
+        (b"\xfd7zXZ\0" + b"x" * 999, "is truncated, damaged or no archive"),
+        (gzip.compress(b"text" * 999), "is truncated, damaged or no archive"),
     ],
 )
-def test_what_is_no_archive_is_refused(tmp_path, content, reason):
+def test_other_files_are_rejected(tmp_path, content, reason):
     with pytest.raises(DataError, match=rf"a\.tar {reason}"):
         read(written(tmp_path / "a.tar", content))
 
 
 @pytest.mark.parametrize("kind", [*PACK, "zip"])
-def test_damage_anywhere_is_refused_or_harmless(tmp_path, kind):
-    """Nothing but a DataError ever leaves, and no wrong content from what carries checksums."""
+def test_damage_anywhere_is_rejected_or_harmless(tmp_path, kind):
+    """Only `DataError` is raised, and formats with checksums never give wrong content."""
     whole = zip_bytes() if kind == "zip" else PACK[kind](tar_bytes())
-    dice = random.Random(1)
+    rng = random.Random(1)
     refused = []
     for _ in range(300):
         broken = bytearray(whole)
-        for _ in range(dice.choice((1, 1, 4))):
-            broken[dice.randrange(len(broken))] ^= 1 << dice.randrange(8)
+        for _ in range(rng.choice((1, 1, 4))):
+            broken[rng.randrange(len(broken))] ^= 1 << rng.randrange(8)
         try:
             found = read(written(tmp_path / "a", bytes(broken)))
         except DataError as error:
@@ -211,12 +200,10 @@ def test_damage_anywhere_is_refused_or_harmless(tmp_path, kind):
     assert all(len(message.splitlines()) == 1 for message in refused)
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+def test_an_unreadable_file_is_rejected(tmp_path):
     path = tmp_path / "absent.tar"
     with pytest.raises(DataError, match=r"absent\.tar cannot be read \(No such file"):
         read(path)
-    with pytest.raises(DataError, match=r"absent\.tar cannot be read"):
-        archives.sha256(path)
     with (
         pytest.raises(DataError, match=r"absent\.txt cannot be read"),
         archives.open_member(tmp_path, "absent.txt", LIMITS),
@@ -225,29 +212,18 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_forbidden_file_is_refused(tmp_path):
+def test_a_file_without_permission_is_rejected(tmp_path):
     path = written(tmp_path / "a.tar", tar_bytes())
     path.chmod(0)
     with pytest.raises(DataError, match=r"a\.tar cannot be read \(Permission denied"):
         read(path)
 
 
-def test_a_wrong_checksum_is_refused_before_anything_is_read(tmp_path):
-    path = written(tmp_path / "a.tar.gz", gzip.compress(tar_bytes()))
-    right = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert read(path, expect_sha256=right) == WANTED
-    with pytest.raises(DataError, match=rf"a\.tar\.gz has sha256 {right}, expected {'0' * 64}"):
-        next(archives.read_members(path, wanted, LIMITS, expect_sha256="0" * 64))
-
-
-# ---- what is hostile
-
-
-OUTSIDE = ["/etc/a.txt", "../a.txt", "top/../../a.txt", "..\\a.txt", "C:\\a.txt", "../a.bin"]
+OUTSIDE = ["../a.txt", "top/../../a.txt", "../place/../../a.txt", "../../etc/a.txt"]
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_a_path_outside_is_refused(tmp_path, name):
+def test_a_path_outside_is_rejected(tmp_path, name):
     place = tmp_path / "place"
     place.mkdir()
     content = {**CONTENT, name: b"evil"}
@@ -255,7 +231,7 @@ def test_a_path_outside_is_refused(tmp_path, name):
         (place / "a.tar.gz", gzip.compress(tar_bytes(content))),
         (place / "a.zip", zip_bytes(content)),
     ):
-        with pytest.raises(DataError, match=r"a\.(tar\.gz|zip) holds .*, a path outside of it"):
+        with pytest.raises(DataError, match=r"a\.(tar\.gz|zip) contains .*, which is unsafe"):
             read(written(path, whole))
     assert sorted(one.name for one in tmp_path.rglob("*")) == ["a.tar.gz", "a.zip", "place"]
 
@@ -263,26 +239,29 @@ def test_a_path_outside_is_refused(tmp_path, name):
 @pytest.mark.parametrize(
     "kind", ["SYMTYPE", "LNKTYPE", "CHRTYPE", "BLKTYPE", "FIFOTYPE", "GNUTYPE_SPARSE"]
 )
-def test_a_wanted_member_that_is_no_plain_file_is_refused(tmp_path, kind):
+def test_a_wanted_link_or_device_is_rejected(tmp_path, kind):
     info = tarfile.TarInfo("top/x.txt")
     info.type, info.linkname = getattr(tarfile, kind), "/etc/passwd"
     path = written(tmp_path / "a.tar", tar_bytes(members=[info]))
-    with pytest.raises(DataError, match=r"a\.tar: top/x\.txt is no plain file of at most 1 MiB"):
+    with pytest.raises(
+        DataError, match=r"a\.tar(: top/x\.txt is | contains .top/x\.txt., |.*sparse)"
+    ):
         read(path)
-    info.name = "top/x.bin"
-    assert read(written(path, tar_bytes(members=[info]))) == WANTED
+    if kind != "GNUTYPE_SPARSE":
+        info.name = "top/x.bin"
+        assert read(written(path, tar_bytes(members=[info]))) == WANTED
 
 
-def test_a_link_in_a_zip_is_refused(tmp_path):
+def test_a_link_in_a_zip_is_rejected(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         info = zipfile.ZipInfo("x.txt")
         info.external_attr = 0o120777 << 16
         archive.writestr(info, "/etc/passwd")
-    with pytest.raises(DataError, match=r"a\.zip: x\.txt is no plain file"):
+    with pytest.raises(DataError, match=r"a\.zip: x\.txt is a link, .*; expected a regular file"):
         read(tmp_path / "a.zip")
 
 
-def test_links_in_a_folder_stay_inside(tmp_path):
+def test_links_in_a_folder_must_stay_inside(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "real.txt").write_bytes(b"real")
@@ -290,7 +269,7 @@ def test_links_in_a_folder_stay_inside(tmp_path):
     (folder / "not wanted").symlink_to("/etc/passwd")
     assert read(folder) == {"real.txt": b"real", "inside.txt": b"real"}
     (folder / "outside.txt").symlink_to("/etc/passwd")
-    with pytest.raises(DataError, match=r"outside\.txt is a link that leads out of .*folder"):
+    with pytest.raises(DataError, match=r"outside\.txt leads outside .*folder"):
         read(folder)
     (folder / "outside.txt").unlink()
     (folder / "nowhere.txt").symlink_to("nothing")
@@ -302,27 +281,29 @@ def test_links_in_a_folder_stay_inside(tmp_path):
         read(folder)
     (folder / "sub").unlink()
     os.mkfifo(folder / "pipe.txt")
-    with pytest.raises(DataError, match=r"pipe\.txt is no plain file"):
+    with pytest.raises(
+        DataError, match=r"pipe\.txt is a link, a folder or a device; expected a regular"
+    ):
         read(folder)
 
 
-def test_a_name_cannot_lead_out_of_a_folder(tmp_path):
+def test_a_name_cannot_lead_outside_the_folder(tmp_path):
     for name in ("../a.txt", "/etc/passwd"):
         with (
-            pytest.raises(DataError, match=r"a path outside of it"),
+            pytest.raises(DataError, match=r"leads outside .*; put the file itself there"),
             archives.open_member(tmp_path, name, LIMITS),
         ):
             pass
 
 
-def test_a_member_that_is_there_twice_is_refused(tmp_path):
+def test_a_duplicate_member_is_rejected(tmp_path):
     info = tarfile.TarInfo("top/a.txt")
     path = written(tmp_path / "a.tar", tar_bytes(members=[info]))
-    with pytest.raises(DataError, match=r"a\.tar holds top/a\.txt twice"):
+    with pytest.raises(DataError, match=r"a\.tar contains top/a\.txt twice"):
         read(path)
 
 
-def test_more_bytes_than_agreed_are_refused(tmp_path):
+def test_more_bytes_than_allowed_are_rejected(tmp_path):
     content = {f"{number}.txt": os.urandom(1000) for number in range(5)}
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -335,20 +316,16 @@ def test_more_bytes_than_agreed_are_refused(tmp_path):
     )
     for path in places:
         assert read(path, Limits(1000, 5000)) == content
-        with pytest.raises(DataError, match=r"0\.txt is no plain file of at most 999 bytes"):
+        with pytest.raises(DataError, match=r"0\.txt is 1000 bytes; .* file of at most 999 bytes"):
             read(path, Limits(999, 5000))
-        with pytest.raises(DataError, match=rf"{path.name}: .* hold more than 4999 bytes"):
+        with pytest.raises(DataError, match=rf"{path.name}: .* have more than 4999 bytes"):
             read(path, Limits(1000, 4999))
 
 
-def test_the_real_size_counts_and_not_the_declared_one(tmp_path):
-    """A single .gz declares a size modulo 2^32 at its end; a zip in its directory."""
-    path = written(tmp_path / "a.txt.gz", gzip.compress(os.urandom(5000)))
-    with pytest.raises(DataError, match=r"a\.txt\.gz holds more than the 4999 bytes"):
-        read(path, Limits(4999, 9999))
+def test_a_false_size_in_a_zip_is_rejected(tmp_path):
     whole = bytearray(zip_bytes({"a.txt": os.urandom(5000)}))
     for signature, place in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
-        # the last one of each: the folder comes first
+        # the last header of each kind, since the first belongs to the folder
         at = whole.rindex(signature) + place
         assert struct.unpack_from("<I", whole, at) == (5000,)
         struct.pack_into("<I", whole, at, 100)
@@ -356,46 +333,50 @@ def test_the_real_size_counts_and_not_the_declared_one(tmp_path):
         read(written(tmp_path / "a.zip", bytes(whole)), Limits(4999, 9999))
 
 
-@pytest.mark.parametrize(
-    "name", ["a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.zip", "a.txt.gz", "folder"]
-)
-def test_a_bomb_is_refused_early(tmp_path, name):
-    """64 MiB in 64 KiB at most, none of the members too large."""
-    zeros = (b"\0" * 1023 + b"\n") * (1 << 12)
-    content = {f"{number}.txt": zeros for number in range(16)}
-    path = tmp_path / name
-    if name == "folder":
-        path.mkdir()
-        (path / "a.txt.gz").write_bytes(gzip.compress(zeros * 16))
-    elif name == "a.zip":
-        path.write_bytes(zip_bytes(content))
-    elif name == "a.txt.gz":
-        path.write_bytes(gzip.compress(zeros * 16))
-    else:
-        path.write_bytes(PACK[name[2:]](tar_bytes(content)))
-    passed = []
+def test_a_packed_member_is_bounded_by_its_unpacked_size(tmp_path):
+    packed = gzip.compress(b"line\n" * 1000)
+    (tmp_path / "a.txt.gz").write_bytes(packed)
+    for most, is_allowed in ((5000, True), (4999, False)):
+        limits = Limits(most, 10_000)
+        with archives.open_member(tmp_path, "a.txt.gz", limits) as member:
+            if is_allowed:
+                assert len(list(member.lines(10))) == 1000
+                continue
+            with pytest.raises(DataError, match=r"a\.txt\.gz unpacks to more than 4999 bytes"):
+                list(member.lines(10))
 
-    def count(member):
-        passed.extend(len(line) for _, line in member.lines(1 << 16))
 
-    with pytest.raises(DataError, match=r"unpacks to more than 200 times its size"):
-        deque(map(count, archives.read_members(path, bool, Limits(1 << 30, 1 << 30))), 0)
-    assert sum(passed) <= 1 << 25
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_too_many_members_are_rejected(tmp_path, kind):
+    path = written(tmp_path / "a", zip_bytes() if kind == "zip" else tar_bytes())
+    count = len(CONTENT) + (kind == "zip")
+    assert read(path, Limits(1 << 20, 1 << 21, count)) == WANTED
+    with pytest.raises(DataError, match=rf"a has more than {count - 1} members; refused"):
+        read(path, Limits(1 << 20, 1 << 21, count - 1))
+
+
+def test_a_leading_slash_is_dropped(tmp_path):
+    """Python's extraction filter does the same; the name only selects what is read."""
+    content = {"/top/a.txt": b"a"}
+    for name, whole in (("a.tar", tar_bytes(content)), ("a.zip", zip_bytes(content))):
+        assert read(written(tmp_path / name, whole)) == {"top/a.txt": b"a"}
 
 
 @pytest.mark.parametrize("before", [b"", tar_bytes({"a.txt": b"a"})[:1024]])
-def test_a_huge_header_is_refused_early(tmp_path, before):
-    """A header that claims 4 GiB of comments would be read into memory."""
+def test_a_huge_header_is_rejected(tmp_path, before):
+    """Python would read a header that claims 4 GiB of attributes into memory."""
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 1 << 32
     path = written(tmp_path / "a.tar", before + info.tobuf(tarfile.GNU_FORMAT))
     os.truncate(path, 1 << 32)
-    with pytest.raises(DataError, match=r"a\.tar holds more than the .* that may be there"):
+    with pytest.raises(
+        DataError, match=r"a\.tar is truncated, damaged .*a header of 4294967296 bytes"
+    ):
         read(path)
 
 
-def test_a_sparse_member_is_refused(tmp_path):
-    """A few bytes that stand for a gigabyte of zeros, by a header of comments."""
+def test_a_sparse_member_is_rejected(tmp_path):
+    """A few bytes may represent a gigabyte of zeros, declared in extended attributes."""
     info = tarfile.TarInfo("x.txt")
     info.pax_headers = {"GNU.sparse.size": "1000", "GNU.sparse.map": "0,0"}
     path = tmp_path / "a.tar"
@@ -403,7 +384,7 @@ def test_a_sparse_member_is_refused(tmp_path):
         archive.addfile(info)
     with tarfile.open(path) as archive:
         assert archive.getmember("x.txt").issparse()
-    with pytest.raises(DataError, match=r"a\.tar: x\.txt is no plain file"):
+    with pytest.raises(DataError, match=r"a\.tar: x\.txt is a link, .*; expected a regular file"):
         read(path)
 
 
@@ -411,7 +392,7 @@ def test_memory_does_not_grow_with_the_number_of_members(tmp_path):
     def peak(count):
         names = (f"x/{number}.png" for number in range(count))
         path = written(tmp_path / "a.tar", tar_bytes(dict.fromkeys(names, b"")))
-        # or what other tests hold would put off the collection of what this one drops
+        # without this, garbage of other tests delays the collection of this test's garbage
         gc.collect()
         gc.freeze()
         tracemalloc.start()

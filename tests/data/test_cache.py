@@ -1,4 +1,4 @@
-"""A built set is read whole or not at all, whatever happened while it was written."""
+"""A built dataset is read completely or not at all, even after an interrupted build."""
 
 import dataclasses
 import json
@@ -16,8 +16,9 @@ from longspan.data.build_shards import BuildShards
 from longspan.data.cache import BuildOutput, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
+from longspan.files import cache_folder
 
-RECIPE = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
+SPEC = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
 
 
 def examples(count, value=1):
@@ -28,7 +29,7 @@ def examples(count, value=1):
 
 
 class Builder:
-    """Counts how often it builds."""
+    """Counts its builds."""
 
     def __init__(self, rows=4):
         self.rows, self.calls = rows, 0
@@ -39,14 +40,14 @@ class Builder:
         return BuildOutput(splits=splits, source="toy", license="none", facts={"n": self.rows})
 
 
-# the same in a process of its own; `{before}` may break things
+# builds in another process; `{before}` defines `build` and may simulate a failure
 PROCESS = """
 import os, sys, time, signal, pathlib
 sys.path.insert(0, {tests!r})
 import test_cache as t
 from longspan.data import cache as cached, store
 {before}
-cached.open_set(pathlib.Path({cache!r}), t.RECIPE, build)
+cached.open_dataset(pathlib.Path({cache!r}), t.SPEC, build)
 """
 
 
@@ -56,10 +57,10 @@ def process(cache, before):
     return subprocess.Popen([sys.executable, "-c", script])
 
 
-def test_a_set_is_built_once_and_then_read(tmp_path):
+def test_a_dataset_is_built_once_and_then_read(tmp_path):
     build = Builder()
-    first = cached.open_dataset(tmp_path, RECIPE, build)
-    second = cached.open_dataset(tmp_path, RECIPE, build)
+    first = cached.open_dataset(tmp_path, SPEC, build)
+    second = cached.open_dataset(tmp_path, SPEC, build)
     assert build.calls == 1
     assert first.manifest == second.manifest
     assert second.manifest.files["train"].rows == 4
@@ -67,18 +68,18 @@ def test_a_set_is_built_once_and_then_read(tmp_path):
     assert second.splits["test"].checksum() == examples(3).checksum()
     names = sorted(path.name for path in second.folder.iterdir())
     assert names == ["manifest.json", "test.arrow", "train.arrow", "validation.arrow"]
-    assert second.folder == tmp_path / "toy" / RECIPE.key
+    assert second.folder == tmp_path / "toy" / SPEC.key
 
 
 @pytest.mark.parametrize(
     "change", [{"task": "t2"}, {"version": 2}, {"options": {"seed": 1}}, {"origin": {"rows": 1}}]
 )
-def test_every_part_of_the_recipe_is_in_the_key(change):
-    assert dataclasses.replace(RECIPE, **change).key != RECIPE.key
+def test_the_key_depends_on_every_field(change):
+    assert dataclasses.replace(SPEC, **change).key != SPEC.key
 
 
-def test_key_is_the_same_in_every_process():
-    assert RECIPE.key == "b3f0f85c0410e8fd"
+def test_the_key_is_the_same_in_every_process():
+    assert SPEC.key == "b3f0f85c0410e8fd"
 
 
 def corrupt(folder, how):
@@ -104,65 +105,64 @@ def corrupt(folder, how):
 
 CORRUPTIONS = {
     "one bit": r"train\.arrow does not match its recorded sha256; delete",
-    "truncated": r"train\.arrow has \d+ bytes, its record says \d+; delete",
+    "truncated": r"train\.arrow has \d+ bytes, expected \d+; delete",
     "absent": r"train\.arrow cannot be read \(No such file",
     "manifest cut": r"manifest\.json is not JSON",
-    "manifest foreign": r"manifest\.json is no manifest of schema 2",
+    "manifest foreign": r"manifest\.json is not a manifest of schema 3; delete .* to rebuild it",
     "files malformed": r"files are malformed",
 }
 
 
 @pytest.mark.parametrize(("how", "reason"), CORRUPTIONS.items())
-def test_corrupted_set_is_reported_and_built_again(tmp_path, caplog, how, reason):
+def test_a_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reason):
     build = Builder()
-    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
+    folder = cached.open_dataset(tmp_path, SPEC, build).folder
     cached.verify(tmp_path)
     corrupt(folder, how)
     with pytest.raises(DataError, match=reason):
         cached.verify(tmp_path)
     with caplog.at_level(logging.WARNING):
-        again = cached.open_dataset(tmp_path, RECIPE, build)
+        again = cached.open_dataset(tmp_path, SPEC, build)
     assert build.calls == 2
-    assert "building" in caplog.text
-    assert "again" in caplog.text
+    assert "rebuilding" in caplog.text
     assert again.splits["train"].checksum() == examples(4).checksum()
     cached.verify(tmp_path)
 
 
-def test_failed_build_leaves_nothing(tmp_path):
+def test_a_failed_build_leaves_nothing(tmp_path):
     def build(scratch):
         built = Builder()(scratch)
         return dataclasses.replace(built, splits={**built.splits, "test": examples(0)})
 
     with pytest.raises(DataError, match="no examples to write"):
-        cached.open_dataset(tmp_path, RECIPE, build)
-    assert not (tmp_path / "toy" / RECIPE.key).exists()
+        cached.open_dataset(tmp_path, SPEC, build)
+    assert not (tmp_path / "toy" / SPEC.key).exists()
     assert cached.load_manifests(tmp_path) == {}
 
 
-def test_killed_build_is_never_read_and_the_next_one_works(tmp_path):
+def test_a_killed_build_is_never_read_and_the_next_one_works(tmp_path):
     before = """
 build = t.Builder()
-write = store.write
+write = store.write_examples
 def dying(path, examples):
     if path.name == "test.arrow":
         (path.parent / ".test.arrow.half").write_bytes(b"half")
         os.kill(os.getpid(), signal.SIGKILL)
     write(path, examples)
-store.write = dying
+store.write_examples = dying
 """
     assert process(tmp_path, before).wait() == -signal.SIGKILL
-    folder = tmp_path / "toy" / RECIPE.key
+    folder = tmp_path / "toy" / SPEC.key
     assert (folder / "train.arrow").exists()
     assert cached.load_manifests(tmp_path) == {}
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}) is None
     build = Builder()
-    assert len(cached.open_dataset(tmp_path, RECIPE, build).splits["test"]) == 3
+    assert len(cached.open_dataset(tmp_path, SPEC, build).splits["test"]) == 3
     assert build.calls == 1
     assert not (folder / ".test.arrow.half").exists()
 
 
-def test_two_processes_build_one_set_once(tmp_path):
+def test_two_processes_build_a_dataset_once(tmp_path):
     before = f"""
 class Slow(t.Builder):
     def __call__(self, scratch):
@@ -181,35 +181,35 @@ while len(list(pathlib.Path({str(tmp_path)!r}).glob("ready*"))) < 2:
     cached.verify(tmp_path / "cache")
 
 
-def test_cache_that_cannot_be_written_is_one_line(tmp_path):
+def test_an_unwritable_cache_gives_one_line(tmp_path):
     (tmp_path / "toy").write_text("a file where a folder should be")
     with pytest.raises(RunError, match=r"cannot write the cache .*set LONGSPAN_CACHE"):
-        cached.open_dataset(tmp_path, RECIPE, Builder())
+        cached.open_dataset(tmp_path, SPEC, Builder())
 
 
-def test_foreign_folder_inside_a_set_is_not_removed(tmp_path):
-    keep = tmp_path / "toy" / RECIPE.key / "mine" / "keep.txt"
+def test_an_unknown_folder_inside_a_dataset_is_not_removed(tmp_path):
+    keep = tmp_path / "toy" / SPEC.key / "mine" / "keep.txt"
     keep.parent.mkdir(parents=True)
     keep.write_text("mine")
     with pytest.raises(RunError, match="cannot clear"):
-        cached.open_dataset(tmp_path, RECIPE, Builder())
+        cached.open_dataset(tmp_path, SPEC, Builder())
     assert keep.read_text() == "mine"
 
 
-def test_without_its_source_the_largest_set_of_these_options_serves(tmp_path, caplog):
+def test_without_source_files_the_largest_dataset_with_these_options_is_used(tmp_path, caplog):
     for rows in (3, 9, 5):
         origin = {"rows": rows}
-        cached.open_dataset(tmp_path, dataclasses.replace(RECIPE, origin=origin), Builder(rows))
+        cached.open_dataset(tmp_path, dataclasses.replace(SPEC, origin=origin), Builder(rows))
     largest = cached.find_built(tmp_path, "toy", 1, {"seed": 0})
     assert largest.manifest.origin == {"rows": 9}
     assert cached.find_built(tmp_path, "toy", 2, {"seed": 0}) is None
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 1}) is None
     corrupt(largest.folder, "one bit")
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}).manifest.origin == {"rows": 5}
-    assert "passing over" in caplog.text
+    assert "skipping" in caplog.text
 
 
-def test_checksum_follows_the_content_and_its_split(tmp_path):
+def test_the_checksum_depends_on_the_content_and_its_split(tmp_path):
     def swapped(scratch):
         built = Builder()(scratch)
         splits = built.splits
@@ -217,22 +217,22 @@ def test_checksum_follows_the_content_and_its_split(tmp_path):
             built, splits={**splits, "train": splits["test"], "test": splits["train"]}
         )
 
-    one = cached.open_dataset(tmp_path / "a", RECIPE, Builder()).manifest.checksum
-    assert cached.open_dataset(tmp_path / "b", RECIPE, Builder()).manifest.checksum == one
-    assert cached.open_dataset(tmp_path / "c", RECIPE, swapped).manifest.checksum != one
+    one = cached.open_dataset(tmp_path / "a", SPEC, Builder()).manifest.checksum
+    assert cached.open_dataset(tmp_path / "b", SPEC, Builder()).manifest.checksum == one
+    assert cached.open_dataset(tmp_path / "c", SPEC, swapped).manifest.checksum != one
 
 
-def test_default_folder_follows_the_environment(tmp_path, monkeypatch):
+def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("LONGSPAN_CACHE", str(tmp_path))
-    assert cached.cache_folder() == tmp_path
+    assert cache_folder() == tmp_path
     monkeypatch.delenv("LONGSPAN_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cached.cache_folder() == tmp_path / ".cache" / "longspan"
+    assert cache_folder() == tmp_path / ".cache" / "longspan"
 
 
 @pytest.fixture
 def large(monkeypatch):
-    """Every file is one that is too large to be read through when it is opened."""
+    """Treat every file as too large for a checksum when it is opened."""
     monkeypatch.setattr(cached, "_READ_THROUGH", 0)
 
 
@@ -243,14 +243,16 @@ def flip(path, place):
 
 
 @pytest.mark.usefixtures("large")
-def test_a_changed_row_of_a_large_file_is_never_handed_out(tmp_path):
+def test_a_changed_row_of_a_large_file_is_never_used(tmp_path):
     build = Builder(40)
-    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
+    folder = cached.open_dataset(tmp_path, SPEC, build).folder
     path = folder / "train.arrow"
     flip(path, path.read_bytes().index(bytes([1] * 300)))  # the first of the rows
-    train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
+    train = cached.open_dataset(tmp_path, SPEC, build).splits["train"]
     train.check(np.arange(1, 40))
-    with pytest.raises(DataError, match=r"train\.arrow: row 0 is not as it was written; run"):
+    with pytest.raises(
+        DataError, match=r"train\.arrow: row 0 has changed since it was written; run"
+    ):
         train.check(np.arange(40))
     assert build.calls == 1
     with pytest.raises(DataError, match=r"train\.arrow does not match its recorded sha256"):
@@ -258,7 +260,7 @@ def test_a_changed_row_of_a_large_file_is_never_handed_out(tmp_path):
 
 
 def place_of(array, path):
-    """Where the bytes of an array are in a file."""
+    """Return the position of the bytes of an array in a file."""
     raw, wanted = path.read_bytes(), array.tobytes()
     assert raw.count(wanted) == 1
     return raw.index(wanted)
@@ -266,121 +268,121 @@ def place_of(array, path):
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("part", ["labels", "offsets", "checks"])
-def test_a_large_file_with_a_changed_index_is_built_again(tmp_path, caplog, part):
+def test_a_large_file_with_a_changed_index_is_rebuilt(tmp_path, caplog, part):
     build = Builder(40)
-    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
-    train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
+    folder = cached.open_dataset(tmp_path, SPEC, build).folder
+    train = cached.open_dataset(tmp_path, SPEC, build).splits["train"]
     array = train.tokens.offsets if part == "offsets" else getattr(train, part)
     flip(folder / "train.arrow", place_of(array, folder / "train.arrow") + 24)
-    again = cached.open_dataset(tmp_path, RECIPE, build)
+    again = cached.open_dataset(tmp_path, SPEC, build)
     assert build.calls == 2
-    assert "its labels or offsets do not match their record" in caplog.text
+    assert "labels or offsets do not match their recorded sha256" in caplog.text
     assert again.splits["train"].checksum() == examples(40).checksum()
 
 
 @pytest.mark.usefixtures("large")
 def test_a_bit_changed_anywhere_in_a_large_file_is_harmless(tmp_path):
-    """The set is built again, or the row is refused, or the bit stood for nothing."""
+    """The dataset is rebuilt, or the row is rejected, or the bit is unused."""
     build, truth = Builder(6), examples(6)
-    folder = cached.open_dataset(tmp_path, RECIPE, build).folder
+    folder = cached.open_dataset(tmp_path, SPEC, build).folder
     path = folder / "train.arrow"
     whole, kinds = path.read_bytes(), set()
     for place in range(0, len(whole), 11):
         flip(path, place)
         before = build.calls
-        train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
-        kinds.add(outcome(train, truth) if build.calls == before else "built again")
+        train = cached.open_dataset(tmp_path, SPEC, build).splits["train"]
+        kinds.add(outcome(train, truth) if build.calls == before else "rebuilt")
         path.write_bytes(whole)
-    assert kinds == {"built again", "refused", "harmless"}
+    assert kinds == {"rebuilt", "rejected", "harmless"}
 
 
 def outcome(train, truth):
     try:
         train.check(np.arange(len(truth)))
     except DataError:
-        return "refused"
+        return "rejected"
     same = train.checksum() == truth.checksum()
-    return "harmless" if same else "read although it has changed"
+    return "harmless" if same else "changed content was read"
 
 
-class InParts:
-    """A build of three parts and a spool, of which one may break off after two."""
+class InShards:
+    """A build of three shards and a spool; it may fail after two shards."""
 
-    def __init__(self, breaks=None):
-        self.breaks, self.made = breaks, []
+    def __init__(self, fail=None):
+        self.fail, self.built = fail, []
 
     def __call__(self, scratch):
         spool = Spool(scratch / "tokens", np.uint8)
-        parts = BuildShards(scratch / "parts")
+        shards = BuildShards(scratch / "shards")
         for number in range(3):
-            if number == 2 and self.breaks:
-                self.breaks()
-            part = parts.made(number, lambda number=number: self.make(number))
-            spool.add_rows(part["rows"])
+            if number == 2 and self.fail:
+                self.fail()
+            shard = shards.get_or_build(number, lambda number=number: self.make(number))
+            spool.add_rows(shard["rows"])
         rows = Examples(tokens=spool.ragged(), labels=np.arange(6, dtype=np.uint8))
         splits = {"train": rows, "validation": examples(2), "test": examples(3)}
-        return BuildOutput(splits=splits, source="parts", license="none", facts={})
+        return BuildOutput(splits=splits, source="shards", license="none", facts={})
 
     def make(self, number):
-        self.made.append(number)
+        self.built.append(number)
         return {"rows": np.full((2, 5), number + 1, np.uint8)}
 
 
 def raising(error):
-    def breaks():
+    def fail():
         raise error
 
-    return breaks
+    return fail
 
 
 def check_continued(cache):
-    folder = cache / "toy" / RECIPE.key
+    folder = cache / "toy" / SPEC.key
     assert [path.name for path in folder.iterdir()] == ["building"]
     assert folder not in cached.load_manifests(cache)
-    build = InParts()
-    train = cached.open_dataset(cache, RECIPE, build).splits["train"]
-    assert build.made == [2]
+    build = InShards()
+    train = cached.open_dataset(cache, SPEC, build).splits["train"]
+    assert build.built == [2]
     assert [set(row.tolist()) for row in train.tokens] == [{1}, {1}, {2}, {2}, {3}, {3}]
     assert not (folder / "building").exists()
 
 
-def test_parts_survive_ctrl_c_and_are_not_made_again(tmp_path):
+def test_shards_survive_ctrl_c_and_are_not_rebuilt(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        cached.open_dataset(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
+        cached.open_dataset(tmp_path, SPEC, InShards(raising(KeyboardInterrupt())))
     check_continued(tmp_path)
 
 
-def test_parts_survive_a_kill_and_are_not_made_again(tmp_path):
-    before = "build = t.InParts(lambda: os.kill(os.getpid(), signal.SIGKILL))"
+def test_shards_survive_a_kill_and_are_not_rebuilt(tmp_path):
+    before = "build = t.InShards(lambda: os.kill(os.getpid(), signal.SIGKILL))"
     assert process(tmp_path, before).wait() == -signal.SIGKILL
     check_continued(tmp_path)
 
 
-def test_a_half_written_part_is_made_again(tmp_path):
+def test_a_truncated_shard_is_rebuilt(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        cached.open_dataset(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
-    path = tmp_path / "toy" / RECIPE.key / "building" / "parts" / "part-000001"
+        cached.open_dataset(tmp_path, SPEC, InShards(raising(KeyboardInterrupt())))
+    path = tmp_path / "toy" / SPEC.key / "building" / "shards" / "shard-000001"
     path.write_bytes(path.read_bytes()[:-3])
-    build = InParts()
-    train = cached.open_dataset(tmp_path, RECIPE, build).splits["train"]
-    assert build.made == [1, 2]
+    build = InShards()
+    train = cached.open_dataset(tmp_path, SPEC, build).splits["train"]
+    assert build.built == [1, 2]
     assert train.tokens.values.reshape(6, 5)[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
 
 
-@pytest.mark.parametrize("error", [DataError("foreign"), RunError("full"), ValueError("a bug")])
-def test_a_refusal_removes_the_parts(tmp_path, error):
+@pytest.mark.parametrize("error", [DataError("malformed"), RunError("full"), ValueError("a bug")])
+def test_an_error_removes_the_shards(tmp_path, error):
     with pytest.raises(type(error), match=str(error)):
-        cached.open_dataset(tmp_path, RECIPE, InParts(raising(error)))
-    assert not (tmp_path / "toy" / RECIPE.key).exists()
-    build = InParts()
-    cached.open_dataset(tmp_path, RECIPE, build)
-    assert build.made == [0, 1, 2]
+        cached.open_dataset(tmp_path, SPEC, InShards(raising(error)))
+    assert not (tmp_path / "toy" / SPEC.key).exists()
+    build = InShards()
+    cached.open_dataset(tmp_path, SPEC, build)
+    assert build.built == [0, 1, 2]
 
 
-def test_a_build_of_another_recipe_leaves_the_parts(tmp_path):
+def test_a_build_of_another_dataset_keeps_the_shards(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        cached.open_dataset(tmp_path, RECIPE, InParts(raising(KeyboardInterrupt())))
-    cached.open_dataset(tmp_path, dataclasses.replace(RECIPE, version=2), InParts())
+        cached.open_dataset(tmp_path, SPEC, InShards(raising(KeyboardInterrupt())))
+    cached.open_dataset(tmp_path, dataclasses.replace(SPEC, version=2), InShards())
     check_continued(tmp_path)
 
 
@@ -389,9 +391,9 @@ def spools(scratch):
     spool.add_rows(np.ones((20, 10_000), np.uint8))
 
 
-def keeps_parts(scratch):
+def keeps_shards(scratch):
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
-    BuildShards(scratch).made(0, lambda: {"x": noise})
+    BuildShards(scratch).get_or_build(0, lambda: {"x": noise})
 
 
 def returns_much(scratch):
@@ -404,12 +406,12 @@ def returns_much(scratch):
     )
 
 
-@pytest.mark.parametrize("build", [spools, keeps_parts, returns_much])
-def test_a_full_disk_is_one_line_and_leaves_nothing_of_the_set(small_disk, build):
+@pytest.mark.parametrize("build", [spools, keeps_shards, returns_much])
+def test_a_full_disk_gives_one_line_and_leaves_nothing(small_disk, build):
     with pytest.raises(RunError, match=r"cannot write .*No space left on device; free space or"):
-        cached.open_dataset(small_disk, RECIPE, build)
+        cached.open_dataset(small_disk, SPEC, build)
     left = [path for path in small_disk.rglob("*") if path.is_file()]
     assert [path.suffix for path in left] == [".lock"]
-    assert cached.open_dataset(small_disk, RECIPE, Builder()).manifest.files["train"].rows == 4
-    for path in (small_disk / "toy" / RECIPE.key).iterdir():
+    assert cached.open_dataset(small_disk, SPEC, Builder()).manifest.files["train"].rows == 4
+    for path in (small_disk / "toy" / SPEC.key).iterdir():
         path.unlink()

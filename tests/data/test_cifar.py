@@ -1,4 +1,4 @@
-"""Every form of CIFAR-10 gives the same images; whatever is malformed is refused by name."""
+"""Every form of CIFAR-10 gives the same images; malformed files are rejected by name."""
 
 import gzip
 import io
@@ -33,7 +33,7 @@ FORMS = {"batches": write_batches, "archive": write_archive, "parquet": write_pa
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch, tmp_path):
-    """No data from elsewhere; what the tests of real files need is kept for them."""
+    """Hide the data of this machine; return the folder for tests of real files."""
     kept = os.environ.get("LONGSPAN_TEST_DATA")
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
         monkeypatch.delenv(variable, raising=False)
@@ -42,10 +42,10 @@ def bare(monkeypatch, tmp_path):
 
 
 def collected(source):
-    """Pixels and labels of each part, in order of their rows."""
+    """Return the pixels and labels of each split, in the order of their rows."""
     parts = {}
     for part in cifar.SOURCE_SPLITS:
-        found = [images for images in cifar.read(source) if images.part == part]
+        found = [images for images in cifar.read(source) if images.split == part]
         rows = np.concatenate([images.rows for images in found])
         assert sorted(rows) == list(range(len(rows)))
         order = np.argsort(rows)
@@ -79,14 +79,14 @@ def test_data_is_found_in_the_usual_places(tmp_path, below, form):
     assert cifar.find(tmp_path).form == form
 
 
-def test_the_folder_of_batches_and_the_archive_itself_can_be_named(tmp_path):
+def test_the_folder_of_batches_and_the_archive_can_be_named(tmp_path):
     assert cifar.find(write_batches(tmp_path) / "cifar-10-batches-py").form == "batches"
     write_archive(tmp_path)
     assert cifar.find(tmp_path / "cifar-10-some.tar.gz").form == "archive"
 
 
 @pytest.mark.parametrize(("fuller", "other"), list(itertools.permutations(FORMS, 2)))
-def test_the_fuller_copy_wins(tmp_path, fuller, other):
+def test_the_more_complete_copy_wins(tmp_path, fuller, other):
     FORMS[other](tmp_path, 2)
     FORMS[fuller](tmp_path, 3)
     assert cifar.find(tmp_path).form == fuller
@@ -103,7 +103,7 @@ def test_of_equal_copies_the_exact_one_wins(tmp_path, form):
     assert cifar.find(tmp_path).form == form
 
 
-def test_a_whole_copy_in_jpeg_gives_way_to_whole_batches(tmp_path, monkeypatch):
+def test_whole_batches_win_over_a_whole_copy_in_jpeg(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar, "_WHOLE", 60)
     monkeypatch.setattr(cifar, "_BATCH", 10)
     write_parquet(tmp_path, kind="JPEG")
@@ -129,7 +129,7 @@ def test_search_order(tmp_path, monkeypatch):
     assert cifar.find(write_parquet(tmp_path / "argument", 4)).rows == 24
 
 
-def test_absent_data_names_the_command_and_the_address(tmp_path):
+def test_the_error_for_missing_data_names_the_command_and_the_address(tmp_path):
     for place in (None, tmp_path):
         with pytest.raises(DataError, match="CIFAR-10 is not here") as caught:
             cifar.find(place)
@@ -141,7 +141,7 @@ def test_absent_data_names_the_command_and_the_address(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_origin_tells_copies_apart_wherever_they_lie(tmp_path, form):
+def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path, form):
     one, same, other = (
         cifar.find(FORMS[form](tmp_path / name, count)).origin
         for name, count in (("a", 3), ("b", 3), ("c", 4))
@@ -152,7 +152,7 @@ def test_origin_tells_copies_apart_wherever_they_lie(tmp_path, form):
 
 
 def write_whole_labels(place, batches):
-    """50,000 training labels that begin as the batches do, and one image for all of them."""
+    """Write 50,000 training labels that begin like the batches, with the same image for all."""
     first = {4: [0, 6, 0, 2, 7, 2, 1, 2, 4, 1], 1: [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]}
     columns = [one for k in batches for one in (*first.get(k, [5] * 10), *[k] * 9990)]
     image = pa.array([encoded(pixels("test_batch", 1)[0])]).dictionary_encode()
@@ -165,15 +165,15 @@ def write_whole_labels(place, batches):
 
 
 def blank(path, side, count):
-    """No pixels, to be quick: the labels tell the rows apart."""
+    """Yield empty images, which is fast; the labels identify the rows."""
     rows = pq.read_metadata(path).num_rows
     for first in range(0, rows, count):
         yield np.zeros((min(count, rows - first), 3, 1), np.uint8)
 
 
-def test_the_official_order_is_recognised_and_restored(tmp_path, monkeypatch):
-    """The hub's rows come in the order of the archive: data_batch_4, 3, 2, 5, 1."""
-    monkeypatch.setattr("longspan.data.image_parquet.images", blank)
+def test_the_official_order_is_recognized_and_restored(tmp_path, monkeypatch):
+    """The hub has the rows in the order of the archive: data_batch_4, 3, 2, 5, 1."""
+    monkeypatch.setattr("longspan.data.image_parquet.read_images", blank)
     official = cifar.find(write_whole_labels(tmp_path / "a", (1, 2, 3, 4, 5)))
     hub = cifar.find(write_whole_labels(tmp_path / "b", (4, 3, 2, 5, 1)))
     own = cifar.find(write_whole_labels(tmp_path / "c", (2, 1, 3, 4, 5)))
@@ -184,36 +184,39 @@ def test_the_official_order_is_recognised_and_restored(tmp_path, monkeypatch):
 
 
 REPLACED = {
-    r"lacks|holds batch_label, labels, filenames; expected data": {"data": None},
-    "holds batch_label, data, filenames; expected data": {"labels": None},
-    r"holds .*fine_labels.*expected data .* and labels": {"labels": None, "fine_labels": [1] * 10},
+    r"has entries batch_label, labels, filenames; expected data": {"data": None},
+    "has entries batch_label, data, filenames; expected data": {"labels": None},
+    r"has entries .*fine_labels.*expected data .* and labels": {
+        "labels": None,
+        "fine_labels": [1] * 10,
+    },
     r"data has shape \(10, 3071\).*expected \(N, 3072\)": {"data": np.zeros((10, 3071), np.uint8)},
     r"data has shape \(3072,\)": {"data": np.zeros(3072, np.uint8)},
     r"data has shape \(9, 3072\) and there are 10 labels": {"data": np.zeros((9, 3072), np.uint8)},
     "labels go from 0 to 10, expected 0 to 9": {"labels": [*range(9), 10]},
     "labels go from -1 to 8": {"labels": list(range(-1, 9))},
-    "no labels, or some that are no integers": {"labels": ["1"] * 10},
-    "is a pickle with a call of numpy dtype": {"data": np.zeros((10, 3072), np.int64)},
+    "has no labels, or labels that are not integers": {"labels": ["1"] * 10},
+    "not a CIFAR-10 batch: .*, got arrays of type .*i8": {"data": np.zeros((10, 3072), np.int64)},
 }
 
 
 @pytest.mark.parametrize("form", ["batches", "archive"])
 @pytest.mark.parametrize("reason", REPLACED)
-def test_a_malformed_batch_is_refused(tmp_path, form, reason):
+def test_a_malformed_batch_is_rejected(tmp_path, form, reason):
     content = batch("data_batch_2", **REPLACED[reason])
     with pytest.raises(DataError, match=rf"data_batch_2.*({reason})"):
         collected(cifar.find(FORMS[form](tmp_path, data_batch_2=content)))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99, 0.99999])
-def test_a_truncated_batch_is_refused(tmp_path, share):
+def test_a_truncated_batch_is_rejected(tmp_path, share):
     content = batch("test_batch")
     content = content[: max(int(len(content) * share) - 1, 1)]
-    with pytest.raises(DataError, match="test_batch is truncated or no pickle"):
+    with pytest.raises(DataError, match="test_batch is truncated or not a CIFAR-10 batch"):
         collected(cifar.find(write_batches(tmp_path, test_batch=content)))
 
 
-def test_batches_of_unequal_size_are_refused(tmp_path):
+def test_batches_of_unequal_size_are_rejected(tmp_path):
     content = batch("data_batch_3", 9)
     with pytest.raises(DataError, match=r"data_batch_3 has 9 images, .*data_batch_1 has 10"):
         collected(cifar.find(write_batches(tmp_path, data_batch_3=content)))
@@ -238,12 +241,12 @@ def test_a_batch_missing_from_an_archive_is_named(tmp_path):
         collected(cifar.find(path))
 
 
-def test_a_batch_that_is_there_twice_is_refused(tmp_path):
+def test_a_duplicate_batch_is_rejected(tmp_path):
     folder = write_batches(tmp_path / "x") / "cifar-10-batches-py"
     with tarfile.open(tmp_path / "cifar-10.tar.gz", "w:gz") as archive:
         for root in ("one", "two"):
             archive.add(folder, root)
-    with pytest.raises(DataError, match=r"two/.*: a second .*; it is unclear which counts"):
+    with pytest.raises(DataError, match=r"two/.*: a second .*; expected one"):
         collected(cifar.find(tmp_path))
 
 
@@ -260,7 +263,7 @@ def test_an_archive_with_the_official_name_must_be_the_official_one(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9, 0.999])
-def test_truncated_archive_is_refused(tmp_path, share):
+def test_a_truncated_archive_is_rejected(tmp_path, share):
     path = write_archive(tmp_path) / "cifar-10-some.tar.gz"
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * share)])
@@ -269,14 +272,14 @@ def test_truncated_archive_is_refused(tmp_path, share):
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no tar" * 500, mtime=0)])
-def test_foreign_archive_is_refused(tmp_path, content):
+def test_a_file_that_is_no_archive_is_rejected(tmp_path, content):
     (tmp_path / "cifar-10.tar.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"cifar-10\.tar\.gz"):
         collected(cifar.find(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["link", "huge"])
-def test_members_that_are_no_plain_batches_are_refused(tmp_path, kind):
+def test_links_and_huge_members_are_rejected(tmp_path, kind):
     member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
     if kind == "link":
         member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -299,33 +302,32 @@ class Malicious:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickle_is_never_run(tmp_path, protocol):
+def test_code_in_a_pickle_is_never_executed(tmp_path, protocol):
     content = pickle.dumps({"data": Malicious(f"touch {tmp_path}/run")}, protocol)
     pickle.loads(content)
-    assert (tmp_path / "run").exists(), "the control: unpickling does run it"
+    assert (tmp_path / "run").exists(), "the control: unpickling executes it"
     (tmp_path / "run").unlink()
-    with pytest.raises(DataError, match=r"is a pickle with (a reference to|instruction)"):
+    with pytest.raises(
+        DataError, match=r"foreign is .* not a CIFAR-10 batch: .*, got a reference to \w+\.system"
+    ):
         restricted_pickle.load_batch(content, "foreign")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    "value", [[1], {"a": 1.5}, {"a": {1}}, {"a": np.float64(1)}, {"a": np.zeros(2)}, 7, {}]
+    "value", [[1], 7, "text", {"a": np.float64(1)}, {"a": np.zeros(2)}, {"a": Path("/")}]
 )
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_other_values_are_refused(value, protocol):
+def test_other_values_are_rejected(value, protocol):
     content = pickle.dumps(value, protocol)
-    if value == {} and protocol == 2:
-        assert restricted_pickle.load_batch(content, "empty") == {}
-        return
-    with pytest.raises(DataError, match=r"foreign is (a pickle with|truncated or no pickle)"):
+    with pytest.raises(DataError, match=r"foreign is truncated or not a CIFAR-10 batch"):
         restricted_pickle.load_batch(content, "foreign")
 
 
-def test_an_array_by_columns_is_refused():
+def test_an_array_in_column_major_order_is_rejected():
     content = python2({"data": np.zeros((2, 3), np.uint8)})
     assert restricted_pickle.load_batch(content, "plain")["data"].shape == (2, 3)
-    with pytest.raises(DataError, match="an array that is not of uint8, row by row"):
+    with pytest.raises(DataError, match="got an array that is not of uint8 in row-major order"):
         restricted_pickle.load_batch(content.replace(b"\x89T", b"\x88T"), "foreign")
 
 
@@ -340,7 +342,6 @@ def test_an_array_by_columns_is_refused():
         b"\x80\x02}(K\x01u.",
         b"\x80\x02}](K\x01es.",
         b"\x80\x02h\x01.",
-        b"\x80\x02}}.",
         b"\x80\x02}](h\x00K\x01u.",
         b"\x80\x02(KR.",
         b"\x80\x02K\x01K\x02R.",
@@ -348,8 +349,19 @@ def test_an_array_by_columns_is_refused():
         b"\x80\x02T\xff\xff\xff\x7fabc.",
     ],
 )
-def test_nonsense_is_refused(content):
-    with pytest.raises(DataError, match=r"foreign is (a pickle with|truncated or no pickle)"):
+def test_malformed_pickles_are_rejected(content):
+    with pytest.raises(DataError, match=r"foreign is truncated or not a CIFAR-10 batch"):
+        restricted_pickle.load_batch(content, "foreign")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["builtins eval", "numpy loadtxt", "numpy.core.multiarray scalar", "numpy.testing runstring"],
+)
+def test_names_outside_the_allow_list_are_rejected(name):
+    module, _, function = name.partition(" ")
+    content = f"c{module}\n{function}\n(S'1 + 1'\ntR.".encode()
+    with pytest.raises(DataError, match=rf"got a reference to {module}\.{function}"):
         restricted_pickle.load_batch(content, "foreign")
 
 
@@ -358,15 +370,15 @@ def test_nonsense_is_refused(content):
     [
         ({"img": None}, r"train\.parquet lacks column label or one of img, image, jpeg; it has"),
         ({"label": None}, r"train\.parquet lacks column label"),
-        ({"label": [0.5] * 50}, r"column label \(double\) is empty, has nulls or no integers"),
-        ({"label": [None] + [1] * 49}, "has nulls"),
+        ({"label": [0.5] * 50}, r"column label has type double, .*; expected integers"),
+        ({"label": [None] + [1] * 49}, "and 1 nulls; expected integers without nulls"),
         ({"label": [10] + [1] * 49}, r"train\.parquet: labels go from 1 to 10, expected 0 to 9"),
         ({"img": ["text"] * 50}, "column img has type string, expected bytes"),
         ({"img": [b""] * 50}, r"train\.parquet: row 0 is damaged or no PNG or JPEG"),
         ({"img": [None] * 50}, "type null"),
     ],
 )
-def test_foreign_parquet_is_refused(tmp_path, columns, reason):
+def test_a_parquet_file_with_other_columns_is_rejected(tmp_path, columns, reason):
     write_parquet(tmp_path)
     path = tmp_path / "train.parquet"
     table = {**pq.read_table(path).to_pydict(), **columns}
@@ -397,7 +409,7 @@ def test_a_damaged_image_is_named_by_its_row(tmp_path, monkeypatch, reason):
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 not really", b"\0" * 5000])
-def test_broken_parquet_is_refused(tmp_path, content):
+def test_a_damaged_parquet_file_is_rejected(tmp_path, content):
     write_parquet(tmp_path)
     (tmp_path / "test.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"test\.parquet is truncated or no parquet file"):

@@ -1,4 +1,6 @@
-"""Copying: the form of an example, where the symbols stand, and what decides the stream."""
+"""Generator of copying: format, positions of the symbols, and dependence on the seed."""
+
+import hashlib
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from longspan.errors import OptionError
 USUAL = {"length": 32, "count": 4, "symbols": 8, "noise": 1, "together": False, "depth": None}
 
 
-def form(**change):
+def settings(**change):
     return CopyingSettings(**{**USUAL, **change})
 
 
@@ -19,27 +21,27 @@ def drawn(shape, count, seed=0, stream="train"):
 
 
 def places(shape, tokens):
-    """Where symbols stand, (rows, count)."""
+    """Return the positions of the symbols, (rows, count)."""
     rows, columns = np.nonzero(tokens >= 2 + shape.noise)
     assert (np.bincount(rows, minlength=len(tokens)) == shape.count).all()
     return columns.reshape(-1, shape.count)
 
 
-FORMS = [
-    form(),
-    form(noise=5),
-    form(length=9, count=4, symbols=1),
-    form(length=8, count=4),
-    form(together=True),
-    form(together=True, depth=0.0),
-    form(together=True, depth=1, noise=3),
-    form(count=1, depth=0.5, noise=40, symbols=200),
-    form(count=1, length=2),
+SETTINGS = [
+    settings(),
+    settings(noise=5),
+    settings(length=9, count=4, symbols=1),
+    settings(length=8, count=4),
+    settings(together=True),
+    settings(together=True, depth=0.0),
+    settings(together=True, depth=1, noise=3),
+    settings(count=1, depth=0.5, noise=40, symbols=200),
+    settings(count=1, length=2),
 ]
 
 
-@pytest.mark.parametrize("shape", FORMS, ids=str)
-def test_markers_ask_for_the_symbols_in_order(shape):
+@pytest.mark.parametrize("shape", SETTINGS, ids=str)
+def test_the_targets_are_the_symbols_in_order(shape):
     tokens, targets = drawn(shape, 600)
     assert tokens.shape == targets.shape == (600, shape.length)
     first, markers = 2 + shape.noise, shape.length - shape.count
@@ -55,13 +57,13 @@ def test_markers_ask_for_the_symbols_in_order(shape):
 @pytest.mark.parametrize(
     ("depth", "start"), [(0, 0), (0.0, 0), (1, 24), (1.0, 24), (0.5, 12), (0.021, 1), (0.02, 0)]
 )
-def test_depth_is_the_place_of_the_block(depth, start):
-    shape = form(together=True, depth=depth)
+def test_depth_sets_the_position_of_the_symbols(depth, start):
+    shape = settings(together=True, depth=depth)
     assert (places(shape, drawn(shape, 300)[0]) == start + np.arange(4)).all()
 
 
-def test_a_needle_needs_no_togetherness():
-    shape = form(count=1, depth=0.25)
+def test_depth_of_one_symbol_does_not_need_together():
+    shape = settings(count=1, depth=0.25)
     assert (places(shape, drawn(shape, 300)[0]) == 8).all()
 
 
@@ -70,8 +72,8 @@ def even(counts):
     return (np.abs(counts - mean) < 5 * np.sqrt(mean)).all()
 
 
-def test_scattered_symbols_stand_at_any_places_and_blocks_anywhere():
-    scattered, block = form(length=12, count=3), form(length=12, count=3, together=True)
+def test_positions_are_uniform():
+    scattered, block = settings(length=12, count=3), settings(length=12, count=3, together=True)
     found = places(scattered, drawn(scattered, 30_000)[0])
     sets = np.unique(found, axis=0, return_counts=True)
     assert len(sets[0]) == 84  # 9 choose 3
@@ -82,8 +84,8 @@ def test_scattered_symbols_stand_at_any_places_and_blocks_anywhere():
     assert found[:, 0].max() == 6
 
 
-def test_symbols_and_filler_are_uniform_and_independent_of_their_place():
-    shape = form(noise=6)
+def test_symbols_and_filler_are_uniform_and_independent_of_position():
+    shape = settings(noise=6)
     tokens, targets = drawn(shape, 10_000)
     for column in (28, 31):
         assert even(np.bincount(targets[:, column] - 1, minlength=8))
@@ -95,31 +97,39 @@ def test_symbols_and_filler_are_uniform_and_independent_of_their_place():
 
 
 def test_a_longer_stream_begins_with_the_shorter():
-    short, long = drawn(FORMS[1], 300), drawn(FORMS[1], 1_000)
+    short, long = drawn(SETTINGS[1], 300), drawn(SETTINGS[1], 1_000)
     for one, other in zip(short, long, strict=True):
         assert np.array_equal(one, other[:300])
 
 
-def test_seed_and_stream_change_everything_and_the_global_seed_nothing():
-    first = drawn(FORMS[1], 600)[0]
+def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
+    first = drawn(SETTINGS[1], 600)[0]
     np.random.seed(1)
-    assert np.array_equal(drawn(FORMS[1], 600)[0], first)
-    for other in (drawn(FORMS[1], 600, seed=1)[0], drawn(FORMS[1], 600, stream="test")[0]):
+    assert np.array_equal(drawn(SETTINGS[1], 600)[0], first)
+    for other in (drawn(SETTINGS[1], 600, seed=1)[0], drawn(SETTINGS[1], 600, stream="test")[0]):
         assert not set(map(bytes, other)) & set(map(bytes, first))
-    # no chunk repeats another
+    # chunks do not repeat
     assert len(set(map(bytes, first))) == 600
+
+
+def test_the_stream_is_the_same_in_every_version():
+    """If this digest changes, the data has changed: raise the version of the task."""
+    chunks = generate(settings(noise=5), 600, seed=0, stream="train")
+    digest = hashlib.sha256(b"".join(one.tobytes() for chunk in chunks for one in chunk))
+    expected = "28bf782b5da5b1ce17821fd83d99fcd530c35e4c8a6c4708d89c9c8dc144e223"
+    assert digest.hexdigest() == expected
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"length": 7}, "length=7 has no room for 4 symbols and as many markers; use 8 or more"),
+        ({"length": 7}, "length=7 is too short for 4 symbols and as many markers; use 8 or more"),
         ({"depth": 1.5, "together": True}, r"depth=1.5; expected 0 \(the start\) to 1, or none"),
         ({"depth": float("nan"), "together": True}, "depth=nan"),
-        ({"depth": 0.5}, "depth=0.5 is a place for symbols that stand together; set together=true"),
-        ({"symbols": 65_534}, "65537 token ids, the most are 65536; lower symbols or noise"),
+        ({"depth": 0.5}, "depth=0.5 needs adjacent symbols; set together=true"),
+        ({"symbols": 65_534}, "65537 token ids; expected at most 65536, lower symbols or noise"),
     ],
 )
-def test_impossible_forms_are_refused(change, reason):
+def test_contradictory_settings_are_rejected(change, reason):
     with pytest.raises(OptionError, match=reason):
-        form(**change)
+        settings(**change)

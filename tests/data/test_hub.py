@@ -1,4 +1,4 @@
-"""Sets through the library `datasets`: written as local files, refused clearly when absent."""
+"""Datasets of the hub are written as local files; a missing one gives a clear error."""
 
 import sys
 
@@ -15,7 +15,7 @@ datasets = pytest.importorskip("datasets")
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch, tmp_path):
-    """No network, and a cache of its own."""
+    """Disable the network and use a separate cache."""
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
     datasets.disable_progress_bars()
@@ -32,13 +32,13 @@ def reviews(place, parts=("train", "test")):
 
 
 def photographs(place):
-    """Three images to a part, as the hub keeps them."""
+    """Write three images for each split, as the hub stores them."""
     place.mkdir()
     features = datasets.Features(
         {"img": datasets.Image(), "label": datasets.ClassLabel(names=list(cifar.CLASSES))}
     )
     pixels = {}
-    for seed, part in enumerate(hub.PARTS):
+    for seed, part in enumerate(hub.SOURCE_SPLITS):
         pixels[part] = np.random.default_rng(seed).integers(0, 256, (3, 32, 32, 3), np.uint8)
         columns = {"img": list(pixels[part]), "label": [9, 0, 4]}
         path = place / f"{part}-00000-of-00001.parquet"
@@ -46,7 +46,7 @@ def photographs(place):
     return place, pixels
 
 
-def test_a_text_set_is_read_like_a_local_copy(tmp_path):
+def test_a_text_dataset_is_read_like_a_local_copy(tmp_path):
     folder = hub.fetch_parquet(str(reviews(tmp_path / "set")), tmp_path / "cache" / "imdb")
     assert sorted(path.name for path in folder.iterdir()) == ["test.parquet", "train.parquet"]
     found = imdb.read(imdb.find(folder))
@@ -54,17 +54,17 @@ def test_a_text_set_is_read_like_a_local_copy(tmp_path):
     assert found["test"].labels.tolist() == [0, 1]
 
 
-def test_an_image_set_keeps_its_pixels(tmp_path):
+def test_an_image_dataset_keeps_its_pixels(tmp_path):
     place, pixels = photographs(tmp_path / "set")
     source = cifar.find(hub.fetch_parquet(str(place), tmp_path / "cache"))
     assert (source.form, source.rows, source.exact) == ("parquet", 6, True)
     for images in cifar.read(source):
-        truth = pixels[images.part].transpose(0, 3, 1, 2).reshape(3, 3, 1024)
+        truth = pixels[images.split].transpose(0, 3, 1, 2).reshape(3, 3, 1024)
         assert (images.pixels == truth).all()
         assert images.labels.tolist() == [9, 0, 4]
 
 
-def test_what_is_there_is_not_fetched_again(tmp_path):
+def test_existing_files_are_not_fetched_again(tmp_path):
     place = reviews(tmp_path / "set")
     folder = hub.fetch_parquet(str(place), tmp_path / "cache")
     for path in place.iterdir():
@@ -76,7 +76,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["uoft-cs/cifar10", "stanfordnlp/imdb", "no/such-set"])
-def test_an_unreachable_set_is_refused_with_the_remedy(tmp_path, name):
+def test_the_error_for_an_unreachable_dataset_names_the_remedy(tmp_path, name):
     with pytest.raises(DataError) as caught:
         hub.fetch_parquet(name, tmp_path / "cache")
     assert str(caught.value).startswith(f"{name} is neither in the cache of the library datasets")
@@ -85,20 +85,20 @@ def test_an_unreachable_set_is_refused_with_the_remedy(tmp_path, name):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_set_without_a_part_is_refused(tmp_path):
+def test_a_dataset_without_a_test_split_is_rejected(tmp_path):
     place = reviews(tmp_path / "set", parts=("train",))
-    with pytest.raises(DataError, match="has no part test; it has train"):
+    with pytest.raises(DataError, match="lacks split test; it has train"):
         hub.fetch_parquet(str(place), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
-def test_without_the_library_the_remedy_is_named(tmp_path, monkeypatch):
+def test_the_error_without_the_library_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"needs the library datasets .*pip install"):
         hub.fetch_parquet("stanfordnlp/imdb", tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+def test_an_unwritable_folder_is_rejected(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot write"):
         hub.fetch_parquet(str(reviews(tmp_path / "set")), tmp_path / "file" / "below")

@@ -1,4 +1,4 @@
-"""The stream of expressions: its distribution, its values, and that only the seed decides it."""
+"""Generator of ListOps: distribution, values, and dependence on the seed."""
 
 import csv
 import gzip
@@ -34,7 +34,7 @@ def stripped(source: str) -> list[str]:
 
 
 def depth(expression: list[str]) -> int:
-    """Depth of the deepest operator or digit; the root has depth 1."""
+    """Return the depth of the deepest operator or digit; the root has depth 1."""
     level, deepest = 0, 0
     for symbol in expression:
         level -= symbol == "X"
@@ -56,7 +56,7 @@ def arities(expression: list[str]) -> list[int]:
 
 
 def length_distribution(grammar: Grammar) -> np.ndarray:
-    """Exact probability of each length (index) of a kept expression, by convolution."""
+    """Compute the exact probability of each length (index) of an expression, by convolution."""
     size = grammar.max_length
     digit = np.zeros(size)
     digit[1] = 1.0
@@ -72,14 +72,14 @@ def length_distribution(grammar: Grammar) -> np.ndarray:
 
 
 def chi_square_excess(observed: np.ndarray, expected: np.ndarray) -> float:
-    """How many standard deviations chi-square lies above its mean, the degrees of freedom."""
+    """Return the number of standard deviations by which chi-square exceeds its mean."""
     statistic = ((observed - expected) ** 2 / expected).sum()
     freedom = len(observed) - 1
     return (statistic - freedom) / np.sqrt(2 * freedom)
 
 
 def two_sample_excess(first: np.ndarray, second: np.ndarray) -> float:
-    """The same for two columns of counts that should have one distribution."""
+    """Return the same for two columns of counts that should have one distribution."""
     both = first + second
     keep = both >= 10
     first = np.append(first[keep], first[~keep].sum() + 1e-9)
@@ -129,7 +129,7 @@ def test_evaluate_follows_the_definitions(expression, value):
     assert evaluate(expression.split()) == value
 
 
-def test_a_parsed_tree_holds_every_node_with_its_value_and_size():
+def test_a_parsed_tree_has_every_node_with_its_value_and_size():
     root = parse(["[MAX", "2", "[MIN", "4", "7", "X", "[SM", *"99", "[MED", *"14", *"XXX"])
     assert [(one.symbol, one.value, one.tokens) for one in root.arguments] == [
         ("2", 2, 1),
@@ -144,14 +144,14 @@ def test_a_parsed_tree_holds_every_node_with_its_value_and_size():
     ("expression", "reason"),
     [
         ("[MAX 1 2", "1 operators are not closed"),
-        ("1 2", "2 values at the top"),
-        ("[MAX X", "symbol 'X' at 1"),
-        ("X", "symbol 'X' at 0"),
-        ("[MAX 1 ? X", "symbol '\\?' at 2"),
-        ("", "0 values at the top"),
+        ("1 2", "2 values; expected 0 and 1"),
+        ("[MAX X", "symbol 'X' at index 1"),
+        ("X", "symbol 'X' at index 0"),
+        ("[MAX 1 ? X", "symbol '\\?' at index 2"),
+        ("", "0 values; expected 0 and 1"),
     ],
 )
-def test_evaluate_refuses_what_is_no_expression(expression, reason):
+def test_evaluate_rejects_malformed_expressions(expression, reason):
     with pytest.raises(DataError, match=reason):
         evaluate(expression.split())
 
@@ -166,7 +166,7 @@ def test_evaluate_refuses_what_is_no_expression(expression, reason):
     ],
     ids=str,
 )
-def test_every_expression_meets_the_bounds_and_has_its_value(grammar):
+def test_every_expression_is_within_the_bounds_and_has_its_value(grammar):
     examples = generate(grammar, 3_000, seed=3)
     texts = set()
     for tokens, label in zip(examples.tokens, examples.labels, strict=True):
@@ -179,7 +179,7 @@ def test_every_expression_meets_the_bounds_and_has_its_value(grammar):
     assert len(texts) == 3_000
 
 
-def test_both_bounds_are_strict_and_reached():
+def test_both_bounds_are_exclusive_and_reached():
     lengths = generate(SMALL, 3_000, seed=0).tokens.lengths
     assert lengths.min() == SMALL.min_length + 1
     assert lengths.max() == SMALL.max_length - 1
@@ -194,7 +194,7 @@ def test_lengths_have_the_exact_distribution(drawn):
     assert chi_square_excess(observed, expected) < 4
 
 
-def test_short_trees_have_the_exact_distribution_before_duplicates_go():
+def test_short_trees_have_the_exact_distribution_before_deduplication():
     grammar = Grammar(max_depth=3, max_args=4, min_length=3, max_length=20)
     lengths = listops._chunk(grammar, listops._chunk_state(0, 0)).tokens.lengths
     exact = length_distribution(grammar)
@@ -222,11 +222,11 @@ def test_statistics_agree_with_the_files_of_the_original_generator(drawn, publis
         np.searchsorted(lengths, places) / len(lengths)
         - np.searchsorted(ordered, places) / len(ordered)
     ).max()
-    # Kolmogorov-Smirnov at one in a million: the draw in the files, seed 0, is an unusual one (its
-    # mean length is four standard errors above the exact mean, which is tested above)
+    # Kolmogorov-Smirnov at one in a million, since the sample in the files, seed 0, is unusual (its
+    # mean length is four standard errors above the exact mean)
     assert gap < 2.7 * np.sqrt(1 / len(lengths) + 1 / len(ordered))
 
-    # operators among the tokens of an expression; the rest are digits, and closers, as many
+    # share of operators among the tokens; the rest are digits, and as many closers
     shares = [
         np.array([sum(map(one.count, OPERATORS)) / len(one) for one in kind]) for kind in both
     ]
@@ -253,8 +253,8 @@ def test_statistics_agree_with_the_files_of_the_original_generator(drawn, publis
         assert two_sample_excess(first, second) < 4, name
 
 
-def test_the_rule_as_read_here_reproduces_the_files_of_the_original_generator(published):
-    """So the exact distributions above are those of the original."""
+def test_the_assumed_rule_reproduces_the_files_of_the_original_generator(published):
+    """This shows that the exact distributions above are those of the original."""
     files = {tuple(expression) for expression, _ in published}
     draws = random.Random(0)
 
@@ -272,19 +272,19 @@ def test_the_rule_as_read_here_reproduces_the_files_of_the_original_generator(pu
             found += 1
 
 
-def test_labels_of_the_original_generator_are_recomputed(published):
+def test_labels_of_the_original_generator_are_correct(published):
     assert len(published) == 3_000
     assert all(evaluate(expression) == label for expression, label in published)
 
 
-def test_labels_of_the_first_listops_are_recomputed():
+def test_labels_of_the_first_listops_are_correct():
     lines = real_file("listops_nyu/test_d20s.tsv.gz").splitlines()
     pairs = [line.split("\t") for line in lines]
     assert len(pairs) == 10_000
     assert all(evaluate(stripped(source)) == int(label) for label, source in pairs)
 
 
-def test_number_of_threads_makes_no_difference():
+def test_the_number_of_threads_makes_no_difference():
     one, many = (generate(SMALL, 30_000, seed=5, workers=workers) for workers in (1, 5))
     assert one.checksum() == many.checksum()
 
@@ -294,7 +294,7 @@ def test_a_longer_stream_begins_with_the_shorter():
     assert long.select(range(500)).checksum() == short.checksum()
 
 
-def test_seeds_give_different_streams_and_the_global_seed_none():
+def test_streams_depend_on_the_seed_but_not_on_the_global_seed():
     first = generate(SMALL, 500, seed=5).checksum()
     random.seed(1)
     np.random.seed(1)
@@ -302,8 +302,8 @@ def test_seeds_give_different_streams_and_the_global_seed_none():
     assert generate(SMALL, 500, seed=6).checksum() != first
 
 
-def test_stream_is_the_same_in_every_version():
-    """A change of this digest is a change of the data: raise the version of the task."""
+def test_the_stream_is_the_same_in_every_version():
+    """If this digest changes, the data has changed: raise the version of the task."""
     digest = "e8edb7ae28720a796b45f763f34753e61512d8b184d3ea9a3ce980a16b8b0831"
     assert generate(SMALL, 500, seed=0).checksum() == digest
 
@@ -326,13 +326,13 @@ def test_too_few_distinct_expressions_are_an_error():
     ("change", "reason"),
     [
         ({"max_depth": 1}, "max_depth=1 leaves only digits; use 2 or more"),
-        ({"max_args": 1}, "max_args=1: an operator takes 2 or more"),
+        ({"max_args": 1}, "max_args=1: an operator has 2 or more"),
         ({"min_length": 0}, "min_length=0 keeps single digits"),
         ({"max_length": 501}, "max_length=501 leaves no expression.*use 502 or more"),
         ({"min_length": 1, "max_length": 4}, "max_length=4 leaves no expression.*use 5 or more"),
     ],
 )
-def test_impossible_bounds_are_refused(change, reason):
+def test_impossible_bounds_are_rejected(change, reason):
     usual = {"max_depth": 10, "max_args": 10, "min_length": 500, "max_length": 2000}
     with pytest.raises(OptionError, match=reason):
         Grammar(**{**usual, **change})

@@ -1,4 +1,4 @@
-"""Pathfinder images: strokes like Pillow's, contours as labelled, statistics of the original."""
+"""Generator of Pathfinder: strokes equal Pillow's, contours match labels and the original."""
 
 import dataclasses
 import hashlib
@@ -27,7 +27,7 @@ LIT = 60  # a pixel this bright is part of a stroke
 
 @pytest.fixture(scope="module")
 def published():
-    """Images and labels that the original generator made, by difficulty."""
+    """Return images and labels of the original generator, by difficulty."""
     folder = os.environ.get("LONGSPAN_TEST_DATA")
     if not folder:
         pytest.skip("LONGSPAN_TEST_DATA is not set")
@@ -59,16 +59,16 @@ def drawn():
 
 
 def deviations(first, second):
-    """By how many standard errors the means of two samples (n, ...) differ."""
+    """Return the differences of the means of two samples (n, ...), in standard errors."""
     variance = first.var(0) / len(first) + second.var(0) / len(second)
-    # a place that few images reach has no variance in a small sample
+    # a pixel that is rarely lit has no variance in a small sample
     rare = (first.astype(bool).sum(0) < 40) | (variance == 0)
     gaps = (first.mean(0) - second.mean(0)) / np.sqrt(np.where(rare, 1, variance))
     return gaps[~rare]
 
 
 def gap(first, second):
-    """Kolmogorov and Smirnov's distance of two samples, over its scale at their sizes."""
+    """Return the Kolmogorov-Smirnov distance of two samples, scaled by their sizes."""
     first, second = np.sort(first), np.sort(second)
     places = np.concatenate([first, second])
     shares = [np.searchsorted(one, places, side="right") / len(one) for one in (first, second)]
@@ -89,7 +89,7 @@ def components(lit):
 
 
 def marker_places(image):
-    """Middles of the two blocks of 2 x 2 pixels that are brightest throughout, not neighbours."""
+    """Return the two brightest blocks of 2 x 2 pixels that are not neighbors."""
     block = np.min([image[:-1, :-1], image[1:, :-1], image[:-1, 1:], image[1:, 1:]], axis=0)
     block = block.astype(int)
     first = np.unravel_index(block.argmax(), block.shape)
@@ -99,14 +99,14 @@ def marker_places(image):
 
 
 def distances(images):
-    """Between the two markers, where the picture shows both."""
+    """Return the distances of the two markers, for images that show both."""
     found = [marker_places(image) for image in images]
     return np.array([np.hypot(*(a - b)) for (a, b), level in found if level > 150])
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("length", [1, 4, 10])
-def test_strokes_are_those_of_pillow(width, length):
+def test_strokes_equal_those_of_pillow(width, length):
     middle = length + 6
     directions = np.radians(np.arange(360))
     for angle in directions:
@@ -121,7 +121,7 @@ def test_strokes_are_those_of_pillow(width, length):
 
 
 @pytest.mark.parametrize(("size", "target"), [(17, 9), (41, 21), (64, 32), (40, 20), (30, 30)])
-def test_shrinking_is_that_of_pillow(size, target):
+def test_shrinking_equals_that_of_pillow(size, target):
     image = np.random.default_rng(0).integers(0, 256, (size, size)).astype(np.uint8)
     image[image < 128] = 0
     theirs = Image.fromarray(image).resize((target, target), Image.Resampling.LANCZOS)
@@ -151,7 +151,7 @@ def test_markers_are_disks_shrunk_by_pillow(resolution):
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
-def test_images_are_what_is_said_to_be_in_them(resolution):
+def test_annotated_images_equal_generated_ones(resolution):
     settings = lra_settings(resolution)
     images, labels = generate(settings, range(20), seed=1)
     assert images.shape == (20, resolution, resolution)
@@ -183,11 +183,11 @@ def test_the_label_says_whether_the_markers_end_one_contour(resolution):
 
 
 def chains(drawing, settings):
-    """The gaps and turns between neighbours in each contour, in pixels and radians."""
+    """Return the gaps and turns between neighbors of each contour, in pixels and radians."""
     gaps, turns = [], []
     for contour in np.unique(drawing.contours):
         own = drawing.paddles[drawing.contours == contour].astype(float)
-        # the first lies with its far end ahead, the others point back at their predecessor
+        # the first paddle points ahead, the others point back
         near, far = own[:, 1].copy(), own[:, 0].copy()
         near[0], far[0] = own[0]
         gaps.append(np.hypot(*(near[1:] - far[:-1]).T))
@@ -202,18 +202,18 @@ def test_contours_are_chains(resolution):
     gaps, turns = zip(
         *(chains(redraw(settings, number, seed=5), settings) for number in range(20)), strict=True
     )
-    # twice the margin, up to the rounding of four places
+    # twice the margin, plus the rounding of four places
     assert np.concatenate(gaps).max() <= 2 * max(settings.margins) + 3
     assert abs(np.median(np.concatenate(gaps)) - 2 * np.mean(settings.margins)) <= 1
-    # a turn of a whole contour's direction, up to the grid: a paddle has few directions
+    # the steepest turn, plus the error of the grid: a paddle has few directions
     steepest = np.pi / 2 / settings.continuity + 2 / settings.paddle_length
     assert np.concatenate(turns).max() <= steepest
 
 
 def joined(drawing, settings):
-    """Whether some walk over as many paddles as a contour has leads from marker to marker.
+    """Return whether a walk over as many paddles as a contour has joins the markers.
 
-    It knows the paddles alone, not to which contour they belong, and where the next one may lie.
+    The walk uses only the paddles and the rule for the next one, not the contour of a paddle.
     """
     ends = drawing.paddles.astype(float)
     start, stop = np.concatenate([ends[:, 0], ends[:, 1]]), np.concatenate([ends[:, 1], ends[:, 0]])
@@ -229,18 +229,18 @@ def joined(drawing, settings):
     return bool((reached & (stop == drawing.markers[1]).all(1)).any())
 
 
-def test_a_chain_of_paddles_joins_the_markers_exactly_where_the_label_says_so():
+def test_a_chain_of_paddles_joins_the_markers_if_and_only_if_the_label_is_one():
     settings = lra_settings(256)
     drawings = [redraw(settings, number, seed=1) for number in range(200)]
     found = np.array([joined(drawing, settings) for drawing in drawings])
     labels = np.array([drawing.label for drawing in drawings], bool)
     assert found[labels].all()
-    # where two contours cross, a walk may change from one to the other
+    # a walk may change contours at a crossing
     assert found[~labels].mean() < 0.1
 
 
 def test_few_directions_start_a_contour_of_short_paddles():
-    """The original gives up where its template leaves a corner of the image."""
+    """The original gives up if its template leaves a corner of the image."""
     firsts = [redraw(lra_settings(32), number, seed=6).paddles[0] for number in range(60)]
     steps = np.array([head - tail for tail, head in firsts])
     assert (steps <= 0).all()  # up and left
@@ -249,7 +249,7 @@ def test_few_directions_start_a_contour_of_short_paddles():
 
 
 @pytest.mark.parametrize("resolution", [32, 256])
-def test_distractors_start_where_the_ground_is_free(resolution):
+def test_distractors_start_on_free_ground(resolution):
     settings = lra_settings(resolution)
     (tables,) = pathfinder._tables(settings)
     both = 2 * settings.contour_length
@@ -258,7 +258,7 @@ def test_distractors_start_where_the_ground_is_free(resolution):
         contour, turn = strokes[both, :2]
         if contour < 0:
             continue
-        # the end of the first contour is no obstacle
+        # the end of the first contour is not an obstacle
         ground = np.zeros((resolution, resolution))
         for one in np.delete(strokes[:both], both - 2, axis=0):
             sprite = tables.sprite[GROUND, one[1]]
@@ -307,9 +307,9 @@ def test_pixels_have_the_statistics_of_the_original(published, drawn, difficulty
         "width": lambda images: (images > LIT).any(1).sum(1),
     }
     for name, measure in measures.items():
-        # one in ten thousand for each
+        # significance level 1 in 10,000 for each
         assert gap(measure(theirs), measure(ours)) < 2.2, name
-    # standard errors have a root mean square of 1 if the distributions agree
+    # the root mean square is 1 if the distributions are equal
     levels = [
         np.stack([np.bincount(one.ravel(), minlength=256) for one in kind])
         for kind in (theirs, ours)
@@ -321,15 +321,13 @@ def test_pixels_have_the_statistics_of_the_original(published, drawn, difficulty
         assert np.abs(z).max() < 5.5
 
 
-def test_labels_of_the_original_are_balanced_like_ours(published):
+def test_labels_of_the_original_are_balanced(published):
     labels = np.concatenate([labels for _, labels in published.values()])
     assert abs(labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
 
 
 @pytest.mark.parametrize("difficulty", FOLDERS)
-def test_strokes_and_markers_are_as_many_and_as_far_apart_as_the_original(
-    published, drawn, difficulty
-):
+def test_number_of_strokes_and_distance_of_markers_match_the_original(published, drawn, difficulty):
     theirs, ours = published[difficulty][0][:1_000], drawn[difficulty][0][:2_000]
     counts = [
         np.array([len(np.unique(one)) - 1 for one in components(images > LIT)])
@@ -346,7 +344,7 @@ def test_strokes_and_markers_are_as_many_and_as_far_apart_as_the_original(
     assert gap(*places) < 2.2
 
 
-def test_the_detector_of_markers_finds_those_that_were_drawn():
+def test_the_marker_detector_of_the_tests_works():
     close = 0
     for number in range(100):
         drawing = redraw(lra_settings(32), number, seed=8)
@@ -356,8 +354,8 @@ def test_the_detector_of_markers_finds_those_that_were_drawn():
     assert close > 85
 
 
-def test_markers_lie_on_touching_strokes_as_often_as_in_the_original(published, drawn):
-    """Once gaps of one pixel are closed; for either label, since contours cross."""
+def test_markers_are_on_touching_strokes_as_often_as_in_the_original(published, drawn):
+    """Compare after closing gaps of one pixel, for both labels, since contours cross."""
 
     def touching(images):
         lit = np.pad(images > LIT, ((0, 0), (1, 1), (1, 1)))
@@ -381,19 +379,19 @@ def checksum(settings, numbers, seed, workers=None):
 
 
 @pytest.mark.parametrize("resolution", [32, 128])
-def test_number_of_threads_makes_no_difference(resolution):
+def test_the_number_of_threads_makes_no_difference(resolution):
     one, many = (checksum(lra_settings(resolution), range(150), 5, workers) for workers in (1, 5))
     assert one == many
 
 
-def test_an_image_does_not_depend_on_those_drawn_with_it():
+def test_an_image_does_not_depend_on_the_other_images():
     images, labels = generate(lra_settings(128), range(90), seed=5)
     part, part_labels = generate(lra_settings(128), range(17, 90, 3), seed=5)
     np.testing.assert_array_equal(part, images[17::3])
     np.testing.assert_array_equal(part_labels, labels[17::3])
 
 
-def test_seeds_give_different_streams_and_the_global_seed_none():
+def test_streams_depend_on_the_seed_but_not_on_the_global_seed():
     first = checksum(lra_settings(32), range(50), 5)
     random.seed(1)
     np.random.seed(1)
@@ -403,7 +401,19 @@ def test_seeds_give_different_streams_and_the_global_seed_none():
     assert len({image.tobytes() for image in images}) == 2_000
 
 
-def test_no_images_are_none():
+@pytest.mark.parametrize(
+    ("resolution", "digest"),
+    [
+        (32, "1aca062d3d30d93ceb8f05a23e5c3c8bfce96f0f727b9a3ca023e05b6cc8a082"),
+        (128, "9f655f3add46f7a18a5b39a93c8124df5ee520ff791417479480179140250d15"),
+    ],
+)
+def test_the_stream_is_the_same_in_every_version(resolution, digest):
+    """If this digest changes, the data has changed: raise the version of the task."""
+    assert checksum(lra_settings(resolution), range(50), 5) == digest
+
+
+def test_an_empty_range_gives_empty_arrays():
     images, labels = generate(lra_settings(32), range(0), seed=0)
     assert images.shape == (0, 32, 32)
     assert labels.shape == (0,)
@@ -418,23 +428,23 @@ def test_no_images_are_none():
         ({"padding": 0}, "padding=0; use 1 or more"),
         ({"margins": ()}, r"margins=\(\); expected one or more"),
         ({"margins": (2, 0)}, r"margins=\(2, 0\).*each 1 or more"),
-        ({"thickness": 0.75}, "thickness=0.75 is no whole number.*multiple of 0.5"),
+        ({"thickness": 0.75}, "thickness=0.75 is not a whole number.*multiple of 0.5"),
         ({"seed_distance": 8}, "seed_distance=8 leaves 0 pixels of 32.*use 7 or less"),
     ],
 )
-def test_settings_that_leave_nothing_to_draw_are_refused(change, reason):
+def test_invalid_settings_are_rejected(change, reason):
     with pytest.raises(OptionError, match=reason):
         dataclasses.replace(lra_settings(32), **change)
 
 
 @pytest.mark.parametrize("change", [{"contour_length": 200}, {"padding": 15}])
-def test_contours_that_find_no_place_are_refused(change):
+def test_contours_without_room_are_rejected(change):
     settings = dataclasses.replace(lra_settings(32), **change)
-    with pytest.raises(OptionError, match="find no place in 32 x 32 pixels; use a smaller"):
+    with pytest.raises(OptionError, match="do not fit into 32 x 32 pixels; use a smaller"):
         generate(settings, range(1), seed=0)
 
 
-def test_an_unknown_resolution_is_refused():
+def test_an_unknown_resolution_is_rejected():
     with pytest.raises(OptionError, match="resolution=48; there are 32, 64, 128, 256"):
         lra_settings(48)
 

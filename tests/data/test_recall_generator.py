@@ -1,5 +1,6 @@
-"""Associative recall: the form of an example, its laws, and that only seed and stream decide it."""
+"""Generator of associative recall: format, distributions, and dependence on the seed."""
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -11,7 +12,7 @@ from longspan.errors import OptionError
 USUAL = {"length": 64, "pairs": 4, "queries": 4, "vocabulary": 64, "power": 0.01, "noise": False}
 
 
-def form(**change):
+def settings(**change):
     return RecallSettings(**{**USUAL, **change})
 
 
@@ -21,40 +22,40 @@ def drawn(shape, count, seed=0, stream="train"):
 
 
 def answers(shape, tokens):
-    """What is asked, by reading an example as a person would: place -> class."""
+    """Find the class of each query position by reading the example."""
     half = shape.vocabulary // 2
-    bound, asked = {}, {}
+    bound, queried = {}, {}
     for place, token in enumerate(int(token) for token in tokens):
         if place < 2 * shape.pairs:
             if place % 2:
                 bound[int(tokens[place - 1])] = token - half
         elif token in bound:
-            asked[place] = bound[token]
-    return asked
+            queried[place] = bound[token]
+    return queried
 
 
-FORMS = [
-    form(),
-    form(noise=True),
-    form(length=17, pairs=1, queries=7, vocabulary=8, noise=True),
-    form(length=41, pairs=8, queries=3, vocabulary=20),
-    form(length=48, pairs=5, queries=19, vocabulary=14, power=1.0),
-    form(length=300, pairs=60, queries=60, vocabulary=8192, power=0.0, noise=True),
+SETTINGS = [
+    settings(),
+    settings(noise=True),
+    settings(length=17, pairs=1, queries=7, vocabulary=8, noise=True),
+    settings(length=41, pairs=8, queries=3, vocabulary=20),
+    settings(length=48, pairs=5, queries=19, vocabulary=14, power=1.0),
+    settings(length=300, pairs=60, queries=60, vocabulary=8192, power=0.0, noise=True),
 ]
 
 
-@pytest.mark.parametrize("shape", FORMS, ids=str)
+@pytest.mark.parametrize("shape", SETTINGS, ids=str)
 def test_every_answer_is_the_value_bound_to_the_query(shape):
     tokens, targets = drawn(shape, 300)
     assert tokens.shape == targets.shape == (300, shape.length)
     for row, wanted in zip(tokens, targets, strict=True):
-        asked = answers(shape, row)
-        assert len(asked) == shape.queries
-        assert {place: int(wanted[place]) - 1 for place in np.nonzero(wanted)[0]} == asked
+        queried = answers(shape, row)
+        assert len(queried) == shape.queries
+        assert {place: int(wanted[place]) - 1 for place in np.nonzero(wanted)[0]} == queried
 
 
-@pytest.mark.parametrize("shape", FORMS, ids=str)
-def test_no_value_stands_behind_the_pairs_so_nobody_can_read_it_off(shape):
+@pytest.mark.parametrize("shape", SETTINGS, ids=str)
+def test_no_value_occurs_after_the_pairs(shape):
     tokens, _ = drawn(shape, 500)
     half, head = shape.vocabulary // 2, 2 * shape.pairs
     keys, values, rest = tokens[:, 0:head:2], tokens[:, 1:head:2], tokens[:, head:]
@@ -68,8 +69,8 @@ def test_no_value_stands_behind_the_pairs_so_nobody_can_read_it_off(shape):
         assert all(len(set(row)) == shape.pairs for row in one.tolist())
 
 
-@pytest.mark.parametrize("shape", FORMS, ids=str)
-def test_pairs_are_asked_as_evenly_as_can_be_in_slots_of_two(shape):
+@pytest.mark.parametrize("shape", SETTINGS, ids=str)
+def test_queries_are_spread_evenly_over_the_pairs(shape):
     tokens, targets = drawn(shape, 300)
     places = [np.nonzero(row)[0] for row in targets]
     assert all(((place - 2 * shape.pairs) % 2 == 0).all() for place in places)
@@ -80,7 +81,7 @@ def test_pairs_are_asked_as_evenly_as_can_be_in_slots_of_two(shape):
 
 
 def inclusion(weights, count):
-    """Exact probability that draws without return by weight contain each place."""
+    """Compute the exact probability that weighted sampling without replacement picks each slot."""
     found = np.zeros(len(weights))
     for order in itertools.permutations(range(len(weights)), count):
         left, chance = weights.sum(), 1.0
@@ -92,8 +93,8 @@ def inclusion(weights, count):
 
 
 @pytest.mark.parametrize("power", [0.0, 0.01, 0.5, 1.0])
-def test_gaps_follow_the_power_law_without_return(power):
-    shape = form(length=16, pairs=3, queries=3, vocabulary=16, power=power)
+def test_slots_follow_the_power_law_without_replacement(power):
+    shape = settings(length=16, pairs=3, queries=3, vocabulary=16, power=power)
     _, targets = drawn(shape, 20_000)
     observed = (targets[:, 6::2] > 0).mean(0)
     exact = inclusion(np.arange(1, 6) ** (power - 1.0), 3)
@@ -101,8 +102,8 @@ def test_gaps_follow_the_power_law_without_return(power):
     assert (np.abs(observed - exact) < 4.5 * error + 1e-12).all()
 
 
-def test_keys_values_filler_and_asked_pairs_are_uniform():
-    shape = form(length=32, pairs=4, queries=2, vocabulary=24, noise=True)
+def test_keys_values_filler_and_queried_pairs_are_uniform():
+    shape = settings(length=32, pairs=4, queries=2, vocabulary=24, noise=True)
     tokens, targets = drawn(shape, 20_000)
     rest = tokens[:, 8:][targets[:, 8:] == 0]
     place = (tokens[:, 0:8:2, None] == tokens[:, None, 8:]) & (targets[:, None, 8:] > 0)
@@ -110,7 +111,7 @@ def test_keys_values_filler_and_asked_pairs_are_uniform():
         "key by place": [np.bincount(tokens[:, p] - 2, minlength=10) for p in (0, 6)],
         "value by place": [np.bincount(tokens[:, p] - 12, minlength=12) for p in (1, 7)],
         "filler": [np.bincount(rest - 2, minlength=10)],
-        "asked pair": [place.sum((0, 2))],
+        "queried pair": [place.sum((0, 2))],
     }
     for name, counts in tallies.items():
         for count in counts:
@@ -119,19 +120,27 @@ def test_keys_values_filler_and_asked_pairs_are_uniform():
 
 
 def test_a_longer_stream_begins_with_the_shorter():
-    short, long = drawn(FORMS[1], 300), drawn(FORMS[1], 1_000)
+    short, long = drawn(SETTINGS[1], 300), drawn(SETTINGS[1], 1_000)
     for one, other in zip(short, long, strict=True):
         assert np.array_equal(one, other[:300])
 
 
-def test_seed_and_stream_change_everything_and_the_global_seed_nothing():
-    first = drawn(FORMS[0], 600)[0]
+def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
+    first = drawn(SETTINGS[0], 600)[0]
     np.random.seed(1)
-    assert np.array_equal(drawn(FORMS[0], 600)[0], first)
-    for other in (drawn(FORMS[0], 600, seed=1)[0], drawn(FORMS[0], 600, stream="test")[0]):
+    assert np.array_equal(drawn(SETTINGS[0], 600)[0], first)
+    for other in (drawn(SETTINGS[0], 600, seed=1)[0], drawn(SETTINGS[0], 600, stream="test")[0]):
         assert not set(map(bytes, other)) & set(map(bytes, first))
-    # no chunk repeats another
+    # chunks do not repeat
     assert len(set(map(bytes, first))) == 600
+
+
+def test_the_stream_is_the_same_in_every_version():
+    """If this digest changes, the data has changed: raise the version of the task."""
+    chunks = generate(settings(noise=True), 600, seed=0, stream="train")
+    digest = hashlib.sha256(b"".join(one.tobytes() for chunk in chunks for one in chunk))
+    expected = "4c7377e1d6e37087cb05a2aa0a927773bcc504b35b34f5f62f978335d4963253"
+    assert digest.hexdigest() == expected
 
 
 @pytest.mark.parametrize(
@@ -140,19 +149,19 @@ def test_seed_and_stream_change_everything_and_the_global_seed_nothing():
         ({"vocabulary": 63}, "vocabulary=63; half are values, use an even number"),
         ({"vocabulary": 10}, "has 3 keys, 4 pairs need more; use 12 or more"),
         ({"vocabulary": 12, "noise": True}, "has 4 keys, 4 pairs and noise .*use 14 or more"),
-        ({"vocabulary": 65_538}, "65538 token ids, the most are 65536; lower vocabulary"),
-        ({"length": 15}, "room for 3 queries behind 4 pairs, not for 4; use 16 or more"),
-        ({"length": 4}, "room for 0 queries behind 4 pairs"),
+        ({"vocabulary": 65_538}, "65538 token ids; expected at most 65536, lower vocabulary"),
+        ({"length": 15}, "room for 3 queries after 4 pairs, not for 4; use 16 or more"),
+        ({"length": 4}, "room for 0 queries after 4 pairs"),
         ({"power": 1.1}, r"power=1.1; expected 0 \(near slots\) to 1"),
         ({"power": float("nan")}, "power=nan"),
     ],
 )
-def test_impossible_forms_are_refused(change, reason):
+def test_contradictory_settings_are_rejected(change, reason):
     with pytest.raises(OptionError, match=reason):
-        form(**change)
+        settings(**change)
 
 
 @pytest.mark.parametrize("change", [{"vocabulary": 12}, {"length": 16}, {"vocabulary": 65_536}])
-def test_the_remedy_of_a_refusal_is_enough(change):
-    tokens, _ = drawn(form(**change), 10)
-    assert tokens.max() < form(**change).vocabulary
+def test_the_remedy_of_an_error_is_sufficient(change):
+    tokens, _ = drawn(settings(**change), 10)
+    assert tokens.max() < settings(**change).vocabulary

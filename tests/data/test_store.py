@@ -1,4 +1,4 @@
-"""A split goes into its file and comes back mapped, or is refused."""
+"""A split is written to a file and read back as a memory map, or rejected."""
 
 import dataclasses
 import subprocess
@@ -44,7 +44,7 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=9), min_
     pair=st.booleans(),
     scored=st.booleans(),
 )
-def test_what_is_written_is_read(tmp_path, sequences, dtype, pair, scored):
+def test_examples_survive_a_round_trip(tmp_path, sequences, dtype, pair, scored):
     targets = [[token % 3 for token in one] for one in sequences] if scored else None
     examples = make(sequences, dtype, second=sequences[::-1] if pair else None, targets=targets)
     store.write_examples(tmp_path / "a.arrow", examples)
@@ -59,7 +59,7 @@ def test_what_is_written_is_read(tmp_path, sequences, dtype, pair, scored):
 
 
 def crcs_of(lists, dtype):
-    """By zlib, over the parts of a row one after the other."""
+    """Compute the CRCs with zlib, over the concatenated sequences of each row."""
     rows = zip(*lists, strict=True)
     return [zlib.crc32(b"".join(np.array(one, dtype).tobytes() for one in row)) for row in rows]
 
@@ -97,7 +97,7 @@ def test_concatenate_and_select_keep_every_list():
 
 
 @pytest.mark.parametrize("change", ["token", "label", "border", "second", "targets"])
-def test_checksum_sees_every_part(change):
+def test_the_checksum_depends_on_every_array(change):
     plain = make([[1, 2], [3]])
     other = {
         "token": make([[1, 2], [4]]),
@@ -109,7 +109,7 @@ def test_checksum_sees_every_part(change):
     assert plain.checksum() != other.checksum()
 
 
-def test_checksum_is_of_the_content_not_of_its_type():
+def test_the_checksum_does_not_depend_on_the_dtype():
     assert make([[1, 2], [3]]).checksum() == make([[1, 2], [3]], np.uint16).checksum()
 
 
@@ -129,7 +129,7 @@ def test_inconsistent_examples_are_not_written(tmp_path, examples, reason):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_truncated_file_is_refused(tmp_path):
+def test_a_truncated_file_is_rejected(tmp_path):
     path = tmp_path / "a.arrow"
     store.write_examples(path, make([[1, 2, 3]] * 50))
     path.write_bytes(path.read_bytes()[:-40])
@@ -137,12 +137,12 @@ def test_truncated_file_is_refused(tmp_path):
         store.read_examples(path)
 
 
-def test_absent_file_is_refused(tmp_path):
+def test_a_missing_file_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"a\.arrow is not a readable Arrow file"):
         store.read_examples(tmp_path / "a.arrow")
 
 
-def test_foreign_arrow_file_is_refused(tmp_path):
+def test_another_arrow_file_is_rejected(tmp_path):
     path = tmp_path / "a.arrow"
     batch = pa.record_batch({"x": pa.array([1])})
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
@@ -151,8 +151,8 @@ def test_foreign_arrow_file_is_refused(tmp_path):
         store.read_examples(path)
 
 
-def test_full_disk_is_one_line_and_leaves_nothing(tmp_path):
-    """A limit on file size stands for a full disk: the write itself fails, in the middle."""
+def test_a_full_disk_gives_one_line_and_leaves_nothing(tmp_path):
+    """A limit on the file size simulates a full disk: the write fails in the middle."""
     script = f"""
 import resource, pathlib
 import numpy as np
@@ -164,7 +164,7 @@ examples = store.Examples(
     labels=np.zeros(1, np.uint8),
 )
 try:
-    store.write(pathlib.Path({str(tmp_path)!r}) / "a.arrow", examples)
+    store.write_examples(pathlib.Path({str(tmp_path)!r}) / "a.arrow", examples)
 except RunError as error:
     print(error)
 """
@@ -177,7 +177,7 @@ except RunError as error:
 
 @pytest.fixture
 def written(tmp_path):
-    """A file of rows with all lists, and the examples in it."""
+    """Write a file with all kinds of sequences."""
     rows = [[row * 10 + place for place in range(4)] for row in range(9)]
     scored = [[place % 2 for place in range(4)] for _ in rows]
     store.write_examples(
@@ -188,7 +188,7 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "row"), [(bytes([30, 31, 32]), 3), (bytes([205] * 8), 5)])
-def test_a_row_changed_on_the_disk_is_named_and_the_others_are_not(written, content, row):
+def test_a_row_changed_on_the_disk_is_named(written, content, row):
     raw = bytearray(written.read_bytes())
     place = raw.index(content) + 1
     raw[place] ^= 4
@@ -196,23 +196,25 @@ def test_a_row_changed_on_the_disk_is_named_and_the_others_are_not(written, cont
     examples = store.read_examples(written)
     examples.check(np.delete(np.arange(9), row))
     for rows in ([row], [8, row, 0]):
-        with pytest.raises(DataError, match=rf"a\.arrow: row {row} is not as it was written; run"):
+        with pytest.raises(
+            DataError, match=rf"a\.arrow: row {row} has changed since it was written; run"
+        ):
             examples.check(np.array(rows))
 
 
-def test_a_changed_target_is_seen(tmp_path):
+def test_a_changed_target_is_detected(tmp_path):
     store.write_examples(tmp_path / "a.arrow", make([[1, 2]], targets=[[0, 111]]))
     raw = (tmp_path / "a.arrow").read_bytes().replace(bytes([0, 111]), bytes([0, 112]))
     (tmp_path / "a.arrow").write_bytes(raw)
-    with pytest.raises(DataError, match="row 0 is not as it was written"):
+    with pytest.raises(DataError, match="row 0 has changed since it was written"):
         store.read_examples(tmp_path / "a.arrow").check(np.array([0]))
 
 
-def test_examples_that_are_not_written_have_nothing_to_compare_with():
+def test_unwritten_examples_pass_the_check():
     make([[1, 2], [3]]).check(np.array([0, 1]))
 
 
-def test_the_index_is_all_but_the_sequences():
+def test_the_index_checksum_covers_everything_but_the_sequences():
     plain = make([[1, 2], [3]])
     others = [
         make([[1, 2], [3]], labels=[0, 2]),
@@ -226,7 +228,7 @@ def test_the_index_is_all_but_the_sequences():
     assert recorded.index_checksum() == plain.index_checksum()
 
 
-def test_checks_in_pieces_are_those_in_one(monkeypatch):
+def test_crcs_do_not_depend_on_the_piece_size(monkeypatch):
     examples = make([[row, row + 1] for row in range(100)])
     whole = examples.crcs()
     monkeypatch.setattr(store, "_ROWS", 7)
@@ -237,7 +239,7 @@ def test_checks_in_pieces_are_those_in_one(monkeypatch):
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sequences=SEQUENCES, dtype=st.sampled_from([np.uint8, np.uint16]), data=st.data())
-def test_a_spool_is_a_pack_in_a_file(tmp_path, monkeypatch, sequences, dtype, data):
+def test_a_spool_equals_packed_sequences(tmp_path, monkeypatch, sequences, dtype, data):
     monkeypatch.setattr(store, "_BUFFER", data.draw(st.integers(1, 40)))
     spool, looks = Spool(tmp_path / "new" / "x", dtype), data.draw(st.sets(st.integers(0, 9)))
     arrays = [np.array(one) for one in sequences]
@@ -253,31 +255,31 @@ def test_a_spool_is_a_pack_in_a_file(tmp_path, monkeypatch, sequences, dtype, da
     assert isinstance(ragged.values, np.memmap)
 
 
-def test_rows_of_one_length_are_spooled_together(tmp_path):
+def test_rows_of_equal_length_are_spooled_together(tmp_path):
     spool = Spool(tmp_path / "x", np.uint16)
     assert len(spool.ragged()) == 0
     spool.add_rows(np.arange(6).reshape(2, 3))
     spool.add_rows(np.empty((0, 5), int))
     spool.add_rows(np.arange(8).reshape(4, 2)[::2])
     assert [one.tolist() for one in spool.ragged()] == [[0, 1, 2], [3, 4, 5], [0, 1], [4, 5]]
-    assert len(Spool(tmp_path / "x", np.uint16).ragged()) == 0, "a new spool begins empty"
+    assert len(Spool(tmp_path / "x", np.uint16).ragged()) == 0, "a new spool is empty"
 
 
-def test_a_spool_on_a_full_disk_is_one_line(small_disk):
+def test_a_spool_on_a_full_disk_gives_one_line(small_disk):
     spool = Spool(small_disk / "x", np.uint8)
     with pytest.raises(RunError, match=r"cannot write .*/x: No space left on device; free space"):
         spool.add_rows(np.ones((40, 10_000), np.uint8))
     spool.path.unlink()
 
 
-def test_a_spool_where_no_folder_can_be_is_one_line(tmp_path):
+def test_a_spool_in_an_impossible_folder_gives_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/x: .*; free space or choose another"):
         Spool(tmp_path / "file" / "x", np.uint8)
 
 
 def file_pages():
-    """Bytes of mapped files in the memory of this process."""
+    """Return the bytes of mapped files in the memory of this process."""
     status = Path("/proc/self/status")
     if not status.exists() or "RssFile" not in status.read_text():
         pytest.skip("the kernel does not count mapped pages here")
@@ -286,7 +288,7 @@ def file_pages():
 
 
 @pytest.mark.parametrize("large", [True, False])
-def test_of_a_large_file_only_what_was_read_lately_stays_in_memory(tmp_path, monkeypatch, large):
+def test_old_pages_of_a_large_file_are_released(tmp_path, monkeypatch, large):
     rows, width = 64, 1 << 20
     values = np.random.default_rng(0).integers(0, 256, rows * width, np.uint8)
     examples = Examples(
@@ -301,10 +303,10 @@ def test_of_a_large_file_only_what_was_read_lately_stays_in_memory(tmp_path, mon
         assert np.array_equal(back.tokens[row], examples.tokens[row])
         most = max(most, file_pages() - before)
     assert (most < 24 << 20) == large
-    assert np.array_equal(back.tokens.values, values), "what was let go is read again"
+    assert np.array_equal(back.tokens.values, values), "released pages are read again"
 
 
-def test_pages_may_go_while_another_thread_reads(tmp_path, monkeypatch):
+def test_pages_may_be_released_while_another_thread_reads(tmp_path, monkeypatch):
     store.write_examples(tmp_path / "a.arrow", make([[row] * 5000 for row in range(200)]))
     monkeypatch.setattr(store, "_SMALL", 0)
     monkeypatch.setattr(store, "_KEPT", 1)
@@ -326,8 +328,8 @@ def test_pages_may_go_while_another_thread_reads(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_more_tokens_than_32_bits_can_count(tmp_path):
-    """As the train split of Path-X has; the values are a file of zeros that takes no space."""
+def test_more_than_2_to_the_31_tokens_are_supported(tmp_path):
+    """The training split of Path-X needs this; the values are a sparse file of zeros."""
     rows, width = 2, (1 << 30) + 5
     with (tmp_path / "zeros").open("wb") as file:
         file.truncate(rows * width)

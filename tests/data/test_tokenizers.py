@@ -1,4 +1,4 @@
-"""Ids of texts, against their definition written in plain Python."""
+"""Token ids agree with their definition in plain Python."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def test_a_byte_is_its_value_plus_one():
         assert ByteTokenizer().decode(ids) == text
 
 
-def test_bytes_are_cut_to_length_even_within_a_character():
+def test_bytes_are_truncated_even_within_a_character():
     ids = ByteTokenizer().encode("naïve".encode(), 3)
     assert ids.tolist() == [byte + 1 for byte in "naï".encode()[:3]]
     assert ByteTokenizer().decode(ids) == "na\ufffd"
@@ -60,7 +60,7 @@ def test_ids_follow_the_definition(end):
         assert ids.tolist() == truth
 
 
-def test_decoding_gives_the_text_back():
+def test_decoding_inverts_encoding():
     made = learnt(end=True)
     for text in TEXTS:
         assert made.decode(made.encode(text.encode(), 100)) == text
@@ -76,12 +76,12 @@ def test_the_end_symbol_is_within_the_length():
 
 
 @pytest.mark.parametrize(("end", "seen"), [(False, "abc"), (True, "ab")])
-def test_only_what_is_kept_of_a_text_counts(end, seen):
+def test_truncated_characters_are_not_counted(end, seen):
     assert set(learnt(["abcd", "abce"], length=3, end=end).characters) == set(seen)
 
 
-def test_more_characters_than_ids_leave_the_rarest_unknown():
-    """300 characters, the first of which occur twice."""
+def test_the_rarest_characters_are_unknown_if_there_are_too_many():
+    """Use 300 characters; all but the first hundred occur twice."""
     alphabet = [chr(0x4E00 + n) for n in range(300)]
     made = learnt(["".join(alphabet), "".join(alphabet[100:])], length=1000)
     kept = VOCAB_SIZES["characters"] - 3
@@ -92,20 +92,20 @@ def test_more_characters_than_ids_leave_the_rarest_unknown():
     assert np.count_nonzero(ids == UNKNOWN) == 300 - kept
 
 
-def test_a_text_counts_as_often_as_it_occurs():
+def test_a_repeated_text_is_counted_each_time():
     pairs = [(b"aab", 1), (b"bc", 3)]
     made = CharacterTokenizer.learn(pairs, length=9, minimum=3, end=False)
     assert made.characters == "bc"
 
 
-def test_order_of_the_texts_makes_no_difference():
+def test_the_order_of_the_texts_makes_no_difference():
     assert learnt(TEXTS[::-1]).characters == learnt().characters
 
 
 def test_ids_are_the_same_in_every_process():
     script = (
-        "from longspan.data.tokenizers import Characters\n"
-        f"made = Characters.learn({encoded(TEXTS)!r}, length=100, minimum=1, end=False)\n"
+        "from longspan.data.tokenizers import CharacterTokenizer\n"
+        f"made = CharacterTokenizer.learn({encoded(TEXTS)!r}, length=100, minimum=1, end=False)\n"
         "print(made.characters.encode().hex())"
     )
     for seed in ("1", "2"):
@@ -119,7 +119,7 @@ def test_ids_are_the_same_in_every_process():
         assert bytes.fromhex(done.stdout).decode() == learnt().characters
 
 
-def test_facts_are_what_another_process_needs_to_decode():
+def test_facts_are_sufficient_to_rebuild_the_tokenizer():
     made = learnt(minimum=2, end=True)
     facts = made.facts
     assert facts["characters_left_out"] == made.left_out > 0

@@ -18,6 +18,7 @@ import many
 import tiny
 from longspan.arena import make_model
 from longspan.attention import MECHANISMS
+from longspan.config import TrainingConfig
 from longspan.errors import (
     DataError,
     DivergedError,
@@ -27,7 +28,7 @@ from longspan.errors import (
     UnknownNameError,
 )
 from longspan.results import load_result
-from longspan.training import Callback, TrainingConfig
+from longspan.training import Callback
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed import group as process_group
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup

@@ -188,6 +188,6 @@ def test_every_task_has_a_dummy_batch(name):
     task = TASKS[name]()
     batch = make_dummy_batch(task, 3)
     assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
-    assert batch.inputs.is_floating_point() == (task.features is not None)
+    assert batch.inputs.is_floating_point() == (task.input_features is not None)
     assert (batch.inputs_b is not None) == task.info.pair
     assert batch.targets.shape == ((3, task.length) if task.info.per_token else (3,))

@@ -15,16 +15,17 @@ from longspan.analysis.embedding_similarity import position_similarity, token_si
 from longspan.analysis.rollout import attention_rollout
 from longspan.analysis.span import Spans, compute_spans, uniform_span
 from longspan.analysis.weights import Call, check_weighted_sum
-from longspan.arena.places import Places
-from longspan.arena.record import device_name, versions
-from longspan.arena.rescore import reopened
+from longspan.arena.paths import RunPaths
+from longspan.arena.provenance import device_name, versions
+from longspan.arena.rescore import load_run
 from longspan.errors import InputError, OptionError, RunError
 from longspan.models import LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.results import Analysis, Result, Rollout, Span
 from longspan.tasks import Task
-from longspan.tasks._pixels import PixelTask
-from longspan.tasks.base import IGNORE, Batch, Split
+from longspan.tasks.base import Batch, Split
+from longspan.tasks.layout import ImageLayout, PairLayout, TokenLayout
+from longspan.tasks.scoring import IGNORE
 from longspan.tasks.sequence import SequenceTask
 
 SPLIT: Split = "validation"
@@ -45,7 +46,7 @@ class SpanSamples(NamedTuple):
 
 def analyze_run(
     record: Path,
-    places: Places,
+    paths: RunPaths,
     *,
     samples: int,
     row: int,
@@ -56,7 +57,7 @@ def analyze_run(
 
     Args:
         record: result file of the run.
-        places: folders of the data, and the device to compute on.
+        paths: folders of the data, and the device to compute on.
         samples: number of examples that spans are averaged over; equal for every mechanism.
         row: validation example whose rollout is recorded.
         token: token of that example at which the rollout starts; None starts at the states that
@@ -70,9 +71,9 @@ def analyze_run(
     """
     if samples < 1:
         raise OptionError(f"samples must be >= 1, got {samples}")
-    result, task, model = reopened(record, places)
+    result, task, model = load_run(record, paths)
     _check_position(task, row, token)
-    device = torch.device("cuda" if places.device is None and torch.cuda.is_available() else "cpu")
+    device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
     encoder = cast(LongspanModel, model.base_model)
     rows = sample_rows(task.size(SPLIT), samples)
@@ -87,7 +88,7 @@ def analyze_run(
 def _check_position(task: Task, row: int, token: int | None) -> None:
     if not 0 <= row < task.size(SPLIT):
         raise OptionError(f"row of {SPLIT!r} must be in 0..{task.size(SPLIT) - 1}, got {row}")
-    length = len(task.built.splits[SPLIT].tokens[row])
+    length = len(task.dataset.splits[SPLIT].tokens[row])
     if token is not None and not 0 <= token < length:
         raise OptionError(f"token of {SPLIT} example {row} must be in 0..{length - 1}, got {token}")
 
@@ -160,7 +161,7 @@ def _num_summary_tokens(encoder: LongspanModel) -> int:
 
 def _batches_of_rows(task: Task, rows: np.ndarray) -> Iterator[Batch]:
     """Iterate over batches with these examples of the validation split, in order of length."""
-    for batch in task.batches(SPLIT, batch=max(TOKENS_PER_BATCH // task.length, 1)):
+    for batch in task.batches(SPLIT, batch_size=max(TOKENS_PER_BATCH // task.length, 1)):
         chosen = torch.from_numpy(np.isin(batch.rows.numpy(), rows))
         if chosen.any():
             tensors = {k: x[chosen] for k, x in vars(batch).items() if x is not None}
@@ -206,19 +207,20 @@ def _roll_out(encoder: LongspanModel, task: Task, row: int, token: int | None = 
     (batch,) = _batches_of_rows(task, np.array([row]))
     inputs, mask = next(_sequences(batch))
     calls = _read_layers(encoder, inputs, mask, lambda call: call)
-    scored = batch.targets != IGNORE if task.info.per_token else None
+    scored = batch.targets != IGNORE if isinstance(task.layout, TokenLayout) else None
     start, distribution = rollout_start(encoder, calls[-1].real, scored, token)
     shares = attention_rollout(calls, distribution)[0, _num_summary_tokens(encoder) :].tolist()
-    tokens = task.built.splits[SPLIT].tokens[row]
-    image = isinstance(task, PixelTask)
+    tokens = task.dataset.splits[SPLIT].tokens[row]
+    layout = task.layout
+    is_image = isinstance(layout, ImageLayout)
     return Rollout(
         split=SPLIT,
         row=row,
         start=start,
         shares=[round(share, 8) for share in shares[: len(tokens)]],
-        side=task.side if isinstance(task, PixelTask) else None,
-        levels=tokens.tolist() if image else None,
-        tokens=None if image else cast(SequenceTask, task).words(tokens),
+        side=layout.side if isinstance(layout, ImageLayout) else None,
+        levels=tokens.tolist() if is_image else None,
+        tokens=None if is_image else cast(SequenceTask, task).ids_to_tokens(tokens),
     )
 
 
@@ -235,7 +237,7 @@ def _make_record(
     values = np.ma.masked_invalid(measured.spans[kept])
     if not values.count(0).all():
         raise RunError(f"{result.filename}: a head attends to nothing in every sample")
-    side = task.side if isinstance(task, PixelTask) else None
+    side = task.layout.side if isinstance(task.layout, ImageLayout) else None
     heads = range(values.shape[2])
     layers = range(values.shape[1])
     return Analysis(
@@ -245,7 +247,7 @@ def _make_record(
         },
         split=SPLIT,
         samples=len(values),
-        available=task.size(SPLIT) * (2 if task.info.pair else 1),
+        available=task.size(SPLIT) * (2 if isinstance(task.layout, PairLayout) else 1),
         mean_length=float(measured.lengths[kept].mean()),
         uniform=uniform_span(measured.lengths[kept].tolist()),
         negative=float(np.nanmean(measured.negative[kept])),

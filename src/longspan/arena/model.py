@@ -36,15 +36,15 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         UnknownNameError: there is no such choice or backend; the message suggests near names.
     """
     model = LongspanConfig(
-        vocab_size=task.vocabulary,
-        input_features=task.features,
+        vocab_size=task.vocab_size,
+        input_features=task.input_features,
         max_position_embeddings=task.length,
         attention=config.mechanism.name,
         attention_options=dict(config.mechanism.options),
         attention_backend=config.mechanism.backend,
         **dataclasses.asdict(config.model),
     )
-    model.num_labels = task.class_count
+    model.num_labels = task.num_classes
     return model
 
 
@@ -77,7 +77,7 @@ def forward_flops(config: RunConfig, task: Task) -> int:
     return count_flops(
         model_config(config, task),
         task.length,
-        task.class_count,
+        task.num_classes,
         pair=isinstance(task.layout, PairLayout),
         per_token=isinstance(task.layout, TokenLayout),
     )

@@ -51,10 +51,10 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
 @app.command(name="list")
 def list_(cache: Cache = None, data: Data = None, as_json: Json = False) -> None:
     """List the tasks with their sizes, sources and built data sets."""
-    from longspan.tasks.cards import listing
+    from longspan.tasks.data_cards import list_tasks
 
     paths = _run_paths(cache, data)
-    rows = listing(paths.cache, paths.data)
+    rows = list_tasks(paths.cache, paths.data)
     if as_json:
         print_json(rows)
         return
@@ -91,10 +91,10 @@ def import_(
 ) -> None:
     """Build a task's data set from published files on this machine, or from the hub."""
     from longspan.data import hub
-    from longspan.tasks.cards import generated
+    from longspan.tasks.data_cards import is_generated
 
     chosen = _task(task, protocol, parse_changes(set_), released=True)
-    if generated(chosen):
+    if is_generated(chosen):
         raise OptionError(
             f"{task} is generated and reads no files; run `longspan data build {task}`"
         )
@@ -142,10 +142,10 @@ def card(
     task: TaskName, protocol: Recipe = None, set_: Options = None, cache: Cache = None
 ) -> None:
     """Print the data card of a task in Markdown, with statistics if it is built."""
-    from longspan.tasks import cards
+    from longspan.tasks import data_cards
 
     chosen = _task(task, protocol, parse_changes(set_))
-    sys.stdout.write(cards.card(chosen, _run_paths(cache, None).cache))
+    sys.stdout.write(data_cards.write_card(chosen, _run_paths(cache, None).cache))
 
 
 @app.command()
@@ -207,12 +207,12 @@ def _open_built(task: "Task", cache: Path) -> None:
     Raises:
         DataError: it is not built; the message lists those that are.
     """
-    from longspan.tasks.cards import sets
+    from longspan.tasks.data_cards import list_built
 
     if task.open_built(cache):
         return
     name = task.info.name
-    others = [_format(one["options"]) for one in sets(task, cache) if one["problem"] is None]
+    others = [_format(one["options"]) for one in list_built(task, cache) if one["problem"] is None]
     raise DataError(
         f"{name} is not built with these options; run `longspan data build {name}` with the same "
         f"--protocol and --set{', or use the options of a built one: ' * bool(others)}{'; '.join(others)}"
@@ -222,14 +222,14 @@ def _open_built(task: "Task", cache: Path) -> None:
 def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
     """Build a data set with a progress bar, and print what was built."""
     from longspan.tasks import SPLITS
-    from longspan.tasks.cards import changed, values
+    from longspan.tasks.data_cards import changed_options
 
     with console_callback() as callback:
         task.open(paths.cache, paths.data, callback.on_build)
     record: dict[str, Any] = {
         "task": task.info.name,
-        "folder": str(task.built.folder),
-        "options": changed(task, values(task)),
+        "folder": str(task.dataset.folder),
+        "options": changed_options(task, dataclasses.asdict(task.options)),
         **dict(zip(SPLITS, map(task.size, SPLITS), strict=True)),
         "source": task.source,
         "checksum": task.checksum,

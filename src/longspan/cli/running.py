@@ -316,7 +316,7 @@ def _available_tasks(
         return chosen.tasks, []
     for name in protocol.grids if with_grid else protocol.tasks:
         task = build(name, dict(protocol.recipe(name).task_options))
-        reason = task.available(paths.data, paths.cache)
+        reason = task.describe_missing_data(paths.data, paths.cache)
         if reason is None:
             tasks.append(name)
         else:

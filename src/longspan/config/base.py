@@ -60,7 +60,9 @@ def describe_errors(error: pydantic.ValidationError) -> str:
 
 
 def _describe(details: ErrorDetails) -> str:
-    name = ".".join(str(part) for part in details["loc"])
+    # Pydantic names the members of a union too, such as constrained-int.
+    parts = [str(part) for part in details["loc"]]
+    name = ".".join(part for part in parts if part.isidentifier() or part.isdigit())
     if details["type"] == "value_error":
         return str(details["ctx"]["error"])
     if details["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):

@@ -10,6 +10,7 @@ members and their unpacked bytes.
 
 import contextlib
 import gzip
+import io
 import lzma
 import os
 import stat
@@ -19,7 +20,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn, cast
 
 from longspan.errors import DataError
 
@@ -53,7 +54,7 @@ class Limits(NamedTuple):
 class Member:
     """One file of a folder or an archive; read it once, before asking for the next one."""
 
-    def __init__(self, name: str, where: str, file: IO[bytes], most: int):
+    def __init__(self, name: str, where: str, file: io.BufferedIOBase, most: int):
         """Use `read_members` or `open_member` instead."""
         self.name = name  # path inside the folder or archive, with slashes
         self.where = where  # path on this machine, for messages
@@ -76,7 +77,7 @@ class Member:
                 too large.
         """
         packed = self.name.endswith(".gz")
-        file = cast(IO[bytes], gzip.GzipFile(fileobj=self._file)) if packed else self._file
+        file = gzip.GzipFile(fileobj=self._file) if packed else self._file
         count = 0
         with _explain_read_errors(self.where):
             for number, line in enumerate(iter(lambda: file.readline(longest + 2), b""), start=1):
@@ -236,7 +237,7 @@ def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
             where, is_regular = f"{usage.path}: {name}", info.isreg() and not info.issparse()
             usage.check_file(where, is_regular, info.size)
             with _explain_read_errors(where):
-                content = cast(IO[bytes], archive.extractfile(info))
+                content = cast(io.BufferedIOBase, archive.extractfile(info))
             yield Member(name, where, content, usage.limits.member)
         # compressed files have their checksum at the end
         while archive.fileobj.read(_BUFFER):  # type: ignore[union-attr]
@@ -253,7 +254,7 @@ def _read_zip(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
             where, kind = f"{usage.path}: {name}", stat.S_IFMT(info.external_attr >> 16)
             usage.check_file(where, kind in (0, stat.S_IFREG), info.file_size)
             with _explain_read_errors(where), archive.open(info) as content:
-                yield Member(name, where, content, usage.limits.member)
+                yield Member(name, where, cast(io.BufferedIOBase, content), usage.limits.member)
 
 
 def _filtered_name(path: Path, info: tarfile.TarInfo) -> str:

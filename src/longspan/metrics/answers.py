@@ -1,8 +1,9 @@
 """Metrics of extractive question answering: exact match and token F1.
 
-Normalization and overlap follow the official evaluation of SQuAD 1.1 (Rajpurkar et al. 2016,
-https://arxiv.org/abs/1606.05250, section 6.1): lower case, without punctuation, articles and
-superfluous white space; the best score over the reference answers counts.
+Both follow the official evaluation of SQuAD 1.1 (Rajpurkar et al. 2016,
+https://arxiv.org/abs/1606.05250, section 6.1): answers are normalized, and the best score over the
+reference answers counts. Two answers without any token after normalization match exactly, but
+share no token, so their F1 is 0, as in that evaluation.
 """
 
 import re
@@ -10,17 +11,17 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from longspan.metrics.base import percent
+from longspan.metrics.base import register_percentage
 
-EXACT_MATCH = percent("exact_match", "Exact match", ("exact", "questions"))
-TOKEN_F1 = percent("token_f1", "Token F1", ("overlap_f1", "questions"))
+EXACT_MATCH = register_percentage("exact_match", "Exact match", ("exact_match", "questions"))
+TOKEN_F1 = register_percentage("token_f1", "Token F1", ("token_f1", "questions"))
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Return an answer in lower case, without punctuation, articles and superfluous white space."""
+    """Return an answer in lower case, without punctuation, articles and extra white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -30,7 +31,8 @@ def exact_match(answer: str, references: Sequence[str]) -> float:
     Raises:
         ValueError: there is no reference.
     """
-    return _best(lambda one: float(normalize_answer(answer) == normalize_answer(one)), references)
+    normalized = normalize_answer(answer)
+    return _best(lambda reference: float(normalized == normalize_answer(reference)), references)
 
 
 def token_f1(answer: str, references: Sequence[str]) -> float:
@@ -40,7 +42,9 @@ def token_f1(answer: str, references: Sequence[str]) -> float:
         ValueError: there is no reference.
     """
     tokens = normalize_answer(answer).split()
-    return _best(lambda one: _overlap_f1(tokens, normalize_answer(one).split()), references)
+    return _best(
+        lambda reference: _overlap_f1(tokens, normalize_answer(reference).split()), references
+    )
 
 
 def _best(score: Callable[[str], float], references: Sequence[str]) -> float:
@@ -51,7 +55,4 @@ def _best(score: Callable[[str], float], references: Sequence[str]) -> float:
 
 def _overlap_f1(predicted: list[str], reference: list[str]) -> float:
     common = sum((Counter(predicted) & Counter(reference)).values())
-    if not common:
-        return 0.0
-    precision, recall = common / len(predicted), common / len(reference)
-    return 2 * precision * recall / (precision + recall)
+    return 2 * common / (len(predicted) + len(reference)) if common else 0.0

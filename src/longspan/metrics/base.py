@@ -14,8 +14,7 @@ import numpy as np
 
 from longspan.errors import DataError, OptionError, check_name
 
-Values = np.ndarray | np.floating  # numpy returns a scalar for sums without further dimensions
-Finalize = Callable[[np.ndarray], Values]
+Finalize = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class Metric:
     Attributes:
         name: key in the registry and in records.
         title: name for readers.
-        unit: text behind a displayed value, such as "%" or "bits/byte"; empty for none.
+        unit: text after a displayed value, such as "%" or "bits/byte"; empty for none.
         scale: factor from the stored to the displayed value: 100 for percent.
         decimals: digits after the point of a displayed value.
         higher_is_better: direction.
@@ -52,7 +51,8 @@ class Metric:
             statistics: per-example statistics, (N, K).
 
         Raises:
-            DataError: there is no example, or the columns are not those of the metric.
+            DataError: there is no example, the columns are not those of the metric, or the value
+                is undefined because no example has a target.
         """
         if statistics.ndim != 2 or statistics.shape[1] != len(self.columns):
             raise DataError(
@@ -61,7 +61,12 @@ class Metric:
             )
         if not len(statistics):
             raise DataError(f"{self.name} needs at least one example")
-        return float(self.finalize(statistics.sum(0, dtype=np.float64)))
+        value = float(self.finalize(statistics.sum(0, dtype=np.float64)))
+        if np.isnan(value):
+            raise DataError(
+                f"{self.name} is undefined: the {len(statistics)} examples have no target"
+            )
+        return value
 
     def signed(self, value: float) -> float:
         """Return the value with the sign under which larger is better."""
@@ -88,10 +93,16 @@ def register(metric: Metric) -> Metric:
     """Add a metric to the registry.
 
     Raises:
-        OptionError: the name is taken by another metric.
+        OptionError: the name is taken by another metric, or a metric compared by McNemar's test
+            has other columns than correct predictions and targets.
     """
+    if metric.comparison == "mcnemar" and metric.columns != ("correct", "targets"):
+        raise OptionError(
+            f"metric {metric.name!r} has the columns {metric.columns}; McNemar's test takes "
+            "('correct', 'targets'), use comparison='bootstrap'"
+        )
     if METRICS.setdefault(metric.name, metric) != metric:
-        raise OptionError(f"metric {metric.name!r} is already registered")
+        raise OptionError(f"metric {metric.name!r} is already registered; choose another name")
     return metric
 
 
@@ -104,12 +115,15 @@ def get_metric(name: str) -> Metric:
     return METRICS[check_name(name, METRICS, "metric")]
 
 
-def ratio(sums: np.ndarray) -> Values:
-    """Return the first column over the second."""
-    return sums[..., 0] / sums[..., 1]
+def ratio(sums: np.ndarray) -> np.ndarray:
+    """Return the first column over the second; NaN where the second is 0."""
+    numerator, denominator = np.moveaxis(sums, -1, 0)
+    undefined = np.full(np.shape(numerator), np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
-def percent(name: str, title: str, columns: tuple[str, str]) -> Metric:
-    """Register a metric between 0 and 1, displayed in percent: a ratio of two sums."""
-    metric = Metric(name=name, title=title, unit="%", scale=100.0, columns=columns, finalize=ratio)
-    return register(metric)
+def register_percentage(name: str, title: str, columns: tuple[str, str]) -> Metric:
+    """Register a ratio of two sums between 0 and 1, displayed in percent."""
+    return register(
+        Metric(name=name, title=title, unit="%", scale=100.0, columns=columns, finalize=ratio)
+    )

@@ -2,8 +2,15 @@
 
 import numpy as np
 
-from longspan.metrics.base import Metric, Values, ratio, register
-from longspan.shapes import Float, Int
+from longspan.metrics.base import Metric, ratio, register
+
+
+def _f1(sums: np.ndarray) -> np.ndarray:
+    true_positives, false_positives, false_negatives = np.moveaxis(sums, -1, 0)
+    # Without any positive, predicted or true, F1 is 0 by convention.
+    errors = false_positives + false_negatives
+    return 2 * true_positives / np.maximum(2 * true_positives + errors, 1)
+
 
 ACCURACY = register(
     Metric(
@@ -16,14 +23,6 @@ ACCURACY = register(
         comparison="mcnemar",
     )
 )
-
-
-def _f1(sums: np.ndarray) -> Values:
-    true, false_positive, false_negative = np.moveaxis(sums, -1, 0)
-    # Without any positive, predicted or true, F1 is 0 by convention.
-    return 2 * true / np.maximum(2 * true + false_positive + false_negative, 1)
-
-
 F1 = register(
     Metric(
         name="f1",
@@ -34,12 +33,3 @@ F1 = register(
         finalize=_f1,
     )
 )
-
-
-def binary_f1_statistics(
-    predicted: Int[np.ndarray, " N"], target: Int[np.ndarray, " N"]
-) -> Float[np.ndarray, "N 3"]:
-    """Return true positives, false positives and false negatives of class 1, by example."""
-    positive, wanted = predicted == 1, target == 1
-    columns = (positive & wanted, positive & ~wanted, ~positive & wanted)
-    return np.stack(columns, axis=-1).astype(np.float64)

@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 
-from longspan.metrics.base import Metric, Values, ratio, register
+from longspan.metrics.base import Metric, ratio, register
 
 
-def _bits(sums: np.ndarray) -> Values:
+def _bits(sums: np.ndarray) -> np.ndarray:
     return ratio(sums) / math.log(2)
 
 
-def _perplexity(sums: np.ndarray) -> Values:
+def _perplexity(sums: np.ndarray) -> np.ndarray:
     return np.exp(ratio(sums))
 
 

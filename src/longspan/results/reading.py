@@ -85,8 +85,10 @@ def _validated(kind: type[T], content: Any, path: Path) -> T:
         )
     try:
         content = upgrade(content)
-    except (LongspanError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise DataError(f"{path} is not a valid record of schema {schema} ({error!r})") from error
+    except KeyError as error:
+        raise DataError(f"{path}: field {error} of schema {schema} is missing") from error
+    except (LongspanError, TypeError, AttributeError, ValueError) as error:
+        raise DataError(f"{path} is not a valid record of schema {schema}: {error}") from error
     return validate(kind, content, path)
 
 

@@ -49,8 +49,14 @@ MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
     "sparse_transformer": {"heads_use": "head_patterns"},
     "transformer_xl": {"through": "backprop_through_memory"},
 }
-# British spellings in the values of synthesizer's option `scores`.
+# British spelling in the values of synthesizer's option `scores`, and the American one.
 RESPELLED = ("factorised", "factorized")
+MEASUREMENTS = {
+    "flops_per_step": "flops_per_step",
+    "seconds_per_step": "seconds_per_step",
+    "bytes": "bytes",
+    "searched": "candidates",
+}
 PARTS = {"train": "training", "options": "mechanism", "model": "model", "task": "task"}
 
 
@@ -147,9 +153,14 @@ def _resolved(content: Content, requested: Content, budget: Content) -> Content 
     if budget["kind"] == "steps":
         return None
     parts = {"options": content["options"], "train": content["training"]}
-    ran = {name: parts[name.partition(".")[0]][name.partition(".")[2]] for name in requested}
-    measured = {name: x for name, x in budget.items() if name not in ("kind", "limit")}
-    return {"changes": _dotted(ran, content["mechanism"]), "measurements": measured}
+    names = dict.fromkeys(requested)
+    if budget.get("option"):
+        names[f"options.{budget['option']}"] = None
+    effective = {name: parts[name.partition(".")[0]][name.partition(".")[2]] for name in names}
+    return {
+        "changes": _dotted(effective, content["mechanism"]),
+        "measurements": {new: budget[old] for old, new in MEASUREMENTS.items() if old in budget},
+    }
 
 
 def _tuning(tuning: Content, mechanism: str) -> Content:
@@ -182,7 +193,7 @@ def _score(old: Content) -> Content:
     }
 
 
-def _example_scores(packed: str) -> Content:
+def _example_scores(packed: Any) -> Content:
     return {"metric": "accuracy", "dtype": "uint16", "columns": 2, "data": packed}
 
 
@@ -204,10 +215,13 @@ def _point(old: Content) -> Content:
 
 def _mechanism_options(mechanism: str, options: Mapping[str, Any]) -> Content:
     renamed = _renamed(options, MECHANISM_OPTIONS.get(mechanism, {}))
-    return {
-        name: value.replace(*RESPELLED) if isinstance(value, str) else value
-        for name, value in renamed.items()
-    }
+    return {name: _respelled(value) for name, value in renamed.items()}
+
+
+def _respelled(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_respelled(one) for one in value]
+    return value.replace(*RESPELLED) if isinstance(value, str) else value
 
 
 def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> Content:
@@ -225,7 +239,7 @@ def _dotted(values: Mapping[str, Any], mechanism: str) -> Content:
     for name, value in values.items():
         part, dot, field = name.partition(".")
         field = fields.get(part, {}).get(field, field)
-        renamed[f"{PARTS.get(part, part)}{dot}{field}"] = value
+        renamed[f"{PARTS.get(part, part)}{dot}{field}"] = _respelled(value)
     return renamed
 
 

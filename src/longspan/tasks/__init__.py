@@ -1,4 +1,8 @@
-"""Tasks, one file each: metadata, data, layout, metrics. Importing the package registers them."""
+"""Tasks: metadata, data, layout, metrics. Importing the package registers every task.
+
+A module without a leading underscore is a task or part of the interface; a module with one is
+shared by tasks of this package alone.
+"""
 
 import importlib
 import pkgutil

@@ -18,13 +18,12 @@ from longspan.errors import OptionError, check_name
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Bool, Float, Int
 from longspan.tasks.layout import Layout
-from longspan.tasks.scoring import accuracy_statistics, cross_entropy
+from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-ProgressCallback = Callable[
-    [str, int, int], None
-]  # (description, done, total): progress of a build
+# Called with (description, done, total) while data is built; total is 0 where unknown.
+ProgressCallback = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,7 @@ class Published:
     metric: str = "accuracy"
 
 
-def published(
+def published_scores(
     protocol: str, source: str, shown: dict[str, float], metric: str = "accuracy"
 ) -> tuple[Published, ...]:
     """Return the published scores of one column of a table, given as printed there."""
@@ -68,8 +67,8 @@ class TaskInfo:
         checksum: sha256 of the published source files, if there are any.
         license: license of the data.
         sizes: examples by split, at the default options.
-        vocabulary: number of token ids, padding (id 0) included.
-        classes: number of classes.
+        vocab_size: number of token ids, padding (id 0) included.
+        num_classes: number of classes.
         layout: form of the examples, at the default options.
         metrics: names of the metrics, the main one first.
         chance: expected main metric of a uniform guess; None where undefined.
@@ -86,8 +85,8 @@ class TaskInfo:
     checksum: str | None
     license: str
     sizes: dict[str, int]
-    vocabulary: int
-    classes: int
+    vocab_size: int
+    num_classes: int
     layout: Layout
     metrics: tuple[str, ...]
     chance: float | None
@@ -139,7 +138,7 @@ class Task(ABC):
     Options: ClassVar[type]  # settings class with a help text for each field
 
     def __init__(self, options: object | None = None):
-        """Use the given options, or the defaults."""
+        """Store the given options, or the defaults."""
         self.options: Any = self.Options() if options is None else options
 
     def data_options(self) -> dict[str, Any]:
@@ -167,14 +166,14 @@ class Task(ABC):
         return self.metrics[:1]
 
     @property
-    def vocabulary(self) -> int:
+    def vocab_size(self) -> int:
         """Number of token ids under these options."""
-        return self.info.vocabulary
+        return self.info.vocab_size
 
     @property
-    def class_count(self) -> int:
+    def num_classes(self) -> int:
         """Number of classes under these options."""
-        return self.info.classes
+        return self.info.num_classes
 
     @property
     def chance(self) -> float | None:
@@ -182,13 +181,13 @@ class Task(ABC):
         return self.info.chance
 
     @property
-    def features(self) -> int | None:
+    def input_features(self) -> int | None:
         """Numbers at each position of continuous inputs; None for token ids."""
         return None
 
     @property
     def validation_is_test(self) -> bool:
-        """Whether the validation split is the test split, as in some papers."""
+        """True if the validation split is the test split, as in some papers."""
         return False
 
     @property
@@ -202,15 +201,15 @@ class Task(ABC):
         """sha256 over the built splits; requires an open task."""
 
     @abstractmethod
-    def available(self, data: Path | None, cache: Path | None = None) -> str | None:
-        """Return None if the data is available, from its source or already built in `cache`.
+    def describe_missing_data(self, data: Path | None, cache: Path | None = None) -> str | None:
+        """Return one line that names the missing source and the remedy.
 
-        Otherwise return one line that names what is missing and the remedy.
+        None if the data is available, from its source or already built in `cache`.
         """
 
     @abstractmethod
     def open(
-        self, cache: Path, data: Path | None = None, report: ProgressCallback | None = None
+        self, cache: Path, data: Path | None = None, progress: ProgressCallback | None = None
     ) -> None:
         """Build the splits into `cache`, or verify and map those already built.
 
@@ -235,8 +234,8 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def built(self) -> BuiltDataset:
-        """Data set on disk; requires an open task."""
+    def dataset(self) -> BuiltDataset:
+        """Built data set on disk; requires an open task."""
 
     @abstractmethod
     def size(self, split: Split) -> int:
@@ -274,6 +273,8 @@ class Task(ABC):
     ) -> dict[str, Tensor]:
         """Return the per-example statistics (B, K) of some of the task's metrics, by name.
 
+        Override for metrics that need more than logits and targets, such as reference texts.
+
         Args:
             metrics: metrics to compute.
             split: split of the examples.
@@ -281,7 +282,7 @@ class Task(ABC):
             logits: predictions.
             targets: classes, `IGNORE` where unscored.
         """
-        return {metric.name: accuracy_statistics(logits, targets) for metric in metrics}
+        return {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in metrics}
 
     def majority_baseline(self, split: Split) -> float | None:
         """Return the main metric of always predicting the most frequent class.
@@ -294,7 +295,7 @@ class Task(ABC):
         return int(labels.bincount().max()) / len(labels)
 
     def groupings(self, split: Split) -> list[Grouping]:
-        """Return properties of the examples for scores by slice."""
+        """Return groupings of the examples, for scores by slice."""
         return []
 
     @abstractmethod
@@ -309,26 +310,12 @@ class Task(ABC):
 TASKS: dict[str, type[Task]] = {}
 
 
-def check_least(options: object, least: dict[str, int]) -> None:
-    """Check lower bounds of options; None and text are exempt.
-
-    Raises:
-        OptionError: a value is too small; the message lists every reason.
-    """
-    reasons = [
-        f"{name} must be at least {bound}, got {value}"
-        for name, bound in least.items()
-        if isinstance(value := getattr(options, name), int) and value < bound
-    ]
-    if reasons:
-        raise OptionError("; ".join(reasons))
-
-
 def register(cls: type[Task]) -> type[Task]:
     """Register a task class under the name in its metadata.
 
     Raises:
-        OptionError: the name is taken, or an option has the name of a field of `TaskConfig`.
+        OptionError: the name is taken, an option has the name of a field of `TaskConfig`, or the
+            per-example statistics of a metric are undefined.
         UnknownNameError: a metric is not registered.
     """
     name = cls.info.name
@@ -337,10 +324,19 @@ def register(cls: type[Task]) -> type[Task]:
     reserved = {field.name for field in dataclasses.fields(TaskConfig)}
     if taken := reserved & {field.name for field in dataclasses.fields(cls.Options)}:
         raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(taken))}")
-    for metric in cls.info.metrics:
-        get_metric(metric)
+    _check_metrics(cls)
     TASKS[name] = cls
     return cls
+
+
+def _check_metrics(cls: type[Task]) -> None:
+    names = [get_metric(name).name for name in cls.info.metrics]
+    undefined = [name for name in names if name not in LOGIT_STATISTICS]
+    if undefined and cls.example_statistics is Task.example_statistics:
+        raise OptionError(
+            f"task {cls.info.name!r} has no per-example statistics of {', '.join(undefined)}; "
+            "override example_statistics"
+        )
 
 
 def build(name: str, options: dict[str, Any] | None = None) -> Task:

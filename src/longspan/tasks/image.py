@@ -1,4 +1,4 @@
-"""Image: 1,024 grey pixels of a CIFAR-10 photograph, row by row; say which of ten things it shows.
+"""Image: 1,024 gray pixels of a CIFAR-10 photograph in row order; name one of ten objects.
 
 Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; as a sequence: Tay et
 al., "Long Range Arena", 2021.
@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 
 from longspan.config import setting, settings
 from longspan.data import cifar
@@ -17,29 +18,26 @@ from longspan.data.cache import BuildOutput
 from longspan.data.cifar import SourceSplit
 from longspan.data.grayscale import to_grayscale
 from longspan.errors import OptionError
-from longspan.tasks._pixels import LEVELS, PixelOptions, PixelTask, packed
-from longspan.tasks.base import ProgressCallback, TaskInfo, check_least, published, register
+from longspan.tasks._image_drawing import LEVELS
+from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
+from longspan.tasks.base import ProgressCallback, TaskInfo, published_scores, register
 from longspan.tasks.layout import ImageLayout
 
 
 @settings
 class ImageOptions(PixelOptions):
-    """How colours become grey levels, and sizes of the splits."""
+    """Conversion of colors to gray levels, and the splits."""
 
-    grey: Literal["tf", "pil"] = setting(
-        "how colours become grey: as TensorFlow does (Long Range Arena), or as Pillow (S4)", "tf"
+    grayscale: Literal["tf", "pil"] = setting(
+        "conversion of colors: as TensorFlow (Long Range Arena), or as Pillow (S4)", "tf"
     )
     split: Literal["lra", "random"] = setting(
-        "which training images are held out: those of Long Range Arena, or random ones", "lra"
+        "held-out training images: those of Long Range Arena, or random ones", "lra"
     )
-    validation: int = setting("images held out of the training part", 5_000)
-    train: int | None = setting("training images; none: all that are not held out", None)
-    test: int | None = setting("test images; none: all", None)
-    seed: int = setting("seed of split=random; 42 gives the split of S4", 0)
-
-    def __post_init__(self) -> None:
-        """Refuse empty splits."""
-        check_least(self, {"validation": 1, "train": 1, "test": 1, "seed": 0})
+    validation: PositiveInt = setting("images held out of the training files", 5_000)
+    train: PositiveInt | None = setting("training images; none: all that are not held out", None)
+    test: PositiveInt | None = setting("test images; none: all", None)
+    seed: NonNegativeInt = setting("seed of split=random; S4: 42", 0)
 
 
 @register
@@ -48,27 +46,27 @@ class ImageTask(PixelTask):
 
     Options = ImageOptions
     options: ImageOptions
-    # of the grey levels: https://github.com/state-spaces/s4, src/dataloaders/basic.py
+    # of the gray levels: https://github.com/state-spaces/s4, src/dataloaders/basic.py
     mean, std = 122.6 / 255, 61.0 / 255
-    classes = cifar.CLASSES
+    class_names = cifar.CLASSES
     side = cifar.SIDE
     info = TaskInfo(
         name="image",
         version=1,
-        title="Image (CIFAR-10, grey pixels)",
-        summary="Which of ten things a photograph, read pixel by pixel, shows.",
+        title="Image (CIFAR-10, gray pixels)",
+        summary="Name which of ten objects a photograph shows, pixel by pixel.",
         source=f"CIFAR-10, Krizhevsky 2009, {cifar.URL}",
         checksum=cifar.SHA256,
-        license="none stated; the page of the set asks to cite Krizhevsky 2009",
+        license="none stated; the page of the data set asks to cite Krizhevsky 2009",
         sizes={"train": 45_000, "validation": 5_000, "test": 10_000},
-        vocabulary=LEVELS,
-        classes=len(cifar.CLASSES),
+        vocab_size=LEVELS,
+        num_classes=len(cifar.CLASSES),
         metrics=("accuracy",),
         chance=0.1,
         layout=ImageLayout(cifar.SIDE),
         hub=cifar.HUB,
         published=(
-            *published(
+            *published_scores(
                 "lra-paper",
                 "Tay et al. 2021, Long Range Arena, table 1",
                 {
@@ -85,7 +83,7 @@ class ImageTask(PixelTask):
                     "performer": 42.77,
                 },
             ),
-            *published(
+            *published_scores(
                 "lra-small",
                 "Xiong et al. 2021, Nystromformer, LRA table of its repository",
                 {
@@ -96,7 +94,7 @@ class ImageTask(PixelTask):
                     "nystrom": 41.58,
                 },
             ),
-            *published(
+            *published_scores(
                 "lra-small",
                 "xformers v0.0.22, BENCHMARKS.md",
                 {
@@ -112,31 +110,31 @@ class ImageTask(PixelTask):
         ),
         notes=(
             "The published scores were obtained with black pixels masked as padding; here every "
-            "pixel is real. The images held out are those of Long Range Arena (train[90%:] in "
-            "the order of TensorFlow Datasets) if the copy that is read has the official order. "
-            "A copy in JPEG has other pixels, so its scores are not comparable. Scores with "
+            "pixel is real. The held-out images are those of Long Range Arena (train[90%:] in the "
+            "order of TensorFlow Datasets) if the copy that is read has the official order. A "
+            "copy in JPEG has other pixels, so its scores are not comparable. Scores with "
             "continuous pixels belong to other protocols."
         ),
     )
 
-    def origin(self, data: Path | None) -> dict[str, Any]:
-        """Which copy of CIFAR-10 is read."""
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the identity of the copy of CIFAR-10."""
         return cifar.find(data).origin
 
-    def make(
-        self, data: Path | None, scratch: Path, report: ProgressCallback | None
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
     ) -> BuildOutput:
-        """Read the images, turn them grey, hold out validation, cut to size."""
+        """Read the images, convert them to gray levels, hold out validation, select subsets."""
         source = cifar.find(data)
-        read = self._read(source, report)
-        rows = {part: len(labels) for part, (_, labels) in read.items()}
+        images = self._read(source, progress)
+        rows = {split: len(labels) for split, (_, labels) in images.items()}
         train, validation = self._hold_out(rows["train"])
-        test = _first(self._order("test", rows["test"]), self.options.test, "test")
+        test = _first_rows(self._order("test", rows["test"]), self.options.test, "test")
         return BuildOutput(
             splits={
-                "train": packed(*read["train"], train),
-                "validation": packed(*read["train"], validation),
-                "test": packed(*read["test"], test),
+                "train": pack_images(*images["train"], train),
+                "validation": pack_images(*images["train"], validation),
+                "test": pack_images(*images["test"], test),
             },
             source=source.describe(rows),
             license=self.info.license,
@@ -149,28 +147,28 @@ class ImageTask(PixelTask):
         )
 
     def _read(
-        self, source: cifar.CifarFiles, report: ProgressCallback | None
+        self, source: cifar.CifarFiles, progress: ProgressCallback | None
     ) -> dict[SourceSplit, tuple[np.ndarray, np.ndarray]]:
-        """Grey levels (N, 1024) and labels (N,) of both parts."""
+        """Return the gray levels (N, 1024) and labels (N,) of both splits of the source."""
         chunks: dict[SourceSplit, list[tuple[np.ndarray, ...]]] = {
-            part: [] for part in cifar.SOURCE_SPLITS
+            split: [] for split in cifar.SOURCE_SPLITS
         }
         done = 0
         for images in cifar.read(source):
-            levels = to_grayscale(images.pixels, self.options.grey)
+            levels = to_grayscale(images.pixels, self.options.grayscale)
             chunks[images.split].append((images.rows, levels, images.labels))
             done += len(images.rows)
-            if report:
-                report("reading CIFAR-10", done, source.rows or 0)
-        read = {}
-        for part, found in chunks.items():
+            if progress:
+                progress("reading CIFAR-10", done, source.rows or 0)
+        ordered = {}
+        for split, found in chunks.items():
             rows, levels, labels = (np.concatenate(column) for column in zip(*found, strict=True))
             order = np.argsort(rows)
-            read[part] = levels[order], labels[order]
-        return read
+            ordered[split] = levels[order], labels[order]
+        return ordered
 
     def _hold_out(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the training part: those to train on, those held out."""
+        """Return the rows to train on and the held-out rows of the training images."""
         kept = count - self.options.validation
         if kept < 1:
             raise OptionError(
@@ -178,19 +176,19 @@ class ImageTask(PixelTask):
                 f"use {count - 1} or less"
             )
         order = self._order("train", count)
-        return _first(order[:kept], self.options.train, "train"), np.sort(order[kept:])
+        return _first_rows(order[:kept], self.options.train, "train"), np.sort(order[kept:])
 
-    def _order(self, part: SourceSplit, count: int) -> np.ndarray:
-        """The rows of a part, shuffled; the last ones are held out, the first ones are kept.
+    def _order(self, split: SourceSplit, count: int) -> np.ndarray:
+        """Return the shuffled rows of a split of the source; the last ones are held out.
 
         LRA holds out the last tenth of TensorFlow Datasets' order, which is that of the md5 of
-        the part's name and the row (https://github.com/tensorflow/datasets,
+        the split's name and the row (https://github.com/tensorflow/datasets,
         image_classification/cifar.py and core/hashing.py). S4 holds out the last tenth of a
         permutation (https://github.com/state-spaces/s4, src/dataloaders/base.py).
         """
         if self.options.split == "lra":
             keys = [
-                hashlib.md5(f"{part}{row}".encode(), usedforsecurity=False).digest()
+                hashlib.md5(f"{split}{row}".encode(), usedforsecurity=False).digest()
                 for row in range(count)
             ]
             return np.array(sorted(range(count), key=keys.__getitem__))
@@ -198,8 +196,10 @@ class ImageTask(PixelTask):
         return torch.randperm(count, generator=generator).numpy()
 
 
-def _first(order: np.ndarray, count: int | None, split: str) -> np.ndarray:
-    """The first `count` rows of an order, ascending; all when it is None."""
+def _first_rows(order: np.ndarray, count: int | None, split: str) -> np.ndarray:
+    """Return the first `count` rows of an order, ascending; all if it is None."""
     if count is not None and count > len(order):
-        raise OptionError(f"{split}={count}: there are {len(order)} images; use that or less")
+        raise OptionError(
+            f"{split}={count}, but there are {len(order)} images; use {len(order)} or less"
+        )
     return np.sort(order[:count])

@@ -13,7 +13,7 @@ class ImageLayout:
     """One square image, read pixel by pixel in row order, and one label.
 
     Attributes:
-        side: rows, and columns, of the image.
+        side: number of rows, and of columns.
     """
 
     side: int

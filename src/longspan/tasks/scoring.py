@@ -1,4 +1,6 @@
-"""Per-example statistics of metrics, computed from logits."""
+"""Per-example statistics of metrics, computed from logits and targets."""
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -21,16 +23,48 @@ def accuracy_statistics(
 ) -> Float[Tensor, "B 2"]:
     """Return the correct predictions and the scored targets of each example."""
     correct = logits.argmax(-1) == targets
-    return torch.stack((_sum_by_row(correct), _sum_by_row(targets != IGNORE)), dim=-1)
+    return _sums_by_row(correct, targets != IGNORE)
+
+
+def f1_statistics(
+    logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
+) -> Float[Tensor, "B 3"]:
+    """Return true positives, false positives and false negatives of class 1 in each example."""
+    predicted, true = logits.argmax(-1) == 1, targets == 1
+    is_scored = targets != IGNORE
+    return _sums_by_row(predicted & true, predicted & ~true & is_scored, ~predicted & true)
+
+
+def reciprocal_rank_statistics(
+    logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
+) -> Float[Tensor, "B 2"]:
+    """Return the sum of 1 / rank of the targets among the classes, and the scored targets.
+
+    Of equal logits the target ranks last, so constant logits gain nothing from ties.
+    """
+    is_scored = targets != IGNORE
+    own = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1))
+    # Negated so that NaN ranks ahead of the target.
+    ranks = (~(logits < own)).sum(-1)
+    return _sums_by_row(is_scored / ranks, is_scored)
 
 
 def likelihood_statistics(
     logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
 ) -> Float[Tensor, "B 2"]:
     """Return the negative log-likelihood in nats and the scored targets of each example."""
-    nats = cross_entropy(logits, targets)
-    return torch.stack((_sum_by_row(nats), _sum_by_row(targets != IGNORE)), dim=-1)
+    return _sums_by_row(cross_entropy(logits, targets), targets != IGNORE)
 
 
-def _sum_by_row(values: Tensor) -> Tensor:
-    return values.reshape(len(values), -1).double().sum(1)
+# Metrics whose statistics follow from logits and targets alone.
+LOGIT_STATISTICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "accuracy": accuracy_statistics,
+    "f1": f1_statistics,
+    "mrr": reciprocal_rank_statistics,
+    "perplexity": likelihood_statistics,
+}
+
+
+def _sums_by_row(*columns: Tensor) -> Tensor:
+    """Return the sums of each column over the tokens of each example, (B, columns)."""
+    return torch.stack([x.reshape(len(x), -1).double().sum(1) for x in columns], dim=-1)

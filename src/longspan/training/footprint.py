@@ -161,8 +161,8 @@ def make_dummy_batch(task: Task, num_rows: int) -> Batch:
     """Return a batch of zeros with examples of full length, for a task that need not be open."""
     shape = (num_rows, task.length)
     inputs = torch.zeros(shape, dtype=torch.long)
-    if task.features is not None:
-        inputs = torch.zeros(*shape, task.features)
+    if task.input_features is not None:
+        inputs = torch.zeros(*shape, task.input_features)
     mask = torch.ones(shape, dtype=torch.bool)
     is_pair = isinstance(task.layout, PairLayout)
     pair = {"inputs_b": inputs.clone(), "key_mask_b": mask.clone()} if is_pair else {}

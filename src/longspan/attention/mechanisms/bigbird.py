@@ -9,7 +9,7 @@ or those of `global_mask`; blocks are counted after the former, and none is glob
 attend to all. Causal (ITC only): no key after t, only the first block is global, and R(I) is drawn
 from the past.
 
-What differs from the public code: A(t) is a set, no block counts twice (there R(I) may repeat the
+Differences from the public code: A(t) is a set, no block counts twice (there R(I) may repeat the
 window or a global block, and in evaluation is block 0, r times); R is drawn once, from seed and
 layer, for training and evaluation; N counts the real blocks of each row, so padding moves nothing.
 """

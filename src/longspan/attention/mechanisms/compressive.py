@@ -15,7 +15,7 @@ the arguments of `forward`, change no state, and are zero while no row has left 
 Padded rows take no part: they are excluded from a maximum, a mean and a choice, and are zeros in a
 product. A slot is real if one of its rows is.
 
-What differs from the paper: memories hold keys and values of each head, and f_c applies to those;
+Differences from the paper: memories hold keys and values of each head, and f_c applies to those;
 the paper compresses the states they are projected from (for the mean it is the same). Most used
 means: largest weight, in content attention, from the last segment that had the row in M.
 """

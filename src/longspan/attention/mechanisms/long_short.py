@@ -12,7 +12,7 @@ k and v: Kc = LN_far(P k).
 Causal: near(t) is t - window + 1 .. t, and each `segment` of positions is compressed separately to
 `segment_rank` landmarks, for queries of later segments; the cost is T^2 segment_rank / segment.
 
-What differs: W_p uses k of all heads, a linear map of the layer's input as in the paper, but
+Differences: W_p uses k of all heads, a linear map of the layer's input as in the paper, but
 through W_k. Values of another width than `head_dim` have no scale and shift in the shared LN. A
 global token attends to all real keys, not to padding or landmarks (in public code to padding, or to
 outputs). The public causal code adds relative positions and compresses like "xiong".

@@ -13,7 +13,7 @@ the layer's input, which the model passes as `layer_input`. They are initialized
 `copy_projections` copies the local ones, as in the paper. Without the option, global tokens use q,
 k and v (Xiong et al. 2022). Decoding steps have no global tokens.
 
-What differs from the public code: it requires even windows that divide each other, drops dilation
+Differences from the public code: it requires even windows that divide each other, drops dilation
 on CPU, ignores its causal option, and limits masked scores to -10000. The function is otherwise the
 published one.
 """

@@ -18,7 +18,7 @@ weights sum to less than 1/1000 of the most that one key can weigh. For relu see
 Training redraws the rows every `redraw_every` steps, between steps: within one, a checkpointed
 forward pass would be repeated with other rows. The rows are saved.
 
-What differs from the public code: no epsilon is added to features; the stabilizer ignores padding
+Differences from the public code: no epsilon is added to features; the stabilizer ignores padding
 and, when causal, the future (keys keep their own scale c_s as a weight exp(c_s)); directions are
 Haar distributed; each head and layer draws its own rows.
 """

@@ -9,7 +9,7 @@ Values carry no position, so cached tokens can be used at new positions. Positio
 first token of the cache, anew in each segment; the first segment has no cache. Caches receive no
 gradient unless `backprop_through_memory`.
 
-What differs from the paper: the cache holds keys and values, not the inputs of the layer. Within a
+Differences from the paper: the cache holds keys and values, not the inputs of the layer. Within a
 call that is equivalent, but W_k and W_v learn nothing from the cache; a cache carried over an
 optimizer step keeps the projections of the older weights. If the model's projections have biases
 b_q, b_k, the sums remain q + p W_q and k + p W_k: the bias counts once.

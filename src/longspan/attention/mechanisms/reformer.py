@@ -8,7 +8,7 @@ sorted by (bucket, position) and divided into chunks of `chunk` slots; a query a
 and the one before. The rounds together are one softmax of S_ij + log N_ij, where N_ij counts the
 rounds in which i attends to j. A token attends to itself only if it has no other key.
 
-What differs from the public code: padding is sorted after all tokens and never attended; the
+Differences from the public code: padding is sorted after all tokens and never attended; the
 number of buckets depends on `max_length`, not on the first input; self is excluded exactly, not by
 a penalty; the first chunk looks back, at the last one of the previous round, only with `wrap`.
 Causal: in public code, future tokens move chunk boundaries. Here chunks start at the first token of

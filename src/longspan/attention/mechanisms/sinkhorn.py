@@ -16,7 +16,7 @@ with a fixed block. Zero iterations are a softmax over rows.
 Causal: only J < I; y_I (z_I of P) is the mean up to the first token of block I; a column is divided
 by its sum up to row I. (A causal doubly stochastic matrix can only select "the block before".)
 
-What differs from public code: sorted values are values, every J is mixed (no arg max), padding is
+Differences from public code: sorted values are values, every J is mixed (no arg max), padding is
 in no mean, mixture or count, there is no noise at evaluation, and R is not a logarithm: as in the
 paper.
 """

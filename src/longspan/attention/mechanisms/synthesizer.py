@@ -12,7 +12,7 @@ The matrices are per head and sized for `max_length` positions, n = ceil(sqrt(ma
 shorter input uses the leading entries, a longer one is refused. Only `dot` is scaled. All parts
 compute T x T scores: the mechanism is a baseline and saves nothing.
 
-What differs: the first linear map (W1, b1) of the dense parts is the model's query projection, so
+Differences: the first linear map (W1, b1) of the dense parts is the model's query projection, so
 `dot` and both factors share it; q and k are not projected if no part uses them. Padded keys are
 always masked (the public code masks them only with `dot`), a dense score stays with its head and
 position (there a reshape scatters them), and heads do not share W2, as they do there.

@@ -6,7 +6,7 @@ over the keys j of i's segment (those up to i when causal) and the `memory` toke
 segment. r_d = P R_d is the projected sinusoid of the distance d; u and w are a vector per head
 (the paper's u and v). No gradient flows into the memory, unless `backprop_through_memory`.
 
-What differs from the paper: the memory holds keys and values, not the states they were projected
+Differences from the paper: the memory holds keys and values, not the states they were projected
 from. Within a call both are equivalent, since all segments are projected by the same weights, but
 the key and value projections learn from the segment only; the paper's learn from the memory too. A
 cache carried over an optimizer step keeps the projections of the older weights. Each layer has its

@@ -1,0 +1,131 @@
+"""Base of the tasks over texts: bytes or characters as token ids, and class-balanced subsets."""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from longspan.config import setting, settings
+from longspan.data.store import Examples
+from longspan.data.tokenizers import VOCAB_SIZES, ByteTokenizer, CharacterTokenizer
+from longspan.errors import OptionError
+from longspan.tasks._grouping import group_by_quantiles
+from longspan.tasks.base import Grouping, Split
+from longspan.tasks.sequence import SequenceTask
+
+BothClasses = Annotated[int, Field(ge=2)]  # number of examples that has room for each class
+
+
+@settings
+class EncodedTextOptions:
+    """Encoding of the texts."""
+
+    length: PositiveInt = setting("tokens of a text that are kept")
+    vocabulary: Literal["bytes", "characters"] = setting(
+        "tokens: bytes, or the characters that are frequent in the training texts", "bytes"
+    )
+    minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
+    end: bool = setting("append an end symbol to each text, within its length (characters)", False)
+    seed: NonNegativeInt = setting("seed that chooses examples", 0)
+
+    def __post_init__(self) -> None:
+        """Check that every option has an effect and a text has room for a token.
+
+        Raises:
+            OptionError: an option of characters is set for bytes, or the length is too small.
+        """
+        if self.end and self.length < 2:
+            raise OptionError("length=1 leaves no token before the end symbol; use 2 or more")
+        if self.vocabulary == "bytes" and (self.end or self.minimum != type(self).minimum):
+            raise OptionError(
+                f"end={self.end} and minimum={self.minimum} apply to characters; set "
+                "vocabulary='characters', or omit them"
+            )
+
+
+class EncodedTextTask(SequenceTask):
+    """A task whose examples are texts, encoded as bytes or characters."""
+
+    options: EncodedTextOptions
+
+    @property
+    def length(self) -> int:
+        """Maximum number of tokens of a text."""
+        return self.options.length
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, padding (id 0) included; independent of the texts."""
+        return VOCAB_SIZES[self.options.vocabulary]
+
+    def make_tokenizer(
+        self, training_texts: Callable[[], Iterable[tuple[bytes, int]]]
+    ) -> ByteTokenizer | CharacterTokenizer:
+        """Return the tokenizer of these options.
+
+        Args:
+            training_texts: yields each training text and its number of occurrences, to learn
+                characters from.
+        """
+        options = self.options
+        if options.vocabulary == "bytes":
+            return ByteTokenizer()
+        return CharacterTokenizer.learn(
+            training_texts(), length=options.length, minimum=options.minimum, end=options.end
+        )
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Group by length, in quarters of the split; the length of a pair is that of both texts."""
+        lengths = np.sum([part.lengths for part in examples.lists.values()], axis=0)
+        return group_by_quantiles("length", lengths, 4)
+
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return the characters; U+FFFD for unknown ones and for bytes of longer characters."""
+        return [self.decode(ids[i : i + 1]) for i in range(len(ids))]
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the text of an example's tokens; requires an open task."""
+        if self.options.vocabulary == "bytes":
+            return ByteTokenizer().decode(ids)
+        return CharacterTokenizer(self.facts["characters"], end=self.options.end).decode(ids)
+
+
+def sample_balanced(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    count: int | None,
+    stream: tuple[int, int],
+    split: Split,
+    class_names: tuple[str, str],
+) -> np.ndarray:
+    """Return `count` of the rows, equally many of each class, ascending; all if it is None.
+
+    A larger count contains a smaller one, since each class is a prefix of one permutation.
+
+    Args:
+        rows: rows to choose from.
+        labels: labels of all rows, 0 or 1.
+        count: number of rows.
+        stream: seed and purpose of the random numbers.
+        split: split, for the message.
+        class_names: names of examples of class 0 and 1, for the message.
+
+    Raises:
+        OptionError: a class has too few rows.
+    """
+    if count is None:
+        return rows
+    chosen = []
+    for label in range(2):
+        wanted = count // 2 + (label < count % 2)
+        own = rows[labels[rows] == label]
+        if wanted > len(own):
+            raise OptionError(
+                f"{split}={count} needs {wanted} {class_names[label]}, there are {len(own)}; "
+                f"use {2 * len(own)} or less"
+            )
+        sequence = np.random.SeedSequence([*stream, label])
+        order = np.random.Generator(np.random.PCG64(sequence)).permutation(len(own))
+        chosen.append(own[order[:wanted]])
+    return np.sort(np.concatenate(chosen))

@@ -1,0 +1,249 @@
+"""Records are read back as they were written; invalid files are refused with every reason."""
+
+import dataclasses
+import json
+
+import pytest
+from record_examples import FAILURE, POINT, RESULT, SCORE
+
+from longspan.errors import DataError, OptionError
+from longspan.files import write_json
+from longspan.results import (
+    Failure,
+    Result,
+    failure_paths,
+    load_failure,
+    load_failures,
+    load_result,
+    load_results,
+    record_paths,
+    write_record,
+)
+
+STEM = f"local-{RESULT.config_hash}-3"
+
+
+def test_a_record_is_read_back_as_it_was_written(tmp_path):
+    path = RESULT.save(tmp_path)
+    assert path == tmp_path / "quick" / "listops" / f"{STEM}.json"
+    assert load_result(path) == RESULT
+    assert load_results([tmp_path]) == [RESULT]
+    failed = FAILURE.save(tmp_path)
+    assert failed == tmp_path / "quick" / "listops" / f"{STEM}.failed.json"
+    assert load_failure(failed) == FAILURE
+    assert write_record(RESULT, path).read_bytes() == path.read_bytes()
+
+
+def test_properties_of_a_record():
+    for record in (RESULT, FAILURE):
+        assert (record.task, record.mechanism, record.stem) == ("listops", "local", STEM)
+    assert RESULT.main.name == "accuracy"
+    assert RESULT.score() == RESULT.score("validation") == 0.5
+    assert RESULT.config.mechanism.options["window"] == 16
+    assert RESULT.effective_config.mechanism.options["window"] == 32
+    unchanged = dataclasses.replace(RESULT, resolved_budget=None)
+    assert unchanged.effective_config == RESULT.config
+
+
+def test_an_integer_is_accepted_for_a_float(tmp_path):
+    path = RESULT.save(tmp_path)
+    assert '"seconds": 1.0' in path.read_text()
+    path.write_text(path.read_text().replace('"seconds": 1.0', '"seconds": 1'))
+    record = load_result(path)
+    assert record == RESULT
+    assert type(record.seconds) is float
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (True, "curve.49.seconds should be a valid number, got True"),
+        ("x", "curve.49.seconds should be a valid number, got 'x'"),
+        (None, "curve.49.seconds should be a valid number, got None"),
+        (2**63, r"cannot be read as JSON \(9223372036854775808... has more than 64 bits\)"),
+    ],
+)
+def test_every_point_of_a_long_curve_is_checked(tmp_path, value, message):
+    many = dataclasses.replace(RESULT, curve=[POINT] * 50)
+    path = many.save(tmp_path)
+    assert load_result(path) == many
+    record = json.loads(path.read_text())
+    record["curve"][-1]["seconds"] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=message):
+        load_result(path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_and_infinity_are_refused_in_a_record(tmp_path, value):
+    with pytest.raises(OptionError, match=r"loss should be a finite number, got (nan|inf)"):
+        dataclasses.replace(SCORE, loss=value)
+    path = RESULT.save(tmp_path)
+    record = json.loads(path.read_text())
+    record["scores"]["test"]["loss"] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=f"{path} cannot be read as JSON"):
+        load_result(path)
+
+
+def without(name):
+    return lambda record: record.pop(name)
+
+
+def replaced(value, *path):
+    def change(record):
+        for name in path[:-1]:
+            record = record[name]
+        record[path[-1]] = value
+
+    return change
+
+
+MALFORMED = {
+    "no schema": (without("schema"), "is not a longspan record: it has no field 'schema'"),
+    "older schema": (replaced(0, "schema"), "has schema 0; expected 1 to 4, update longspan"),
+    "newer schema": (replaced(5, "schema"), "has schema 5; expected 1 to 4, update longspan"),
+    "schema as text": (replaced("4", "schema"), "has schema '4'; expected 1 to 4"),
+    "boolean schema": (replaced(True, "schema"), "has schema True; expected 1 to 4"),
+    "missing": (without("seed"), "seed is missing"),
+    "unknown": (replaced(1, "x"), "x is not a known field"),
+    "text for integer": (replaced("3", "seed"), "seed should be a valid integer, got '3'"),
+    "fraction": (replaced(0.5, "steps"), "steps should be a valid integer, .*got 0.5"),
+    "boolean": (replaced(True, "num_parameters"), "num_parameters should be a valid integer, got"),
+    "integer for text": (replaced(7, "protocol"), "protocol should be a valid string, got 7"),
+    "config": (replaced([1], "config"), r"config should be an object, got \[1\]"),
+    "option": (
+        replaced("12", "config", "training", "steps"),
+        "config.training.steps should be a valid integer, got '12'",
+    ),
+    "range": (replaced(0, "config", "training", "steps"), "steps must be at least 1, got 0"),
+    "budget": (
+        replaced("money", "config", "budget", "kind"),
+        "config.budget.kind should be 'steps', 'seconds', 'flops' or 'memory', got 'money'",
+    ),
+    "version": (replaced(2, "versions", "torch"), "versions.torch should be a valid string, got 2"),
+    "scores": (replaced(5, "scores"), "scores should be an object, got 5"),
+    "curve": (replaced(5, "curve"), "curve should be a valid array, got 5"),
+    "score": (replaced(None, "scores", "test"), "scores.test should be an object, got None"),
+    "part of score": (replaced({}, "scores", "test"), "scores.test.metrics is missing; scores.te"),
+    "accuracy": (
+        replaced("x", "scores", "test", "metrics", "accuracy"),
+        "scores.test.metrics.accuracy should be a valid number, got 'x'",
+    ),
+    "point": (replaced({"step": 1}, "curve", 0), "curve.0.seconds is missing"),
+    "loss": (replaced("x", "curve", 0, "train_loss"), "curve.0.train_loss should be a valid numb"),
+    "metric": (replaced("acuracy", "metric"), "metric called 'acuracy'; did you mean accuracy|'ac"),
+    "main metric": (replaced("f1", "metric"), "scores of validation, test lack the main metric f1"),
+    "trial": (replaced({}, "tuning", "trials", 0), "tuning.trials.0.changes is missing"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_records_are_refused_with_file_and_reason(tmp_path, case):
+    change, message = MALFORMED[case]
+    path = RESULT.save(tmp_path)
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+    for read in (load_result, lambda _: load_results([tmp_path])):
+        with pytest.raises(DataError, match=message) as caught:
+            read(path)
+        assert str(caught.value).startswith(str(path))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_message_lists_every_reason(tmp_path):
+    path = RESULT.save(tmp_path)
+    record = json.loads(path.read_text())
+    record["seed"] = "3"
+    record["extra"] = 1
+    record["config"]["model"]["hidden_size"] = 1.5
+    del record["device"], record["curve"][0]["step"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError) as caught:
+        load_result(path)
+    for reason in (
+        "seed should be a valid integer, got '3'",
+        "extra is not a known field",
+        "config.model.hidden_size should be a valid integer",
+        "device is missing",
+        "curve.0.step is missing",
+    ):
+        assert reason in str(caught.value)
+
+
+def test_malformed_failures_are_refused(tmp_path):
+    path = FAILURE.save(tmp_path)
+    record = json.loads(path.read_text())
+    for change, message in (
+        ({"kind": "tired"}, "kind should be 'memory', 'diverged' or 'died', got 'tired'"),
+        ({"reason": None}, "reason should be a valid string, got None"),
+        ({"schema": 9}, "has schema 9; expected 1 to 4"),
+    ):
+        path.write_text(json.dumps({**record, **change}))
+        with pytest.raises(DataError, match=message):
+            load_failure(path)
+    with pytest.raises(DataError, match="scores is missing"):
+        load_result(write_json(path, record) or path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{}", '"schema"', '{"schema": 1}', ""])
+def test_other_json_is_refused(tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    for load in (load_result, load_failure):
+        with pytest.raises(DataError, match=r"a\.json"):
+            load(path)
+
+
+@pytest.mark.parametrize("kind", [Result, Failure])
+def test_every_field_is_required(tmp_path, kind):
+    record, load = (RESULT, load_result) if kind is Result else (FAILURE, load_failure)
+    path = record.save(tmp_path)
+    content = json.loads(path.read_text())
+    for field in dataclasses.fields(kind):
+        path.write_text(json.dumps({k: v for k, v in content.items() if k != field.name}))
+        with pytest.raises(DataError, match=f"(?:{field.name} is missing|field '{field.name}')"):
+            load(path)
+
+
+def test_records_are_listed_in_a_stable_order_without_other_files(tmp_path):
+    seeds = [dataclasses.replace(RESULT, seed=seed) for seed in (2, 0, 1)]
+    saved = [result.save(tmp_path) for result in seeds]
+    folder = saved[0].parent
+    work = folder / "work" / saved[0].stem
+    for path in (
+        *(work / name for name in ("experiment.json", "last.json", "best-000004/config.json")),
+        folder / "trials" / saved[0].name,
+        folder / "analysis" / saved[0].name,
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (folder / f".{saved[0].name}.json").write_text("{")
+    assert [result.seed for result in load_results([tmp_path])] == [0, 1, 2]
+    assert [result.seed for result in load_results([tmp_path / "quick", tmp_path])] == [0, 1, 2] * 2
+
+
+def test_a_failure_is_listed_until_its_run_has_finished(tmp_path):
+    failed = FAILURE.save(tmp_path)
+    other = dataclasses.replace(FAILURE, seed=4).save(tmp_path)
+    assert failure_paths(tmp_path) == [failed, other]
+    finished = RESULT.save(tmp_path)
+    assert failure_paths(tmp_path) == [other]
+    assert [failure.seed for failure in load_failures([tmp_path])] == [4]
+    assert record_paths(tmp_path) == sorted([failed, finished, other])
+    assert load_results([tmp_path]) == [RESULT]
+
+
+def test_results_may_be_in_a_folder_called_work(tmp_path):
+    RESULT.save(tmp_path / "work")
+    assert load_results([tmp_path / "work"]) == [RESULT]
+    assert load_results([tmp_path / "work" / "quick" / "listops"]) == [RESULT]
+
+
+def test_an_absent_or_empty_folder_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(DataError, match=r"absent is not a folder of results"):
+        load_results([tmp_path / "absent"])
+    with pytest.raises(DataError, match=r"holds no results; run `longspan arena` first"):
+        load_results([tmp_path])
+    assert load_failures([tmp_path]) == []

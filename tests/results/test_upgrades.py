@@ -1,0 +1,377 @@
+"""Records of schemas 1 to 3 mean under schema 4 what they meant when they were written.
+
+The files in `records/` were written by earlier versions of the code; learning curves are cut to
+three points. Names are transcribed here a second time, independently of `results.upgrades`.
+"""
+
+import base64
+import copy
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longspan.attention import MECHANISMS, options_of
+from longspan.errors import DataError
+from longspan.results import load_failure, load_result, write_record
+
+RECORDS = Path(__file__).parent / "records"
+RESULTS = [
+    "schema-1-linformer",
+    "schema-3-flops-budget",
+    "schema-3-memory-budget",
+    "schema-3-overrides-alarm",
+    "schema-3-search",
+    "schema-3-seconds-budget",
+    "schema-3-sparse-transformer",
+    "schema-3-synthesizer",
+]
+RENAMED_MODEL = {
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "head_dim": "attention_head_size",
+    "feed_forward": "intermediate_size",
+    "classifier": "classifier_hidden_size",
+    "dropout": "hidden_dropout_prob",
+    "initializer": "initializer_range",
+}
+RENAMED_TRAINING = {
+    "batch": "batch_size",
+    "warmup": "warmup_steps",
+    "betas": "adam_betas",
+    "epsilon": "adam_epsilon",
+    "clip": "max_grad_norm",
+    "accumulate": "gradient_accumulation_steps",
+    "evaluation_batch": "eval_batch_size",
+}
+RENAMED_FIELDS = {
+    "backend": "backend_used",
+    "parameters": "num_parameters",
+    "full_parameters": "full_num_parameters",
+    "waiting": "data_wait_seconds",
+    "processes": "world_size",
+}
+KEPT_FIELDS = (
+    *("protocol", "task", "mechanism", "seed", "data_source", "data_checksum", "chance", "flops"),
+    *("attended_pairs", "length", "selected_step", "steps", "seconds", "tokens_per_second"),
+    *("peak_memory", "device", "parallelism", "dtype", "versions", "git_commit", "date"),
+)
+
+
+def read(name):
+    return json.loads((RECORDS / f"{name}.json").read_text())
+
+
+@pytest.fixture(params=RESULTS)
+def pair(request):
+    """The content of a file, and the upgraded record."""
+    return read(request.param), load_result(RECORDS / f"{request.param}.json")
+
+
+def load_content(content, tmp_path, load=load_result):
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(content))
+    return load(path)
+
+
+def test_scalar_fields_are_kept(pair):
+    old, new = pair
+    assert new.schema == 4
+    for name in KEPT_FIELDS:
+        if name in old:
+            assert getattr(new, name) == old[name], name
+    for name, renamed in RENAMED_FIELDS.items():
+        assert getattr(new, renamed) == old.get(name, 1 if name == "processes" else None), name
+
+
+def test_scores_are_kept(pair):
+    old, new = pair
+    assert new.scores.keys() == old["scores"].keys()
+    assert new.metric == "accuracy"
+    for split, score in old["scores"].items():
+        upgraded = new.scores[split]
+        assert new.score(split) == score["accuracy"]
+        assert upgraded.metrics == {"accuracy": score["accuracy"]}
+        assert upgraded.loss == score["loss"]
+        assert upgraded.num_examples == upgraded.num_targets == score["examples"]
+        assert upgraded.majority_baseline == score["majority"]
+
+
+def test_model_and_training_are_kept_under_their_new_names(pair):
+    old, new = pair
+    for parts, renamed, config in (
+        (old["model"], RENAMED_MODEL, new.effective_config.model),
+        (old["training"], RENAMED_TRAINING, new.effective_config.training),
+    ):
+        for name, value in parts.items():
+            found = getattr(config, renamed.get(name, name))
+            assert (list(found) if isinstance(found, tuple) else found) == value, name
+
+
+def test_task_is_kept(pair):
+    old, new = pair
+    task = new.config.task
+    assert (task.name, task.version, task.options) == (
+        old["task"],
+        old["task_version"],
+        old["task_options"],
+    )
+
+
+def test_curve_is_kept(pair):
+    old, new = pair
+    assert len(new.curve) == len(old["curve"]) == 3
+    for before, point in zip(old["curve"], new.curve, strict=True):
+        for name in ("step", "seconds", "learning_rate", "train_loss", "validation_loss"):
+            assert getattr(point, name) == before[name]
+        assert point.train_metrics == {"accuracy": before["train_accuracy"]}
+        assert point.validation_metrics == {"accuracy": before["validation_accuracy"]}
+
+
+def test_per_example_answers_and_slices_are_kept(pair):
+    old, new = pair
+    if old.get("answers") is None:
+        assert new.example_scores is None
+    else:
+        counts = np.frombuffer(zlib.decompress(base64.b64decode(old["answers"])), "<u2")
+        statistics = new.example_scores.unpack()
+        assert (statistics == counts.reshape(2, -1).T).all()
+        assert new.example_scores.metric == "accuracy"
+        assert new.main.aggregate(statistics) == old["scores"]["test"]["accuracy"]
+    slices = {
+        name: [{"label": x.label, "accuracy": x.value, "examples": x.num_targets} for x in group]
+        for name, group in new.slices.items()
+    }
+    assert slices == old.get("slices", {})
+
+
+def test_alarms_are_kept(pair):
+    old, new = pair
+    assert [vars(alarm) for alarm in new.alarms] == old.get("alarms", [])
+
+
+def test_an_upgraded_record_is_written_and_read_back_unchanged(pair, tmp_path):
+    _, new = pair
+    path = write_record(new, tmp_path / "again.json")
+    assert json.loads(path.read_text())["schema"] == 4
+    assert load_result(path) == new
+    assert new.config_hash == new.config.hash
+
+
+def test_a_missing_point_of_accuracy_is_no_metric(tmp_path):
+    old = read("schema-3-synthesizer")
+    old["curve"][0]["train_accuracy"] = old["curve"][0]["train_loss"] = None
+    point = load_content(old, tmp_path).curve[0]
+    assert (point.train_metrics, point.train_loss) == ({}, None)
+
+
+def test_schema_1_records_no_waiting_and_schema_2_does(tmp_path):
+    old = read("schema-1-linformer")
+    first = load_content(old, tmp_path)
+    second = load_content({**old, "schema": 2, "waiting": 12.5}, tmp_path)
+    assert (first.data_wait_seconds, second.data_wait_seconds) == (None, 12.5)
+    for record in (first, second):
+        assert (record.example_scores, record.tuning, record.resolved_budget) == (None, None, None)
+        assert (record.slices, record.alarms) == ({}, [])
+        assert (record.full_num_parameters, record.selected_step) == (None, None)
+        assert (record.world_size, record.parallelism) == (1, "none")
+        assert (record.config.budget.kind, record.config.budget.limit) == ("steps", None)
+    assert first.overrides == {"training.evaluate_every": 250, "training.checkpoint_every": 100}
+    assert first.config.model.attention_head_size is None
+
+
+# Mechanisms whose options have other names now.
+OPTIONS = {
+    "bigbird": {"random": "num_random_blocks", "globals": "global_blocks"},
+    "compressive": {"compressed": "compressed_memory", "through": "backprop_through_memory"},
+    "long_short": {"convolution": "conv_kernel_size"},
+    "nystrom": {"convolution": "conv_kernel_size"},
+    "performer": {"map": "feature_map"},
+    "position_infused": {"through": "backprop_through_memory"},
+    "reformer": {"rounds": "hashes"},
+    # In two parts, so that a rename of the code leaves the old name alone.
+    "sparse_transformer": {"heads" + "_use": "head_patterns"},
+    "transformer_xl": {"through": "backprop_through_memory"},
+}
+BY_MECHANISM = read("schema-3-options")
+
+
+@pytest.mark.parametrize("mechanism", BY_MECHANISM)
+def test_options_have_the_names_of_today(mechanism, tmp_path):
+    options = BY_MECHANISM[mechanism]
+    record = {**read("schema-3-synthesizer"), "mechanism": mechanism, "options": options}
+    upgraded = load_content(record, tmp_path).config.mechanism.options
+    names = OPTIONS.get(mechanism, {})
+    assert upgraded == {names.get(name, name): value for name, value in options.items()}
+    assert set(upgraded) == set(options_of(mechanism))
+
+
+def test_every_mechanism_of_schema_3_is_covered():
+    assert set(BY_MECHANISM) <= set(MECHANISMS)
+    assert set(OPTIONS) <= set(BY_MECHANISM)
+
+
+def test_scores_of_synthesizer_have_american_spelling(tmp_path):
+    old = read("schema-3-synthesizer")
+    british = old["options"]["scores"]
+    assert british == "factori" + "sed_random+dot"
+    changed = "factori" + "sed_dense"
+    old["overrides"] = {"options.scores": changed}
+    old["tuning"] = {
+        "rule": "mean: ...",
+        "grid": {"options.scores": [changed, "dot"]},
+        "chosen": {"options.scores": changed},
+        "trials": [],
+    }
+    new = load_content(old, tmp_path)
+    assert new.config.mechanism.options["scores"] == "factorized_random+dot"
+    assert new.overrides == {"mechanism.scores": "factorized_dense"}
+    assert new.tuning.grid == {"mechanism.scores": ["factorized_dense", "dot"]}
+    assert new.tuning.chosen == {"mechanism.scores": "factorized_dense"}
+
+
+def test_overrides_have_dotted_names_of_today():
+    old = read("schema-3-memory-budget")
+    new = load_result(RECORDS / "schema-3-memory-budget.json")
+    assert old["overrides"]["options.rounds"] == 3
+    assert new.overrides == {
+        **{name: x for name, x in old["overrides"].items() if name.startswith("task.")},
+        "mechanism.chunk": 8,
+        "mechanism.hashes": 3,
+        "model.hidden_size": 16,
+        "model.num_hidden_layers": 1,
+        "model.intermediate_size": 16,
+        "model.classifier_hidden_size": 16,
+        "training.steps": 12,
+        "training.batch_size": 4,
+        "training.warmup_steps": 2,
+        "training.learning_rate": 0.01,
+        "training.evaluate_every": 4,
+        "training.checkpoint_every": 2,
+        "training.eval_batch_size": 16,
+        "budget": "memory=1073741824",
+    }
+
+
+STEPS = {"training.steps", "training.warmup_steps", "training.evaluate_every"}
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "measured"),
+    [("flops", 3e7, "flops_per_step"), ("seconds", 1.0, "seconds_per_step")],
+)
+def test_a_budget_of_flops_or_seconds_keeps_request_and_effect(name, limit, measured):
+    old = read(f"schema-3-{name}-budget")
+    new = load_result(RECORDS / f"schema-3-{name}-budget.json")
+    assert (new.config.budget.kind, new.config.budget.limit) == (name, limit)
+    requested, effective = new.config.training, new.effective_config.training
+    assert (requested.steps, requested.warmup_steps, requested.evaluate_every) == (12, 2, 4)
+    assert (effective.steps, effective.warmup_steps, effective.evaluate_every) == tuple(
+        old["training"][name] for name in ("steps", "warmup", "evaluate_every")
+    )
+    assert effective.steps == new.steps != 12
+    assert new.resolved_budget.changes.keys() == STEPS
+    assert new.resolved_budget.measurements == {measured: old["budget"][measured]}
+
+
+def test_a_budget_of_memory_keeps_request_and_effect(tmp_path):
+    old = read("schema-3-memory-budget")
+    new = load_result(RECORDS / "schema-3-memory-budget.json")
+    assert new.config.mechanism.options["chunk"] == 8
+    assert new.effective_config.mechanism.options["chunk"] == 16
+    assert new.resolved_budget.changes == {"mechanism.chunk": 16}
+    assert new.resolved_budget.measurements == {
+        "bytes": 590556,
+        "candidates": [[8, 387996], [16, 590556]],
+    }
+    # The chosen size was the requested one.
+    old["budget"]["asked"] = {}
+    same = load_content(old, tmp_path)
+    assert same.config.mechanism.options["chunk"] == 16
+    assert same.resolved_budget.changes == {"mechanism.chunk": 16}
+    # The mechanism had no size to choose.
+    old["budget"] = {"kind": "memory", "limit": 1e9, "steps": 12, "option": None, "bytes": 7}
+    fixed = load_content(old, tmp_path)
+    assert fixed.resolved_budget.changes == {}
+    assert fixed.resolved_budget.measurements == {"bytes": 7}
+
+
+def test_a_search_is_kept():
+    old = read("schema-3-search")["tuning"]
+    new = load_result(RECORDS / "schema-3-search.json").tuning
+    names = {
+        "train.learning_rate": "training.learning_rate",
+        "train.clip": "training.max_grad_norm",
+        "options.random": "mechanism.num_random_blocks",
+        "seed": "seed",
+    }
+    assert new.rule == old["rule"]
+    assert new.grid == {names[name]: values for name, values in old["grid"].items()}
+    assert new.chosen == {names[name]: value for name, value in old["chosen"].items()}
+    assert len(new.trials) == len(old["trials"]) == 8
+    for before, trial in zip(old["trials"], new.trials, strict=True):
+        assert trial.changes == {names[name]: value for name, value in before["changes"].items()}
+        assert (trial.seed, trial.config_hash) == (before["seed"], before["config_hash"])
+        assert (trial.loss, trial.failure) == (before["validation_loss"], before["failed"])
+        accuracy = before["validation_accuracy"]
+        assert trial.metrics == (None if accuracy is None else {"accuracy": accuracy})
+    assert {trial.failure for trial in new.trials} == {None, "diverged"}
+
+
+@pytest.mark.parametrize(
+    ("selection", "split"),
+    [("best validation", "validation"), ("last (validation is test)", "test")],
+)
+def test_the_split_of_selection_is_kept(selection, split, tmp_path):
+    old = {**read("schema-3-synthesizer"), "selection": selection}
+    assert load_content(old, tmp_path).selected_on == split
+
+
+def test_a_failure_is_kept(tmp_path):
+    old, new = read("schema-3-failed"), load_failure(RECORDS / "schema-3-failed.json")
+    for name in (
+        *("protocol", "task", "mechanism", "seed", "kind", "reason", "step", "device"),
+        *("versions", "git_commit", "date"),
+    ):
+        assert getattr(new, name) == old[name]
+    assert (new.kind, new.step) == ("diverged", 2)
+    assert new.config.training.learning_rate == new.overrides["training.learning_rate"] == 1e30
+    assert new.config.training.max_grad_norm is None
+    path = write_record(new, tmp_path / "again.failed.json")
+    assert load_failure(path) == new
+
+
+def without(name):
+    return lambda record: record.pop(name)
+
+
+def replaced(value, *path):
+    def change(record):
+        for name in path[:-1]:
+            record = record[name]
+        record[path[-1]] = value
+
+    return change
+
+
+MALFORMED = {
+    "missing field": (without("seed"), "field 'seed' of schema 3 is missing"),
+    "missing score": (replaced({}, "scores", "test"), "field 'accuracy' of schema 3 is missing"),
+    "scores": (replaced(5, "scores"), "is not a valid record of schema 3: .*'int'"),
+    "training": (replaced("3", "training", "steps"), "3: steps should be a valid integer, got '3'"),
+    "budget": (replaced({}, "budget"), "field 'kind' of schema 3 is missing"),
+    "answers": (replaced(7, "answers"), "example_scores.data should be a valid string, got 7"),
+    "curve": (replaced(None, "curve"), "is not a valid record of schema 3: .*'NoneType'"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_records_of_older_schemas_are_refused(case, tmp_path):
+    change, message = MALFORMED[case]
+    record = copy.deepcopy(read("schema-3-synthesizer"))
+    change(record)
+    with pytest.raises(DataError, match=rf"^{tmp_path}/record\.json.*{message}"):
+        load_content(record, tmp_path)
