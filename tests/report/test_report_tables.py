@@ -314,7 +314,7 @@ def test_markdown_of_the_leaderboard_has_equal_columns():
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {len("||||||||||")}
     assert "a\\|b\\_\\<i>" in text
-    assert "| performer | 38.0 33.0–43.0 · +20.5 · 3 seeds | **65.0**" in text
+    assert "| performer | 38.0 33.0–43.0 · +20.6 · 3 seeds | **65.0**" in text
     assert "| majority class | 17.4 | 50.0 | 33.7 | – |" in text
     assert "| chance | 10.0 | 50.0 | 30.0 | – |" in text
 
