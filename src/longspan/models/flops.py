@@ -31,7 +31,9 @@ def count_flops(
     """
     T, M = config.sequence_length(length), config.hidden_size
     feed_forward = 2 * linear_flops(T, M, config.intermediate_size)
-    encoder = config.num_hidden_layers * feed_forward + linear_flops(length, config.input_features or 0, M)
+    encoder = config.num_hidden_layers * feed_forward + linear_flops(
+        length, config.input_features or 0, M
+    )
     for layer in range(config.num_hidden_layers):
         attention = build_mechanism(config, layer)
         projections = len(attention.traits.inputs) + 1
