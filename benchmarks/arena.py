@@ -115,7 +115,7 @@ def report(scratch: Path, seeds: int, rounds: int) -> dict:
     """Drawing a report of many records: seconds of the process, and bytes of the page."""
     folder, page = scratch / "records", scratch / "report.html"
     paths = [one.save(folder) for one in synthetic_records.records(seeds=seeds)]
-    command = ("-m", "longspan", "report", str(folder), "--page", str(page))
+    command = ("-m", "longspan", "report", str(folder), "--output", str(page))
     taken = [timed(*command) for _ in range(rounds)]
     return {
         "records": len(paths),

@@ -10,12 +10,15 @@ import json
 from pathlib import Path
 from statistics import correlation
 
-from longspan.report import charts, leaderboard, render
-from longspan.report.published import Comparison, compare, read
-from longspan.report.rows import Table
-from longspan.report.styles import styles
-from longspan.report.tables import leaderboards
-from longspan.results import load_all
+from longspan.report.charts.styles import assign_styles, save_chart
+from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.numbers import score_difference
+from longspan.report.output.text import markdown
+from longspan.report.tables.leaderboard import leaderboard
+from longspan.report.tables.published import Pair, pair_published, read_published
+from longspan.results import load_results
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
@@ -298,48 +301,46 @@ def main() -> None:
 
 
 def runs() -> None:
-    """Tables of the committed records, and the LRA figure of the quick ones."""
-    tables = leaderboards(load_all([RUNS]))
-    pages = [RUNS_HEAD]
-    for table in tables:
-        pages.append(render.markdown(leaderboard.sheet(table)))
-        if table.protocol == "lra-scaled":
-            pages.append(beside(table))
+    """Render the tables of the committed records, and the LRA figure of the quick ones."""
+    boards = build_leaderboards(load_results([RUNS]))
+    pages = [RUNS_HEAD, markdown([leaderboard(board) for board in boards])]
+    pages += [compare_published(board) for board in boards if board.protocol == "lra-scaled"]
     notes = RUNS / "NOTES.md"
     if notes.exists():
         pages.append(notes.read_text())
     (RUNS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
-    for table in tables:
-        if table.protocol == "quick":
-            readme(table)
-            names = styles(row.mechanism for row in table.rows)
-            hardware = table.hardware[0]
-            charts.save(charts.score_against_cost(table, 0, hardware, names), PICTURE)
+    for board in boards:
+        if board.protocol == "quick":
+            readme(board)
+            styles = assign_styles(row.mechanism for row in board.rows)
+            chart = score_against_cost(board, 0, board.hardware[0], styles, legend=False)
+            save_chart(chart, PICTURE)
 
 
-def beside(table: Table) -> str:
-    """Scores beside each list of published ones, and how far their orders agree, task by task."""
-    pairs = [x for x in compare([table], read()) if x.cell and x.cell.accuracy is not None]
+def compare_published(board: Leaderboard) -> str:
+    """Return our scores next to each published list, with the agreement of their orders."""
+    pairs = pair_published([board], read_published())
+    pairs = [pair for pair in pairs if pair.own_score is not None]
     lines = [
-        f"### {table.protocol} beside published scores: test accuracy, %",
+        f"### {board.protocol} and published scores: test accuracy, %",
         "",
         "Rows are ordered by our score. Agreement is Spearman's rank correlation of a list with "
         "ours, over the mechanisms that both have; of few mechanisms it says little.",
         "",
     ]
-    for task in [column.task for column in table.columns]:
+    for task in [column.task for column in board.columns]:
         lines += _lists(task, [pair for pair in pairs if pair.published.task == task])
     return "\n".join(lines)
 
 
-def _lists(task: str, pairs: list[Comparison]) -> list[str]:
-    """The table of one task: a row for each mechanism, a column for each published list."""
-    ours = {x.published.mechanism: 100 * x.cell.accuracy for x in pairs}
+def _lists(task: str, pairs: list[Pair]) -> list[str]:
+    """Return the table of one task: a row for each mechanism, a column for each published list."""
+    ours = {pair.published.mechanism: 100 * pair.own_score for pair in pairs}
     lists: dict[str, dict[str, float]] = {}
     for pair in pairs:
         theirs = pair.published
         scores = lists.setdefault(f"{theirs.source} ({theirs.protocol})", {})
-        scores[theirs.mechanism] = 100 * theirs.accuracy
+        scores[theirs.mechanism] = 100 * theirs.value
     lines = [f"| {task} | ours | " + " | ".join(lists) + " |"]
     lines.append("| :-- |" + " --: |" * (1 + len(lists)))
     for name in sorted(ours, key=lambda name: -ours[name]):
@@ -350,7 +351,7 @@ def _lists(task: str, pairs: list[Comparison]) -> list[str]:
 
 
 def agreement(one: list[float], other: list[float]) -> str:
-    """Spearman's correlation, and of how many; equal values share the mean of their ranks."""
+    """Return Spearman's correlation and its sample size; equal values share the mean rank."""
     if len(one) < 3:
         return "–"
 
@@ -360,8 +361,8 @@ def agreement(one: list[float], other: list[float]) -> str:
     return f"{correlation(ranks(one), ranks(other)):+.2f} of {len(one)}"
 
 
-def readme(table: Table) -> None:
-    """Put one table between the marks of the README: quick scores beside speed at length."""
+def readme(board: Leaderboard) -> None:
+    """Put one table between the marks of the README: quick scores and speed at length."""
     layers = json.loads((RESULTS / "layer-cpu.json").read_text())["rows"]
     faster = {
         (row["mechanism"], row["dtype"], row["length"]): row["full_over_this"] for row in layers
@@ -372,13 +373,15 @@ def readme(table: Table) -> None:
         "| mechanism | `quick` ListOps, % | above majority | " + " | ".join(heads) + " |",
         "|---|---:|---:|" + "---:|" * len(columns),
     ]
-    for row in sorted(table.rows, key=lambda row: row.mechanism != "full"):
+    metric = board.columns[0].metric
+    for row in sorted(board.rows, key=lambda row: row.mechanism != "full"):
         cell, name = row.cells[0], row.mechanism
-        if cell is None or cell.accuracy is None or cell.margin is None:
+        if cell is None or cell.score is None or cell.margin is None:
             continue
         ratios = [faster.get((name, dtype, length)) for dtype, length in columns]
         speeds = ["–" if ratio is None else f"{ratio:.1f} x" for ratio in ratios]
-        score = f"{100 * cell.accuracy:.1f} | {cell.margin:+.1f}"
+        margin = score_difference(cell.margin, metric).replace("−", "-")
+        score = f"{metric.format(cell.score, unit=False)} | {margin}"
         lines.append(f"| `{name}` | {score} | " + " | ".join(speeds) + " |")
     page = HERE.parent / "README.md"
     before, after = page.read_text().split(OPEN)[0], page.read_text().split(CLOSE)[1]
