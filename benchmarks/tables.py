@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from statistics import correlation
 
-from longspan.report.charts.styles import assign_styles, save_chart
+from longspan.report.charts.styles import PRINT_WIDTH, assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Leaderboard
@@ -313,7 +313,7 @@ def runs() -> None:
         if board.protocol == "quick":
             readme(board)
             styles = assign_styles(row.mechanism for row in board.rows)
-            chart = score_against_cost(board, 0, board.hardware[0], styles, legend=False)
+            chart = score_against_cost(board, 0, board.hardware[0], styles, width=PRINT_WIDTH)
             save_chart(chart, PICTURE)
 
 
