@@ -15,13 +15,13 @@ TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for pa
 # Lower layers first: a file imports from its own layer and from those above it in this list.
 LAYERS = (
     ("config", "metrics", "shapes", "errors", "fields", "files", "memory", "results"),
-    ("checks",),
     ("attention",),
     ("models",),
     ("data",),
     ("tasks",),
     ("training",),
     ("arena",),
+    ("validation",),
     ("analysis",),
     ("report",),
     ("catalog",),

@@ -18,7 +18,6 @@ PRELOADED = (
     "longspan.arena.record",
     "longspan.arena.rescore",
     "longspan.cli",
-    "longspan.report.changes",
     "longspan.report.page",
     "longspan.report.render",
     "longspan.training.loop",

@@ -83,7 +83,9 @@ def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> Re
             f"{experiment.name}: one step costs {step:.3g} FLOPs, and the budget is {limit:.3g}; "
             "raise it, or lower training.batch_size"
         )
-    return _with_steps(config.training, steps, flops_per_step=step)
+    return ResolvedBudget(
+        changes=scale_steps(config.training, steps), measurements={"flops_per_step": step}
+    )
 
 
 def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
@@ -109,18 +111,19 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
             f"{experiment.name}: one step takes {step:.3g} s, and the budget is {limit:g} s; "
             "raise it, or lower training.batch_size"
         )
-    return _with_steps(training, steps, seconds_per_step=step)
+    return ResolvedBudget(
+        changes=scale_steps(training, steps), measurements={"seconds_per_step": step}
+    )
 
 
-def _with_steps(training: TrainingConfig, steps: int, **measurements: float) -> ResolvedBudget:
-    """Scale warmup and evaluation interval with the number of steps."""
+def scale_steps(training: TrainingConfig, steps: int) -> dict[str, int]:
+    """Return the changes to another number of steps; warmup and evaluation interval scale."""
     warmup = max(1, round(training.warmup_steps * steps / training.steps))
-    changes = {
+    return {
         "training.steps": steps,
         "training.warmup_steps": warmup if training.warmup_steps else 0,
         "training.evaluate_every": max(1, -(-training.evaluate_every * steps // training.steps)),
     }
-    return ResolvedBudget(changes=changes, measurements=to_json_types(measurements))
 
 
 def _resolve_memory(experiment: Experiment, task: Task, device: str | None) -> ResolvedBudget:
