@@ -9,7 +9,6 @@ the first steps, the peak is of resident pages beyond those before training.
 """
 
 import argparse
-import dataclasses
 import itertools
 import json
 import statistics
@@ -22,7 +21,7 @@ import torch
 from timing import environment
 from training_loop import Clock
 
-from longspan.arena import get, make_model
+from longspan.arena import get, make_model, override
 from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import build, sequence
@@ -41,19 +40,18 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
     keep_freed_memory()
     sequence.PAD_TO_MULTIPLE_OF = grain
     experiment = get("lra-small").experiment("listops", mechanism, 0)
-    train = dataclasses.replace(
-        experiment.train, steps=steps, evaluate_every=steps, checkpoint_every=steps
-    )
-    spec = dataclasses.replace(experiment.task, options={"validation": 32, "test": 32})
-    experiment = dataclasses.replace(experiment, train=train, task=spec)
-    task = build("listops", spec.options)
+    pace = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps}
+    sizes = {"task.validation": 32, "task.test": 32}
+    experiment = override(experiment, {**sizes, **{f"training.{k}": x for k, x in pace.items()}})
+    training = experiment.config.training
+    task = build("listops", experiment.config.task.options)
     task.open(cache_folder())
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         outcome = fit(
             make_model(experiment, task),
             task,
-            train,
+            training,
             seed=0,
             folder=Path(folder),
             device="cpu",

@@ -1,15 +1,14 @@
-"""What the training loop costs beside the bare step of the same model on the same batches.
+"""Measure the overhead of the training loop over the bare step of the same model and batches.
 
     python benchmarks/training_loop.py --out benchmarks/results/training-loop-cpu.json
 
-The bare step is forward, cross-entropy, backward, AdamW, on batches that lie ready in memory. The
-loop is `longspan.training.fit`, which also reads and pads batches, sets the learning rate, counts
-and reports. Both run in turns; a figure is the median over rounds of seconds per step between the
-first and the last step of a round (the loop's evaluation and checkpoint at the end lie outside).
+The bare step is forward, cross entropy, backward and AdamW, on batches in memory. The loop is
+`longspan.training.fit`, which also reads and pads batches, sets the learning rate, counts and calls
+callbacks. Both run alternately; a figure is the median over rounds of seconds per step between the
+first and the last step of a round, so the loop's final evaluation and checkpoint are excluded.
 """
 
 import argparse
-import dataclasses
 import itertools
 import json
 import statistics
@@ -20,16 +19,16 @@ from pathlib import Path
 import torch
 from timing import environment
 
-from longspan.arena import get, make_model
+from longspan.arena import get, make_model, override
 from longspan.arena.experiment import Experiment
 from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
-from longspan.tasks import TASKS, Task
+from longspan.tasks import Task, build
 from longspan.training import Callback, fit
 
 
 class Clock(Callback):
-    """A callback that notes when steps end."""
+    """Record when steps end."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -43,10 +42,10 @@ class Clock(Callback):
 
 
 def bare(experiment: Experiment, task: Task) -> float:
-    train = experiment.train
+    training = experiment.config.training
     model = make_model(experiment, task).train()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    ready = task.batches("train", batch=training.batch_size, seed=0)
+    ready = task.batches("train", batch_size=training.batch_size, seed=0)
     batches, clock = list(itertools.islice(ready, training.steps)), Clock()
     for batch in batches:
         with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bf16"):
@@ -64,7 +63,7 @@ def loop(experiment: Experiment, task: Task) -> float:
         fit(
             make_model(experiment, task),
             task,
-            experiment.train,
+            experiment.config.training,
             seed=0,
             folder=Path(folder),
             device="cpu",
@@ -75,18 +74,12 @@ def loop(experiment: Experiment, task: Task) -> float:
 
 def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
     experiment = get("lra-small").experiment("listops", mechanism, 0)
-    train = dataclasses.replace(
-        experiment.train,
-        batch=batch,
-        steps=steps,
-        evaluate_every=steps,
-        checkpoint_every=steps,
-    )
-    # Few evaluation examples: they are scored outside of what is timed.
-    spec = dataclasses.replace(experiment.task, options={"validation": 8, "test": 8})
-    experiment = dataclasses.replace(experiment, train=train, task=spec)
-    kind = TASKS["listops"]
-    task = kind(kind.Options(**spec.options))
+    pace = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps}
+    # Evaluation is not timed, so few examples suffice.
+    sizes = {"task.validation": 8, "task.test": 8, "training.batch_size": batch}
+    experiment = override(experiment, {**sizes, **{f"training.{k}": x for k, x in pace.items()}})
+    training = experiment.config.training
+    task = build("listops", experiment.config.task.options)
     task.open(cache_folder())
     bare(experiment, task)
     taken = [(bare(experiment, task), loop(experiment, task)) for _ in range(rounds)]
@@ -110,7 +103,7 @@ def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
 
 
 def _mean_length(task: Task) -> float:
-    batches = itertools.islice(task.batches("train", batch=32), 100)
+    batches = itertools.islice(task.batches("train", batch_size=32), 100)
     return statistics.mean(float(batch.key_mask.sum()) / 32 for batch in batches)
 
 

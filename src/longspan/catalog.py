@@ -125,7 +125,7 @@ def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
 
 def build_sample(name: str, T: int, *, causal: bool = False) -> Attention:
     """Build a mechanism for T tokens with its smallest options and reproducible parameters."""
-    sizes = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
+    sizes: dict[str, Any] = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
         return build(name, causal=causal, **sizes, **MECHANISMS[name].small_options)

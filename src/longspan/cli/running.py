@@ -169,12 +169,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score the saved model of a run again, on every example of a split."""
-    from transformers.utils import logging as transformers_logging
-
     from longspan.arena.rescore import rescore
     from longspan.metrics import get_metric
 
-    transformers_logging.disable_progress_bar()
     score = rescore(record, split, make_paths(Path("runs"), cache, data, device))
     if as_json:
         print_json({"split": split, **dataclasses.asdict(score)})

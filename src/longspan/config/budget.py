@@ -68,13 +68,18 @@ def parse_budget(text: str) -> Budget:
     check_name(kind, ("steps", *UNITS), "budget")
     if kind == "steps" or not equals:
         if kind != "steps" or equals:
-            raise OptionError(f"--budget takes {EXAMPLES}; got {text!r}")
+            raise OptionError(f"--budget must be like {EXAMPLES}, got {text!r}")
         return Budget()
     found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)", limit)
     units = UNITS[kind]
     if found is None or found[1].count(".") > 1 or found[1] == ".":
-        raise OptionError(f"--budget {kind} takes a positive number, as {EXAMPLES}; got {limit!r}")
+        raise OptionError(
+            f"the limit of --budget {kind} must be a positive number, got {limit!r}; examples: "
+            f"{EXAMPLES}"
+        )
     if found[2] not in units:
         names = ", ".join(unit for unit in units if unit)
-        raise OptionError(f"--budget {kind} has the units {names}; got {found[2]!r} in {limit!r}")
+        raise OptionError(
+            f"the unit of --budget {kind} must be one of {names}, got {found[2]!r} in {limit!r}"
+        )
     return Budget(kind=kind, limit=float(found[1]) * units[found[2]])  # type: ignore[arg-type]

@@ -28,8 +28,8 @@ class TaskConfig:
     options: dict[str, Any] = setting("options of the task, defaults included")
 
     def __post_init__(self) -> None:
-        """Store options as JSON reads them back."""
-        object.__setattr__(self, "options", to_json_types(self.options))
+        """Store options as JSON reads them back; see `_store_options`."""
+        _store_options(self)
 
     @property
     def key(self) -> str:
@@ -46,8 +46,8 @@ class MechanismConfig:
     backend: str = setting("implementation to run; auto: the fastest one", "auto")
 
     def __post_init__(self) -> None:
-        """Store options as JSON reads them back."""
-        object.__setattr__(self, "options", to_json_types(self.options))
+        """Store options as JSON reads them back; see `_store_options`."""
+        _store_options(self)
 
 
 @settings
@@ -65,6 +65,36 @@ class RunConfig:
         """Ten hex digits that name the configuration, the same in every process."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _store_options(config: TaskConfig | MechanismConfig) -> None:
+    """Store options as JSON reads them back.
+
+    Raises:
+        OptionError: an option has the name of a field, so both would have one dotted name, or a
+            value that JSON cannot hold; the message lists every reason.
+    """
+    fields = {field.name for field in dataclasses.fields(config)}
+    reasons = [
+        f"option {name} of {config.name!r} has the name of a field; rename it"
+        for name in sorted(fields & config.options.keys())
+    ]
+    reasons += [
+        f"option {name} of {config.name!r} must be a JSON value with finite numbers, got {x!r:.60}"
+        for name, x in config.options.items()
+        if not _is_json(x)
+    ]
+    if reasons:
+        raise OptionError("; ".join(reasons))
+    object.__setattr__(config, "options", to_json_types(config.options))
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:

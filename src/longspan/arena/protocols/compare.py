@@ -17,7 +17,7 @@ class Difference:
     """Field whose values differ in the same way on some tasks.
 
     Attributes:
-        field: dotted name as in choices (`training.steps`, `mechanism.MECHANISM.OPTION`); `grid.` and
+        field: dotted name as in choices (`training.steps`, `mechanism.NAME.OPTION`); `grid.` and
             a field of which a source searches several values; or "covered", for a task that one
             of the protocols lacks.
         tasks: tasks with this difference.

@@ -358,11 +358,11 @@ def _pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Te
         left: number of draws from this one on that share low and high.
     """
     first = torch.maximum(row - 1, low)
-    beside = (torch.minimum(row + 2, high) - first).clamp(min=0)
-    last = high - low - beside - left
+    adjacent = (torch.minimum(row + 2, high) - first).clamp(min=0)
+    last = high - low - adjacent - left
 
     def block(rank: Tensor) -> Tensor:
-        return low + rank + beside * (low + rank >= first)
+        return low + rank + adjacent * (low + rank >= first)
 
     picks = block(draws * (last + 1) >> BITS)
     last, others = torch.broadcast_tensors(last, block(last), picks)[:2]

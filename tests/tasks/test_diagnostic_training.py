@@ -1,4 +1,4 @@
-"""The diagnostic tasks separate mechanisms: full attention solves them, a short window cannot."""
+"""Training on the diagnostic tasks: full attention solves them, local attention does not."""
 
 import pytest
 
@@ -10,19 +10,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 def accuracy(name, mechanism, folder):
     experiment = get("diagnostic").experiment(name, mechanism, 0)
-    task = build(name, experiment.task.options)
+    task = build(name, experiment.config.task.options)
     paths = RunPaths(runs=folder / "runs", cache=folder / "cache", device="cpu")
     task.open(paths.cache)
-    return run(experiment, task, paths).scores["test"].accuracy, task.chance
+    return run(experiment, task, paths).score(), task.chance
 
 
 @pytest.mark.parametrize("name", get("diagnostic").tasks)
-def test_full_attention_solves_it(tmp_path, one_thread, name):
+def test_full_attention_solves_the_task(tmp_path, one_thread, name):
     found, _ = accuracy(name, "full", tmp_path)
     assert found > 0.9
 
 
 @pytest.mark.parametrize("name", get("diagnostic").tasks)
-def test_a_short_window_cannot(tmp_path, one_thread, name):
+def test_local_attention_does_not_solve_the_task(tmp_path, one_thread, name):
     found, chance = accuracy(name, "local", tmp_path)
     assert chance / 2 < found < 0.5

@@ -1,4 +1,4 @@
-"""Batches: what is in them, in which order, and that a resumed run sees the same ones."""
+"""Batches: contents, order, and resumption; registration and metadata of tasks."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,8 @@ from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.base import TaskInfo, check_whole, published
+from longspan.tasks.base import TaskInfo, published_scores, register
+from longspan.tasks.layout import PairLayout
 from longspan.tasks.scoring import IGNORE
 from longspan.tasks.sequence import SequenceTask, collate
 
@@ -38,7 +39,7 @@ class PairOptions:
 
 
 class Pairs(SequenceTask):
-    """Row i: i + 1 tokens of value i + 1, beside 2 tokens; it is not registered."""
+    """Row i: i + 1 tokens of value i + 1, paired with 2 tokens; not registered."""
 
     Options = PairOptions
     info = TaskInfo(
@@ -50,17 +51,16 @@ class Pairs(SequenceTask):
         checksum=None,
         license="",
         sizes={},
-        vocabulary=100,
-        classes=2,
-        metric="accuracy",
-        higher_is_better=True,
+        vocab_size=100,
+        num_classes=2,
+        metrics=("accuracy",),
         chance=0.5,
-        pair=True,
+        layout=PairLayout(),
         published=(),
     )
     length = 9
 
-    def make(self, data, scratch, report):
+    def build_splits(self, data, scratch, progress):
         rows = self.options.rows
         examples = Examples(
             tokens=Ragged.pack([np.full(n + 1, n + 1, np.uint8) for n in range(rows)], np.uint8),
@@ -84,9 +84,9 @@ def take(batches, count):
     return [tuple(batch.rows.tolist()) for batch in itertools.islice(batches, count)]
 
 
-def test_batch_is_its_rows_padded_to_the_longest_rounded_up_within_the_length_of_the_task(task):
-    examples = task.built.splits["train"]
-    for batch in itertools.islice(task.batches("train", batch=8), 20):
+def test_batch_is_padded_to_a_multiple_of_64_within_the_task_length(task):
+    examples = task.dataset.splits["train"]
+    for batch in itertools.islice(task.batches("train", batch_size=8), 20):
         lengths = [len(examples.tokens[row]) for row in batch.rows.tolist()]
         width = min(math.ceil(max(lengths) / 64) * 64, task.length)
         assert batch.inputs.shape == batch.key_mask.shape == (8, width)
@@ -100,11 +100,11 @@ def test_batch_is_its_rows_padded_to_the_longest_rounded_up_within_the_length_of
         assert batch.inputs_b is None
 
 
-def test_pairs_have_their_second_sequence(tmp_path):
+def test_batch_of_pairs_has_the_second_sequences(tmp_path):
     task = Pairs()
     task.open(tmp_path)
     task.open(tmp_path)
-    (batch,) = task.batches("test", batch=10)
+    (batch,) = task.batches("test", batch_size=10)
     assert batch.rows.tolist() == list(range(7))
     padding = [0] * (task.length - 2)
     assert batch.inputs_b.tolist() == [[9, n + 1, *padding] for n in range(7)]
@@ -121,7 +121,7 @@ def ids(padded):
 )
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("most", [9, 63, 64, 65])
-def test_rows_of_one_length_are_gathered_like_any_others(lengths, dtype, most):
+def test_collate_pads_equal_and_different_lengths(lengths, dtype, most):
     draw = np.random.default_rng(0)
     sequences = [draw.integers(0, 200, length).astype(dtype) for length in lengths]
     examples = Examples(tokens=Ragged.pack(sequences, dtype), labels=np.arange(9, dtype=np.uint8))
@@ -139,7 +139,7 @@ def test_rows_of_one_length_are_gathered_like_any_others(lengths, dtype, most):
     ("longest", "width"),
     [(1, 64), (64, 64), (65, 128), (128, 128), (129, 192), (193, 200), (200, 200)],
 )
-def test_few_widths_serve_many_lengths(longest, width):
+def test_batch_widths_are_multiples_of_64(longest, width):
     sequences = [np.ones(longest, np.uint8), np.ones(1, np.uint8)]
     examples = Examples(tokens=Ragged.pack(sequences, np.uint8), labels=np.zeros(2, np.uint8))
     for rows in ([0], [0, 1]):
@@ -148,7 +148,7 @@ def test_few_widths_serve_many_lengths(longest, width):
         assert batch.key_mask.sum().item() == sum(len(sequences[row]) for row in rows)
 
 
-def test_targets_of_tokens_are_their_classes_and_the_rest_is_left_out():
+def test_unscored_tokens_have_ignored_targets():
     examples = Examples(
         tokens=Ragged.pack([np.array([7, 8, 9]), np.array([6])], np.uint8),
         targets=Ragged.pack([np.array([0, 4, 1]), np.array([2])], np.uint8),
@@ -159,8 +159,8 @@ def test_targets_of_tokens_are_their_classes_and_the_rest_is_left_out():
     assert batch.key_mask.tolist() == [[True, False, False], [True, True, True]]
 
 
-def test_a_row_changed_on_the_disk_is_never_in_a_batch(tmp_path, monkeypatch):
-    """Not even of a file that is too large to be read through when it is opened."""
+def test_row_changed_on_disk_is_rejected(tmp_path, monkeypatch):
+    """A file too large to be verified when it is opened is verified row by row."""
     monkeypatch.setattr(cached, "_READ_THROUGH", 0)
     Pairs().open(tmp_path)
     (path,) = tmp_path.rglob("test.arrow")
@@ -169,14 +169,14 @@ def test_a_row_changed_on_the_disk_is_never_in_a_batch(tmp_path, monkeypatch):
     path.write_bytes(raw)
     task = Pairs()
     task.open(tmp_path)
-    batches = task.batches("test", batch=2)
+    batches = task.batches("test", batch_size=2)
     assert take(batches, 2) == [(0, 1), (2, 3)]
     with pytest.raises(DataError, match=r"test\.arrow: row 4 is not as it was written"):
         next(batches)
 
 
-def test_an_epoch_is_a_permutation_and_drops_only_its_partial_batch(task):
-    rows = take(task.batches("train", batch=16, seed=1), 12)
+def test_epoch_is_a_permutation_without_its_partial_batch(task):
+    rows = take(task.batches("train", batch_size=16, seed=1), 12)
     first, second, third = (sum(rows[4 * n : 4 * n + 4], ()) for n in range(3))
     for epoch in (first, second, third):
         assert len(set(epoch)) == 64
@@ -184,49 +184,54 @@ def test_an_epoch_is_a_permutation_and_drops_only_its_partial_batch(task):
 
 
 def test_seeds_give_different_orders(task):
-    orders = {tuple(take(task.batches("train", batch=7, seed=seed), 10)) for seed in range(4)}
+    orders = {tuple(take(task.batches("train", batch_size=7, seed=seed), 10)) for seed in range(4)}
     assert len(orders) == 4
 
 
 @pytest.mark.parametrize("start", [0, 1, 9, 10, 11, 29, 30])
 def test_resumed_batches_are_those_of_an_uninterrupted_run(task, start):
-    whole = take(task.batches("train", batch=7, seed=3), 40)
-    assert take(task.batches("train", batch=7, seed=3, start=start), 40 - start) == whole[start:]
+    whole = take(task.batches("train", batch_size=7, seed=3), 40)
+    assert (
+        take(task.batches("train", batch_size=7, seed=3, start=start), 40 - start) == whole[start:]
+    )
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-@pytest.mark.parametrize("batch", [1, 4, 11, 100])
-def test_evaluation_yields_every_example_once_by_length(task, split, batch):
-    batches = list(task.batches(split, batch=batch, seed=5))
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 100])
+def test_evaluation_yields_every_example_once_by_length(task, split, batch_size):
+    batches = list(task.batches(split, batch_size=batch_size, seed=5))
     rows = torch.cat([one.rows for one in batches]).tolist()
     assert sorted(rows) == list(range(task.size(split)))
     lengths = torch.cat([one.key_mask.sum(1) for one in batches]).tolist()
     assert lengths == sorted(lengths)
     whole = take(iter(batches), 1000)
-    assert take(task.batches(split, batch=batch, start=2), 1000) == whole[2:]
+    assert take(task.batches(split, batch_size=batch_size, start=2), 1000) == whole[2:]
 
 
-def test_batch_of_the_whole_train_split_works_and_a_larger_one_does_not(task):
-    assert len(next(task.batches("train", batch=70)).rows) == 70
-    with pytest.raises(OptionError, match=r"batch=71 is larger than the train split \(70"):
-        task.batches("train", batch=71)
+def test_batch_size_is_limited_by_the_train_split(task):
+    assert len(next(task.batches("train", batch_size=70)).rows) == 70
+    with pytest.raises(OptionError, match=r"batch_size=71 is larger than the train split \(70"):
+        task.batches("train", batch_size=71)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batch": 0}, {"batch": 1, "seed": -1}, {"batch": 1, "start": -1}]
+    "wrong",
+    [{"batch_size": 0}, {"batch_size": 1, "seed": -1}, {"batch_size": 1, "start": -1}],
 )
-def test_arguments_out_of_range_are_refused_at_once(task, wrong):
-    with pytest.raises(OptionError, match="expected at least 1, 0 and 0"):
+def test_arguments_out_of_range_are_rejected(task, wrong):
+    with pytest.raises(
+        OptionError, match="expected batch_size >= 1, seed >= 0 and start >= 0; got batch_size="
+    ):
         task.batches("train", **wrong)
 
 
-def test_unopened_task_says_so():
+def test_task_that_is_not_open_is_rejected():
     with pytest.raises(RunError, match=r"task 'listops' is not open; call open\(cache\) first"):
         build("listops").size("train")
 
 
 @pytest.mark.parametrize("row", [-1, 11])
-def test_row_out_of_range_is_refused(task, row):
+def test_row_out_of_range_is_rejected(task, row):
     with pytest.raises(OptionError, match=rf"row {row} of 'test': expected 0 to 10"):
         task.show("test", row)
 
@@ -237,7 +242,7 @@ import itertools, json, pathlib
 from longspan.tasks import build
 task = build("listops", {SMALL!r})
 task.open(pathlib.Path({str(tmp_path)!r}))
-batches = itertools.islice(task.batches("train", batch=7, seed=2), 15)
+batches = itertools.islice(task.batches("train", batch_size=7, seed=2), 15)
 print(json.dumps([task.checksum, [one.inputs.tolist() for one in batches]]))
 """
     environment = {**os.environ, "PYTHONHASHSEED": "99"}
@@ -246,20 +251,20 @@ print(json.dumps([task.checksum, [one.inputs.tolist() for one in batches]]))
     )
     checksum, inputs = json.loads(run.stdout)
     assert checksum == task.checksum
-    batches = itertools.islice(task.batches("train", batch=7, seed=2), 15)
+    batches = itertools.islice(task.batches("train", batch_size=7, seed=2), 15)
     assert inputs == [one.inputs.tolist() for one in batches]
 
 
-def test_global_random_state_is_neither_used_nor_changed(task):
+def test_batches_do_not_use_the_global_random_state(task):
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    first = take(task.batches("train", batch=7), 5)
+    first = take(task.batches("train", batch_size=7), 5)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(1)
-    assert take(task.batches("train", batch=7), 5) == first
+    assert take(task.batches("train", batch_size=7), 5) == first
 
 
-def test_unknown_task_and_option_are_refused():
+def test_unknown_task_and_option_are_rejected():
     with pytest.raises(UnknownNameError, match="no task called 'listop'; did you mean listops"):
         build("listop")
     with pytest.raises(UnknownNameError, match="'lenght'; did you mean length"):
@@ -267,50 +272,53 @@ def test_unknown_task_and_option_are_refused():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_has_a_complete_record(name):
+def test_metadata_of_every_task_is_complete(name):
     task = TASKS[name]()
     info = task.info
     assert info.name == name
     assert all((info.title, info.summary, info.source, info.license, info.metric))
     assert set(info.sizes) == set(SPLITS)
-    assert info.vocabulary > 1
-    assert info.chance == 1 / info.classes
+    assert info.vocab_size > 1
+    assert info.chance == 1 / info.num_classes
     protocols = {one.protocol for one in info.published}
-    # diagnostics are nobody's benchmark, and on Path-X none of Long Range Arena's models learned
+    # Diagnostic tasks have no published scores, and no model of Long Range Arena learned Path-X.
     unpublished = name in {"copying", "recall", "path_x"}
     assert not protocols if unpublished else {"lra-paper", "lra-small"} <= protocols
     keys = [(one.mechanism, one.source) for one in info.published]
     assert len(set(keys)) == len(keys)
-    assert all(0.1 < one.accuracy < 0.9 and one.source for one in info.published)
+    assert all(0.1 < one.value < 0.9 and one.source for one in info.published)
     assert task.length > 0
     for field in dataclasses.fields(task.Options):
         assert field.metadata["help"]
 
 
-@dataclasses.dataclass
-class Numbers:
-    rows: object = 3
-    limit: object = None
+def registered_with(**changes):
+    """Register a copy of the task above with other metadata; return it."""
+
+    class Copy(Pairs):
+        info = dataclasses.replace(Pairs.info, **changes)
+
+    return register(Copy)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        (Numbers(rows=1), "rows=1; expected a whole number, 2 or more"),
-        (Numbers(rows=2.5), "rows=2.5; expected"),
-        (Numbers(rows="4"), "rows='4'; expected"),
-        (Numbers(rows=True), "rows=True; expected"),
-        (Numbers(rows=None), "rows=None; expected"),
-        (Numbers(limit=4), "limit=4; expected a whole number, 5 or more"),
-    ],
-    ids=str,
-)
-def test_options_that_are_no_such_whole_numbers_are_refused(wrong, reason):
-    with pytest.raises(OptionError, match=reason):
-        check_whole(wrong, {"rows": 2, "limit": 5})
-    check_whole(Numbers(rows=2, limit=None), {"rows": 2, "limit": 5})
+def test_registration_rejects_a_second_task_of_one_name():
+    with pytest.raises(OptionError, match="task 'listops' is already registered by ListOps"):
+        registered_with(name="listops")
 
 
-def test_published_scores_become_fractions():
-    (one,) = published("p", "s", {"full": 36.37})
-    assert (one.mechanism, one.accuracy, one.protocol, one.source) == ("full", 0.3637, "p", "s")
+def test_registration_rejects_an_unknown_metric():
+    with pytest.raises(UnknownNameError, match="no metric called 'acuracy'; did you mean accuracy"):
+        registered_with(metrics=("acuracy",))
+    assert "pairs" not in TASKS
+
+
+def test_registration_rejects_a_metric_without_statistics():
+    with pytest.raises(OptionError, match="no per-example statistics of rouge1; override"):
+        registered_with(metrics=("accuracy", "rouge1"))
+    assert "pairs" not in TASKS
+
+
+def test_published_percentages_become_fractions():
+    (one,) = published_scores("p", "s", {"full": 36.37})
+    assert (one.mechanism, one.value, one.metric) == ("full", 0.3637, "accuracy")
+    assert (one.protocol, one.source) == ("p", "s")

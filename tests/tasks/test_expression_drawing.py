@@ -1,4 +1,4 @@
-"""Drawn expression trees: everything is there or counted, and no picture grows without end."""
+"""Drawings of expression trees: every token is shown or counted, in a limited space."""
 
 import re
 from xml.etree import ElementTree
@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from longspan.data.listops import Grammar, generate, ids_to_symbols, parse
-from longspan.tasks import _trees
+from longspan.tasks._expression_drawing import draw_as_svg, draw_as_text
 
 
 def tree(expression):
@@ -19,8 +19,8 @@ def large():
     return [parse(ids_to_symbols(tokens)) for tokens in generate(grammar, 30, seed=0).tokens]
 
 
-def test_a_small_tree_is_drawn_whole():
-    drawn = _trees.text(tree("[MAX 2 9 [MIN 4 7 X 0 [SM 1 [MED 5 6 X 2 X X"))
+def test_small_tree_is_complete():
+    drawn = draw_as_text(tree("[MAX 2 9 [MIN 4 7 X 0 [SM 1 [MED 5 6 X 2 X X"))
     assert drawn == "\n".join(
         (
             "MAX = 9",
@@ -35,19 +35,19 @@ def test_a_small_tree_is_drawn_whole():
     )
 
 
-def test_trees_without_operators_below_take_one_line():
-    assert _trees.text(tree("[MIN 3 1 X")) == "MIN = 1: 3 1"
-    assert _trees.text(tree("7")) == "7 = 7"
+def test_tree_of_one_operator_takes_one_line():
+    assert draw_as_text(tree("[MIN 3 1 X")) == "MIN = 1: 3 1"
+    assert draw_as_text(tree("7")) == "7 = 7"
 
 
-def test_long_runs_of_digits_are_cut_and_counted():
+def test_long_runs_of_digits_are_abbreviated():
     digits = " ".join("1" * 40)
-    assert _trees.text(tree(f"[SM {digits} X")).endswith("1 1 ... 16 more")
-    assert _trees.text(tree(f"[SM {digits} [MIN 1 2 X X")).count("... 16 more") == 1
+    assert draw_as_text(tree(f"[SM {digits} X")).endswith("1 1 ... 16 more")
+    assert draw_as_text(tree(f"[SM {digits} [MIN 1 2 X X")).count("... 16 more") == 1
 
 
 def shown_tokens(drawn):
-    """Tokens that the lines show, or say to be hidden."""
+    """Return the number of tokens that the lines show or count as hidden."""
     total = 0
     for line in drawn.split("\n"):
         body = re.sub(r"^[│├└─ ]+", "", line)
@@ -55,7 +55,7 @@ def shown_tokens(drawn):
             total += 2
             body = match[1]
         if match := re.search(r"\.\.\. (\d+) more", body):
-            # an operator that is closed counts its closer too, which is counted above
+            # The number includes the closing bracket, which is counted above.
             total += int(match[1]) - (":" not in body)
             body = body[: match.start()]
         total += len(re.findall(r"\d", body))
@@ -64,37 +64,37 @@ def shown_tokens(drawn):
 
 def test_every_token_of_a_large_tree_is_shown_or_counted(large):
     for root in large:
-        assert shown_tokens(_trees.text(root)) == root.tokens
+        assert shown_tokens(draw_as_text(root)) == root.tokens
 
 
-def test_a_large_tree_fits_a_screen_and_shows_its_upper_operators(large):
+def test_large_tree_shows_its_upper_operators_in_60_lines(large):
     for root in large:
-        lines = _trees.text(root).split("\n")
+        lines = draw_as_text(root).split("\n")
         assert 20 < len(lines) <= 60
         upper = [(one.symbol[1:], str(one.value)) for one in root.arguments if one.arguments]
         drawn = [re.match(r"[├└]─ ([A-Z]+) = (\d)", line) for line in lines]
         assert [match.groups() for match in drawn if match] == upper
 
 
-def test_the_root_is_opened_however_many_arguments_it_has():
+def test_root_is_expanded_for_any_number_of_arguments():
     many = " ".join("[MIN 1 2 X" for _ in range(100))
-    assert len(_trees.text(tree(f"[MAX {many} X")).split("\n")) == 101
+    assert len(draw_as_text(tree(f"[MAX {many} X")).split("\n")) == 101
 
 
 def words(picture):
     return [one.text for one in ElementTree.fromstring(picture).iter() if one.tag.endswith("text")]
 
 
-def test_the_picture_says_what_the_text_says(large):
+def test_svg_has_the_content_of_the_text(large):
     for root in [*large, tree("7"), tree("[MIN 3 1 X"), tree("[MAX 2 [MIN 4 7 X 0 X")]:
-        text = re.sub(r"[│├└─:]|\.\.\.", " ", _trees.text(root))
-        picture = re.sub(r"\.\.\.", " ", " ".join(words(_trees.svg(root))))
+        text = re.sub(r"[│├└─:]|\.\.\.", " ", draw_as_text(root))
+        picture = re.sub(r"\.\.\.", " ", " ".join(words(draw_as_svg(root))))
         assert sorted(text.split()) == sorted(picture.split())
 
 
-def test_everything_lies_inside_the_picture(large):
+def test_svg_elements_are_inside_the_picture(large):
     for root in large:
-        picture = ElementTree.fromstring(_trees.svg(root))
+        picture = ElementTree.fromstring(draw_as_svg(root))
         width, height = int(picture.get("width")), int(picture.get("height"))
         assert width < 1_600
         assert height < 1_400

@@ -1,4 +1,4 @@
-"""Groups of examples: against slow definitions, and their scores add up to the whole."""
+"""Groupings of examples, compared with slow definitions; slices add up to the score."""
 
 import itertools
 from collections import Counter
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tiny
-from longspan.arena.record import sliced
+from longspan.arena.record import score_slices
 from longspan.data.listops import (
     Grammar,
     deciding_depths,
@@ -20,7 +20,8 @@ from longspan.data.pathfinder import lra_settings, redraw
 from longspan.data.pathfinder_markers import find_markers
 from longspan.data.store import Examples, Ragged
 from longspan.results import Score
-from longspan.tasks import _groups, build
+from longspan.tasks import build
+from longspan.tasks._grouping import group_by_quantiles, group_by_ranges
 from longspan.training.evaluate import Evaluation
 
 
@@ -38,17 +39,17 @@ def label_of(grouping, row):
     return None if grouping.group[row] < 0 else grouping.labels[grouping.group[row]]
 
 
-def test_ranges_hold_their_lower_ends():
+def test_ranges_include_their_lower_edge():
     values = np.array([4, 5, 9, 10, 19, 20, 3])
-    found = _groups.ranges("x", values, np.array([4, 5, 5, 10, 20]))
+    found = group_by_ranges("x", values, np.array([4, 5, 5, 10, 20]))
     assert found.labels == ("4", "5-9", "10-19")
     assert found.group.tolist() == [0, 1, 1, 2, 2, -1, -1]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_even_groups_are_in_order_and_keep_equals_together(seed):
+def test_quantile_groups_are_ordered_and_keep_equal_values_together(seed):
     values = np.random.default_rng(seed).integers(0, 3 + 40 * seed, 200)
-    (found,) = _groups.even("x", values, 4, " px")
+    (found,) = group_by_quantiles("x", values, 4, " px")
     bounds = [[int(x) for x in label.removesuffix(" px").split("-")] for label in found.labels]
     for value, group in zip(values.tolist(), found.group.tolist(), strict=True):
         assert bounds[group][0] <= value <= bounds[group][-1]
@@ -59,9 +60,9 @@ def test_even_groups_are_in_order_and_keep_equals_together(seed):
     assert len(sizes) == 4 or seed == 0
 
 
-def test_rows_that_are_all_of_one_group_are_not_told_apart():
-    assert _groups.even("x", np.full(9, 7), 4) == []
-    (found,) = _groups.even("x", np.array([1024] * 9 + [3]), 4)
+def test_one_quantile_group_gives_no_grouping():
+    assert group_by_quantiles("x", np.full(9, 7), 4) == []
+    (found,) = group_by_quantiles("x", np.array([1024] * 9 + [3]), 4)
     assert found.labels == ("3", "1024")
 
 
@@ -88,14 +89,14 @@ def expressions():
     return generate(grammar, 300, seed=4).tokens
 
 
-def test_depths_are_those_of_the_trees(expressions):
+def test_tree_depths_match_the_parsed_trees(expressions):
     roots = [parse(ids_to_symbols(tokens)) for tokens in expressions]
     expected = [depth_of(root) for root in roots]
     assert tree_depths(expressions).tolist() == expected
     assert set(expected) == {2, 3, 4, 5}
 
 
-def test_deciding_depths_are_where_the_value_is_known(expressions):
+def test_deciding_depth_is_the_first_level_that_fixes_the_value(expressions):
     found = deciding_depths(expressions)
     for tokens, levels in zip(expressions, found.tolist(), strict=True):
         root = parse(ids_to_symbols(tokens))
@@ -104,19 +105,19 @@ def test_deciding_depths_are_where_the_value_is_known(expressions):
     assert set(found.tolist()) == {2, 3, 4, 5}
 
 
-def test_listops_by_length_and_depth(tiny_cache):
+def test_listops_groups_by_length_and_depth(tiny_cache):
     task = tiny.listops(tiny_cache)
     groups = by_name(task)
     assert groups["length"].labels == ("4-8", "9-13", "14-18", "19-23")
     assert groups["depth"].labels == ("2", "3")
-    for row, tokens in enumerate(task.built.splits["test"].tokens):
+    for row, tokens in enumerate(task.dataset.splits["test"].tokens):
         low, high = map(int, label_of(groups["length"], row).split("-"))
         assert low <= len(tokens) <= high
         assert label_of(groups["depth"], row) == str(depth_of(parse(ids_to_symbols(tokens))))
     assert groups["deciding depth"].group.max() == 1
 
 
-def test_an_end_symbol_is_no_part_of_the_expression(tiny_cache):
+def test_end_symbol_does_not_change_groupings(tiny_cache):
     plain = tiny.listops(tiny_cache)
     ended = build("listops", {**tiny.TASK, "end": True})
     ended.open(tiny_cache)
@@ -125,7 +126,7 @@ def test_an_end_symbol_is_no_part_of_the_expression(tiny_cache):
 
 
 @pytest.mark.parametrize(("resolution", "exact", "near"), [(32, 0.9, 0.97), (128, 0.98, 1)])
-def test_markers_are_found_where_the_generator_put_them(resolution, exact, near):
+def test_find_markers_agrees_with_the_generator(resolution, exact, near):
     settings = lra_settings(resolution)
     drawn = [redraw(settings, number, seed=9) for number in range(200)]
     found = find_markers(np.stack([one.image for one in drawn]), settings.marker_radius)
@@ -139,7 +140,7 @@ def test_markers_are_found_where_the_generator_put_them(resolution, exact, near)
     assert (missed <= 1).mean() >= near
 
 
-def test_markers_at_the_border_are_found():
+def test_find_markers_at_the_border():
     images = np.zeros((2, 20, 20), np.uint8)
     rows, columns = np.ogrid[:20, :20]
     for image, (a, b) in zip(images, (((2, 2), (17, 17)), ((2, 16), (10, 3))), strict=True):
@@ -155,14 +156,14 @@ def pathfinder(tmp_path_factory):
     return opened(tmp_path_factory.mktemp("paths"), "pathfinder", test=150)
 
 
-def test_pathfinder_by_distance_and_by_contour(pathfinder):
+def test_pathfinder_groups_by_distance_and_contour(pathfinder):
     groups = by_name(pathfinder)
     distance, contour = groups["distance of markers"], groups["contour"]
     assert len(distance.labels) == 3
     assert [label[:11] for label in contour.labels] == ["one contour"] * 3 + ["two contour"]
     right = 0
     for row in range(150):
-        drawing = pathfinder.drawing("test", row)
+        drawing = pathfinder.annotated_image("test", row)
         apart = round(float(np.hypot(*(drawing.markers[0] - drawing.markers[1]))))
         bounds = label_of(distance, row).removesuffix(" px").split("-")
         right += int(bounds[0]) <= apart <= int(bounds[-1])
@@ -172,19 +173,19 @@ def test_pathfinder_by_distance_and_by_contour(pathfinder):
     assert min(np.bincount(contour.group)) > 10
 
 
-def test_images_by_class():
+def test_image_task_groups_by_class():
     task = build("image")
     rows = np.arange(6)
     examples = Examples(
         tokens=Ragged(np.zeros(6, np.uint8), np.arange(7)), labels=(rows % 3).astype(np.uint8)
     )
-    (found,) = task.grouped(examples)
-    assert (found.name, found.labels) == ("class", task.classes)
+    (found,) = task.compute_groupings(examples)
+    assert (found.name, found.labels) == ("class", task.class_names)
     assert found.group.tolist() == [0, 1, 2, 0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["text", "retrieval"])
-def test_texts_by_length_and_pairs_by_that_of_both(name):
+def test_texts_group_by_length_and_pairs_by_total_length(name):
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 50, (2, 80))
     first, second = (Ragged.pack([np.ones(n, np.uint8) for n in x], np.uint8) for x in lengths)
@@ -192,7 +193,7 @@ def test_texts_by_length_and_pairs_by_that_of_both(name):
     examples = Examples(
         tokens=first, labels=np.zeros(80, np.uint8), second=second if pair else None
     )
-    (found,) = build(name).grouped(examples)
+    (found,) = build(name).compute_groupings(examples)
     whole = lengths.sum(0) if pair else lengths[0]
     order = np.argsort(whole, kind="stable")
     assert (np.diff(found.group[order]) >= 0).all()
@@ -201,12 +202,12 @@ def test_texts_by_length_and_pairs_by_that_of_both(name):
     assert found.labels[-1].endswith(f"-{whole.max()}")
 
 
-def test_a_needle_by_its_place(tmp_path):
+def test_copying_groups_by_position(tmp_path):
     task = opened(tmp_path, "copying", length=41, count=1, noise=5)
     (found,) = task.groupings("test")
     assert found.labels == ("0-9", "10-19", "20-29", "30-39")
-    first = task.options.form.first_symbol
-    for row, tokens in enumerate(task.built.splits["test"].tokens):
+    first = task.options.generator_settings.first_symbol
+    for row, tokens in enumerate(task.dataset.splits["test"].tokens):
         (place,) = [i for i, token in enumerate(tokens.tolist()[:40]) if token >= first]
         assert found.group[row] == place // 10
     assert opened(tmp_path, "copying", length=41, count=3).groupings("test") == []
@@ -215,10 +216,10 @@ def test_a_needle_by_its_place(tmp_path):
     assert together.labels[-1].endswith("-37")
 
 
-def test_recall_by_the_distance_of_the_one_query(tmp_path):
+def test_recall_groups_by_distance_of_a_single_query(tmp_path):
     task = opened(tmp_path, "recall", length=40, pairs=6, queries=1, vocabulary=64, power=1)
     (found,) = task.groupings("test")
-    examples = task.built.splits["test"]
+    examples = task.dataset.splits["test"]
     for row, (tokens, targets) in enumerate(zip(examples.tokens, examples.targets, strict=True)):
         (place,) = np.flatnonzero(targets)
         distance = place - tokens.tolist().index(tokens[place])
@@ -228,7 +229,7 @@ def test_recall_by_the_distance_of_the_one_query(tmp_path):
     assert many.groupings("test") == []
 
 
-def test_groups_are_found_once_for_each_open_set(tiny_cache, monkeypatch):
+def test_groupings_are_cached_for_an_open_data_set(tiny_cache, monkeypatch):
     task = tiny.listops(tiny_cache)
     first = task.groupings("test")
     assert task.groupings("test") is first
@@ -240,19 +241,25 @@ def test_groups_are_found_once_for_each_open_set(tiny_cache, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["listops", "pathfinder", "copying"])
-def test_the_slices_of_a_property_add_up_to_the_whole(name, tiny_cache, pathfinder, tmp_path):
+def test_slices_add_up_to_the_score(name, tiny_cache, pathfinder, tmp_path):
     task = {
         "listops": lambda: tiny.listops(tiny_cache),
         "pathfinder": lambda: pathfinder,
         "copying": lambda: opened(tmp_path, "copying", length=41, count=2, together=True),
     }[name]()
     generator = np.random.default_rng(0)
-    asked = np.full(task.size("test"), 2 if name == "copying" else 1)
-    right = generator.integers(0, asked + 1)
-    score = Score(accuracy=right.sum() / asked.sum(), loss=0.0, examples=len(asked), majority=0.5)
-    slices = sliced(task, "test", Evaluation(score, right, asked))
-    assert slices
-    for parts in slices.values():
-        assert sum(part.examples for part in parts) == asked.sum()
-        hits = sum(part.accuracy * part.examples for part in parts)
-        assert hits == pytest.approx(right.sum())
+    num_targets = np.full(task.size("test"), 2 if name == "copying" else 1)
+    num_correct = generator.integers(0, num_targets + 1)
+    score = Score(
+        metrics={"accuracy": num_correct.sum() / num_targets.sum()},
+        loss=0.0,
+        num_examples=len(num_targets),
+        num_targets=int(num_targets.sum()),
+    )
+    statistics = np.stack((num_correct, num_targets), axis=1).astype(np.float64)
+    evaluation = Evaluation(score=score, statistics=statistics, num_targets=num_targets)
+    groupings = score_slices(task, "test", evaluation)
+    assert groupings
+    for slices in groupings.values():
+        assert sum(x.num_targets for x in slices) == num_targets.sum()
+        assert sum(x.value * x.num_targets for x in slices) == pytest.approx(num_correct.sum())

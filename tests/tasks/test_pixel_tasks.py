@@ -1,4 +1,4 @@
-"""Pictures as sequences: what a model reads, what people are shown."""
+"""Tasks over images: inputs of the model, and drawings for readers."""
 
 import base64
 import io
@@ -11,21 +11,23 @@ from PIL import Image
 
 from longspan.data.cache import BuildOutput
 from longspan.errors import OptionError
-from longspan.tasks._pixels import PixelOptions, PixelTask, marked, outlined, packed, shaded
+from longspan.tasks._image_drawing import draw_as_text, draw_mask
+from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
 from longspan.tasks.base import TaskInfo
+from longspan.tasks.layout import ImageLayout
 
 SIDE = 6
 PICTURES = np.random.default_rng(0).integers(0, 256, (12, SIDE, SIDE), np.uint8)
-# black pixels at the end would be cut off if they were padding
+# Black pixels at the end would be removed if they were padding.
 PICTURES[:, -2:] = 0
 
 
 class Pictures(PixelTask):
-    """Twelve images of six by six pixels; it is not registered."""
+    """Twelve images of six by six pixels; not registered."""
 
     Options = PixelOptions
     side, mean, std = SIDE, 0.25, 0.5
-    classes = ("cross", "ring", "dot")
+    class_names = ("cross", "ring", "dot")
     info = TaskInfo(
         name="pictures",
         version=1,
@@ -35,23 +37,24 @@ class Pictures(PixelTask):
         checksum=None,
         license="",
         sizes={},
-        vocabulary=256,
-        classes=3,
-        metric="accuracy",
-        higher_is_better=True,
+        vocab_size=256,
+        num_classes=3,
+        metrics=("accuracy",),
         chance=1 / 3,
-        pair=False,
+        layout=ImageLayout(SIDE),
         published=(),
     )
 
-    def make(self, data, scratch, report):
+    def build_splits(self, data, scratch, progress):
         images, labels = PICTURES.reshape(12, -1), np.arange(12) % 3
         rows = {"train": range(6), "validation": range(6, 9), "test": (11, 9, 10)}
-        splits = {split: packed(images, labels, np.array(found)) for split, found in rows.items()}
+        splits = {
+            split: pack_images(images, labels, np.array(found)) for split, found in rows.items()
+        }
         return BuildOutput(splits=splits, source="", license="", facts={})
 
     def overlay(self, split, row):
-        return marked(self.image(split, row) > 128) + outlined(np.array([[0, 0], [5.5, 2]]))
+        return draw_mask(self.image(split, row) > 128, "#e6550d")
 
 
 @pytest.fixture(params=["tokens", "continuous"])
@@ -61,9 +64,9 @@ def pictures(request, tmp_path):
     return task
 
 
-def test_every_pixel_is_read_and_none_is_padding(pictures):
+def test_every_pixel_is_an_input_and_none_is_padding(pictures):
     seen = 0
-    for batch in pictures.batches("test", batch=2):
+    for batch in pictures.batches("test", batch_size=2):
         assert batch.key_mask.all()
         assert batch.key_mask.shape == (len(batch.rows), SIDE**2)
         seen += len(batch.rows)
@@ -71,22 +74,22 @@ def test_every_pixel_is_read_and_none_is_padding(pictures):
     assert pictures.length == SIDE**2
 
 
-def test_tokens_are_grey_levels_and_numbers_are_normalised(pictures):
-    batch = next(pictures.batches("test", batch=3))
+def test_tokens_are_gray_levels_and_numbers_are_normalized(pictures):
+    batch = next(pictures.batches("test", batch_size=3))
     order = [[11, 9, 10][row] for row in batch.rows.tolist()]
     levels = torch.from_numpy(PICTURES[order].reshape(3, -1).astype(np.int64))
     assert batch.targets.tolist() == [row % 3 for row in order]
-    if pictures.features is None:
+    if pictures.input_features is None:
         assert batch.inputs.dtype == torch.int64
         assert torch.equal(batch.inputs, levels)
     else:
-        assert pictures.features == 1
+        assert pictures.input_features == 1
         assert batch.inputs.dtype == torch.float32
         expected = (levels.double() / 255 - 0.25) / 0.5
         torch.testing.assert_close(batch.inputs, expected[..., None].float())
 
 
-def test_both_kinds_of_pixels_come_from_one_built_set(tmp_path):
+def test_both_encodings_share_a_data_set(tmp_path):
     tasks = [Pictures(PixelOptions(pixels=kind)) for kind in ("tokens", "continuous")]
     for task in tasks:
         task.open(tmp_path)
@@ -94,12 +97,12 @@ def test_both_kinds_of_pixels_come_from_one_built_set(tmp_path):
     assert len(list(tmp_path.glob("pictures/*/manifest.json"))) == 1
 
 
-def test_an_unknown_kind_of_pixels_is_refused():
-    with pytest.raises(OptionError, match="pixels must be one of tokens, continuous, got 'bytes'"):
+def test_unknown_encoding_is_rejected():
+    with pytest.raises(OptionError, match="pixels should be 'tokens' or 'continuous', got 'bytes'"):
         PixelOptions(pixels="bytes")
 
 
-def test_a_picture_is_the_image_enlarged(pictures):
+def test_svg_is_the_enlarged_image(pictures):
     svg = pictures.svg("test", 1)
     assert svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 6 6"')
     raw = base64.b64decode(re.search(r"base64,([^\"]+)", svg)[1])
@@ -113,36 +116,36 @@ def test_a_picture_is_the_image_enlarged(pictures):
     assert (drawn.reshape(SIDE, step, SIDE, step).std((1, 3)) == 0).all()
 
 
-def test_an_overlay_tints_the_pixels_of_a_mask_and_draws_lines(pictures):
+def test_mask_tints_its_pixels(pictures):
     svg = pictures.svg("test", 0)
-    assert '<polyline points="0,0 5.5,2"' in svg
+    assert 'fill="#e6550d"' in svg
     tinted = np.zeros((SIDE, SIDE), bool)
     for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\d+z", svg):
         tinted[int(y), int(x) : int(x) + int(width)] = True
     assert (tinted == (PICTURES[11] > 128)).all()
 
 
-def test_text_shows_the_shades_and_the_label(pictures):
+def test_show_gives_shades_and_label(pictures):
     lines = pictures.show("test", 0).splitlines()
     assert [len(line) for line in lines[:-1]] == [SIDE] * (SIDE // 2)
     assert lines[-1] == "= dot (label 2)"
-    # the last two rows are black
+    # The last two rows are black.
     assert lines[-2] == " " * SIDE
 
 
-def test_large_images_are_shown_in_at_most_64_columns_and_keep_thin_lines():
+def test_large_images_take_64_columns_and_keep_thin_lines():
     image = np.zeros((128, 128), np.uint8)
     image[:, 37] = 255
-    lines = shaded(image).splitlines()
+    lines = draw_as_text(image).splitlines()
     assert (len(lines), {len(line) for line in lines}) == (32, {64})
     assert all(line == " " * 18 + "@" + " " * 45 for line in lines)
 
 
-def test_pictures_can_be_rendered(pictures):
+def test_svg_can_be_rendered(pictures):
     converter = pytest.importorskip("vl_convert")
     with Image.open(io.BytesIO(converter.svg_to_png(pictures.svg("test", 2)))) as image:
         drawn = np.asarray(image.convert("RGB"))
-    # a pixel without tint, away from the line
+    # A pixel without tint.
     y, x = np.argwhere(PICTURES[10] <= 128)[-1]
     step = len(drawn) / SIDE
     found = drawn[int((y + 0.5) * step), int((x + 0.5) * step)]

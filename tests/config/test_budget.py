@@ -1,0 +1,71 @@
+"""Budgets are parsed from text and printed as they are parsed."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from longspan.config import Budget, parse_budget
+from longspan.errors import LongspanError, OptionError, UnknownNameError
+
+PARSED = {
+    "steps": Budget(),
+    "seconds=600": Budget(kind="seconds", limit=600),
+    "seconds=1.5min": Budget(kind="seconds", limit=90),
+    "seconds = 2 h": Budget(kind="seconds", limit=7200),
+    "seconds=1d": Budget(kind="seconds", limit=86400),
+    "flops=1e15": Budget(kind="flops", limit=1e15),
+    "flops=2.5T": Budget(kind="flops", limit=2.5e12),
+    "memory=2GiB": Budget(kind="memory", limit=2 * 1024**3),
+    "memory=300MB": Budget(kind="memory", limit=3e8),
+    "memory=1e6": Budget(kind="memory", limit=1e6),
+    "memory=1TiB": Budget(kind="memory", limit=1024**4),
+    "flops=1.2345678901234e20": Budget(kind="flops", limit=1.2345678901234e20),
+}
+REFUSED = {
+    "second=5": "no budget called 'second'; did you mean seconds",
+    "steps=5": "--budget must be like steps, seconds=600, .* got 'steps=5'",
+    "memory": "--budget must be like steps, seconds=600, .* got 'memory'",
+    "memory=": "limit of --budget memory must be a positive number, got",
+    "memory=-3": "limit of --budget memory must be a positive number, got",
+    "flops=1.2.3": "limit of --budget flops must be a positive number, got",
+    "seconds=3GiB": "unit of --budget seconds must be one of s, min, h, d, got 'GiB' in '3GiB'",
+    "memory=2gib": "unit of --budget memory must be one of KB",
+    "flops=0": "the limit of a budget must be positive, got 0",
+}
+
+
+@pytest.mark.parametrize("text", PARSED)
+def test_a_budget_is_parsed_and_printed_as_it_is_parsed(text):
+    assert parse_budget(text) == PARSED[text]
+    assert parse_budget(str(PARSED[text])) == PARSED[text]
+
+
+@given(
+    st.sampled_from(["seconds", "flops", "memory"]),
+    st.floats(1e-3, 1e25) | st.integers(1, 10**15),
+)
+def test_every_limit_survives_text(kind, limit):
+    budget = Budget(kind=kind, limit=limit)
+    assert parse_budget(str(budget)) == budget
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_other_text_is_refused(text):
+    with pytest.raises(LongspanError, match=REFUSED[text]) as caught:
+        parse_budget(text)
+    assert isinstance(caught.value, OptionError | UnknownNameError)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"limit": 5.0}, r"a budget of steps takes no limit \(set training.steps\), got 5.0"),
+        ({"kind": "flops"}, "a budget of flops takes a limit, got None"),
+        ({"kind": "flops", "limit": -1}, "the limit of a budget must be positive, got -1"),
+        ({"kind": "money", "limit": 5}, "kind should be 'steps', .*got 'money'"),
+        ({"kind": "flops", "limit": "5"}, "limit should be a valid number, got '5'"),
+    ],
+)
+def test_limit_and_kind_must_fit(fields, message):
+    with pytest.raises(OptionError, match=message):
+        Budget(**fields)

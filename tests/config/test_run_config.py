@@ -1,0 +1,212 @@
+"""The configuration tree: dotted names, replacement of fields, and a stable hash."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from longspan.config import (
+    Budget,
+    MechanismConfig,
+    ModelConfig,
+    RunConfig,
+    TaskConfig,
+    TrainingConfig,
+    flatten,
+    replace_fields,
+)
+from longspan.errors import LongspanError, OptionError, UnknownNameError
+
+CONFIG = RunConfig(
+    task=TaskConfig(name="listops", version=1, options={"train": 200, "end": False}),
+    mechanism=MechanismConfig(
+        name="sinkhorn", options={"block": 8, "temperature": 0.7, "sortcut": None, "sizes": (1, 2)}
+    ),
+    model=ModelConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        classifier_hidden_size=16,
+    ),
+    training=TrainingConfig(
+        steps=12,
+        batch_size=4,
+        learning_rate=0.01,
+        warmup_steps=2,
+        schedule="linear",
+        evaluate_every=4,
+    ),
+)
+
+
+def test_flatten_names_every_leaf():
+    flat = flatten(CONFIG)
+    assert flat["task.name"] == "listops"
+    assert flat["task.version"] == 1
+    assert flat["task.train"] == 200
+    assert flat["mechanism.name"] == "sinkhorn"
+    assert flat["mechanism.backend"] == "auto"
+    assert flat["mechanism.block"] == 8
+    assert flat["mechanism.sizes"] == [1, 2]
+    assert flat["training.adam_betas"] == [0.9, 0.999]
+    assert (flat["budget.kind"], flat["budget.limit"]) == ("steps", None)
+    parts = {"model": ModelConfig, "training": TrainingConfig, "budget": Budget}
+    fields = {f"{part}.{f.name}" for part, kind in parts.items() for f in dataclasses.fields(kind)}
+    assert {name for name in flat if name.partition(".")[0] in parts} == fields
+    assert json.loads(json.dumps(flat)) == flat
+
+
+SIZES, FRACTIONS = st.integers(1, 10**6), st.floats(1e-6, 0.9)
+VALUES = {
+    "task.train": SIZES,
+    "task.end": st.booleans(),
+    "mechanism.block": SIZES,
+    "mechanism.temperature": FRACTIONS,
+    "mechanism.sortcut": st.none() | SIZES,
+    "mechanism.sizes": st.lists(SIZES),
+    "mechanism.backend": st.sampled_from(["auto", "torch", "reference"]),
+    "model.hidden_size": SIZES,
+    "model.attention_head_size": st.none() | SIZES,
+    "model.norm": st.sampled_from(["pre", "post"]),
+    "model.hidden_dropout_prob": FRACTIONS,
+    "training.steps": SIZES,
+    "training.learning_rate": FRACTIONS,
+    "training.max_grad_norm": st.none() | FRACTIONS,
+    "training.adam_betas": st.lists(FRACTIONS, min_size=2, max_size=2),
+    "training.gradient_checkpointing": st.booleans(),
+    "training.schedule": st.sampled_from(["linear", "cosine", "rsqrt", "constant"]),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=VALUES))
+def test_replaced_fields_are_what_flatten_shows_and_can_be_replaced_back(changes):
+    before = flatten(CONFIG)
+    changed = replace_fields(CONFIG, changes)
+    assert flatten(changed) == {**before, **changes}
+    assert (changed.hash == CONFIG.hash) == (flatten(changed) == before)
+    back = replace_fields(changed, {name: before[name] for name in changes})
+    assert back == CONFIG
+    assert back.hash == CONFIG.hash
+
+
+REFUSED = {
+    "steps": (1, OptionError, "'steps' names no field; use PART.FIELD, such as training.steps"),
+    "trianing.steps": (1, UnknownNameError, "called 'trianing'; did you mean training"),
+    "training.step": (1, UnknownNameError, "no field of training called 'step'; did you mean ste"),
+    "model.layers": (1, UnknownNameError, "no field of model called 'layers'"),
+    "mechanism.blok": (1, UnknownNameError, "no option of mechanism 'sinkhorn' called 'blok'; did"),
+    "mechanism.name": ("full", UnknownNameError, "no option of mechanism 'sinkhorn' called 'name'"),
+    "task.trian": (1, UnknownNameError, "no option of task 'listops' called 'trian'; did you mean"),
+    "task.version": (2, UnknownNameError, "no option of task 'listops' called 'version'"),
+    "budget.limit": (2, UnknownNameError, "no part of a configuration called 'budget'"),
+    "training.steps": ("many", OptionError, "steps should be a valid integer, got 'many'"),
+    "training.": (1, UnknownNameError, "no field of training called ''"),
+    "mechanism.backend": (3, OptionError, "backend should be a valid string, got 3"),
+    "mechanism.temperature": (float("nan"), OptionError, "temperature of 'sinkhorn' must be a J"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_fields_and_values_are_refused(name):
+    value, kind, message = REFUSED[name]
+    with pytest.raises(LongspanError, match=message) as caught:
+        replace_fields(CONFIG, {name: value})
+    assert isinstance(caught.value, kind)
+
+
+@pytest.mark.parametrize("kind", [TaskConfig, MechanismConfig])
+def test_an_option_with_the_name_of_a_field_is_refused(kind):
+    fields = {"name": "x", **({"version": 1} if kind is TaskConfig else {})}
+    message = "option name of 'x' has the name of a field; rename it; option options of 'x' has"
+    with pytest.raises(OptionError, match=message):
+        kind(**fields, options={"name": 1, "options": 2, "length": 3})
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1, float("inf")], {1, 2}, object()])
+def test_an_option_that_json_cannot_hold_is_refused(value):
+    with pytest.raises(OptionError, match="option a of 'x' must be a JSON value with finite num"):
+        MechanismConfig(name="x", options={"a": value})
+
+
+def test_options_are_copied():
+    options = {"sizes": [1, 2]}
+    made = MechanismConfig(name="x", options=options)
+    options["sizes"].append(3)
+    options["other"] = 1
+    assert made.options == {"sizes": [1, 2]}
+
+
+def test_equal_tasks_have_equal_keys():
+    one = TaskConfig(name="x", version=1, options={"a": 1, "b": 2})
+    two = TaskConfig(name="x", version=1, options={"b": 2, "a": 1})
+    assert one.key == two.key
+    assert one.key != dataclasses.replace(one, options={"a": 1, "b": 3}).key
+
+
+PRINT_HASH = """
+import sys
+sys.path.insert(0, {folder!r})
+from test_run_config import CONFIG
+print(CONFIG.hash)
+"""
+
+
+def test_the_hash_is_the_same_in_other_processes():
+    script = PRINT_HASH.format(folder=str(__file__.rpartition("/")[0]))
+    for seed in ("1", "77"):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**__import__("os").environ, "PYTHONHASHSEED": seed},
+        )
+        assert done.stdout.strip() == CONFIG.hash
+    assert len(CONFIG.hash) == 10
+    assert set(CONFIG.hash) <= set("0123456789abcdef")
+
+
+def test_the_hash_is_a_known_value():
+    """The hash names files of records: it must never change for the same configuration."""
+    assert CONFIG.hash == "7f022d73c7"
+
+
+def test_the_hash_ignores_the_order_of_options():
+    turned = dict(reversed(CONFIG.mechanism.options.items()))
+    mechanism = dataclasses.replace(CONFIG.mechanism, options=turned)
+    assert dataclasses.replace(CONFIG, mechanism=mechanism).hash == CONFIG.hash
+
+
+@pytest.mark.parametrize(
+    "name", ["training.learning_rate", "training.max_grad_norm", "mechanism.temperature"]
+)
+def test_1_and_1_0_are_one_configuration(name):
+    one, real = (replace_fields(CONFIG, {name: value}) for value in (1, 1.0))
+    assert one.hash == real.hash
+    assert json.dumps(flatten(one)) == json.dumps(flatten(real))
+
+
+def test_a_limit_of_1_and_1_0_is_one_budget():
+    one, real = (
+        dataclasses.replace(CONFIG, budget=Budget(kind="flops", limit=limit)) for limit in (1, 1.0)
+    )
+    assert one.hash == real.hash != CONFIG.hash
+
+
+def test_every_part_changes_the_hash():
+    others = [
+        *(replace_fields(CONFIG, {name: value}) for name, value in (
+            ("task.train", 201), ("mechanism.block", 9), ("mechanism.backend", "torch"),
+            ("model.hidden_size", 17), ("training.steps", 13),
+        )),
+        dataclasses.replace(CONFIG, task=dataclasses.replace(CONFIG.task, version=2)),
+        dataclasses.replace(CONFIG, task=dataclasses.replace(CONFIG.task, name="text")),
+        dataclasses.replace(CONFIG, mechanism=dataclasses.replace(CONFIG.mechanism, name="x")),
+        dataclasses.replace(CONFIG, budget=Budget(kind="seconds", limit=3)),
+    ]  # fmt: skip
+    assert len({x.hash for x in (CONFIG, *others)}) == len(others) + 1
