@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from statistics import correlation
 
-from longspan.report.charts.styles import assign_styles, save_chart
+from longspan.report.charts.styles import PRINT_WIDTH, assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Leaderboard
@@ -42,7 +42,8 @@ def main() -> None:
         if board.protocol == "quick":
             update_readme(board)
             styles = assign_styles(row.mechanism for row in board.rows)
-            save_chart(score_against_cost(board, 0, board.hardware[0], styles), PICTURE)
+            chart = score_against_cost(board, 0, board.hardware[0], styles, width=PRINT_WIDTH)
+            save_chart(chart, PICTURE)
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
 

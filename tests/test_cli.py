@@ -50,8 +50,8 @@ FLAGS = {
     "data card": {"TASK", "--protocol", "--set", "--cache", "--help"},
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
                   "--cache", "--help"},
-    "report": {"FOLDERS", "--page", "--format", "--section", "--figures",
-               "--figure-format", "--snapshot", "--into", "--json", "--help"},
+    "report": {"FOLDERS", "--output", "--format", "--section", "--figures",
+               "--figure-format", "--json", "--help"},
     "analyze": {"RECORDS", "--samples", "--rollout", "--token", "--plot", "--device", "--json",
                 "--help", *PLACES},
     "results": {"--help"},
@@ -307,14 +307,14 @@ def test_report_in_every_format_and_the_page(cli, finished, tmp_path):
     page = tmp_path / "page" / "report.html"
     outputs = {}
     for format in ("terminal", "markdown", "csv"):
-        code, outputs[format], err = cli("report", finished, "--page", page, "--format", format)
+        code, outputs[format], err = cli("report", finished, "--output", page, "--format", format)
         assert code == 0
         assert err == f"report: {page}\n"
         assert "local" in page.read_text()
     assert "| local" in outputs["markdown"]
     rows = list(csv.reader(io.StringIO(outputs["csv"])))
     assert len({len(row) for row in rows}) == 1
-    code, out, _ = cli("report", finished, "--page", page, "--json")
+    code, out, _ = cli("report", finished, "--output", page, "--json")
     assert len(json.loads(out)[0]["rows"]) >= 2
 
 

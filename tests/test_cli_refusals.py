@@ -127,7 +127,7 @@ def test_a_malformed_record_is_refused_by_the_report(cli, finished, tmp_path):
     path = next((tmp_path / "runs").rglob("full-*.json"))
     path.write_text(path.read_text()[:300])
     page = tmp_path / "report.html"
-    refused(cli("report", tmp_path / "runs", "--page", page), path, "is not JSON (line")
+    refused(cli("report", tmp_path / "runs", "--output", page), path, "is not JSON (line")
     assert not page.exists()
 
 
@@ -209,7 +209,7 @@ def test_a_full_disk_while_building_is_one_line_and_leaves_nothing(cli, small_di
 def test_a_full_disk_while_reporting_keeps_the_old_page(cli, small_disk, finished):
     page = small_disk / "report.html"
     page.write_text("old")
-    refused(cli("report", finished, "--page", page), page, "No space left on device", code=2)
+    refused(cli("report", finished, "--output", page), page, "No space left on device", code=2)
     assert page.read_text() == "old"
     assert [path.name for path in small_disk.iterdir()] == ["report.html"]
     page.unlink()
