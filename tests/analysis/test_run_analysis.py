@@ -18,11 +18,12 @@ from longspan.arena import run
 from longspan.errors import DataError, OptionError, RunError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.layers import SelfAttention
-from longspan.results import load_all, load_analyses, load_analysis, runs_below
+from longspan.results import load_analyses, load_analysis, load_results, result_paths
 from longspan.tasks import build
-from longspan.tasks.base import IGNORE, Batch
+from longspan.tasks.base import Batch
+from longspan.tasks.scoring import IGNORE
 
-CHANGES = {"model.layers": 2, "model.pooling": "cls"}
+CHANGES = {"model.num_hidden_layers": 2, "model.pooling": "cls"}
 
 
 @pytest.fixture(scope="module")
@@ -222,25 +223,25 @@ def test_rollout_of_image_covers_its_pixels(tmp_path):
 
 def test_saved_analysis_loads_equal(copied):
     paths, (record, _) = copied
-    before = load_all([paths.runs])
+    before = load_results([paths.runs])
     found = analyze_run(record, paths, samples=3, row=0)
     path = found.save(record.parent)
     assert path == record.parent / "analysis" / record.name
     assert load_analysis(path) == found
     assert load_analyses([paths.runs]) == [found]
-    assert load_all([paths.runs]) == before
-    assert runs_below(paths.runs) == sorted(copied[1])
+    assert load_results([paths.runs]) == before
+    assert result_paths(paths.runs) == sorted(copied[1])
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"schema": 0}, "not an analysis of schema 1"),
-        ({"span": {"mean": 1.0}}, r"Span with missing fields \['deviation'\]"),
-        ({"layers": [3]}, "a Span has named fields, got 3"),
-        ({"heads": [[{"mean": "far", "deviation": 0.0}]]}, "mean must be a number"),
-        ({"samples": 1.5}, "samples must be a whole number"),
-        ({"extra": 1}, r"unknown fields \['extra'\]"),
+        ({"span": {"mean": 1.0}}, r"span\.deviation is missing"),
+        ({"layers": [3]}, r"layers\.0 should be an object, got 3"),
+        ({"heads": [[{"mean": "far", "deviation": 0.0}]]}, r"heads\.0\.0\.mean should be a valid"),
+        ({"samples": 1.5}, r"samples should be a valid integer, got 1\.5"),
+        ({"extra": 1}, "extra is not a known field"),
     ],
 )
 def test_malformed_analysis_is_rejected(copied, change, message):
