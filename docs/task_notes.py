@@ -67,7 +67,7 @@ NOTES = {
             "The tables have no header and no quoting: a reader that interprets quotes merges "
             "lines.",
             "The same model differs by 20 points between recipes "
-            f"({threads(LRA, 18)}, {threads(NYSTROM, 1)}): compare scores within one protocol only.",
+            f"({threads(LRA, 18)}, {threads(NYSTROM, 1)}): compare within one protocol only.",
         ),
     ),
     "image": Notes(
@@ -76,8 +76,8 @@ NOTES = {
         pitfalls=(
             "Most implementations mask id 0 as padding, and with it every black pixel. Here every "
             "pixel is real.",
-            "The sizes of the published models differ by more than the rules allow: the Transformer "
-            f"has 52,266 parameters, the Performer 248,458 ({threads(LRA, 2)}).",
+            "The sizes of the published models differ by more than the rules allow: the "
+            f"Transformer has 52,266 parameters, the Performer 248,458 ({threads(LRA, 2)}).",
             "Copies in JPEG have different pixels; the data card names the kind that was read.",
         ),
     ),
@@ -88,8 +88,8 @@ NOTES = {
             f"hardest, `curv_contour_length_14` ({threads(LRA, 11)}, {threads(NYSTROM, 12)}).",
             "With the published configurations, users report models that stay at 50 % "
             f"({threads(LRA, 37, 41, 60)}, {threads(MEGA, 3)}).",
-            "Most pixels of an image are black, and most implementations mask them as padding. Here "
-            "every pixel is real.",
+            "Most pixels of an image are black, and most implementations mask them as padding. "
+            "Here every pixel is real.",
         ),
     ),
     "path_x": Notes(

@@ -13,7 +13,9 @@ from rendering import words
 from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Task, build
-from longspan.tasks.data_cards import about, generated, source
+from longspan.tasks.data_cards import describe_source, describe_task
+from longspan.tasks.data_cards import is_generated as task_is_generated
+from longspan.tasks.layout import PairLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 
@@ -23,7 +25,7 @@ def written() -> dict[str, str]:
     files = {"README.md": index()}
     for name in sorted(TASKS):
         text, picture = example(name)
-        files[f"{name}.md"] = page(name, f"![An example]({name}.svg)" if picture else text)
+        files[f"{name}.md"] = page(name, f"![Example]({name}.svg)" if picture else text)
         if picture:
             files[f"{name}.svg"] = picture
     return files
@@ -34,18 +36,19 @@ def index() -> str:
         "# Tasks",
         "",
         "Rendered by `python docs/pages.py` from the source of each task. `longspan data list`",
-        "lists available and built data sets, `longspan data card TASK` describes a built data set,",
-        "and `longspan data show TASK` prints or draws its examples.",
+        "lists available and built data sets, `longspan data card TASK` describes a built one, and",
+        "`longspan data show TASK` prints or draws its examples.",
         "",
         "| task | | length | train, validation, test | classes | data | license |",
         "|---|---|---:|---:|---:|---|---|",
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
+        sequences = 2 if isinstance(task.layout, PairLayout) else 1
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
-            f"{task.length:,}{' + ' * info.pair}{f'{task.length:,}' * info.pair}",
+            " + ".join([f"{task.length:,}"] * sequences),
             " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
             f"{info.num_classes:,}",
             "generated" if is_generated(name) else "imported",
@@ -63,11 +66,11 @@ def page(name: str, shown: str) -> str:
         str(sys.modules[type(task).__module__].__doc__).strip(),
         *(("## Example", shown) if shown else ()),
         "## Task",
-        f"{task.info.summary}\n\n{about(task)}\n\n{sizes(task)}",
+        f"{task.info.summary}\n\n{describe_task(task)}\n\n{sizes(task)}",
         "## Options",
         options(task),
         "## Source and license",
-        source(task),
+        describe_source(task),
         "## Obtaining the data",
         getting(task, notes),
         *(("## Notes", task.info.notes) if task.info.notes else ()),
@@ -78,7 +81,8 @@ def page(name: str, shown: str) -> str:
 
 @functools.cache
 def is_generated(name: str) -> bool:
-    return generated(TASKS[name]())
+    """Return whether the examples are generated at the default options."""
+    return task_is_generated(TASKS[name]())
 
 
 def sizes(task: Task) -> str:
@@ -108,7 +112,7 @@ def getting(task: Task, notes: Notes) -> str:
     if notes.files:
         text += f"\n\n`PATH` is {notes.files}."
     if task.info.hub:
-        text += f"\n\n`hub` is `{task.info.hub}` on the Hugging Face hub, read by the library `datasets`."
+        text += f"\n\n`hub` is `{task.info.hub}` on the Hugging Face hub, read with `datasets`."
     return text
 
 
