@@ -4,7 +4,8 @@
 
 Configurations, split sizes and evaluation steps are those of the protocol; scores are random. All
 runs of a task share a difficulty of each example, so paired comparisons find differences, as with
-real runs. `longspan results check` accepts the records. Tasks must be scored by accuracy.
+real runs. `longspan results check` accepts the records but for their parameters, FLOPs and pairs,
+which are random too. Tasks must be scored by accuracy.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from longspan.arena import Experiment, get
 from longspan.attention import MECHANISMS
 from longspan.results import Point, Result, Score, Slice, pack_scores
 from longspan.tasks import TASKS, Task
+from longspan.tasks.layout import ImageLayout
+from longspan.training.schedule import compute_learning_rate
 
 PROTOCOL = "lra-small"
 METRIC = "accuracy"
@@ -94,7 +97,7 @@ def record(experiment: Experiment) -> Result:
         curve=curve,
         seconds=seconds,
         data_wait_seconds=0.005 * seconds,
-        tokens_per_second=training.steps * training.batch_size * 0.7 * task.length / seconds,
+        tokens_per_second=training.steps * training.batch_size * _mean_length(task) / seconds,
         peak_memory=int(2**30 * cost),
         world_size=1,
         parallelism="none",
@@ -105,6 +108,10 @@ def record(experiment: Experiment) -> Result:
 def _generator(*words: object) -> np.random.Generator:
     digest = hashlib.sha256(repr(words).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+def _mean_length(task: Task) -> int:
+    return task.length if isinstance(task.layout, ImageLayout) else task.length * 7 // 10
 
 
 def _size(task: Task, split: str) -> int:
@@ -171,7 +178,7 @@ def _curve(
             Point(
                 step=step,
                 seconds=speed * step,
-                learning_rate=training.learning_rate * (1 - step / training.steps) + 1e-9,
+                learning_rate=compute_learning_rate(training, step - 1),
                 train_loss=2.3 - trained + float(random.normal(0.0, 0.02)),
                 validation_loss=2.3 - 0.9 * trained + float(random.normal(0.0, 0.01)),
                 train_metrics={METRIC: accuracy},

@@ -9,7 +9,7 @@ from longspan.errors import DataError
 from longspan.files import read_json
 from longspan.results import FAILED, SCHEMA, Result, failure_from, record_paths, result_from
 from longspan.validation import across, identity, scores, training
-from longspan.validation.findings import Finding, RecordFile, Severity
+from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +65,14 @@ def _read(path: Path) -> RecordFile | Finding:
         read = failure_from if path.name.endswith(FAILED) else result_from
         record: Any = read(content, path)
     except DataError as error:
-        file: RecordFile = RecordFile(path=path, record=None, stored_hash="")
-        reason = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
-        return file.finding("the whole file", reason, f"a record of schema 1 to {SCHEMA}")
+        return Finding(
+            severity="error",
+            file=str(path),
+            field="the whole file",
+            expected=f"a record of schema 1 to {SCHEMA}",
+            found=str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "),
+            remedy=AS_WRITTEN,
+        )
     return RecordFile(path=path, record=record, stored_hash=content["config_hash"])
 
 
