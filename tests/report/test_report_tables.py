@@ -199,7 +199,7 @@ def test_data_wait_is_shown_where_it_was_recorded():
     runs.append(record(seed=1, data_wait_seconds=None))
     *_, single = section_tables([build_leaderboard(runs)], Context(), "settings")
     at = single.keys.index("data_wait")
-    assert [row[at].text for row in single.rows] == ["1.2", "–"]
+    assert [row[at].text for row in single.rows] == ["1.2 %", "–"]
 
 
 def test_published_scores_are_paired_with_our_rows():

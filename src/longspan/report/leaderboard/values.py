@@ -144,7 +144,7 @@ class Pairs:
 
     @property
     def has_comparisons(self) -> bool:
-        """Whether at least one row was compared with another."""
+        """True if at least one row was compared with another."""
         found = ~np.isnan(self.p)
         return bool(found.sum() > found.trace())
 
