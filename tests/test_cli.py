@@ -57,7 +57,7 @@ FLAGS = {
     "results": {"--help"},
     "results list": {"FOLDERS", "--json", "--help"},
     "results check": {"PATHS", "--json", "--help"},
-    "results changes": {"BEFORE", "AFTER", "--into", "--format", "--json", "--help"},
+    "results diff": {"A", "B", "--json", "--help"},
 }  # fmt: skip
 
 
