@@ -229,7 +229,8 @@ def published() -> str:
         for name in sorted(TASKS)
         for score in TASKS[name].info.published
     ]
-    return json.dumps(scores, indent=1, ensure_ascii=False) + "\n"
+    lines = (json.dumps(score, ensure_ascii=False) for score in scores)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""What the pages share: types in words, and a folder that holds the pages and nothing else."""
+"""Helpers of the rendered pages: types as text, and writing of a folder of pages."""
 
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 
 def words(hint) -> str:
-    """A type as one would say it: the choices of a Literal, the parts of a union."""
+    """Return a type as text: the choices of a Literal, the members of a union."""
     parts = get_args(hint)
     if get_origin(hint) is Literal:
         return ", ".join(f"`{choice!r}`" for choice in parts)
@@ -17,6 +17,7 @@ def words(hint) -> str:
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
+    """Write the files into a folder and delete all others."""
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
         if path.name not in files:

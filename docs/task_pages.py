@@ -1,6 +1,6 @@
-"""A page for every task, from its file and the registry; written by `python docs/pages.py`.
+"""Render a page for every task, from its file and the registry, for `python docs/pages.py`.
 
-No data is needed: examples are of tasks that are generated.
+Rendering needs no data: only generated tasks have an example.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "tasks"
 
 
 def written() -> dict[str, str]:
-    """Every file of the folder and what it holds."""
+    """Return the content of every file of the folder."""
     files = {"README.md": index()}
     for name in sorted(TASKS):
         text, picture = example(name)
@@ -34,8 +34,8 @@ def index() -> str:
         "# Tasks",
         "",
         "Rendered by `python docs/pages.py` from the source of each task. `longspan data list`",
-        "says what is here and what is built, `longspan data card TASK` describes a built set, and",
-        "`longspan data show TASK` prints or draws its examples.",
+        "lists available and built data sets, `longspan data card TASK` describes a built data set,",
+        "and `longspan data show TASK` prints or draws its examples.",
         "",
         "| task | | length | train, validation, test | classes | data | license |",
         "|---|---|---:|---:|---:|---|---|",
@@ -57,21 +57,21 @@ def index() -> str:
 
 def page(name: str, shown: str) -> str:
     task, notes = TASKS[name](), NOTES.get(name, Notes())
-    pitfalls = "\n".join(f"- {one}" for one in notes.pitfalls)
+    pitfalls = "\n".join(f"- {pitfall}" for pitfall in notes.pitfalls)
     parts = [
         f"# `{name}`",
         str(sys.modules[type(task).__module__].__doc__).strip(),
-        *(("## An example", shown) if shown else ()),
-        "## What it is",
+        *(("## Example", shown) if shown else ()),
+        "## Task",
         f"{task.info.summary}\n\n{about(task)}\n\n{sizes(task)}",
         "## Options",
         options(task),
         "## Source and license",
         source(task),
-        "## Getting it",
+        "## Obtaining the data",
         getting(task, notes),
         *(("## Notes", task.info.notes) if task.info.notes else ()),
-        *(("## What others ran into", pitfalls) if pitfalls else ()),
+        *(("## Known pitfalls", pitfalls) if pitfalls else ()),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -91,11 +91,11 @@ def options(task: Task) -> str:
         f"| `{f.name}` | {f.metadata['help']} | {words(f.type)} | `{f.default!r}` |"
         for f in dataclasses.fields(task.Options)
     ]
-    return "\n".join(["| option | | values | default |", "|---|---|---|---|", *rows])
+    return "\n".join(["| option | meaning | values | default |", "|---|---|---|---|", *rows])
 
 
 def getting(task: Task, notes: Notes) -> str:
-    """The commands, and what may be imported."""
+    """Render the commands that build or import the data, and the accepted files."""
     name, commands = task.info.name, []
     released = "source" in {field.name for field in dataclasses.fields(task.Options)}
     if is_generated(name):
@@ -108,21 +108,21 @@ def getting(task: Task, notes: Notes) -> str:
     if notes.files:
         text += f"\n\n`PATH` is {notes.files}."
     if task.info.hub:
-        text += f"\n\n`hub` is `{task.info.hub}` of Hugging Face, through the library `datasets`."
+        text += f"\n\n`hub` is `{task.info.hub}` on the Hugging Face hub, read by the library `datasets`."
     return text
 
 
 def example(name: str) -> tuple[str, str | None]:
-    """The first example of a tiny set: as text in a block, and as SVG; nothing of imported data."""
+    """Return the first example of a tiny data set, as text and as SVG; empty for imported data."""
     if not is_generated(name):
         return "", None
     fields = {field.name for field in dataclasses.fields(TASKS[name].Options)}
     small = {split: 2 for split in SPLITS if split in fields}
-    made = NOTES.get(name, Notes()).example
-    task = build(name, {**small, **made})
+    options = NOTES.get(name, Notes()).example
+    task = build(name, {**small, **options})
     with tempfile.TemporaryDirectory() as folder:
         task.open(Path(folder))
         text, picture = task.show("test", 0), task.svg("test", 0)
-    given = ", ".join(f"`{option}={value}`" for option, value in made.items())
-    text = f"```text\n{text}\n```" + (f"\n\nWith {given}." if given else "")
+    values = ", ".join(f"`{option}={value}`" for option, value in options.items())
+    text = f"```text\n{text}\n```" + (f"\n\nWith {values}." if values else "")
     return text, picture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longspan.attention import MECHANISMS, options_of
-from longspan.report import published
+from longspan.report.tables.published import read_published
 from longspan.tasks import TASKS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -54,7 +54,7 @@ def test_the_pages_are_current(written):
 def test_the_published_scores_of_reports_are_those_of_the_tasks(scripts):
     pages = scripts("pages")
     assert pages.PUBLISHED.read_text() == pages.published(), REMEDY
-    found = [dataclasses.asdict(score) for score in published.read()]
+    found = [dataclasses.asdict(score) for score in read_published()]
     for name, task in TASKS.items():
         for score in task.info.published:
             assert {"task": name, **dataclasses.asdict(score)} in found

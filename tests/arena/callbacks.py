@@ -25,7 +25,7 @@ def metrics(results):
     return {
         result.filename: (
             result.scores,
-            result.answers,
+            result.example_scores,
             [dataclasses.replace(point, seconds=0.0) for point in result.curve],
         )
         for result in results

@@ -50,8 +50,8 @@ def test_settings_are_those_of_the_experiment(name):
         assert {f"train.{k}": v for k, v in config["train"].items()}.items() <= flat.items()
         assert {f"model.{k}": v for k, v in config["model"].items()}.items() <= flat.items()
         assert {f"task.{k}" for k in config["task"]["options"]} <= set(flat)
-        assert flat["options.nystrom.landmarks"] == config["options"]["landmarks"]
-        assert not [field for field in flat if field.startswith("options.local")]
+        assert flat["mechanism.nystrom.landmarks"] == config["options"]["landmarks"]
+        assert not [field for field in flat if field.startswith("mechanism.local")]
 
 
 def test_values_and_choices_stand_beside_each_other():
@@ -69,7 +69,7 @@ def test_choices_of_joined_tasks_are_all_told_and_once():
     assert decay.tasks == ("listops",)
     assert position.tasks == ("pathfinder", "listops")
     assert [choice.tasks for choice in position.choices_a] == [("pathfinder",), ("listops",)]
-    landmarks = fields("lra-small", "xiong")["options.nystrom.landmarks"]
+    landmarks = fields("lra-small", "xiong")["mechanism.nystrom.landmarks"]
     assert landmarks.tasks == ("listops", "retrieval", "text")
     assert len(landmarks.choices_a) == len(landmarks.choices_b) == 1
 
@@ -87,8 +87,8 @@ def test_equal_differences_of_several_tasks_are_one():
 def test_tasks_and_mechanisms_can_be_picked():
     found = fields("xiong", "lra-small", tasks=["listops"], mechanisms=["blockwise"])
     assert {d.tasks for d in found.values()} == {("listops",)}
-    options = {f: (d.a, d.b) for f, d in found.items() if f.startswith("options.")}
-    assert options == {"options.blockwise.block": (8, 16)}
+    options = {f: (d.a, d.b) for f, d in found.items() if f.startswith("mechanism.")}
+    assert options == {"mechanism.blockwise.block": (8, 16)}
     assert (found["training.steps"].a, found["training.steps"].b) == (10_000, 5_000)
     assert found["grid.seed"].b is None
 

@@ -14,7 +14,7 @@ import tiny
 from longspan.arena import arena, run
 from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.errors import DivergedError, NoMemoryError
-from longspan.results import load_all, load_failures
+from longspan.results import load_results, load_failures
 from longspan.training.loop import _Run
 
 WILD = {"training.learning_rate": 1e30, "training.max_grad_norm": None, "training.warmup_steps": 0}
@@ -75,7 +75,7 @@ def test_too_little_memory_is_known_in_all_its_words(
     (result,), failed = arena([made], paths, Log(), retry_failed=True)
     assert failed == []
     assert not paths.failure_file(made).exists()
-    assert load_all([tmp_path]) == [result]
+    assert load_results([tmp_path]) == [result]
 
 
 def test_a_fault_of_a_mechanism_is_told_and_tried_again(tiny_cache, tmp_path, monkeypatch):
@@ -108,7 +108,9 @@ def limited(runs, cache):
     """Run a large model and a small one where the large one cannot be."""
     torch.set_num_threads(1)
     paths = tiny.paths(runs, cache)
-    large = tiny.experiment("full", changes={"model.width": 8192, "model.feed_forward": 8192})
+    large = tiny.experiment(
+        "full", changes={"model.hidden_size": 8192, "model.intermediate_size": 8192}
+    )
     arena([tiny.experiment("full", seed=1)], paths, Log())
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), resource.RLIM_INFINITY))
@@ -120,7 +122,7 @@ def test_a_real_death_of_memory(tiny_cache, tmp_path):
     process.start()
     process.join()
     assert process.exitcode == 0
-    assert sorted(result.mechanism for result in load_all([tmp_path])) == ["full", "local"]
+    assert sorted(result.mechanism for result in load_results([tmp_path])) == ["full", "local"]
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.model["width"]) == ("memory", 8192)
 

@@ -1,32 +1,26 @@
-"""A grid has an order and no holes that are not told; one failure does not stop it."""
+"""Grids are ordered and complete; one failed run does not stop the others."""
 
 import json
 
 import pytest
+from callbacks import Log
 
 import many
 import tiny
-from longspan.arena import WorkerPoolExecutor, arena, get, grid, run, searches
-from longspan.arena.callbacks import GridCallback
+from longspan.arena import SearchSpace, WorkerPoolExecutor, arena, get, grid, run, searches
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
-from longspan.results import load_all
+from longspan.results import load_results
+
+WILD = {
+    "training.learning_rate": 1e30,
+    "training.max_grad_norm": None,
+    "training.warmup_steps": 0,
+}
 
 
-class Log(GridCallback):
-    """A callback that notes what happens."""
-
-    def __init__(self):
-        self.lines = []
-
-    def on_build(self, what, done, total):
-        self.lines.append(f"building {what}")
-
-    def on_run_begin(self, number, total, experiment):
-        self.lines.append(f"{number}/{total} {experiment.mechanism} {experiment.seed}")
-
-    def on_run_end(self, result):
-        self.lines.append(f"ended {result.mechanism} {result.seed}")
+class StepLog(Log):
+    """Records steps too."""
 
     def on_step(self, step, loss, tokens, seconds):
         self.lines.append("step")
@@ -45,34 +39,34 @@ def test_seeds_are_outermost_and_the_baseline_is_first():
     assert [(x.seed, x.mechanism) for x in experiments] == [
         (seed, mechanism) for seed in (3, 1) for mechanism in ("full", "performer") for _ in "12"
     ]
-    assert {(x.mechanism, x.task.name) for x in experiments} == {
+    assert {(x.mechanism, x.task) for x in experiments} == {
         (mechanism, task) for mechanism in ("full", "performer") for task in ("text", "listops")
     }
 
 
-def test_everything_is_the_default_and_repetitions_count_once():
+def test_the_default_is_everything_and_repetitions_count_once():
     experiments, _ = grid("quick")
     assert {x.mechanism for x in experiments} == set(MECHANISMS)
-    assert {x.task.name for x in experiments} == set(get("quick").tasks)
+    assert {x.task for x in experiments} == set(get("quick").tasks)
     again, _ = grid("quick", mechanisms=["full", "full"], tasks=["text", "text"], seeds=[0, 0])
     assert len(again) == 1
 
 
-def test_an_empty_list_is_nothing_and_not_everything(cli):
+def test_an_empty_list_selects_nothing(cli):
     assert grid("quick", tasks=[]) == ([], [])
     assert grid("quick", mechanisms=[]) == ([], [])
-    tried = {"training.batch_size": [4]}
-    assert searches("quick", tasks=[], grid=tried) == ([], [])
-    assert searches("quick", mechanisms=[], grid=tried) == ([], [])
+    space = SearchSpace(grid={"training.batch_size": [4]})
+    assert searches("quick", space, tasks=[]) == ([], [])
+    assert searches("quick", space, mechanisms=[]) == ([], [])
     for option, text in (("--tasks", ","), ("--mechanisms", "")):
         code, _, err = cli("arena", option, text)
         assert code == 2
-        assert f"{option} takes names with commas between them, got {text!r}" in err
+        assert f"{option} takes comma-separated names, got {text!r}" in err
     assert cli("arena", "--seeds", "")[0] == 2
 
 
-def test_data_that_one_of_two_processes_lacks_stop_neither_and_mix_nothing_up(tiny_cache, tmp_path):
-    """One that went on alone would meet the other in the middle of another run."""
+def test_runs_fail_in_all_processes_if_one_lacks_the_data(tiny_cache, tmp_path):
+    """A process that continued alone would join another run of the others."""
     runs = str(tmp_path / "runs")
     case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"training.steps": 4}]}
     both = many.launch(tiny.server(), 2, [{**case, "blind": True}, case], tmp_path)
@@ -84,29 +78,26 @@ def test_data_that_one_of_two_processes_lacks_stop_neither_and_mix_nothing_up(ti
         assert len([line for line in output.splitlines() if line.startswith("ended ")]) == 2
 
 
-def test_processes_that_torchrun_started_start_no_others(tiny_cache, tmp_path, monkeypatch):
+def test_processes_of_torchrun_start_no_workers(tiny_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(OptionError, match="each of several processes would start a grid of its"):
+    with pytest.raises(
+        OptionError, match="several processes, and each would start a grid of its own"
+    ):
         arena(small(), tiny.paths(tmp_path, tiny_cache), Log(), executor=WorkerPoolExecutor(2))
 
 
-def test_the_main_process_decides_for_all_what_there_is_to_do(tiny_cache, tmp_path):
-    """What has ended, what fails, in what order: the others see, and write, no files."""
-    wild = {
-        "training.learning_rate": 1e30,
-        "training.max_grad_norm": None,
-        "training.warmup_steps": 0,
-    }
-    case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, wild]}
+def test_the_main_process_decides_for_all(tiny_cache, tmp_path):
+    """Other processes agree on results, failures and order, and write no files."""
+    case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, WILD]}
     both = many.launch(tiny.server(), 2, [case, case], tmp_path)
     assert "wrote" not in both[1]
-    told = [[x for x in text.splitlines() if x.startswith(("ended", "failed"))] for text in both]
-    assert told[0] == told[1]
-    assert [x.split()[0] for x in told[0]] == ["ended", "failed"] * 2
+    lines = [[x for x in text.splitlines() if x.startswith(("ended", "failed"))] for text in both]
+    assert lines[0] == lines[1]
+    assert [x.split()[0] for x in lines[0]] == ["ended", "failed"] * 2
 
 
 class Picky(Attention):
-    """A mechanism that fits into short inputs only."""
+    """A mechanism that takes short inputs only."""
 
     traits = Traits(paper="none", cost="T", exact=False, sizes=("max_length",))
 
@@ -125,12 +116,12 @@ def picky(monkeypatch):
     monkeypatch.setattr(Picky, "name", "picky", raising=False)
 
 
-def test_what_does_not_fit_is_left_out_with_the_reason_unless_asked_for(picky):
+def test_mechanisms_that_do_not_fit_are_left_out_unless_named(picky):
     experiments, skipped = grid("quick", tasks=["listops", "text"])
     assert [(x.name, x.reason) for x in skipped] == [
         ("picky on text", "picky takes max_length up to 500, got 1024")
     ]
-    assert ("listops", "picky") in {(x.task.name, x.mechanism) for x in experiments}
+    assert ("listops", "picky") in {(x.task, x.mechanism) for x in experiments}
     with pytest.raises(OptionError, match="picky takes max_length up to 500, got 1024"):
         grid("quick", tasks=["text"], mechanisms=["picky"])
 
@@ -141,34 +132,28 @@ def test_what_does_not_fit_is_left_out_with_the_reason_unless_asked_for(picky):
         ({"protocol": "quik"}, "no protocol called 'quik'; did you mean quick"),
         ({"tasks": ["txt"]}, "no task of protocol 'quick' called 'txt'; did you mean text"),
         ({"mechanisms": ["ful"]}, "no mechanism called 'ful'; did you mean full"),
-        ({"changes": {"train.stps": 1}}, "no field of train called 'stps'; did you mean steps"),
+        ({"changes": {"training.stps": 1}}, "no field of training called 'stps'; did you mean ste"),
     ],
 )
-def test_unknown_names_are_refused_before_anything_runs(options, message):
+def test_unknown_names_are_refused_before_any_run(options, message):
     with pytest.raises(UnknownNameError, match=message):
         grid(**{"protocol": "quick", **options})
 
 
-def test_results_come_in_order_and_are_written_as_each_ends(tiny_cache, tmp_path):
-    log, paths = Log(), tiny.paths(tmp_path, tiny_cache)
+def test_results_are_in_order_and_written_as_each_run_ends(tiny_cache, tmp_path):
+    log, paths = StepLog(), tiny.paths(tmp_path, tiny_cache)
     seen = log.on_run_end
-    log.on_run_end = lambda result: seen(result) or log.lines.append(len(load_all([tmp_path])))
+    log.on_run_end = lambda result: seen(result) or log.lines.append(len(load_results([tmp_path])))
     results, failed = arena(small(), paths, log)
     assert failed == []
     assert [result.mechanism for result in results] == ["full", "local"]
-    told = [line for line in log.lines if line != "step"]
-    assert told == ["1/2 full 0", "ended full 0", 1, "2/2 local 0", "ended local 0", 2]
+    lines = [line for line in log.lines if line != "step"]
+    assert lines == ["1/2 full 0", "ended full 0", 1, "2/2 local 0", "ended local 0", 2]
     assert log.lines.count("step") == 24
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_cache, tmp_path):
-    wild = {
-        **tiny.CHANGES,
-        "training.learning_rate": 1e30,
-        "training.max_grad_norm": None,
-        "training.warmup_steps": 0,
-    }
-    broken = small(mechanisms=["full"], changes=wild)
+    broken = small(mechanisms=["full"], changes={**tiny.CHANGES, **WILD})
     log = Log()
     results, failed = arena([*broken, *small(["local"])], tiny.paths(tmp_path, tiny_cache), log)
     assert [result.mechanism for result in results] == ["local"]
@@ -177,7 +162,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tiny_cache, tmp_path):
     assert "ended full 0" not in log.lines
 
 
-def test_a_task_without_data_fails_each_of_its_runs_and_no_other(tiny_cache, tmp_path):
+def test_a_task_without_data_fails_its_own_runs_only(tiny_cache, tmp_path):
     text, _ = grid("quick", tasks=["text"], mechanisms=["full", "local"])
     paths = tiny.paths(tmp_path / "runs", tiny_cache)
     empty = tmp_path / "empty"
@@ -186,14 +171,14 @@ def test_a_task_without_data_fails_each_of_its_runs_and_no_other(tiny_cache, tmp
     results, failed = arena([*text, *small(["local"])], paths, Log())
     assert len(results) == 1
     assert len(failed) == 2
-    assert all("IMDB is not here" in x.reason for x in failed)
+    assert all("IMDB" in x.reason for x in failed), failed
 
 
-def test_what_has_ended_is_not_run_again(tiny_cache, tmp_path):
+def test_finished_runs_are_loaded(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
     first, _ = arena(small(), paths, Log())
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
-    log = Log()
+    log = StepLog()
     again, _ = arena(small(), paths, log)
     assert again == first
     assert "step" not in log.lines
@@ -201,52 +186,56 @@ def test_what_has_ended_is_not_run_again(tiny_cache, tmp_path):
 
 
 @pytest.fixture
-def ended(listops, tiny_cache, tmp_path):
-    """An experiment that has ended, its paths, and a function that runs it again."""
+def finished_run(listops, tiny_cache, tmp_path):
+    """A finished experiment, its paths, and a function that runs it again."""
     made, paths = tiny.experiment(), tiny.paths(tmp_path, tiny_cache)
     run(made, listops, paths)
     return made, paths, lambda: run(made, listops, paths)
 
 
 @pytest.mark.parametrize(("field", "value"), [("config_hash", "0123456789"), ("seed", 4)])
-def test_a_record_of_another_configuration_is_refused(ended, field, value):
-    made, paths, again = ended
+def test_a_record_of_another_configuration_is_refused(finished_run, field, value):
+    made, paths, again = finished_run
     path = paths.record_file(made)
     record = {**json.loads(path.read_text()), field: value}
     path.write_text(json.dumps(record))
-    message = f"{path.name} records configuration .* expected {made.hash} with 0; move it away or"
+    message = (
+        f"{path.name} records configuration .* expected {made.hash} with seed 0.*; move it away or"
+    )
     with pytest.raises(RunError, match=message):
         again()
 
 
-def test_a_record_of_other_data_is_refused(ended):
-    made, paths, again = ended
+def test_a_record_of_other_data_is_refused(finished_run):
+    made, paths, again = finished_run
     path = paths.record_file(made)
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
-    with pytest.raises(RunError, match=r"was scored on data 000000000000, here is .*--data or"):
+    with pytest.raises(
+        RunError, match=r"was scored on data 000000000000, but the data here is .*--data or"
+    ):
         again()
 
 
-def test_a_folder_of_other_data_is_refused(ended):
-    made, paths, again = ended
+def test_a_run_directory_of_other_data_is_refused(finished_run):
+    made, paths, again = finished_run
     paths.record_file(made).unlink()
     path = paths.run_dir(made) / "experiment.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data": "0" * 64}))
-    message = r"another configuration \(data: '0{36}\.\.\. there, '[0-9a-f]{36}\.\.\. here\)"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
+    message = r"belongs to another configuration \(data: 0{12} there, [0-9a-f]{12} here\); move it"
     with pytest.raises(RunError, match=message):
         again()
 
 
-def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(ended):
-    made, paths, again = ended
+def test_a_run_directory_of_another_configuration_is_refused_with_the_differences(finished_run):
+    made, paths, again = finished_run
     paths.record_file(made).unlink()
     path = paths.run_dir(made) / "experiment.json"
     there = json.loads(path.read_text())
-    there["train"]["learning_rate"] = 7.0
-    there["options"] = {}
+    there["config"]["training"]["learning_rate"] = 7.0
+    there["config"]["mechanism"]["options"] = {}
     path.write_text(json.dumps(there))
     message = (
-        r"was started with another configuration \(options.window: absent there, \d+ here; "
+        r"belongs to another configuration \(mechanism.window: absent there, \d+ here; "
         r"training.learning_rate: 7.0 there, 0.01 here\); move it away or choose another --runs"
     )
     with pytest.raises(RunError, match=message):
@@ -254,8 +243,8 @@ def test_a_folder_of_another_configuration_is_refused_and_names_what_differs(end
 
 
 @pytest.mark.parametrize("last", ["step-000012", None])
-def test_a_kill_between_record_and_clean_up_is_mended_at_the_next_start(ended, last):
-    made, paths, again = ended
+def test_a_kill_between_record_and_clean_up_is_repaired_at_the_next_start(finished_run, last):
+    made, paths, again = finished_run
     work = paths.run_dir(made)
     pointer = json.loads((work / "last.json").read_text())
     (work / "step-000012").mkdir()

@@ -15,7 +15,7 @@ from longspan.arena.model import forward_flops, make_model
 from longspan.arena.plan import Operations, Planned, totals
 from longspan.arena.record import device_name, failure_of
 from longspan.attention import MECHANISMS
-from longspan.results import load
+from longspan.results import load_result
 from longspan.training import Callback
 from longspan.training.footprint import measure_step_memory
 
@@ -32,7 +32,7 @@ def shuffled(costs, seeds=(1, 0)):
     rest = [x for x in experiments if x.seed != seeds[0]]
     random.Random(0).shuffle(first)
     random.Random(1).shuffle(rest)
-    return [*first, *rest], lambda x: costs[x.mechanism, x.task.name]
+    return [*first, *rest], lambda x: costs[x.mechanism, x.task]
 
 
 COSTS = {
@@ -48,7 +48,7 @@ COSTS = {
 
 def test_seeds_are_outermost_the_baseline_is_first_and_rows_are_completed_cheapest_first():
     experiments, cost = shuffled(COSTS)
-    found = [(x.seed, x.mechanism, x.task.name) for x in ordered(experiments, cost)]
+    found = [(x.seed, x.mechanism, x.task) for x in ordered(experiments, cost)]
     one = [
         ("full", "listops"),
         ("full", "text"),
@@ -66,7 +66,7 @@ def test_equal_costs_keep_the_order_and_nothing_is_lost():
     same = ordered(experiments, lambda _: 1)
     assert sorted(x.name for x in same) == sorted(x.name for x in experiments)
     assert ordered([], None) == []
-    others = [x for x in experiments if x.mechanism != "full" and x.task.name == "text"]
+    others = [x for x in experiments if x.mechanism != "full" and x.task == "text"]
     assert ordered(others, lambda _: 1) == others
 
 
@@ -138,7 +138,7 @@ def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(paths, listops):
     step = result.seconds / result.steps
     longer = tiny.experiment(seed=5, changes={"training.steps": 30, "training.learning_rate": 0.5})
     other = tiny.experiment(seed=5, changes={"training.batch_size": 3})
-    wider = tiny.experiment(seed=5, changes={"options.window": 3})
+    wider = tiny.experiment(seed=5, changes={"mechanism.window": 3})
     rows = list(plan([longer, other, wider], paths))
     assert [row.seconds_from for row in rows] == ["record", "FLOPs", "FLOPs"]
     assert rows[0].seconds == pytest.approx(30 * step)
@@ -168,7 +168,7 @@ def test_seeds_are_looked_at_once_and_steps_are_timed_when_asked(paths, monkeypa
 def test_budgets_are_met_and_what_was_written_down_holds(paths, listops):
     flops = under(tiny.experiment(), parse("flops=1e9"))
     none = under(tiny.experiment(), parse("flops=1e3"))
-    memory = under(tiny.experiment(changes={"options.window": 3}), parse("memory=1GiB"))
+    memory = under(tiny.experiment(changes={"mechanism.window": 3}), parse("memory=1GiB"))
     seconds = under(tiny.experiment(), parse("seconds=5"))
     rows = list(plan([flops, none, memory, seconds], paths))
     assert rows[0].steps * 3 * 4 * rows[0].flops == rows[0].training_flops <= 1e9
@@ -177,7 +177,7 @@ def test_budgets_are_met_and_what_was_written_down_holds(paths, listops):
     assert rows[3].seconds == pytest.approx(5, rel=0.2)
     assert totals(rows).seconds == pytest.approx(sum(rows[n].seconds for n in (0, 2, 3)))
     result = run(memory, listops, paths)
-    assert load(paths.record_file(memory)) == result
+    assert load_result(paths.record_file(memory)) == result
     (row,) = plan([memory], paths)
     assert Operations(paths)(memory) == 0 < Operations()(memory)
     assert (row.option, row.state) == (("window", 16), "finished")
@@ -207,7 +207,7 @@ def test_train_runs_under_a_budget(cli, paths):
     code, _, _ = cli(*changes)
     assert code == 0
     (record,) = paths.runs.rglob("local-*-0.json")
-    result = load(record)
+    result = load_result(record)
     assert result.budget["kind"] == "flops"
     assert result.overrides["budget"] == "flops=20000000"
     assert result.steps == result.budget["steps"] != 12

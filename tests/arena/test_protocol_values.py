@@ -106,10 +106,10 @@ COMMON = {
 }
 OTHERWISE = {
     # LRA cifar10/base_cifar10_config.py and pathfinder32/transformer_base.py
-    "lra-repo image": {"model.dropout": 0.3, "model.attention_dropout": 0.2},
-    "lra-paper image": {"model.dropout": 0.3, "model.attention_dropout": 0.2},
-    "lra-repo pathfinder": {"model.dropout": 0.2},
-    "lra-paper pathfinder": {"model.dropout": 0.2},
+    "lra-repo image": {"model.hidden_dropout_prob": 0.3, "model.attention_dropout": 0.2},
+    "lra-paper image": {"model.hidden_dropout_prob": 0.3, "model.attention_dropout": 0.2},
+    "lra-repo pathfinder": {"model.hidden_dropout_prob": 0.2},
+    "lra-paper pathfinder": {"model.hidden_dropout_prob": 0.2},
     # XF config_nystrom.json
     "xiong listops": {"training.precision": "no"},
 }
@@ -151,7 +151,12 @@ def test_training(case):
 @pytest.mark.parametrize("case", CASES)
 def test_optimiser_precision_and_dropout(case):
     _, model, train = parts(case)
-    fields = ("training.adam_betas", "training.adam_epsilon", "training.precision", "model.dropout")
+    fields = (
+        "training.adam_betas",
+        "training.adam_epsilon",
+        "training.precision",
+        "model.hidden_dropout_prob",
+    )
     fields = (*fields, "model.attention_dropout", "model.norm")
     expected = dict(zip(fields, COMMON[case.split()[0]], strict=True))
     values = {"train": dataclasses.asdict(train), "model": dataclasses.asdict(model)}
@@ -307,13 +312,13 @@ CONTRADICTIONS = {
     "lra-repo": [
         ("task.length", "text"),
         ("training.learning_rate", "retrieval"),
-        ("model.layers", "listops"),
-        ("model.layers", "pathfinder"),
-        ("model.width", "pathfinder"),
-        ("model.heads", "pathfinder"),
+        ("model.num_hidden_layers", "listops"),
+        ("model.num_hidden_layers", "pathfinder"),
+        ("model.hidden_size", "pathfinder"),
+        ("model.num_attention_heads", "pathfinder"),
     ],
     "lra-small": [("task.length", "text")],
-    "xiong": [("training.learning_rate", "text"), ("options.blockwise.block", "listops")],
+    "xiong": [("training.learning_rate", "text"), ("mechanism.blockwise.block", "listops")],
     "s4-style": [("training.learning_rate", "path_x"), ("training.steps", "retrieval")],
 }
 

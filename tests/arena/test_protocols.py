@@ -32,7 +32,7 @@ CELLS = [(p.name, task, m) for p in PROTOCOLS.values() for task in p.tasks for m
 @pytest.mark.parametrize(("protocol", "task", "mechanism"), CELLS)
 def test_every_cell_is_an_experiment_whose_model_can_be_built(protocol, task, mechanism):
     made = get(protocol).experiment(task, mechanism, 7)
-    assert (made.protocol, made.task.name, made.mechanism, made.seed) == (
+    assert (made.protocol, made.task, made.mechanism, made.seed) == (
         protocol,
         task,
         mechanism,

@@ -20,7 +20,7 @@ from longspan.arena.executors import Skipped
 from longspan.arena.executors import ray as ray_executor
 from longspan.arena.executors.ray_task import EventQueue
 from longspan.errors import OptionError, RunError
-from longspan.results import load_all
+from longspan.results import load_results
 
 # Set before Ray is imported: only these tests may connect to their clusters.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -88,7 +88,7 @@ def test_runs_of_killed_workers_restart(
     assert metrics(results) == {
         name: record for name, record in undisturbed.items() if not name.startswith("linear")
     }
-    assert load_all([tmp_path]) == results
+    assert load_results([tmp_path]) == results
     assert sorted(line for line in killer.lines if "ended" in line) == [
         "ended full 0",
         "ended local 0",
@@ -117,7 +117,7 @@ def test_a_lost_cluster_raises_and_the_next_command_resumes(
     ):
         arena(experiments, paths, log, executor=RayExecutor(address))
     ray.shutdown()
-    kept = load_all([tmp_path])
+    kept = load_results([tmp_path])
     # A second short run may finish while the cluster is being stopped.
     assert 0 < len(kept) < len(experiments)
     with with_one_thread():

@@ -21,7 +21,7 @@ from longspan.arena.record import git_commit
 from longspan.arena.rescore import rescore
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import DataError, RunError, UnknownNameError
-from longspan.results import SCHEMA, Result, load, load_all
+from longspan.results import SCHEMA, Result, load_result, load_results
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def ended(tiny_cache, tmp_path_factory):
     paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     made, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
     run(made, task, paths)
-    return made, task, paths, load(paths.record_file(made))
+    return made, task, paths, load_result(paths.record_file(made))
 
 
 def test_the_record_names_what_was_run_on_what(ended):
@@ -247,4 +247,4 @@ def test_every_mechanism_runs_on_every_task(tiny_cache, tmp_path):
     cells = {(result.task, result.mechanism) for result in results}
     assert cells == {(task, name) for task in ("listops", "text") for name in MECHANISMS}
     assert all(result.scores["test"].examples in (44, 10) for result in results)
-    assert sorted(map(repr, load_all([paths.runs]))) == sorted(map(repr, results))
+    assert sorted(map(repr, load_results([paths.runs]))) == sorted(map(repr, results))

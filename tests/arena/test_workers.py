@@ -19,7 +19,7 @@ from longspan.arena import WorkerPoolExecutor, arena
 from longspan.arena.executors import worker_pool
 from longspan.arena.executors.worker_pool import _Worker, _WorkerPool, list_visible_gpus
 from longspan.errors import OptionError, RunError
-from longspan.results import load_all, load_failures
+from longspan.results import load_results, load_failures
 
 
 def test_a_run_restarts_after_one_death_and_fails_after_two(
@@ -33,7 +33,7 @@ def test_a_run_restarts_after_one_death_and_fails_after_two(
     assert metrics(results) == {
         name: record for name, record in undisturbed.items() if not name.startswith("linear")
     }
-    assert load_all([tmp_path]) == results
+    assert load_results([tmp_path]) == results
     assert sorted(line for line in killer.lines if "ended" in line) == [
         "ended full 0",
         "ended local 0",

@@ -346,7 +346,7 @@ def test_axes_cover_every_value():
 
 
 def test_charts_are_saved_as_svg_and_png(tmp_path):
-    chart = score_against_cost(small(), 0, "cpu, float32", STYLES, legend=False)
+    chart = score_against_cost(small(), 0, "cpu, float32", STYLES)
     text = save_chart(chart, tmp_path / "cost.svg").read_text(encoding="utf-8")
     assert ElementTree.fromstring(text).tag.endswith("svg")
     assert all(f">{name}<" in text for name in NAMES)
@@ -419,5 +419,5 @@ def test_marks_shrink_until_none_overlap():
     ]
     chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
     (size,) = (x["encoding"]["size"] for x in chart["layer"] if "size" in x["encoding"])
-    assert 60 <= size["scale"]["range"][1] <= 900
+    assert 120 <= size["scale"]["range"][1] <= 900
     assert math.sqrt(size["scale"]["range"][1] / math.pi) < 17

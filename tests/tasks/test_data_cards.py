@@ -270,7 +270,7 @@ def test_verify_compares_content_and_name_with_the_manifest(reviews):
     with pytest.raises(DataError, match="does not match its recorded checksum; delete"):
         cached.verify(cache, "text")
     path.write_text(whole.replace('"length": 9', '"length": 8'))
-    with pytest.raises(DataError, match="holds the record of another set; delete"):
+    with pytest.raises(DataError, match="has the manifest of another dataset; delete"):
         cached.verify(cache)
     path.write_text(whole)
     other = opened(reviews, length=5).dataset.folder

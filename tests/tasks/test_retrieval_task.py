@@ -169,7 +169,7 @@ def test_invalid_source_leaves_no_data_set(data):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"length": 0}, "length should be greater than 0, got 0"),
+        ({"length": 0}, "length should be greater than or equal to 1, got 0"),
         ({"length": 10_001}, "length should be less than or equal to 10000, got 10001"),
         ({"train": 1}, "train should be greater than or equal to 2, got 1"),
         ({"validation": "test"}, "validation should be a valid integer, got 'test'"),

@@ -6,6 +6,7 @@ import functools
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from longspan.arena import protocols
@@ -210,12 +211,18 @@ def _execute(
         for number, outcome in ending:
             if isinstance(outcome, Failure):
                 path = paths.failure_file(experiments[number])
-                run_on_main(paths, functools.partial(write_record, outcome, path))
+                # All processes return the record of the main process.
+                outcome = run_on_main(paths, functools.partial(_record_failure, outcome, path))
             elif isinstance(outcome, Result):
                 callback.on_run_end(outcome)
             if isinstance(callback, ParallelGridCallback):
                 callback.close_run(number + 1)
             yield number, outcome
+
+
+def _record_failure(failure: Failure, path: Path) -> Failure:
+    write_record(failure, path)
+    return failure
 
 
 def _is_busy(outcome: RunOutcome) -> bool:

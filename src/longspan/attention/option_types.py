@@ -36,7 +36,7 @@ def _matches(value: Any, hint: Any) -> bool:
 
 
 def _describe(hint: Any) -> str:
-    """Return a type in words that a message can use."""
+    """Return the name of a type for messages."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, Union):
         return " or ".join(dict.fromkeys(_describe(choice) for choice in inner))

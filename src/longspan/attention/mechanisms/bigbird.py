@@ -104,7 +104,7 @@ class BigBirdAttention(Attention):
         self.register_buffer("draws", draws.transpose(0, 1).int().contiguous())
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: blocks are drawn for a fixed number of heads and a maximum length."""
+        """Add reasons: blocks are drawn for a fixed number of heads and a maximum length."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         if q.shape[1] != len(self.draws):
             reasons.append(f"heads must be {len(self.draws)}, as built; got {q.shape[1]}")

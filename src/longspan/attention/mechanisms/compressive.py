@@ -97,7 +97,7 @@ class CompressiveAttention(RelativeAttention):
         return self.compressed_memory + self.memory + self.ratio - 1 + self.segment
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: a learned f_c has a fixed width of values."""
+        """Add reasons: a learned f_c has a fixed width of values."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         width = self.content_bias.shape[1]
         if self.compression.learned and v.shape[3] != width:

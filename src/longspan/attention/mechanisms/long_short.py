@@ -48,7 +48,7 @@ class LongShortAttention(PatternAttention):
         global_tokens=True,
         sizes=("heads", "head_dim"),
     )
-    advance = PatternAttention.by_pieces  # even the first step
+    advance = PatternAttention.by_pieces  # also for the first step
     small_options = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}
 
     def __init__(
@@ -107,7 +107,7 @@ class LongShortAttention(PatternAttention):
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: norms and projection have a fixed number of heads and head dimension."""
+        """Add reasons: norms and projection have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
         if got != expected:

@@ -102,7 +102,7 @@ class ReformerAttention(Attention):
         self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap}
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the rotations have a fixed number of heads and head dimension."""
+        """Add reasons: the rotations have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = tuple(self.hash.rotations.shape[:2]), (q.shape[1], q.shape[3])
         if got != expected:

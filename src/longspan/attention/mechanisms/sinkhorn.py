@@ -108,7 +108,7 @@ class SinkhornAttention(Attention):
         self.sort.redraw(seed * 1_000_003 + self.layer)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: sort net and noise have fixed heads and a maximum length."""
+        """Add reasons: sort net and noise have fixed heads and a maximum length."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         return reasons + self.sort.shape_reasons(q) + self.sort.length_reasons(q.shape[2])
 

@@ -153,7 +153,7 @@ class Leaderboard:
     """All results of one protocol under one budget.
 
     Attributes:
-        budget: budget in words; None for equal steps.
+        budget: budget as text; None for equal steps.
         columns: tasks.
         means: means over tasks; none with a single task, or with several metrics.
         rows: best first; rows without a score follow by name.

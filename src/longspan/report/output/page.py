@@ -47,7 +47,7 @@ class Part:
 
     @property
     def explanations(self) -> list[str]:
-        """How to read the tables, each text once; the page explains leaderboards at its top."""
+        """Return the legends of the tables, each once; leaderboards are explained at the top."""
         found = dict.fromkeys(table.about for table in self.tables if table.about)
         return [about for about in found if about != LEGEND]
 

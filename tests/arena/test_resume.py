@@ -11,7 +11,7 @@ from callbacks import Log, Stopping
 import tiny
 from longspan.arena import Budget, arena
 from longspan.arena.resume import differences
-from longspan.results import load
+from longspan.results import load_result
 from longspan.tasks.listops import ListOps
 
 
@@ -139,12 +139,16 @@ def test_a_half_written_record_is_refused_by_name_and_kept(tiny_cache, tmp_path)
 )
 def test_a_grid_that_has_ended_imports_nothing_that_trains(tiny_cache, tmp_path, cli, tuned):
     where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    kept = {name: x for name, x in tiny.CHANGES.items() if not (tuned and name == "model.layers")}
+    kept = {
+        name: x
+        for name, x in tiny.CHANGES.items()
+        if not (tuned and name == "model.num_hidden_layers")
+    }
     changes = [part for name, x in kept.items() for part in ("--set", f"{name}={json.dumps(x)}")]
     command = ["arena", "--tasks", "listops", "--mechanisms", "local", *changes, *tuned, *where]
     assert cli(*command)[0] == 0
     (path,) = (path for path in tmp_path.rglob("local-*.json") if path.parent.name == "listops")
-    before = load(path)
+    before = load_result(path)
     script = (
         f"import sys; sys.argv = {['longspan', *command]!r}\n"
         "import longspan.cli\n"
@@ -154,7 +158,7 @@ def test_a_grid_that_has_ended_imports_nothing_that_trains(tiny_cache, tmp_path,
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert load(path) == before
+    assert load_result(path) == before
 
 
 @pytest.mark.parametrize("left", ["step-000012", ".last.json.0a1b2c3d", "best-000000"])

@@ -24,7 +24,7 @@ from longspan.arena.rescore import rescore
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.files import to_json_types
-from longspan.results import Failure, Score, load, load_all
+from longspan.results import Failure, Score, load_result, load_results
 from longspan.tasks import TASKS
 
 RATES = (1e-12, 0.01)
@@ -115,10 +115,12 @@ def test_values_from_outside_are_overrides_and_the_protocols_own_are_none():
     ).experiments
     assert [x.training.learning_rate for x in whole] == [3e-4, 3e-4, 7e-4, 7e-4]
     assert [x.overrides for x in whole] == [{}, {}, *[{"training.learning_rate": 7e-4}] * 2]
-    more = search("xiong", "listops", "local", grid={"model.layers": [2, 3]}, seeds=[0]).experiments
+    more = search(
+        "xiong", "listops", "local", grid={"model.num_hidden_layers": [2, 3]}, seeds=[0]
+    ).experiments
     assert len(more) == 8
-    assert [x.overrides for x in more[:2]] == [{}, {"model.layers": 3}]
-    changed = {"model.dropout": 0.3}
+    assert [x.overrides for x in more[:2]] == [{}, {"model.num_hidden_layers": 3}]
+    changed = {"model.hidden_dropout_prob": 0.3}
     assert all(
         x.overrides == changed
         for x in search("xiong", "listops", "local", changes=changed, seeds=[0]).experiments
@@ -141,7 +143,7 @@ def test_seeds_given_take_the_place_of_the_grids():
     [
         ({"train.learning_rat": [1]}, UnknownNameError, "called 'learning_rat'; did you mean lea"),
         ({"trian.steps": [1]}, UnknownNameError, "called 'trian'; did you mean train"),
-        ({"options.windw": [1]}, UnknownNameError, "called 'windw'; did you mean window"),
+        ({"mechanism.windw": [1]}, UnknownNameError, "called 'windw'; did you mean window"),
         ({"sede": [1]}, OptionError, "'sede' names no field; write PART.FIELD=VALUE"),
         (
             {"training.max_grad_norm": [1.0, "no"]},
@@ -176,7 +178,7 @@ def test_a_grid_is_not_chosen_on_a_validation_split_that_is_test():
         search("quick", "text", "local", changes=on_test, **options)
     named = {"mechanisms": ["local"], "grid": {"training.batch_size": [4]}}
     made, left_out = searches("lra-paper", **named)
-    assert "text" not in {one.trials[0].experiment.task.name for one in made}
+    assert "text" not in {one.trials[0].experiment.task for one in made}
     assert [x.name for x in left_out] == ["text"]
     with pytest.raises(OptionError, match="protocol 'quick' has no grid for any of its tasks"):
         searches("quick")
@@ -191,12 +193,12 @@ def test_whether_validation_is_test_is_asked_of_each_combination():
 
 
 def test_options_of_one_mechanism_are_not_those_of_the_baseline():
-    changes = {"options.window": 8, "task.min_length": 4}
+    changes = {"mechanism.window": 8, "task.min_length": 4}
     grid = {"training.batch_size": [4]}
     with pytest.raises(UnknownNameError, match="option of task 'text' called 'min_length'"):
         searches("quick", mechanisms=["local"], grid=grid, changes=changes)
     (made, *_), _ = searches(
-        "quick", mechanisms=["local"], grid=grid, changes={"options.window": 8}
+        "quick", mechanisms=["local"], grid=grid, changes={"mechanism.window": 8}
     )
     assert made.experiments[0].options["window"] == 8
 
@@ -209,7 +211,7 @@ def test_a_grid_is_chosen_from_by_one_process(monkeypatch):
 
 def test_a_combination_that_does_not_fit_is_refused_or_left_out():
     """Three heads do not divide the width."""
-    grid = {"model.heads": [2, 3]}
+    grid = {"model.num_attention_heads": [2, 3]}
     with pytest.raises(OptionError, match="must be a multiple of"):
         searches("quick", tasks=["listops"], mechanisms=["local"], grid=grid)
     made, left_out = searches("quick", tasks=["listops"], grid=grid)
@@ -223,7 +225,7 @@ def test_a_combination_that_does_not_fit_is_refused_or_left_out():
 @pytest.fixture
 def ended(tuned):
     """Makes trials with these validation scores, (accuracy, loss), seeds varying fastest."""
-    record = load(trial_paths(tuned[0])[0])
+    record = load_result(trial_paths(tuned[0])[0])
 
     def make(scores, seeds=2, failed=()):
         rates = [0.1 * (n + 1) for n in range(len(scores) // seeds)]
@@ -307,7 +309,7 @@ def test_trials_never_look_at_test(tiny_cache, tmp_path, monkeypatch):
     assert "test" not in seen
     for result in results:
         assert set(result.scores) == {"validation"}
-        assert (result.answers, result.slices, result.tuning) == (None, {}, None)
+        assert (result.example_scores, result.slices, result.tuning) == (None, {}, None)
     seen.clear()
     settle([made], paths, Log())
     assert seen.count("test") == len(["batches", "groupings"])
@@ -317,11 +319,11 @@ def test_the_chosen_combination_is_reported_with_all_its_seeds(tuned):
     paths, settled = tuned
     assert (settled.failed, settled.moved) == ([], [])
     assert [result.seed for result in settled.results] == [0, 1]
-    assert load_all([paths.runs]) == sorted(settled.results, key=lambda x: x.seed)
+    assert load_results([paths.runs]) == sorted(settled.results, key=lambda x: x.seed)
     (rate,) = {result.training["learning_rate"] for result in settled.results}
     means = {}
     for path in trial_paths(paths):
-        trial = load(path)
+        trial = load_result(path)
         means.setdefault(trial.training["learning_rate"], []).append(
             trial.scores["validation"].accuracy
         )
@@ -355,7 +357,7 @@ def test_a_promoted_trial_is_the_run_that_it_would_have_been(tuned, tiny_cache, 
 def test_the_record_holds_the_rule_and_the_whole_grid(tuned):
     paths, settled = tuned
     note = settled.results[0].tuning
-    assert all(load(path).tuning == note for path in results_of(paths))
+    assert all(load_result(path).tuning == note for path in results_of(paths))
     assert note["rule"] == f"mean: {RULES['mean']}"
     assert note["grid"] == {"training.learning_rate": list(RATES), "seed": [0, 1]}
     assert note["chosen"] == {
@@ -364,7 +366,7 @@ def test_the_record_holds_the_rule_and_the_whole_grid(tuned):
     told = [(x["changes"]["training.learning_rate"], x["seed"]) for x in note["trials"]]
     assert told == [(rate, seed) for rate in RATES for seed in (0, 1)]
     for row, path in zip(note["trials"], trial_paths(paths), strict=True):
-        trial = load(path)
+        trial = load_result(path)
         score = trial.scores["validation"]
         assert (row["validation_accuracy"], row["validation_loss"]) == (score.accuracy, score.loss)
         assert (row["config_hash"], row["failed"]) == (trial.config_hash, None)
@@ -515,7 +517,7 @@ def test_an_interrupted_search_goes_on_exactly(tuned, tiny_cache, tmp_path):
 
 
 def lasting(result):
-    return result.config_hash, result.seed, result.scores, result.answers, result.tuning
+    return result.config_hash, result.seed, result.scores, result.example_scores, result.tuning
 
 
 def test_a_settled_search_does_not_score_test_again(tuned, monkeypatch):
@@ -538,9 +540,9 @@ def test_a_larger_grid_adds_trials_chooses_anew_and_loses_nothing(copied, monkey
     assert len(rates) == 1
     assert all(len(x.tuning["trials"]) == 6 for x in settled.results)
     kept = sorted((copied.runs / "quick" / "listops" / "trials" / "replaced").iterdir())
-    assert [load(path) for path in kept] == before
+    assert [load_result(path) for path in kept] == before
     assert len(settled.moved) == 2
-    assert len(load_all([copied.runs])) == 2
+    assert len(load_results([copied.runs])) == 2
 
 
 def test_records_of_other_recipes_stay(copied, tiny_cache):

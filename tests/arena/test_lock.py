@@ -14,7 +14,7 @@ import tiny
 from longspan.arena import arena, run
 from longspan.arena.lock import hold_lock
 from longspan.errors import BusyError
-from longspan.results import load_all
+from longspan.results import load_results
 
 
 def hold(folder, ready):
@@ -106,7 +106,7 @@ def test_two_commands_at_once_run_everything_once(tiny_cache, tmp_path):
     # The command that finishes first may have skipped runs of the other.
     assert {process.exitcode for process in processes} <= {0, 1}, logs
     assert not any("Traceback" in log for log in logs), logs
-    assert len(load_all([runs])) == 6
+    assert len(load_results([runs])) == 6
     # Each call of the training loop writes one TensorBoard file.
     events = [path.parent.parent.name for path in runs.rglob("events.out.*")]
     assert len(events) == len(set(events)) == 6

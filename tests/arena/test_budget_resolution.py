@@ -1,0 +1,276 @@
+"""Budgets are resolved into steps or sizes, recorded, and kept for resumption."""
+
+import dataclasses
+import fractions
+import functools
+import io
+import itertools
+import json
+import math
+import re
+
+import pytest
+from rich.console import Console
+
+import tiny
+from longspan.arena import arena, budget_resolution, grid, replace_budget, run
+from longspan.arena.budget_resolution import (
+    apply_budget,
+    find_resolution,
+    resolve_budget,
+    scale_steps,
+    training_flops,
+)
+from longspan.arena.console import ConsoleCallback
+from longspan.arena.executors.events import EventSender, dispatch_event
+from longspan.arena.model import make_model
+from longspan.arena.parallel_console import ParallelConsoleCallback
+from longspan.arena.run_state import claim
+from longspan.attention import MECHANISMS
+from longspan.config import Budget, parse_budget
+from longspan.errors import NoMemoryError, RunError
+from longspan.results import load_result
+from longspan.tasks import build
+
+STEP_SECONDS = "longspan.training.timing.measure_step_seconds"
+
+
+def limited(budget, mechanism="local", changes=None):
+    """Return a tiny experiment under a budget, and its task, not open."""
+    experiment = tiny.experiment(mechanism, changes=changes)
+    experiment = replace_budget(experiment, parse_budget(budget))
+    return experiment, build("listops", experiment.config.task.options)
+
+
+def test_the_budget_of_a_grid_is_that_of_its_experiments():
+    budget = parse_budget("flops=1e9")
+    (made,), _ = grid("quick", tasks=["listops"], mechanisms=["local"], budget=budget)
+    assert made.config.budget == budget
+    assert made.overrides == {"budget": "flops=1000000000"}
+
+
+def test_a_budget_of_steps_changes_nothing(listops, tmp_path):
+    experiment = tiny.experiment()
+    assert find_resolution(experiment, listops) is None
+    assert resolve_budget(experiment, listops, tmp_path) is None
+    assert apply_budget(experiment, None) is experiment
+
+
+def test_warmup_and_evaluations_are_scaled_with_the_steps():
+    training = tiny.experiment().config.training
+    training = dataclasses.replace(training, steps=100, warmup_steps=10, evaluate_every=25)
+    for steps in (1000, 40, 1):
+        assert scale_steps(training, steps) == {
+            "training.steps": steps,
+            "training.warmup_steps": max(1, steps // 10),
+            "training.evaluate_every": max(1, steps // 4),
+        }
+    without_warmup = dataclasses.replace(training, warmup_steps=0)
+    assert scale_steps(without_warmup, 7)["training.warmup_steps"] == 0
+    # The number of evaluations never grows: intervals are rounded up.
+    for interval, steps in itertools.product((25, 100), range(1, 200)):
+        exact = math.ceil(fractions.Fraction(interval * steps, 100))
+        changed = dataclasses.replace(training, evaluate_every=interval)
+        assert scale_steps(changed, steps)["training.evaluate_every"] == exact
+
+
+def count_step_flops(experiment, task):
+    """Count the FLOPs of matrix products in a training step with torch's counter."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from longspan.training.footprint import make_dummy_batch
+
+    model = make_model(experiment, task)
+    batch = make_dummy_batch(task, experiment.config.training.batch_size)
+    with FlopCounterMode(display=False) as counter:
+        logits = model(batch.inputs, batch.key_mask).logits
+        task.losses(logits, batch.targets).sum().backward()
+    return counter.get_total_flops()
+
+
+def test_a_budget_of_flops_sets_the_steps():
+    experiment, task = limited("flops=1e9", "linear")
+    resolved = find_resolution(experiment, task)
+    step = resolved.measurements["flops_per_step"]
+    assert step == pytest.approx(count_step_flops(experiment, task), rel=0.25)
+    effective = apply_budget(experiment, resolved).config.training
+    assert resolved.changes["training.steps"] == effective.steps == int(1e9 / step)
+    assert set(resolved.changes) == {
+        "training.steps",
+        "training.warmup_steps",
+        "training.evaluate_every",
+    }
+    assert training_flops(10, 4) == 120
+    with pytest.raises(
+        RunError, match=r"one step costs .* FLOPs, and the budget is 1e\+03; raise it"
+    ):
+        find_resolution(*limited("flops=1K"))
+
+
+def test_a_budget_of_seconds_sets_the_steps(monkeypatch):
+    arguments = {}
+
+    def measure(model, task, config, *, seed, device, patience):
+        arguments.update(seed=seed, device=device, patience=patience)
+        return 0.3
+
+    monkeypatch.setattr(STEP_SECONDS, measure)
+    resolved = find_resolution(*limited("seconds=10"), "cpu")
+    assert arguments == {"seed": 0, "device": "cpu", "patience": 1.0}
+    assert resolved.changes["training.steps"] == 33
+    assert resolved.measurements == {"seconds_per_step": 0.3}
+    with pytest.raises(RunError, match=r"one step takes 0.3 s, and the budget is 0.2 s"):
+        find_resolution(*limited("seconds=0.2"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RunError, match="is timed by one process"):
+        find_resolution(*limited("seconds=10"))
+
+
+LONG = {"task.max_length": 70, "training.batch_size": 2}
+
+
+def count_bytes(experiment, task, size):
+    """Return the bytes of a step at a window size."""
+    return budget_resolution._step_bytes(experiment, task, {"mechanism.window": size})
+
+
+def test_a_budget_of_memory_chooses_the_largest_size_that_fits(monkeypatch):
+    experiment, task = limited("memory=1", "local", LONG)
+    once = functools.cache(lambda size: count_bytes(experiment, task, size))
+    sizes = (8, 16, 32, 64)
+    needs = [once(size) for size in sizes]
+    monkeypatch.setattr(
+        budget_resolution, "_step_bytes", lambda *given: once(given[2]["mechanism.window"])
+    )
+    assert needs == sorted(needs)
+    assert needs[2] > needs[1]
+    for limit, size in ((needs[1], 16), (needs[2] - 1, 16), (needs[2], 32), (10**9, 64)):
+        held = replace_budget(experiment, Budget(kind="memory", limit=limit))
+        resolved = find_resolution(held, task)
+        assert resolved.changes == {"mechanism.window": size}
+        assert resolved.measurements["bytes"] == needs[sizes.index(size)] <= limit
+        assert resolved.measurements["candidates"][:2] == [[8, needs[0]], [16, needs[1]]]
+        effective = apply_budget(held, resolved).config
+        assert effective.mechanism.options["window"] == size
+        assert effective.training == experiment.config.training
+    with pytest.raises(NoMemoryError, match=rf"needs at least {min(needs):,} bytes, and the budg"):
+        find_resolution(experiment, task)
+
+
+def test_a_mechanism_without_a_size_runs_unchanged_or_not_at_all():
+    experiment, task = limited("memory=1GiB", "full", LONG)
+    resolved = find_resolution(experiment, task)
+    assert resolved.changes == {}
+    assert resolved.measurements["bytes"] == budget_resolution._step_bytes(experiment, task, {})
+    with pytest.raises(NoMemoryError, match=r"needs at least .* bytes, and the budget is 1,024"):
+        find_resolution(*limited("memory=1KiB", "full", LONG))
+
+
+@pytest.mark.parametrize(
+    ("needs", "tried", "chosen"),
+    [
+        ({8: 9, 16: 7, 32: 4, 64: 5, 128: 9, 256: 20}, [8, 16, 32, 64, 128], 64),
+        ({8: None, 16: 3, 32: None, 64: 5, 128: None, 256: 6}, [16, 64, 256], 256),
+        ({8: 4, 16: 7, 32: 8, 64: 9}, [8, 16], 8),
+    ],
+)
+def test_larger_sizes_are_tried_until_bytes_grow_beyond_the_limit(
+    monkeypatch, needs, tried, chosen
+):
+    monkeypatch.setattr(
+        budget_resolution, "_step_bytes", lambda *given: needs[given[2]["mechanism.window"]]
+    )
+    experiment, _ = limited("memory=6", "local")
+    task = build("listops", {**experiment.config.task.options, "max_length": max(needs) + 2})
+    resolved = find_resolution(experiment, task)
+    assert [size for size, _ in resolved.measurements["candidates"]] == tried
+    assert resolved.changes == {"mechanism.window": chosen}
+
+
+def test_a_size_that_a_mechanism_rejects_does_not_fit():
+    experiment, task = limited("memory=1GiB", "local")
+    assert count_bytes(experiment, task, -3) is None
+    assert count_bytes(experiment, task, 8) > 0
+
+
+@pytest.fixture
+def paths(tiny_cache, tmp_path):
+    return tiny.paths(tmp_path, tiny_cache)
+
+
+def test_a_run_records_the_request_and_the_effect_of_its_budget(listops, paths):
+    experiment = replace_budget(tiny.experiment("linear"), parse_budget("flops=30M"))
+    result = run(experiment, listops, paths)
+    resolved = find_resolution(experiment, listops)
+    steps = resolved.changes["training.steps"]
+    assert steps not in (1, 12)
+    assert result.steps == result.effective_config.training.steps == steps
+    assert result.curve[-1].step == steps
+    assert result.config == experiment.config
+    assert result.config.training.steps == 12
+    assert result.config.budget == Budget(kind="flops", limit=3e7)
+    assert result.resolved_budget == resolved
+    assert result.config_hash == experiment.hash
+    assert result.overrides["budget"] == "flops=30000000"
+    assert load_result(paths.record_file(experiment)) == result
+    assert run(experiment, listops, paths) == result
+
+
+def test_the_console_shows_the_steps_of_the_budget(paths):
+    experiment = replace_budget(tiny.experiment("linear"), parse_budget("flops=30M"))
+    output = io.StringIO()
+    with ConsoleCallback(Console(file=output)) as callback:
+        ((result,), _) = arena([experiment], paths, callback)
+    assert set(re.findall(r"step \d+/(\d+)", output.getvalue())) == {str(result.steps)}
+    assert result.steps != 12
+
+
+def test_the_steps_of_a_budget_are_sent_to_other_processes():
+    events = []
+    EventSender(events.append).on_train_begin(40)
+    with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
+        callback.on_run_begin(1, 1, tiny.experiment())
+        assert [dispatch_event(callback.for_run(1), event) for event in events] == [None]
+        (bar,) = (task for task in callback.bar.tasks if task.id == callback.for_run(1).bar_task)
+        assert (callback.for_run(1).steps, bar.total) == (40, 40)
+
+
+def test_an_interrupted_run_keeps_its_resolved_budget(listops, paths, monkeypatch):
+    experiment = replace_budget(tiny.experiment(), parse_budget("seconds=10"))
+    run_dir = paths.run_dir(experiment)
+    claim(experiment, listops, run_dir)
+    monkeypatch.setattr(STEP_SECONDS, lambda *_, **__: 0.5)
+    first = resolve_budget(experiment, listops, run_dir, "cpu")
+    assert first.changes["training.steps"] == 20
+    monkeypatch.setattr(STEP_SECONDS, lambda *_, **__: 0.1)
+    assert resolve_budget(experiment, listops, run_dir, "cpu") == first
+    result = run(experiment, listops, paths)
+    assert (result.steps, result.resolved_budget) == (20, first)
+
+
+def test_a_damaged_resolved_budget_is_refused(listops, paths):
+    experiment = replace_budget(tiny.experiment(), parse_budget("seconds=10"))
+    run_dir = paths.run_dir(experiment)
+    claim(experiment, listops, run_dir)
+    path = run_dir / "experiment.json"
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "resolved_budget": {"changes": {}}}))
+    message = r"experiment\.json: resolved_budget\.measurements is missing; move it away or choose"
+    with pytest.raises(RunError, match=message):
+        resolve_budget(experiment, listops, run_dir, "cpu")
+
+
+def test_the_model_has_the_size_that_a_budget_of_memory_chose(listops, paths):
+    for changes in ({}, {"mechanism.window": 3}):
+        experiment = replace_budget(
+            tiny.experiment(changes=changes), Budget(kind="memory", limit=1e9)
+        )
+        result = run(experiment, listops, paths)
+        requested = changes.get("mechanism.window", 16)
+        assert result.config.mechanism.options == {"window": requested}
+        assert result.effective_config.mechanism.options == {"window": 16}
+
+
+def test_mechanisms_without_a_size_option():
+    without = {name for name, cls in MECHANISMS.items() if cls.size_option is None}
+    assert without == {"full", "linear"}
