@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
-SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+PHRASES = {"gt": "> {}", "ge": "from {}", "lt": "less than {}", "le": "to {}"}
 
 
 def words(hint) -> str:
     """Return a type as text: the choices of a Literal, the members of a union, bounds."""
     parts = get_args(hint)
     if get_origin(hint) is Annotated:
-        return f"{words(parts[0])} {' and '.join(bounds(parts[1:]))}"
+        return f"{words(parts[0])} {bounds(parts[1:])}"
     if get_origin(hint) is Literal:
         return ", ".join(f"`{choice!r}`" for choice in parts)
     if get_origin(hint) is list:
@@ -20,16 +20,14 @@ def words(hint) -> str:
     return "None" if hint is type(None) else hint.__name__
 
 
-def bounds(constraints) -> list[str]:
-    """Return the bounds among the constraints of an annotated type."""
+def bounds(constraints) -> str:
+    """Return the bounds among the constraints of an annotated type, as text."""
     # pydantic wraps several bounds in one object with the attribute metadata.
     flat = [one for x in constraints for one in getattr(x, "metadata", [x])]
-    return [
-        f"{sign} {getattr(one, name):,}"
-        for one in flat
-        for name, sign in SIGNS.items()
-        if hasattr(one, name)
-    ]
+    found = {n: getattr(one, n) for one in flat for n in PHRASES if hasattr(one, n)}
+    if set(found) == {"ge"}:
+        return f">= {found['ge']:,}"
+    return " ".join(PHRASES[name].format(f"{value:,}") for name, value in found.items())
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
