@@ -1,20 +1,19 @@
-"""What the arena costs beside the training, and how long a report takes.
+"""Overhead of the arena over training, and the time of a report.
 
     python benchmarks/arena.py --out benchmarks/results/arena-cpu.json
 
-Three figures, each of processes that are started for it and ended:
+Three measurements, each of whole processes:
 
-- Overhead of a run: `longspan arena` on many runs and on one, of an equal tiny recipe. The
-  difference of wall times, less the difference of the time inside `fit` (training, evaluation,
-  checkpoints), over the number of further runs: what the grid adds to each run. The start of the
-  process (imports, opening the data, the report of the one run) is given apart.
-- Resuming: the same command on the folder of a finished grid, whole process.
-- Report: `longspan report` on synthetic records (benchmarks/synthetic_records.py), whole process:
-  reading, statistics and page.
+- Overhead of a run: `longspan arena` on many runs and on one run of the same tiny recipe. The
+  overhead is the difference of their wall times, minus the difference of their time in `fit`
+  (training, evaluation, checkpoints), per additional run. The start-up of the process (imports,
+  opening the data, the report of the one run) is recorded separately.
+- Resuming: the same command on the folder of a finished grid.
+- Report: `longspan report` on synthetic records (benchmarks/synthetic_records.py): reading,
+  statistics and page.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -25,11 +24,11 @@ from pathlib import Path
 
 import synthetic_records
 import torch
-from timing import environment
+from timing import environment, write_record
 
 from longspan.attention import MECHANISMS
 
-# Runs of a fraction of a second: what is measured is all the rest.
+# Runs take a fraction of a second, so that the overhead dominates.
 RECIPE = {
     "task.train": 200,
     "task.validation": 40,
@@ -38,45 +37,47 @@ RECIPE = {
     "task.max_length": 24,
     "task.max_depth": 3,
     "task.max_args": 4,
-    "model.width": 16,
-    "model.layers": 1,
-    "model.feed_forward": 16,
-    "model.classifier": 16,
+    "model.hidden_size": 16,
+    "model.num_hidden_layers": 1,
+    "model.intermediate_size": 16,
+    "model.classifier_hidden_size": 16,
     "training.steps": 12,
     "training.batch_size": 4,
     "training.warmup_steps": 2,
     "training.evaluate_every": 6,
     "training.eval_batch_size": 16,
 }
-# Runs before the command line, in its process, and adds up what `fit` takes.
-CLOCKED = """
+# Runs the command line after replacing `fit` by a function that adds up its time.
+TIMED_CLI = """
 import atexit, pathlib, sys, time
 import longspan.training, longspan.cli
-fit, spent = longspan.training.fit, []
-def clocked(*parts, **more):
-    began = time.perf_counter()
+fit, seconds = longspan.training.fit, []
+def timed_fit(*args, **kwargs):
+    started = time.perf_counter()
     try:
-        return fit(*parts, **more)
+        return fit(*args, **kwargs)
     finally:
-        spent.append(time.perf_counter() - began)
-longspan.training.fit = clocked
-place = pathlib.Path(sys.argv.pop(1))
-atexit.register(lambda: place.write_text(f"{len(spent)} {sum(spent)}"))
+        seconds.append(time.perf_counter() - started)
+longspan.training.fit = timed_fit
+path = pathlib.Path(sys.argv.pop(1))
+atexit.register(lambda: path.write_text(f"{len(seconds)} {sum(seconds)}"))
 longspan.cli.main()
 """
 
 
-def timed(*command: str) -> float:
-    """Wall seconds of a process that must succeed."""
-    began = time.perf_counter()
+def time_process(*command: str) -> float:
+    """Return the wall-clock seconds of a process that must succeed."""
+    started = time.perf_counter()
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} ended with {done.returncode}:\n{done.stderr}")
-    return time.perf_counter() - began
+        raise SystemExit(
+            f"{' '.join(command[:4])} exited with code {done.returncode}:\n{done.stderr}"
+        )
+    return time.perf_counter() - started
 
 
-def grid(folder: Path, mechanisms: list[str], seeds: int) -> list[str]:
-    """The command of a tiny grid on ListOps."""
+def grid_command(folder: Path, mechanisms: list[str], seeds: int) -> list[str]:
+    """Return the command of a tiny grid on ListOps."""
     changes = [part for name, value in RECIPE.items() for part in ("--set", f"{name}={value}")]
     where = ["--runs", str(folder), "--cache", str(folder.parent / "cache"), "--device", "cpu"]
     what = ["--protocol", "quick", "--tasks", "listops", "--mechanisms", ",".join(mechanisms)]
@@ -84,44 +85,53 @@ def grid(folder: Path, mechanisms: list[str], seeds: int) -> list[str]:
 
 
 def run_grid(folder: Path, mechanisms: list[str], seeds: int) -> dict:
-    """Wall time of a grid, and how much of it `fit` took."""
-    spent = folder.parent / "spent.txt"
-    seconds = timed("-c", CLOCKED, str(spent), *grid(folder, mechanisms, seeds))
-    count, inside = spent.read_text().split()
+    """Return the wall time of a grid, and its time in `fit`."""
+    fit_seconds = folder.parent / "fit_seconds.txt"
+    seconds = time_process(
+        "-c", TIMED_CLI, str(fit_seconds), *grid_command(folder, mechanisms, seeds)
+    )
+    count, in_fit = fit_seconds.read_text().split()
     if int(count) != seeds * len(mechanisms):
-        raise SystemExit(f"{count} runs were timed, of {seeds * len(mechanisms)}")
-    return {"runs": int(count), "seconds": seconds, "fit_seconds": float(inside)}
+        raise SystemExit(f"{count} runs were timed, expected {seeds * len(mechanisms)}")
+    return {"runs": int(count), "seconds": seconds, "fit_seconds": float(in_fit)}
 
 
-def overhead(scratch: Path, seeds: int) -> dict:
-    """What the grid adds to a run, and what resuming the finished grid takes."""
+def measure_overhead(scratch: Path, seeds: int) -> dict:
+    """Measure the overhead per run, and the time to resume a finished grid."""
     names = sorted(MECHANISMS)
-    # builds the data and compiles what is compiled once
+    # Builds the data set and compiles cached functions.
     run_grid(scratch / "warm", names[:1], 1)
     one = run_grid(scratch / "one", names[:1], 1)
     many = run_grid(scratch / "many", names, seeds)
     added = many["seconds"] - one["seconds"] - (many["fit_seconds"] - one["fit_seconds"])
-    again = [timed("-m", "longspan", *grid(scratch / "many", names, seeds)) for _ in range(3)]
+    resumed = [
+        time_process("-m", "longspan", *grid_command(scratch / "many", names, seeds))
+        for _ in range(3)
+    ]
     return {
         "one": one,
         "many": many,
         "overhead_seconds_per_run": added / (many["runs"] - one["runs"]),
         "start_seconds": one["seconds"] - one["fit_seconds"],
-        "resumed": {"records": many["runs"], "rounds": again, "seconds": statistics.median(again)},
+        "resumed": {
+            "records": many["runs"],
+            "rounds": resumed,
+            "seconds": statistics.median(resumed),
+        },
     }
 
 
-def report(scratch: Path, seeds: int, rounds: int) -> dict:
-    """Drawing a report of many records: seconds of the process, and bytes of the page."""
+def measure_report(scratch: Path, seeds: int, rounds: int) -> dict:
+    """Measure the report of many records: seconds of the process, bytes of the page."""
     folder, page = scratch / "records", scratch / "report.html"
     paths = [one.save(folder) for one in synthetic_records.records(seeds=seeds)]
-    command = ("-m", "longspan", "report", str(folder), "--page", str(page))
-    taken = [timed(*command) for _ in range(rounds)]
+    command = ("-m", "longspan", "report", str(folder), "--output", str(page))
+    times = [time_process(*command) for _ in range(rounds)]
     return {
         "records": len(paths),
         "record_bytes": sum(path.stat().st_size for path in paths),
-        "rounds": taken,
-        "seconds": statistics.median(taken),
+        "rounds": times,
+        "seconds": statistics.median(times),
         "page_bytes": page.stat().st_size,
     }
 
@@ -136,14 +146,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         record = {
             "environment": environment(torch.device("cpu")),
-            "grid": overhead(Path(folder), args.grid_seeds),
-            "report": report(Path(folder), args.report_seeds, args.rounds),
+            "grid": measure_overhead(Path(folder), args.grid_seeds),
+            "report": measure_report(Path(folder), args.report_seeds, args.rounds),
         }
     record["load"] = os.getloadavg()[1]
-    print(json.dumps(record, indent=1))
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(record, args.out)
 
 
 if __name__ == "__main__":

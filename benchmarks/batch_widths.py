@@ -1,15 +1,14 @@
-"""What it costs that every batch has a width of its own.
+"""Time and memory of training when every batch has its own padded length.
 
     python benchmarks/batch_widths.py --out benchmarks/results/batch-widths-cpu.json
 
-Runs of ListOps under `lra-small`, with batches as wide as their longest expression, rounded up to
-multiples of some number of tokens (1: not rounded). Each run is a process of its own, as memory
-that libraries keep for each width stays until the end. Seconds per step are the median of all but
-the first steps, the peak is of resident pages beyond those before training.
+Runs of ListOps under `lra-small`. Batches are padded to their longest expression, rounded up to a
+multiple of some number of tokens (1: not rounded). Each run has its own process, because libraries
+keep memory for each length until the process ends. Seconds per step are the median over all but the
+first steps; the peak is of resident memory above that before training.
 """
 
 import argparse
-import dataclasses
 import itertools
 import json
 import statistics
@@ -19,41 +18,41 @@ import tempfile
 from pathlib import Path
 
 import torch
-from timing import environment
+from timing import environment, write_record
 from training_loop import Clock
 
-from longspan.arena import get, make_model
+from longspan.arena import get, make_model, override
 from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
 from longspan.tasks import build, sequence
 from longspan.training import fit
 
-FIRST = 10  # steps that are not timed
+WARMUP_STEPS = 10  # not timed
 MIB = 2**20
 
 
-def per_step(times: list[float]) -> float:
-    return statistics.median(b - a for a, b in itertools.pairwise(times[FIRST:]))
+def seconds_per_step(times: list[float]) -> float:
+    """Return the median time of the steps after the warm-up."""
+    return statistics.median(b - a for a, b in itertools.pairwise(times[WARMUP_STEPS:]))
 
 
-def one(mechanism: str, grain: int, steps: int) -> dict:
-    """A run in this process."""
+def measure(mechanism: str, multiple: int, steps: int) -> dict:
+    """Measure a run in this process."""
     keep_freed_memory()
-    sequence.PAD_TO_MULTIPLE_OF = grain
+    sequence.PAD_TO_MULTIPLE_OF = multiple
     experiment = get("lra-small").experiment("listops", mechanism, 0)
-    train = dataclasses.replace(
-        experiment.train, steps=steps, evaluate_every=steps, checkpoint_every=steps
-    )
-    spec = dataclasses.replace(experiment.task, options={"validation": 32, "test": 32})
-    experiment = dataclasses.replace(experiment, train=train, task=spec)
-    task = build("listops", spec.options)
+    pace = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps}
+    sizes = {"task.validation": 32, "task.test": 32}
+    experiment = override(experiment, {**sizes, **{f"training.{k}": x for k, x in pace.items()}})
+    training = experiment.config.training
+    task = build("listops", experiment.config.task.options)
     task.open(cache_folder())
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         outcome = fit(
             make_model(experiment, task),
             task,
-            train,
+            training,
             seed=0,
             folder=Path(folder),
             device="cpu",
@@ -61,22 +60,22 @@ def one(mechanism: str, grain: int, steps: int) -> dict:
         )
     return {
         "mechanism": mechanism,
-        "grain": grain,
+        "grain": multiple,
         "precision": training.precision,
         "batch": training.batch_size,
         "steps": steps,
-        "seconds_per_step": per_step(clock.times),
+        "seconds_per_step": seconds_per_step(clock.times),
         "peak_bytes": outcome.peak_memory,
     }
 
 
-def apart(mechanism: str, grain: int, steps: int) -> dict:
-    """A run in a process of its own."""
-    command = [sys.executable, __file__, "--one", mechanism, str(grain), str(steps)]
+def measure_in_process(mechanism: str, multiple: int, steps: int) -> dict:
+    """Measure a run in a new process."""
+    command = [sys.executable, __file__, "--measure", mechanism, str(multiple), str(steps)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     row = json.loads(done.stdout.splitlines()[-1])
     print(
-        f"{mechanism}, multiples of {grain}: {1e3 * row['seconds_per_step']:.0f} ms a step, "
+        f"{mechanism}, multiples of {multiple}: {1e3 * row['seconds_per_step']:.0f} ms a step, "
         f"{row['peak_bytes'] / MIB:,.0f} MiB"
     )
     return row
@@ -86,18 +85,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--mechanisms", nargs="+", default=["local", "linformer"])
-    parser.add_argument("--grains", nargs="+", type=int, default=[1, 64])
+    parser.add_argument("--multiples", nargs="+", type=int, default=[1, 64])
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(one(args.one[0], int(args.one[1]), int(args.one[2]))))
+    if args.measure:
+        print(json.dumps(measure(args.measure[0], int(args.measure[1]), int(args.measure[2]))))
         return
-    rows = [apart(name, grain, args.steps) for name in args.mechanisms for grain in args.grains]
+    rows = [
+        measure_in_process(name, multiple, args.steps)
+        for name in args.mechanisms
+        for multiple in args.multiples
+    ]
     record = {"environment": environment(torch.device("cpu")), "rows": rows}
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(record, args.out)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/listops_generation.py [seconds]
 
-Prints one JSON object. Seconds are CPU time of the whole process, so that "per core" holds.
-Compilation is not counted, the removal of duplicates is.
+Prints one JSON object. Seconds are CPU time of the process. They include the removal of duplicates
+and exclude compilation.
 """
 
 import json
@@ -24,7 +24,7 @@ def main() -> None:
     limit = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
     start = time.perf_counter()
     generate(LRA, 1, seed=0, workers=1)
-    compiling = time.perf_counter() - start
+    compile_seconds = time.perf_counter() - start
     samples, tokens, rounds = 0, 0, 0
     start = time.process_time()
     while (seconds := time.process_time() - start) < limit:
@@ -39,7 +39,7 @@ def main() -> None:
                 "tokens_per_second_per_core": round(tokens / seconds),
                 "samples": samples,
                 "cpu_seconds": round(seconds, 3),
-                "compile_seconds": round(compiling, 3),
+                "compile_seconds": round(compile_seconds, 3),
                 "machine": platform.machine(),
                 "python": platform.python_version(),
                 "numpy": numpy.__version__,

@@ -1,12 +1,11 @@
-"""Loading from the cache: first batch, memory, speed of the loader, waiting of the training loop.
+"""Loading of cached data sets: first batch, memory, throughput, data wait of the training loop.
 
     python benchmarks/loading.py --out benchmarks/results/loading-cpu.json
 
-Sets are built into a temporary folder (8 GB at the most are needed, and freed again): ListOps at
-its full size, and noise in the shape of Path-X and of smaller sets. Building, opening and memory
-are measured in a process of their own each time; *cold* means that the system was asked to forget
-the files. `RssAnon` is the memory of a process that no file backs; what it maps beside it can be
-taken back by the system at any time.
+Data sets are built into a temporary folder of at most 8 GB: ListOps at full size, and noise of the
+size of Path-X and smaller. Building, opening and memory are each measured in a new process; *cold*
+means that the files were dropped from the page cache. `RssAnon` is the anonymous memory of a
+process; the system can reclaim file-backed pages at any time.
 """
 
 import argparse
@@ -32,11 +31,12 @@ from longspan.data.store import Examples, Ragged, Spool
 from longspan.memory import keep_freed_memory
 from longspan.tasks import SPLITS, TASKS, Task
 from longspan.tasks.base import TaskInfo
+from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.sequence import SequenceTask
 
 IMPORTED = time.time()
-BATCH, NEEDED = 32, 8 * 10**9
-CHUNK = 4096  # rows of noise drawn in one go
+BATCH_SIZE, DISK_BYTES = 32, 8 * 10**9
+CHUNK = 4096  # rows of noise per draw
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class NoiseOptions:
 
 
 class Noise(SequenceTask):
-    """Random bytes, ten examples in a hundred for validation and as many for test."""
+    """Random bytes; 80 % of the examples train, 10 % validate, 10 % test."""
 
     Options = NoiseOptions
     info = TaskInfo(
@@ -58,12 +58,11 @@ class Noise(SequenceTask):
         checksum=None,
         license="",
         sizes={},
-        vocabulary=256,
-        classes=2,
-        metric="accuracy",
-        higher_is_better=True,
+        vocab_size=256,
+        num_classes=2,
+        layout=SequenceLayout(),
+        metrics=("accuracy",),
         chance=0.5,
-        pair=False,
         published=(),
     )
 
@@ -71,7 +70,7 @@ class Noise(SequenceTask):
     def length(self) -> int:
         return self.options.length
 
-    def make(self, data, scratch, report) -> BuildOutput:
+    def build_splits(self, data, scratch, progress) -> BuildOutput:
         options = self.options
         spool, draw = Spool(scratch / "tokens", np.uint8), np.random.default_rng(0)
         for first in range(0, options.rows, CHUNK):
@@ -102,45 +101,45 @@ SETS = {
 }
 
 
-class Watch(threading.Thread):
-    """Notes the most memory that the process had while it was watched, and at the beginning."""
+class MemoryMonitor(threading.Thread):
+    """Thread that records the initial and the peak memory of the process."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.first = self.most = resident()
-        self.ended = threading.Event()
+        self.initial = self.peak = read_memory()
+        self.stopped = threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(0.02):
-            now = resident()
-            self.most = {name: max(x, self.most[name]) for name, x in now.items()}
+        while not self.stopped.wait(0.02):
+            current = read_memory()
+            self.peak = {name: max(x, self.peak[name]) for name, x in current.items()}
 
     def growth(self) -> dict[str, int]:
-        self.ended.set()
+        self.stopped.set()
         self.join()
-        return {name: x - self.first[name] for name, x in self.most.items()}
+        return {name: x - self.initial[name] for name, x in self.peak.items()}
 
 
-def resident() -> dict[str, int]:
-    """Bytes in memory: all, and those that no file backs."""
+def read_memory() -> dict[str, int]:
+    """Return the resident and the anonymous memory of the process in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
     return {name: int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "RssAnon")}
 
 
-def build(name: str, cache: Path) -> dict:
-    watch, started = Watch(), time.perf_counter()
-    watch.start()
+def measure_build(name: str, cache: Path) -> dict:
+    monitor, started = MemoryMonitor(), time.perf_counter()
+    monitor.start()
     task = SETS[name]()
     task.open(cache)
-    return {"seconds": time.perf_counter() - started, "growth": watch.growth()}
+    return {"seconds": time.perf_counter() - started, "growth": monitor.growth()}
 
 
-def first(name: str, cache: Path) -> dict:
+def measure_first_batch(name: str, cache: Path) -> dict:
     started, task = time.perf_counter(), SETS[name]()
     task.open(cache)
     opened = time.perf_counter()
-    next(task.batches("train", batch=BATCH))
+    next(task.batches("train", batch_size=BATCH_SIZE))
     return {
         "imports": IMPORTED - psutil.Process().create_time(),
         "open": opened - started,
@@ -148,22 +147,22 @@ def first(name: str, cache: Path) -> dict:
     }
 
 
-def memory(name: str, cache: Path) -> dict:
-    """Growth over opening and reading 2,000 batches of random rows."""
-    watch = Watch()
-    watch.start()
+def measure_memory(name: str, cache: Path) -> dict:
+    """Measure the growth of memory over opening and reading 2,000 batches of random rows."""
+    monitor = MemoryMonitor()
+    monitor.start()
     task = SETS[name]()
     task.open(cache)
-    for _ in itertools.islice(task.batches("train", batch=BATCH), 2000):
+    for _ in itertools.islice(task.batches("train", batch_size=BATCH_SIZE), 2000):
         pass
-    return watch.growth()
+    return monitor.growth()
 
 
-def alone(name: str, cache: Path) -> dict:
-    """Batches a second by the process's own clock: of one core."""
+def measure_throughput(name: str, cache: Path) -> dict:
+    """Measure batches and tokens per second of CPU time."""
     task = SETS[name]()
     task.open(cache)
-    batches = task.batches("train", batch=BATCH)
+    batches = task.batches("train", batch_size=BATCH_SIZE)
     warm, count = 200, 2000
     tokens = sum(int(batch.key_mask.sum()) for batch in itertools.islice(batches, warm))
     started = time.process_time()
@@ -176,11 +175,16 @@ def alone(name: str, cache: Path) -> dict:
     }
 
 
-PROBES = {probe.__name__: probe for probe in (build, first, memory, alone)}
+PROBES = {
+    "build": measure_build,
+    "first": measure_first_batch,
+    "memory": measure_memory,
+    "alone": measure_throughput,
+}
 
 
-def probed(probe: str, name: str, cache: Path) -> dict:
-    """What a probe says in a process of its own."""
+def run_probe(probe: str, name: str, cache: Path) -> dict:
+    """Run a probe in a new process and return its measurements."""
     command = [sys.executable, __file__, "--probe", probe, name, str(cache)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout)
@@ -188,8 +192,8 @@ def probed(probe: str, name: str, cache: Path) -> dict:
     return found
 
 
-def forget(cache: Path) -> int:
-    """Ask the system to drop the files of the cache from memory; their bytes."""
+def drop_page_cache(cache: Path) -> int:
+    """Drop the files of a cache folder from the page cache and return their size in bytes."""
     total = 0
     for path in cache.rglob("*.arrow"):
         with path.open("rb") as file:
@@ -199,76 +203,76 @@ def forget(cache: Path) -> int:
     return total
 
 
-def loading(name: str, folder: Path, rounds: int) -> dict:
+def measure_loading(name: str, folder: Path, rounds: int) -> dict:
     cache = folder / name
-    built = probed("build", name, cache)
-    size, cold = forget(cache), probed("first", name, cache)
-    warm = [probed("first", name, cache) for _ in range(rounds)]
+    built = run_probe("build", name, cache)
+    size, cold = drop_page_cache(cache), run_probe("first", name, cache)
+    warm = [run_probe("first", name, cache) for _ in range(rounds)]
     row = {
         "set": name,
         "bytes": size,
         "build": built,
         "cold": cold,
         "warm": {key: statistics.median(one[key] for one in warm) for key in cold},
-        "memory": probed("memory", name, cache),
-        "alone": probed("alone", name, cache),
+        "memory": run_probe("memory", name, cache),
+        "alone": run_probe("alone", name, cache),
     }
     return row
 
 
-def waiting(name: str, mechanism: str, folder: Path, steps: int) -> dict:
-    """Share of its training that a run waited, as its record would say."""
-    # Here, lest the probes import them too.
+def measure_data_wait(name: str, mechanism: str, folder: Path, steps: int) -> dict:
+    """Measure the share of training time spent waiting for batches."""
+    # Imported here because the probes measure import time and memory without them.
     from longspan.arena import get, make_model
     from longspan.training import fit
 
     task: Task = SETS[name]()
     task.open(folder / name)
     experiment = get("lra-small").experiment("listops", mechanism, 0)
-    train = dataclasses.replace(
-        experiment.train,
-        batch=BATCH,
+    training = dataclasses.replace(
+        experiment.config.training,
+        batch_size=BATCH_SIZE,
         steps=steps,
         evaluate_every=steps,
         checkpoint_every=steps,
-        evaluation_batch=BATCH,
+        eval_batch_size=BATCH_SIZE,
     )
     task.batches = _without_evaluation(task)
     with tempfile.TemporaryDirectory() as runs:
         outcome = fit(
-            make_model(experiment, task), task, train, seed=0, folder=Path(runs), device="cpu"
+            make_model(experiment, task), task, training, seed=0, folder=Path(runs), device="cpu"
         )
     row = {
         "set": name,
         "mechanism": mechanism,
-        "batch": BATCH,
-        "tokens_per_example": outcome.tokens / outcome.steps / BATCH,
+        "batch": BATCH_SIZE,
+        "tokens_per_example": outcome.tokens / outcome.steps / BATCH_SIZE,
         "steps": steps,
         "seconds_per_step": outcome.seconds / outcome.steps,
-        "waiting_seconds": outcome.waiting,
-        "waiting_share": outcome.waiting / outcome.seconds,
+        "waiting_seconds": outcome.data_wait_seconds,
+        "waiting_share": outcome.data_wait_seconds / outcome.seconds,
     }
     print(row)
     return row
 
 
 def _without_evaluation(task: Task):
-    """The batches of a task of whose evaluation splits one batch is enough."""
+    """Return the batches of a task, with one batch for each evaluation split."""
     batches = task.batches
 
-    def cut(split, **arguments):
-        made = batches(split, **arguments)
-        return made if split == "train" else itertools.islice(made, 1)
+    def limited(split, **options):
+        iterator = batches(split, **options)
+        return iterator if split == "train" else itertools.islice(iterator, 1)
 
-    return cut
+    return limited
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--folder", type=Path, help="where the sets are built, then removed")
+    parser.add_argument("--folder", type=Path, help="folder for the temporary data sets")
     parser.add_argument("--rounds", type=int, default=5, help="warm starts")
-    parser.add_argument("--steps", type=int, default=20, help="of training, for the waiting")
+    parser.add_argument("--steps", type=int, default=20, help="training steps of the data wait")
     parser.add_argument("--probe", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.probe:
@@ -276,22 +280,21 @@ def main() -> None:
         print(json.dumps(PROBES[probe](name, Path(cache))))
         return
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        if (free := shutil.disk_usage(folder).free) < NEEDED:
-            sys.exit(f"{folder} has {free / 1e9:.1f} GB free, {NEEDED / 1e9:.0f} are needed")
+        if (free := shutil.disk_usage(folder).free) < DISK_BYTES:
+            needed = f"{DISK_BYTES / 1e9:.0f} GB are needed"
+            sys.exit(f"{folder}: {needed}, {free / 1e9:.1f} GB are free; choose another --folder")
         keep_freed_memory()
-        rows = [loading(name, Path(folder), args.rounds) for name in SETS]
+        rows = [measure_loading(name, Path(folder), args.rounds) for name in SETS]
         waits = [
-            waiting(name, mechanism, Path(folder), args.steps)
+            measure_data_wait(name, mechanism, Path(folder), args.steps)
             for name in ("listops", "an image task")
             for mechanism in ("full", "linear", "local")
         ]
-    from timing import environment
+    from timing import environment, write_record
 
     record = {"environment": environment(torch.device("cpu")), "rows": rows, "waiting": waits}
     record["environment"]["load"] = round(os.getloadavg()[1], 1)
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(record, args.out)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/pathfinder_generation.py [seconds for each resolution]
 
-Prints one JSON object. Seconds are CPU time of the whole process, so that "per core" holds.
-Compilation and tables are not counted. The original makes 10 images of 32 x 32 a second and core.
+Prints one JSON object. Seconds are CPU time of the process and exclude compilation and tables. The
+original generator makes 10 images of 32 x 32 per second and core.
 """
 
 import json
@@ -20,11 +20,11 @@ ORIGINAL = 10  # images of 32 x 32 per second and core
 COUNT = 256
 
 
-def measured(resolution: int, limit: float) -> dict[str, float]:
+def measure(resolution: int, limit: float) -> dict[str, float]:
     settings = lra_settings(resolution)
     start = time.perf_counter()
     generate(settings, range(len(settings.margins) * 8), seed=0, workers=1)
-    starting = time.perf_counter() - start
+    start_seconds = time.perf_counter() - start
     images = 0
     start = time.process_time()
     while (seconds := time.process_time() - start) < limit:
@@ -37,13 +37,13 @@ def measured(resolution: int, limit: float) -> dict[str, float]:
         "minutes_for_200000_on_two_cores": round(200_000 * seconds / images / 120, 1),
         "images": images,
         "cpu_seconds": round(seconds, 3),
-        "start_seconds": round(starting, 3),
+        "start_seconds": round(start_seconds, 3),
     }
 
 
 def main() -> None:
     limit = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
-    rows = [measured(resolution, limit) for resolution in RESOLUTIONS]
+    rows = [measure(resolution, limit) for resolution in RESOLUTIONS]
     print(
         json.dumps(
             {

@@ -1,11 +1,11 @@
-"""Records as runs of a protocol would write them, without the runs: for measuring and testing.
+"""Write records as runs of a protocol would, without training: for benchmarks and tests.
 
     python benchmarks/synthetic_records.py FOLDER --seeds 10
 
-Configurations, sizes of the sets and the points of the curves are those of the protocol; scores
-are drawn. Which examples are answered rightly follows from a difficulty that all runs of a task
-share, as in truth, so that paired comparisons have something to find. `longspan results check`
-finds nothing wrong with them.
+Configurations, split sizes and evaluation steps are those of the protocol; scores are random. All
+runs of a task share a difficulty of each example, so paired comparisons find differences, as with
+real runs. `longspan results check` accepts the records but for their parameters, FLOPs and pairs,
+which are random too. Tasks must be scored by accuracy.
 """
 
 import argparse
@@ -19,20 +19,22 @@ import numpy as np
 
 from longspan import __version__
 from longspan.arena import Experiment, get
-from longspan.attention import MECHANISMS, options_of
-from longspan.files import to_json_types
-from longspan.results import Point, Result, Score, Slice, pack
+from longspan.attention import MECHANISMS
+from longspan.results import Point, Result, Score, Slice, pack_scores
 from longspan.tasks import TASKS, Task
+from longspan.tasks.layout import ImageLayout
+from longspan.training.schedule import compute_learning_rate
 
 PROTOCOL = "lra-small"
-GROUPS = 8  # of the examples, by each of the properties
+METRIC = "accuracy"
+GROUPS = 8  # of the examples, by each property
 PROPERTIES = ("length", "depth")
 
 
 def records(
     protocol: str = PROTOCOL, seeds: int = 10, mechanisms: list[str] | None = None
 ) -> Iterator[Result]:
-    """All mechanisms on all tasks of a protocol."""
+    """Yield records of all mechanisms on all tasks of a protocol."""
     recipe = get(protocol)
     for task in recipe.tasks:
         for mechanism in mechanisms or sorted(MECHANISMS):
@@ -41,74 +43,65 @@ def records(
 
 
 def record(experiment: Experiment) -> Result:
-    """What a run of the experiment might have written; the same for the same experiment."""
-    kind = TASKS[experiment.task.name]
-    task = kind(kind.Options(**experiment.task.options))
-    # of a mechanism on a task, and of one run of it
-    usual = _generator(experiment.task.name, experiment.mechanism)
-    luck = _generator(experiment.task.name, experiment.mechanism, experiment.seed)
-    skill = float(usual.uniform(0.0, 1.0)) + float(luck.normal(0.0, 0.05))
-    curve = _curve(experiment, task, skill, luck)
-    best = max(curve, key=lambda p: (p.validation_accuracy or 0.0, -(p.validation_loss or 0.0)))
-    right = _right(task, skill, luck)
-    examples, train = len(right), experiment.train
-    cost = float(usual.uniform(0.5, 2.0))
+    """Return a record of an experiment; the same for the same experiment."""
+    config, training = experiment.config, experiment.config.training
+    kind = TASKS[experiment.task]
+    task = kind(kind.Options(**config.task.options))
+    by_cell = _generator(experiment.task, experiment.mechanism)
+    by_run = _generator(experiment.task, experiment.mechanism, experiment.seed)
+    skill = float(by_cell.uniform(0.0, 1.0)) + float(by_run.normal(0.0, 0.05))
+    curve = _curve(experiment, task, skill, by_run)
+    best = max(curve, key=lambda point: (point.validation_metrics[METRIC], -point.validation_loss))
+    correct = _correct(task, skill, by_run)
+    cost = float(by_cell.uniform(0.5, 2.0))
     seconds = curve[-1].seconds
     return Result(
         protocol=experiment.protocol,
+        config=config,
         overrides=dict(experiment.overrides),
-        task=task.info.name,
-        task_version=task.info.version,
-        task_options=to_json_types(experiment.task.complete()),
-        data_source=f"drawn, as {task.info.name}",
-        data_checksum=hashlib.sha256(task.info.name.encode()).hexdigest(),
-        chance=task.chance,
-        mechanism=experiment.mechanism,
-        options=to_json_types({**options_of(experiment.mechanism), **experiment.options}),
-        backend="torch",
-        model=to_json_types(vars(experiment.model)),
-        training=to_json_types(vars(train)),
         seed=experiment.seed,
         config_hash=experiment.hash,
-        parameters=200_000 + int(usual.integers(0, 100_000)),
-        full_parameters=214_154,
-        budget=experiment.budget.record(training.steps),
+        device="cpu, 2 threads",
+        versions={"longspan": __version__, "python": "3.11.7", "torch": "2.13.0"},
+        git_commit="0123456789ab",
+        date=f"2026-03-{1 + experiment.seed % 28:02d}T12:00:00+00:00",
+        data_source=f"synthetic {task.info.name}",
+        data_checksum=hashlib.sha256(task.info.name.encode()).hexdigest(),
+        metric=METRIC,
+        chance=task.chance,
+        selected_on="validation",
+        selected_step=(best if training.selection == "best validation" else curve[-1]).step,
+        resolved_budget=None,
         tuning=None,
+        backend_used="torch",
+        num_parameters=200_000 + int(by_cell.integers(0, 100_000)),
+        full_num_parameters=214_154,
         flops=int(1e8 * task.length / 1000 * cost),
         attended_pairs=int(task.length * min(task.length, 256)),
         length=task.length,
-        selection=training.selection,
-        selected_step=best.step if training.selection == "best validation" else curve[-1].step,
         scores={
-            "validation": Score(
-                accuracy=best.validation_accuracy or 0.0,
-                loss=best.validation_loss or 0.0,
-                examples=_size(task, "validation"),
-                majority=_majority(task, _size(task, "validation")),
+            "validation": _score(
+                task,
+                "validation",
+                best.validation_metrics[METRIC],
+                best.validation_loss or 0.0,
             ),
-            "test": Score(
-                accuracy=int(right.sum()) / examples,
-                loss=1.5 - skill + float(luck.normal(0.0, 0.01)),
-                examples=examples,
-                majority=_majority(task, examples),
+            "test": _score(
+                task, "test", float(correct.mean()), 1.5 - skill + float(by_run.normal(0.0, 0.01))
             ),
         },
-        answers=pack(right.astype(int).tolist(), [1] * examples),
-        slices=_slices(task, right),
+        example_scores=pack_scores(METRIC, np.stack([correct, np.ones(len(correct))], axis=1)),
+        slices=_slices(task, correct),
         alarms=[],
         steps=training.steps,
         curve=curve,
         seconds=seconds,
-        waiting=0.005 * seconds,
-        tokens_per_second=training.steps * training.batch_size * 0.7 * task.length / seconds,
+        data_wait_seconds=0.005 * seconds,
+        tokens_per_second=training.steps * training.batch_size * _mean_length(task) / seconds,
         peak_memory=int(2**30 * cost),
-        device="cpu, 2 threads",
-        processes=1,
+        world_size=1,
         parallelism="none",
         dtype="bfloat16 mixed" if training.precision == "bf16" else "float32",
-        versions={"longspan": __version__, "python": "3.11.7", "torch": "2.13.0"},
-        git_commit="0123456789ab",
-        date=f"2026-03-{1 + experiment.seed % 28:02d}T12:00:00+00:00",
     )
 
 
@@ -117,36 +110,51 @@ def _generator(*words: object) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
+def _mean_length(task: Task) -> int:
+    return task.length if isinstance(task.layout, ImageLayout) else task.length * 7 // 10
+
+
 def _size(task: Task, split: str) -> int:
-    asked = getattr(task.options, split, None)
-    return asked if isinstance(asked, int) else task.info.sizes[split]
+    size = getattr(task.options, split, None)
+    return size if isinstance(size, int) else task.info.sizes[split]
 
 
-def _majority(task: Task, examples: int) -> float:
-    return math.ceil(1.1 * task.chance * examples) / examples
+def _score(task: Task, split: str, accuracy: float, loss: float) -> Score:
+    size = _size(task, split)
+    return Score(
+        metrics={METRIC: accuracy},
+        loss=loss,
+        num_examples=size,
+        num_targets=size,
+        majority_baseline=math.ceil(1.1 * task.chance * size) / size,
+    )
 
 
-def _right(task: Task, skill: float, luck: np.random.Generator) -> np.ndarray:
-    """Which test examples are answered rightly: the easier ones, mostly."""
+def _correct(task: Task, skill: float, random: np.random.Generator) -> np.ndarray:
+    """Return which test examples are answered correctly, 0 or 1: mostly the easier ones."""
     difficulty = _difficulty(task.info.name, _size(task, "test"))
-    accuracy = task.chance + 0.4 * min(1.0, max(0.05, skill)) * (1 - task.chance)
-    return luck.uniform(size=len(difficulty)) < np.clip(accuracy + 0.6 * (0.5 - difficulty), 0, 1)
+    chances = np.clip(_accuracy(task, skill) + 0.6 * (0.5 - difficulty), 0, 1)
+    return (random.uniform(size=len(difficulty)) < chances).astype(float)
+
+
+def _accuracy(task: Task, skill: float, trained: float = 1.0) -> float:
+    return task.chance + 0.4 * min(1.0, max(0.05, skill)) * (1 - task.chance) * trained
 
 
 @functools.cache
-def _difficulty(name: str, examples: int) -> np.ndarray:
-    return _generator(name).uniform(size=examples)
+def _difficulty(name: str, size: int) -> np.ndarray:
+    return _generator(name).uniform(size=size)
 
 
-def _slices(task: Task, right: np.ndarray) -> dict[str, list[Slice]]:
+def _slices(task: Task, correct: np.ndarray) -> dict[str, list[Slice]]:
     found = {}
     for name in PROPERTIES:
-        group = _generator(task.info.name, name).integers(0, GROUPS, size=len(right))
+        group = _generator(task.info.name, name).integers(0, GROUPS, size=len(correct))
         found[name] = [
             Slice(
                 label=f"{100 * number} to {100 * number + 99}",
-                accuracy=int(right[group == number].sum()) / int((group == number).sum()),
-                examples=int((group == number).sum()),
+                value=float(correct[group == number].mean()),
+                num_targets=int((group == number).sum()),
             )
             for number in range(GROUPS)
         ]
@@ -154,27 +162,27 @@ def _slices(task: Task, right: np.ndarray) -> dict[str, list[Slice]]:
 
 
 def _curve(
-    experiment: Experiment, task: Task, skill: float, luck: np.random.Generator
+    experiment: Experiment, task: Task, skill: float, random: np.random.Generator
 ) -> list[Point]:
-    train, examples = experiment.train, _size(task, "validation")
+    training, size = experiment.config.training, _size(task, "validation")
     steps = list(range(training.evaluate_every, training.steps + 1, training.evaluate_every))
     if not steps or steps[-1] != training.steps:
         steps.append(training.steps)
-    speed = float(luck.uniform(0.05, 0.2))
+    speed = float(random.uniform(0.05, 0.2))
     points = []
     for step in steps:
-        grown = 1 - math.exp(-5 * step / training.steps)
-        top = task.chance + 0.4 * min(1.0, max(0.05, skill)) * (1 - task.chance) * grown
-        hits = int(luck.binomial(examples, min(0.99, max(0.01, top))))
+        trained = 1 - math.exp(-5 * step / training.steps)
+        accuracy = _accuracy(task, skill, trained)
+        correct = int(random.binomial(size, min(0.99, max(0.01, accuracy))))
         points.append(
             Point(
                 step=step,
                 seconds=speed * step,
-                learning_rate=training.learning_rate * (1 - step / training.steps) + 1e-9,
-                train_loss=2.3 - grown + float(luck.normal(0.0, 0.02)),
-                train_accuracy=top,
-                validation_loss=2.3 - 0.9 * grown + float(luck.normal(0.0, 0.01)),
-                validation_accuracy=hits / examples,
+                learning_rate=compute_learning_rate(training, step - 1),
+                train_loss=2.3 - trained + float(random.normal(0.0, 0.02)),
+                validation_loss=2.3 - 0.9 * trained + float(random.normal(0.0, 0.01)),
+                train_metrics={METRIC: accuracy},
+                validation_metrics={METRIC: correct / size},
             )
         )
     return points

@@ -1,388 +1,319 @@
-"""Render docs/benchmarks.md, results/README.md, and the README's table and picture from records.
+"""Render docs/benchmarks.md and, by `result_tables`, results/README.md and parts of README.md.
 
     python benchmarks/tables.py
 
-Figures are those of the records, but for the two rates of original generators that stand here, and
-for `results/NOTES.md`, which is written by hand and put below the tables as it is.
+The figures come from the records in benchmarks/results, except the rates of the original
+generators, which are given here and in the scripts.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from statistics import correlation
 
-from longspan.report import charts, leaderboard, render
-from longspan.report.published import Comparison, compare, read
-from longspan.report.rows import Table
-from longspan.report.styles import styles
-from longspan.report.tables import leaderboards
-from longspan.results import load_all
+import result_tables
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
-RUNS, PICTURE = HERE.parent / "results", HERE.parent / "docs" / "quick.svg"
-
-OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
-
-RUNS_HEAD = """# Results
-
-Records of real runs, one JSON file each, below `<protocol>/<task>/`; `longspan report results`
-draws them. This page is rendered from them by `python benchmarks/tables.py`. Scores of different
-protocols must not be compared.
-"""
+LISTOPS_ORIGINAL = 687  # samples per second of the original generator, same kind of machine
 
 HEAD = """# Benchmarks
 
-Rendered by `python benchmarks/tables.py` from the records in `benchmarks/results/`; each section
-names the script that measured it, and how. Devices: {devices}.
+Rendered by `python benchmarks/tables.py` from the records in `benchmarks/results/`. Each section
+names its script. Devices: {devices}.
 """
 
 
+def table(header: str, alignment: str, rows: Iterable[Iterable[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return [header, alignment, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
 def environment(record: dict) -> str:
-    return ", ".join(f"{name} {value}" for name, value in record["environment"].items())
+    return ", ".join(f"{name} {value}" for name, value in record["environment"].items()) + "."
 
 
-def megabytes(value: int | None) -> str:
+def mebibytes(value: int | None) -> str:
     return "–" if value is None else f"{value / 2**20:,.0f}"
 
 
-def layer(record: dict) -> str:
+def layer(record: dict) -> list[str]:
     lines = [
         "## One layer of every mechanism",
         "",
-        f"`benchmarks/layer.py`: (B, T, {record['width']}) to the same, {record['heads']} heads, "
-        "projections included, forward and backward, default options. *Floor* is the layer's "
-        "FLOPs over the rate of a 2048 x 2048 x 2048 product measured in the same run; *peak* is "
-        "what the process needed beyond its start. All mechanisms take turns in one process; times "
-        "are medians over the rounds.",
+        f"`benchmarks/layer.py`: attention layer from (B, T, {record['width']}) to the same shape, "
+        f"{record['heads']} heads, projections included, forward and backward, default options. "
+        "*Floor* is the time of the layer's FLOPs at the rate of a 2048 x 2048 matrix product "
+        "measured in the same process; *peak* is the peak memory above that of the idle process. "
+        "All mechanisms run in turns in one process; times are medians.",
         "",
-        environment(record) + ".",
+        environment(record),
         "",
     ]
-    groups = sorted({(row["dtype"], row["length"]) for row in record["rows"]}, reverse=True)
-    for dtype in sorted({dtype for dtype, _ in groups}, reverse=True):
-        lengths = sorted(length for kind, length in groups if kind == dtype)
-        columns = "ms | times faster than `full` | floor ms | peak MiB"
-        heads = [f"T = {length:,}: {columns}" for length in lengths]
-        lines += [f"### {dtype}", "", "| mechanism | " + " | ".join(heads) + " |"]
-        lines.append("|---|" + "---:|" * (4 * len(lengths)))
-        rows = [row for row in record["rows"] if row["dtype"] == dtype]
-        for name in dict.fromkeys(row["mechanism"] for row in rows):
-            cells = []
-            for length in lengths:
-                found = [r for r in rows if (r["mechanism"], r["length"]) == (name, length)]
-                if not found:
-                    cells += ["–"] * 4
-                    continue
-                row = found[0]
-                cells += [
-                    f"{1e3 * row['median']:,.0f}",
-                    f"{row['full_over_this']:.2f}",
-                    f"{1e3 * row['floor_seconds']:,.0f}",
-                    megabytes(row["peak_memory"]),
-                ]
-            lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
+    dtypes = sorted({row["dtype"] for row in record["rows"]}, reverse=True)
+    for dtype in dtypes:
+        lines += layer_table(dtype, [row for row in record["rows"] if row["dtype"] == dtype])
+    return lines[:-1]
 
 
-def training(record: dict) -> str:
-    lines = [
-        "## The training loop against its bare step",
-        "",
-        "`benchmarks/training_loop.py`: `lra-small` on ListOps; the bare step is forward, loss, "
-        "backward and AdamW on batches that lie ready in memory. Both take turns in one process; "
-        "times and the overhead are medians over the rounds.",
-        "",
-        environment(record) + ".",
-        "",
-        "| mechanism | batch | bare step, ms | bare, tokens/s | loop, tokens/s | overhead |",
-        "|---|---:|---:|---:|---:|---:|",
+def layer_table(dtype: str, rows: list[dict]) -> list[str]:
+    lengths = sorted({row["length"] for row in rows})
+    columns = "ms | speed-up over `full` | floor, ms | peak, MiB"
+    header = " | ".join(f"T = {length:,}: {columns}" for length in lengths)
+    by_key = {(row["mechanism"], row["length"]): row for row in rows}
+    names = dict.fromkeys(row["mechanism"] for row in rows)
+    cells = [
+        [f"`{name}`", *(cell for x in lengths for cell in layer_cells(by_key.get((name, x))))]
+        for name in names
     ]
-    for row in record["rows"]:
-        lines.append(
-            f"| `{row['mechanism']}` | {row['batch']} | "
-            f"{1e3 * row['bare_seconds_per_step']:,.1f} | "
-            f"{row['bare_tokens_per_second']:,.0f} | {row['loop_tokens_per_second']:,.0f} | "
-            f"{100 * row['overhead']:+.1f} % |"
-        )
-    return "\n".join([*lines, ""])
+    alignment = "|---|" + "---:|" * (4 * len(lengths))
+    return [f"### {dtype}", "", *table(f"| mechanism | {header} |", alignment, cells)]
 
 
-def widths(record: dict) -> str:
-    lines = [
-        "## Widths of batches",
-        "",
-        "`benchmarks/batch_widths.py`: `lra-small` on ListOps, each batch as wide as its longest "
-        "expression, rounded up to a multiple of so many tokens (the arena takes 64); a process "
-        "for each run, the median step, and resident pages beyond those before training.",
-        "",
-        environment(record) + ".",
-        "",
-        "| mechanism | multiple of | steps | step, ms | peak, MiB |",
-        "|---|---:|---:|---:|---:|",
+def layer_cells(row: dict | None) -> list[str]:
+    if row is None:
+        return ["–"] * 4
+    return [
+        f"{1e3 * row['median']:,.0f}",
+        f"{row['full_over_this']:.2f}",
+        f"{1e3 * row['floor_seconds']:,.0f}",
+        mebibytes(row["peak_memory"]),
     ]
-    for row in record["rows"]:
-        lines.append(
-            f"| `{row['mechanism']}` | {row['grain']} | {row['steps']} | "
-            f"{1e3 * row['seconds_per_step']:,.0f} | {row['peak_bytes'] / 2**20:,.0f} |"
-        )
-    return "\n".join([*lines, ""])
 
 
-def generation(record: dict) -> str:
-    names = {"samples_per_second_per_core": "samples/s", "tokens_per_second_per_core": "tokens/s"}
-    figures = ", ".join(f"{record[key]:,.0f} {name}" for key, name in names.items())
-    original = 687
-    times = record["samples_per_second_per_core"] / original
-    return "\n".join(
-        [
-            "## Generating ListOps",
-            "",
-            "`benchmarks/listops_generation.py`, LRA's parameters, one core, duplicates removed: "
-            f"{figures} ({times:.0f} times the {original} samples/s of the original generator, "
-            "measured on the same kind of machine).",
-            "",
-        ]
-    )
-
-
-def pathfinder(record: dict) -> str:
-    head = "| pixels | images/s and core | 200,000 images on two cores, minutes |"
-    rows = [
-        f"| {row['resolution']} x {row['resolution']} "
-        f"| {row['images_per_second_per_core']:,.0f} "
-        f"| {row['minutes_for_200000_on_two_cores']} |"
-        for row in record["rows"]
-    ]
-    return "\n".join(
-        [
-            "## Generating Pathfinder",
-            "",
-            "`benchmarks/pathfinder_generation.py`, hard images with LRA's settings, CPU time of "
-            f"one core; {record['times_the_original_at_32']} times the 10 images/s of the original "
-            "generator at 32 x 32.",
-            "",
-            head,
-            "|---|---:|---:|",
-            *rows,
-            "",
-        ]
-    )
-
-
-def loading(record: dict) -> str:
-    lines = [
-        "## Loading",
+def training_loop(record: dict) -> list[str]:
+    return [
+        "## Overhead of the training loop",
         "",
-        "`benchmarks/loading.py`: batches of 32 from built sets, each figure of a process of its "
-        "own. *First batch* is from opening the task on, its files forgotten by the system (cold) "
-        "or remembered (warm), and importing counted apart; *anonymous* memory is what no file "
-        "backs, *resident* adds the mapped pages, which the system may take back; both are growth "
-        "while 2,000 batches of random rows are read. *Loader* is making batches alone, CRC of "
-        "every row included, on one core. *Load* is the mean number of running processes of the "
-        "machine in the five minutes before the end.",
+        "`benchmarks/training_loop.py`: `lra-small` on ListOps. The bare step is forward, loss, "
+        "backward and AdamW on batches in memory. Bare step and loop run in turns in one process; "
+        "times and the overhead are medians.",
         "",
-        environment(record) + ".",
+        environment(record),
         "",
-        "| set | MB | first batch cold, s | warm, s | imports, s | anonymous, MiB | resident, MiB "
-        "| loader, batches/s | tokens/s | built in, s | with anonymous, MiB |",
-        "|---|" + "---:|" * 10,
-    ]
-    for row in record["rows"]:
-        starts = [one["open"] + one["batch"] for one in (row["cold"], row["warm"])]
-        built = row["build"]
-        cells = [
-            row["set"],
-            f"{row['bytes'] / 1e6:,.0f}",
-            *(f"{seconds:.2f}" for seconds in starts),
-            f"{row['warm']['imports']:.1f}",
-            megabytes(row["memory"]["RssAnon"]),
-            megabytes(row["memory"]["VmRSS"]),
-            f"{row['alone']['batches_per_second']:,.0f}",
-            f"{row['alone']['tokens_per_second']:,.0f}",
-            f"{built['seconds']:,.0f}",
-            megabytes(built["growth"]["RssAnon"]),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "Of the training (the model of `lra-small`, `Result.waiting`), this was spent waiting for "
-        "the next batch:",
-        "",
-        "| batches of | mechanism | tokens of an example | step, ms | waiting, % |",
-        "|---|---|---:|---:|---:|",
-    ]
-    for row in record["waiting"]:
-        lines.append(
-            f"| {row['set']} | `{row['mechanism']}` | {row['tokens_per_example']:,.0f} | "
-            f"{1e3 * row['seconds_per_step']:,.0f} | {100 * row['waiting_share']:.2f} |"
-        )
-    return "\n".join([*lines, ""])
-
-
-def arena(record: dict) -> str:
-    grid, drawn = record["grid"], record["report"]
-    rows = [
-        (
-            "what the grid adds to a run beyond `fit`",
-            f"{grid['overhead_seconds_per_run']:.2f} s, mean of {grid['many']['runs'] - 1} runs",
+        *table(
+            "| mechanism | batch size | bare step, ms | bare, tokens/s | loop, tokens/s "
+            "| overhead |",
+            "|---|---:|---:|---:|---:|---:|",
+            (
+                (
+                    f"`{row['mechanism']}`",
+                    str(row["batch"]),
+                    f"{1e3 * row['bare_seconds_per_step']:,.1f}",
+                    f"{row['bare_tokens_per_second']:,.0f}",
+                    f"{row['loop_tokens_per_second']:,.0f}",
+                    f"{100 * row['overhead']:+.1f} %",
+                )
+                for row in record["rows"]
+            ),
         ),
-        ("start: imports, opening the data, the report", f"{grid['start_seconds']:.1f} s"),
-        (
-            f"the same command on {grid['resumed']['records']} finished runs",
-            f"{grid['resumed']['seconds']:.1f} s",
-        ),
-        (
-            f"report of {drawn['records']:,} records ({megabytes(drawn['record_bytes'])} MiB)",
-            f"{drawn['seconds']:.1f} s",
-        ),
-        ("its page", f"{drawn['page_bytes'] / 1e6:.2f} MB"),
     ]
-    return "\n".join(
-        [
-            "## The arena beside the training",
-            "",
-            "`benchmarks/arena.py`: whole processes, started and ended; `fit` is training, "
-            "evaluation and checkpoints, of tiny runs of every mechanism. The records of the "
-            "report are synthetic: 20 mechanisms, 5 tasks, 10 seeds, learning curves of 40 to 200 "
-            "points, answers to 2,000 to 25,000 examples. *Load* is the mean number of running "
-            f"processes of the machine in the five minutes before the end: {record['load']:.1f}.",
-            "",
-            environment(record) + ".",
-            "",
-            "| what | figure |",
+
+
+def batch_widths(record: dict) -> list[str]:
+    return [
+        "## Padded length of batches",
+        "",
+        "`benchmarks/batch_widths.py`: `lra-small` on ListOps. Each batch is padded to its longest "
+        "expression, rounded up to a multiple of the given number of tokens (64 in the arena). "
+        "Every run has its own process; the step time is a median, the peak is resident memory "
+        "above that before training.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| mechanism | multiple of | steps | step, ms | peak, MiB |",
+            "|---|---:|---:|---:|---:|",
+            (
+                (
+                    f"`{row['mechanism']}`",
+                    str(row["grain"]),
+                    str(row["steps"]),
+                    f"{1e3 * row['seconds_per_step']:,.0f}",
+                    mebibytes(row["peak_bytes"]),
+                )
+                for row in record["rows"]
+            ),
+        ),
+    ]
+
+
+def loading(record: dict) -> list[str]:
+    return [
+        "## Data loading",
+        "",
+        "`benchmarks/loading.py`: batches of 32 from built data sets, each measured in its own "
+        "process. *First batch* is the time from opening the task, with the files dropped from the "
+        "page cache (cold) or in it (warm), without imports. *Anonymous* memory has no file behind "
+        "it; *resident* memory adds mapped pages, which the system can reclaim. Both are the "
+        "growth over 2,000 batches of random rows. *Loader* is the throughput of batches alone, "
+        "with the CRC check of every row, on one core. *Load* is the machine's load average over "
+        "the last five minutes.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| data set | MB | first batch cold, s | warm, s | imports, s | anonymous, MiB "
+            "| resident, MiB | loader, batches/s | tokens/s | build, s | build anonymous, MiB |",
+            "|---|" + "---:|" * 10,
+            map(loading_cells, record["rows"]),
+        ),
+        "Share of training time spent waiting for batches (model of `lra-small`, "
+        "`Result.data_wait_seconds`):",
+        "",
+        *table(
+            "| data set | mechanism | tokens per example | step, ms | data wait, % |",
+            "|---|---|---:|---:|---:|",
+            (
+                (
+                    row["set"],
+                    f"`{row['mechanism']}`",
+                    f"{row['tokens_per_example']:,.0f}",
+                    f"{1e3 * row['seconds_per_step']:,.0f}",
+                    f"{100 * row['waiting_share']:.2f}",
+                )
+                for row in record["waiting"]
+            ),
+        ),
+    ]
+
+
+def loading_cells(row: dict) -> list[str]:
+    first_batch = [start["open"] + start["batch"] for start in (row["cold"], row["warm"])]
+    return [
+        row["set"],
+        f"{row['bytes'] / 1e6:,.0f}",
+        *(f"{seconds:.2f}" for seconds in first_batch),
+        f"{row['warm']['imports']:.1f}",
+        mebibytes(row["memory"]["RssAnon"]),
+        mebibytes(row["memory"]["VmRSS"]),
+        f"{row['alone']['batches_per_second']:,.0f}",
+        f"{row['alone']['tokens_per_second']:,.0f}",
+        f"{row['build']['seconds']:,.0f}",
+        mebibytes(row["build"]["growth"]["RssAnon"]),
+    ]
+
+
+def arena(record: dict) -> list[str]:
+    grid, report = record["grid"], record["report"]
+    return [
+        "## Overhead of the arena",
+        "",
+        "`benchmarks/arena.py`: whole processes, on tiny runs of every mechanism; `fit` is "
+        "training, evaluation and checkpoints. The report reads synthetic records of 20 "
+        "mechanisms, 5 tasks and 10 seeds, with learning curves of 40 to 200 points and scores of "
+        "2,000 to 25,000 examples. Load average over the last five minutes: "
+        f"{record['load']:.1f}.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| quantity | value |",
             "|---|---:|",
-            *(f"| {name} | {figure} |" for name, figure in rows),
-            "",
-        ]
-    )
+            (
+                (
+                    "overhead per run, beyond `fit`",
+                    f"{grid['overhead_seconds_per_run']:.2f} s, "
+                    f"mean of {grid['many']['runs'] - 1} runs",
+                ),
+                (
+                    "start-up: imports, opening the data, the report",
+                    f"{grid['start_seconds']:.1f} s",
+                ),
+                (
+                    f"same command on {grid['resumed']['records']} finished runs",
+                    f"{grid['resumed']['seconds']:.1f} s",
+                ),
+                (
+                    f"report of {report['records']:,} records "
+                    f"({mebibytes(report['record_bytes'])} MiB)",
+                    f"{report['seconds']:.1f} s",
+                ),
+                ("size of the report's page", f"{report['page_bytes'] / 1e6:.2f} MB"),
+            ),
+        ),
+    ]
 
 
-def first_operator(record: dict) -> str:
-    lines = [
-        "## What the first operator of ListOps gives",
+def listops_generation(record: dict) -> list[str]:
+    rate = record["samples_per_second_per_core"]
+    return [
+        "## Generation of ListOps",
+        "",
+        "`benchmarks/listops_generation.py`, parameters of LRA, one core, duplicates removed: "
+        f"{rate:,.0f} samples/s, {record['tokens_per_second_per_core']:,.0f} tokens/s. This is "
+        f"{rate / LISTOPS_ORIGINAL:.0f} times the {LISTOPS_ORIGINAL} samples/s of the original "
+        "generator on the same kind of machine.",
+        "",
+    ]
+
+
+def pathfinder_generation(record: dict) -> list[str]:
+    return [
+        "## Generation of Pathfinder",
+        "",
+        "`benchmarks/pathfinder_generation.py`, hard images with the settings of LRA, CPU time of "
+        f"one core. At 32 x 32 the rate is {record['times_the_original_at_32']} times the 10 "
+        "images/s of the original generator.",
+        "",
+        *table(
+            "| pixels | images/s and core | 200,000 images on two cores, minutes |",
+            "|---|---:|---:|",
+            (
+                (
+                    f"{row['resolution']} x {row['resolution']}",
+                    f"{row['images_per_second_per_core']:,.0f}",
+                    str(row["minutes_for_200000_on_two_cores"]),
+                )
+                for row in record["rows"]
+            ),
+        ),
+    ]
+
+
+def first_operator(record: dict) -> list[str]:
+    return [
+        "## ListOps from the first operator alone",
         "",
         "`benchmarks/first_operator.py`: accuracy of the rule that answers with the most frequent "
-        "training label under the first symbol, without a model. Scores above it use the rest.",
+        "training label of the first operator. A score above it uses the rest of the expression.",
         "",
-        "| protocol | validation, % | test, % | majority class, % | test examples |",
-        "|---|---:|---:|---:|---:|",
+        *table(
+            "| protocol | validation, % | test, % | majority baseline, % | test examples |",
+            "|---|---:|---:|---:|---:|",
+            (
+                (
+                    f"`{row['protocol']}`",
+                    *(f"{100 * row[name]:.2f}" for name in ("validation", "test", "majority")),
+                    f"{row['examples']:,}",
+                )
+                for row in record["rows"]
+            ),
+        ),
     ]
-    for row in record["rows"]:
-        shares = " | ".join(f"{100 * row[name]:.2f}" for name in ("validation", "test", "majority"))
-        lines.append(f"| `{row['protocol']}` | {shares} | {row['examples']:,} |")
-    return "\n".join([*lines, ""])
 
 
 SECTIONS = {
     "arena-cpu.json": arena,
     "layer-cpu.json": layer,
-    "training-loop-cpu.json": training,
-    "batch-widths-cpu.json": widths,
+    "training-loop-cpu.json": training_loop,
+    "batch-widths-cpu.json": batch_widths,
     "loading-cpu.json": loading,
-    "listops-generation.json": generation,
+    "listops-generation.json": listops_generation,
     "first-operator.json": first_operator,
-    "pathfinder-generation.json": pathfinder,
+    "pathfinder-generation.json": pathfinder_generation,
 }
 
 
 def main() -> None:
-    there = [(section, RESULTS / name) for name, section in SECTIONS.items()]
-    records = [(section, json.loads(path.read_text())) for section, path in there if path.exists()]
-    environments = [record["environment"] for _, record in records if "environment" in record]
+    paths = {name: RESULTS / name for name in SECTIONS}
+    records = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+    environments = [record["environment"] for record in records.values() if "environment" in record]
     devices = dict.fromkeys(one["device"] for one in environments)
-    parts = [HEAD.format(devices=", ".join(devices))]
-    parts += [section(record) for section, record in records]
-    PAGE.write_text("\n".join(parts).rstrip() + "\n")
-    runs()
-
-
-def runs() -> None:
-    """Tables of the committed records, and the LRA figure of the quick ones."""
-    tables = leaderboards(load_all([RUNS]))
-    pages = [RUNS_HEAD]
-    for table in tables:
-        pages.append(render.markdown(leaderboard.sheet(table)))
-        if table.protocol == "lra-scaled":
-            pages.append(beside(table))
-    notes = RUNS / "NOTES.md"
-    if notes.exists():
-        pages.append(notes.read_text())
-    (RUNS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
-    for table in tables:
-        if table.protocol == "quick":
-            readme(table)
-            names = styles(row.mechanism for row in table.rows)
-            hardware = table.hardware[0]
-            charts.save(charts.score_against_cost(table, 0, hardware, names), PICTURE)
-
-
-def beside(table: Table) -> str:
-    """Scores beside each list of published ones, and how far their orders agree, task by task."""
-    pairs = [x for x in compare([table], read()) if x.cell and x.cell.accuracy is not None]
-    lines = [
-        f"### {table.protocol} beside published scores: test accuracy, %",
-        "",
-        "Rows are ordered by our score. Agreement is Spearman's rank correlation of a list with "
-        "ours, over the mechanisms that both have; of few mechanisms it says little.",
-        "",
-    ]
-    for task in [column.task for column in table.columns]:
-        lines += _lists(task, [pair for pair in pairs if pair.published.task == task])
-    return "\n".join(lines)
-
-
-def _lists(task: str, pairs: list[Comparison]) -> list[str]:
-    """The table of one task: a row for each mechanism, a column for each published list."""
-    ours = {x.published.mechanism: 100 * x.cell.accuracy for x in pairs}
-    lists: dict[str, dict[str, float]] = {}
-    for pair in pairs:
-        theirs = pair.published
-        scores = lists.setdefault(f"{theirs.source} ({theirs.protocol})", {})
-        scores[theirs.mechanism] = 100 * theirs.accuracy
-    lines = [f"| {task} | ours | " + " | ".join(lists) + " |"]
-    lines.append("| :-- |" + " --: |" * (1 + len(lists)))
-    for name in sorted(ours, key=lambda name: -ours[name]):
-        cells = [f"{s[name]:.2f}" if name in s else "–" for s in lists.values()]
-        lines.append(f"| {name} | {ours[name]:.2f} | " + " | ".join(cells) + " |")
-    cells = [agreement([ours[name] for name in s], list(s.values())) for s in lists.values()]
-    return [*lines, "| agreement | | " + " | ".join(cells) + " |", ""]
-
-
-def agreement(one: list[float], other: list[float]) -> str:
-    """Spearman's correlation, and of how many; equal values share the mean of their ranks."""
-    if len(one) < 3:
-        return "–"
-
-    def ranks(values: list[float]) -> list[float]:
-        return [sum((x < v) + 0.5 * (x == v) for x in values) for v in values]
-
-    return f"{correlation(ranks(one), ranks(other)):+.2f} of {len(one)}"
-
-
-def readme(table: Table) -> None:
-    """Put one table between the marks of the README: quick scores beside speed at length."""
-    layers = json.loads((RESULTS / "layer-cpu.json").read_text())["rows"]
-    faster = {
-        (row["mechanism"], row["dtype"], row["length"]): row["full_over_this"] for row in layers
-    }
-    columns = [("float32", 4096), ("float32", 16384), ("bfloat16", 16384)]
-    heads = [f"speed, {length // 1024}K {dtype}" for dtype, length in columns]
-    lines = [
-        "| mechanism | `quick` ListOps, % | above majority | " + " | ".join(heads) + " |",
-        "|---|---:|---:|" + "---:|" * len(columns),
-    ]
-    for row in sorted(table.rows, key=lambda row: row.mechanism != "full"):
-        cell, name = row.cells[0], row.mechanism
-        if cell is None or cell.accuracy is None or cell.margin is None:
-            continue
-        ratios = [faster.get((name, dtype, length)) for dtype, length in columns]
-        speeds = ["–" if ratio is None else f"{ratio:.1f} x" for ratio in ratios]
-        score = f"{100 * cell.accuracy:.1f} | {cell.margin:+.1f}"
-        lines.append(f"| `{name}` | {score} | " + " | ".join(speeds) + " |")
-    page = HERE.parent / "README.md"
-    before, after = page.read_text().split(OPEN)[0], page.read_text().split(CLOSE)[1]
-    page.write_text(before + "\n".join([OPEN, *lines, CLOSE]) + after)
+    lines = [HEAD.format(devices=", ".join(devices))]
+    for name, record in records.items():
+        lines += SECTIONS[name](record)
+    PAGE.write_text("\n".join(lines).rstrip() + "\n")
+    result_tables.main()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Seconds and bytes of callables, measured in turns so that a drifting machine is fair to all."""
+"""Time and memory of callables, the environment of a measurement, and its record."""
 
 import dataclasses
+import json
 import platform
 import statistics
 import time
@@ -14,24 +15,24 @@ from longspan.memory import PeakMemory
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Wall seconds of a callable over several runs, and the peak bytes of one of them."""
+    """Wall-clock seconds of a callable over several runs, and the peak memory of one of them."""
 
     median: float
     minimum: float
     maximum: float
     runs: int
-    peak_memory: int | None
+    peak_memory: int | None  # bytes
 
 
 def compare(
     callables: Mapping[str, Callable[[], object]], *, runs: int, device: torch.device
 ) -> dict[str, Timing]:
-    """Time callables in turns: all once, then all again, after one warm-up of each.
+    """Time callables in turns, so that drift of the machine affects all of them equally.
 
     Args:
-        callables: what to time, by name.
-        runs: counted runs of each.
-        device: waited for before a clock is read.
+        callables: callables by name; each is warmed up once.
+        runs: number of timed runs of each callable.
+        device: device that is synchronized before the clock is read.
     """
     peaks: dict[str, int | None] = {}
     for name, call in callables.items():
@@ -42,48 +43,58 @@ def compare(
     seconds: dict[str, list[float]] = {name: [] for name in callables}
     for _ in range(runs):
         for name, call in callables.items():
-            seconds[name].append(_timed(call, device))
+            seconds[name].append(time_call(call, device))
     return {
         name: Timing(
-            median=statistics.median(taken),
-            minimum=min(taken),
-            maximum=max(taken),
+            median=statistics.median(times),
+            minimum=min(times),
+            maximum=max(times),
             runs=runs,
             peak_memory=peaks[name],
         )
-        for name, taken in seconds.items()
+        for name, times in seconds.items()
     }
 
 
-def _timed(call: Callable[[], object], device: torch.device) -> float:
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    wait()
+def time_call(call: Callable[[], object], device: torch.device) -> float:
+    """Return the wall-clock seconds of one call."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    synchronize()
     started = time.perf_counter()
     call()
-    wait()
+    synchronize()
     return time.perf_counter() - started
 
 
-def gemm_rate(dtype: torch.dtype, device: torch.device, *, size: int = 2048) -> float:
-    """Floating-point operations per second of a large square product: the floor's yardstick."""
+def matmul_rate(dtype: torch.dtype, device: torch.device, *, size: int = 2048) -> float:
+    """Return the floating-point operations per second of a large square matrix product."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     timing = compare({"product": lambda: a @ b}, runs=7, device=device)["product"]
     return 2 * size**3 / timing.minimum
 
 
 def environment(device: torch.device) -> dict[str, str | int]:
-    """What a figure depends on beside the code."""
-    found: dict[str, str | int] = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else _processor(),
+    """Return device, threads and versions of a measurement."""
+    return {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else _cpu_name(),
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "system": platform.system(),
     }
-    return found
 
 
-def _processor() -> str:
+def write_record(record: dict, path: Path | None) -> None:
+    """Write a record as JSON; print it if there is no path."""
+    text = json.dumps(record, indent=1) + "\n"
+    if path is None:
+        print(text, end="")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

@@ -1,35 +1,34 @@
-"""What the training loop costs beside the bare step of the same model on the same batches.
+"""Overhead of the training loop over the bare training step, on the same model and batches.
 
     python benchmarks/training_loop.py --out benchmarks/results/training-loop-cpu.json
 
-The bare step is forward, cross-entropy, backward, AdamW, on batches that lie ready in memory. The
-loop is `longspan.training.fit`, which also reads and pads batches, sets the learning rate, counts
-and reports. Both run in turns; a figure is the median over rounds of seconds per step between the
-first and the last step of a round (the loop's evaluation and checkpoint at the end lie outside).
+The bare step is forward, cross entropy, backward and AdamW on batches in memory. The loop is
+`longspan.training.fit`, which also reads and pads batches, sets the learning rate, counts tokens
+and calls callbacks. Both run in turns. A figure is the median over rounds of the seconds per step
+between the first and the last step of a round, which excludes the loop's evaluation and checkpoint
+at the end.
 """
 
 import argparse
-import dataclasses
 import itertools
-import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
 import torch
-from timing import environment
+from timing import environment, write_record
 
-from longspan.arena import get, make_model
+from longspan.arena import get, make_model, override
 from longspan.arena.experiment import Experiment
 from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
-from longspan.tasks import TASKS, Task
+from longspan.tasks import Task, build
 from longspan.training import Callback, fit
 
 
 class Clock(Callback):
-    """A callback that notes when steps end."""
+    """Callback that records the end time of each step."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -42,13 +41,13 @@ class Clock(Callback):
         return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
 
 
-def bare(experiment: Experiment, task: Task) -> float:
-    train = experiment.train
+def time_bare_steps(experiment: Experiment, task: Task) -> float:
+    training = experiment.config.training
     model = make_model(experiment, task).train()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    ready = task.batches("train", batch=training.batch_size, seed=0)
-    batches, clock = list(itertools.islice(ready, training.steps)), Clock()
-    for batch in batches:
+    batches = task.batches("train", batch_size=training.batch_size, seed=0)
+    in_memory, clock = list(itertools.islice(batches, training.steps)), Clock()
+    for batch in in_memory:
         with torch.autocast("cpu", torch.bfloat16, enabled=training.precision == "bf16"):
             logits = model(input_ids=batch.inputs, attention_mask=batch.key_mask).logits
         torch.nn.functional.cross_entropy(logits.float(), batch.targets).backward()
@@ -58,13 +57,13 @@ def bare(experiment: Experiment, task: Task) -> float:
     return clock.per_step
 
 
-def loop(experiment: Experiment, task: Task) -> float:
+def time_loop(experiment: Experiment, task: Task) -> float:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         fit(
             make_model(experiment, task),
             task,
-            experiment.train,
+            experiment.config.training,
             seed=0,
             folder=Path(folder),
             device="cpu",
@@ -75,42 +74,38 @@ def loop(experiment: Experiment, task: Task) -> float:
 
 def measure(mechanism: str, batch: int, steps: int, rounds: int) -> dict:
     experiment = get("lra-small").experiment("listops", mechanism, 0)
-    train = dataclasses.replace(
-        experiment.train,
-        batch=batch,
-        steps=steps,
-        evaluate_every=steps,
-        checkpoint_every=steps,
-    )
-    # Few evaluation examples: they are scored outside of what is timed.
-    spec = dataclasses.replace(experiment.task, options={"validation": 8, "test": 8})
-    experiment = dataclasses.replace(experiment, train=train, task=spec)
-    kind = TASKS["listops"]
-    task = kind(kind.Options(**spec.options))
+    pace = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps}
+    # Evaluation is not timed, so few examples suffice.
+    sizes = {"task.validation": 8, "task.test": 8, "training.batch_size": batch}
+    experiment = override(experiment, {**sizes, **{f"training.{k}": x for k, x in pace.items()}})
+    training = experiment.config.training
+    task = build("listops", experiment.config.task.options)
     task.open(cache_folder())
-    bare(experiment, task)
-    taken = [(bare(experiment, task), loop(experiment, task)) for _ in range(rounds)]
-    step, whole = (statistics.median(x) for x in zip(*taken, strict=True))
-    overhead = statistics.median(b / a for a, b in taken) - 1
+    time_bare_steps(experiment, task)  # warm-up
+    times = [
+        (time_bare_steps(experiment, task), time_loop(experiment, task)) for _ in range(rounds)
+    ]
+    bare, loop = (statistics.median(x) for x in zip(*times, strict=True))
+    overhead = statistics.median(b / a for a, b in times) - 1
     tokens = batch * _mean_length(task)
-    print(f"{mechanism} batch {batch}: bare {1e3 * step:.1f} ms, overhead {100 * overhead:+.1f} %")
+    print(f"{mechanism} batch {batch}: bare {1e3 * bare:.1f} ms, overhead {100 * overhead:+.1f} %")
     return {
         "mechanism": mechanism,
         "batch": batch,
         "length": task.length,
         "precision": training.precision,
         "steps": steps,
-        "rounds": [{"bare": a, "loop": b} for a, b in taken],
-        "bare_seconds_per_step": step,
-        "loop_seconds_per_step": whole,
-        "bare_tokens_per_second": tokens / step,
-        "loop_tokens_per_second": tokens / whole,
+        "rounds": [{"bare": a, "loop": b} for a, b in times],
+        "bare_seconds_per_step": bare,
+        "loop_seconds_per_step": loop,
+        "bare_tokens_per_second": tokens / bare,
+        "loop_tokens_per_second": tokens / loop,
         "overhead": overhead,
     }
 
 
 def _mean_length(task: Task) -> float:
-    batches = itertools.islice(task.batches("train", batch=32), 100)
+    batches = itertools.islice(task.batches("train", batch_size=32), 100)
     return statistics.mean(float(batch.key_mask.sum()) / 32 for batch in batches)
 
 
@@ -126,9 +121,7 @@ def main() -> None:
         rows.append(measure(mechanism, 32, 6, args.rounds))
         rows.append(measure(mechanism, 2, 60, args.rounds))
     record = {"environment": environment(torch.device("cpu")), "rows": rows}
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(record, args.out)
 
 
 if __name__ == "__main__":

@@ -111,8 +111,6 @@ def argument_help(docstring: str) -> dict[str, str]:
     entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
     pairs = ((name, re.sub(r"\s+", " ", text).rstrip(".")) for name, text in entries)
     return {name: text.replace("|", "\\|") for name, text in pairs}
-        name: re.sub(r"\s+", " ", text).rstrip(".").replace("|", "\\|") for name, text in entries
-    }
 
 
 def traits_table(cls: type[Attention]) -> str:
@@ -231,7 +229,8 @@ def published() -> str:
         for name in sorted(TASKS)
         for score in TASKS[name].info.published
     ]
-    return json.dumps(scores, indent=1, ensure_ascii=False) + "\n"
+    lines = (json.dumps(score, ensure_ascii=False) for score in scores)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def main() -> None:

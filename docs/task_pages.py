@@ -1,6 +1,6 @@
-"""A page for every task, from its file and the registry; written by `python docs/pages.py`.
+"""Render a page for every task, from its file and the registry, for `python docs/pages.py`.
 
-No data is needed: examples are of tasks that are generated.
+Rendering needs no data: only generated tasks have an example.
 """
 
 import dataclasses
@@ -13,17 +13,19 @@ from rendering import words
 from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Task, build
-from longspan.tasks.data_cards import about, generated, source
+from longspan.tasks.data_cards import describe_source, describe_task
+from longspan.tasks.data_cards import is_generated as task_is_generated
+from longspan.tasks.layout import PairLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 
 
 def written() -> dict[str, str]:
-    """Every file of the folder and what it holds."""
+    """Return the content of every file of the folder."""
     files = {"README.md": index()}
     for name in sorted(TASKS):
         text, picture = example(name)
-        files[f"{name}.md"] = page(name, f"![An example]({name}.svg)" if picture else text)
+        files[f"{name}.md"] = page(name, f"![Example]({name}.svg)" if picture else text)
         if picture:
             files[f"{name}.svg"] = picture
     return files
@@ -34,7 +36,7 @@ def index() -> str:
         "# Tasks",
         "",
         "Rendered by `python docs/pages.py` from the source of each task. `longspan data list`",
-        "says what is here and what is built, `longspan data card TASK` describes a built set, and",
+        "lists available and built data sets, `longspan data card TASK` describes a built one, and",
         "`longspan data show TASK` prints or draws its examples.",
         "",
         "| task | | length | train, validation, test | classes | data | license |",
@@ -42,10 +44,11 @@ def index() -> str:
     ]
     for name, cls in sorted(TASKS.items()):
         task, info = cls(), cls.info
+        sequences = 2 if isinstance(task.layout, PairLayout) else 1
         cells = (
             f"[`{name}`]({name}.md)",
             info.title,
-            f"{task.length:,}{' + ' * info.pair}{f'{task.length:,}' * info.pair}",
+            " + ".join([f"{task.length:,}"] * sequences),
             " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
             f"{info.num_classes:,}",
             "generated" if is_generated(name) else "imported",
@@ -57,28 +60,29 @@ def index() -> str:
 
 def page(name: str, shown: str) -> str:
     task, notes = TASKS[name](), NOTES.get(name, Notes())
-    pitfalls = "\n".join(f"- {one}" for one in notes.pitfalls)
+    pitfalls = "\n".join(f"- {pitfall}" for pitfall in notes.pitfalls)
     parts = [
         f"# `{name}`",
         str(sys.modules[type(task).__module__].__doc__).strip(),
-        *(("## An example", shown) if shown else ()),
-        "## What it is",
-        f"{task.info.summary}\n\n{about(task)}\n\n{sizes(task)}",
+        *(("## Example", shown) if shown else ()),
+        "## Task",
+        f"{task.info.summary}\n\n{describe_task(task)}\n\n{sizes(task)}",
         "## Options",
         options(task),
         "## Source and license",
-        source(task),
-        "## Getting it",
+        describe_source(task),
+        "## Obtaining the data",
         getting(task, notes),
         *(("## Notes", task.info.notes) if task.info.notes else ()),
-        *(("## What others ran into", pitfalls) if pitfalls else ()),
+        *(("## Known pitfalls", pitfalls) if pitfalls else ()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 @functools.cache
 def is_generated(name: str) -> bool:
-    return generated(TASKS[name]())
+    """Return whether the examples are generated at the default options."""
+    return task_is_generated(TASKS[name]())
 
 
 def sizes(task: Task) -> str:
@@ -91,11 +95,11 @@ def options(task: Task) -> str:
         f"| `{f.name}` | {f.metadata['help']} | {words(f.type)} | `{f.default!r}` |"
         for f in dataclasses.fields(task.Options)
     ]
-    return "\n".join(["| option | | values | default |", "|---|---|---|---|", *rows])
+    return "\n".join(["| option | meaning | values | default |", "|---|---|---|---|", *rows])
 
 
 def getting(task: Task, notes: Notes) -> str:
-    """The commands, and what may be imported."""
+    """Render the commands that build or import the data, and the accepted files."""
     name, commands = task.info.name, []
     released = "source" in {field.name for field in dataclasses.fields(task.Options)}
     if is_generated(name):
@@ -108,21 +112,21 @@ def getting(task: Task, notes: Notes) -> str:
     if notes.files:
         text += f"\n\n`PATH` is {notes.files}."
     if task.info.hub:
-        text += f"\n\n`hub` is `{task.info.hub}` of Hugging Face, through the library `datasets`."
+        text += f"\n\n`hub` is `{task.info.hub}` on the Hugging Face hub, read with `datasets`."
     return text
 
 
 def example(name: str) -> tuple[str, str | None]:
-    """The first example of a tiny set: as text in a block, and as SVG; nothing of imported data."""
+    """Return the first example of a tiny data set, as text and as SVG; empty for imported data."""
     if not is_generated(name):
         return "", None
     fields = {field.name for field in dataclasses.fields(TASKS[name].Options)}
     small = {split: 2 for split in SPLITS if split in fields}
-    made = NOTES.get(name, Notes()).example
-    task = build(name, {**small, **made})
+    options = NOTES.get(name, Notes()).example
+    task = build(name, {**small, **options})
     with tempfile.TemporaryDirectory() as folder:
         task.open(Path(folder))
         text, picture = task.show("test", 0), task.svg("test", 0)
-    given = ", ".join(f"`{option}={value}`" for option, value in made.items())
-    text = f"```text\n{text}\n```" + (f"\n\nWith {given}." if given else "")
+    values = ", ".join(f"`{option}={value}`" for option, value in options.items())
+    text = f"```text\n{text}\n```" + (f"\n\nWith {values}." if values else "")
     return text, picture

@@ -1,4 +1,4 @@
-"""The records of `benchmarks/synthetic_records.py`, for tests."""
+"""Records of `benchmarks/synthetic_records.py`."""
 
 import importlib.util
 from pathlib import Path

@@ -15,13 +15,13 @@ TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for pa
 # Lower layers first: a file imports from its own layer and from those above it in this list.
 LAYERS = (
     ("config", "metrics", "shapes", "errors", "fields", "files", "memory", "results"),
-    ("checks",),
     ("attention",),
     ("models",),
     ("data",),
     ("tasks",),
     ("training",),
     ("arena",),
+    ("validation",),
     ("analysis",),
     ("report",),
     ("catalog",),
@@ -30,13 +30,19 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
-LONGER_FUNCTIONS = {"training/loop.py": 60}
+# Specifications of charts and lists of command line options are declarations.
+LONGER_FUNCTIONS = {
+    "cli/running.py": 45,
+    "report/charts/intervals.py": 50,
+    "report/charts/tradeoff.py": 50,
+}
 # Names of mechanisms that are everyday words too: a schedule may be linear.
 EVERYDAY = {"full", "local", "linear"}
 # CIFAR-10 is published as pickles; this file reads them without running foreign code. Checkpoints
 # are never pickled.
 MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
-MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/")
+# Upgrades of records name options that were renamed.
+MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/", "results/upgrades.py")
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
 every_file = pytest.mark.parametrize("file", sorted(TREES))

@@ -36,7 +36,7 @@ def list_mechanisms() -> list[dict[str, Any]]:
 
 def list_tasks() -> list[dict[str, Any]]:
     """Return the main metadata of every task."""
-    names = ("name", "version", "title", "classes", "chance", "metrics", "license", "source")
+    names = ("name", "version", "title", "num_classes", "chance", "metrics", "license", "source")
     return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
 
 
@@ -125,7 +125,7 @@ def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
 
 def build_sample(name: str, T: int, *, causal: bool = False) -> Attention:
     """Build a mechanism for T tokens with its smallest options and reproducible parameters."""
-    sizes = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
+    sizes: dict[str, Any] = {"heads": SAMPLE_HEADS, "head_dim": SAMPLE_HEAD_DIM, "max_length": T}
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
         return build(name, causal=causal, **sizes, **MECHANISMS[name].small_options)

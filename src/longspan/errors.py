@@ -1,11 +1,7 @@
 """Exceptions of longspan: each message is one line that names the value and the remedy."""
 
-import dataclasses
 import difflib
-import math
-import types
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable
 
 
 class LongspanError(Exception):
@@ -69,64 +65,3 @@ def check_name(name: str, names: Iterable[str], what: str) -> str:
     else:
         hint = f"there are: {', '.join(names)}" if names else "there are none"
     raise UnknownNameError(f"no {what} called {name!r}; {hint}")
-
-
-def mistyped(values: Mapping[str, Any], hints: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the types of named values, in words; empty when they all fit."""
-    return [
-        f"{name} must be {_words(hint)}, got {values[name]!r:.60}"
-        for name, hint in hints.items()
-        if name in values and not _fits(values[name], hint)
-    ]
-
-
-def mistyped_fields(record: Any) -> list[str]:
-    """What is wrong with the types of a dataclass's fields, in words; empty when they all fit."""
-    fields = dataclasses.fields(record)
-    return mistyped(vars(record), {field.name: field.type for field in fields})
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (types.UnionType, Union):
-        return any(_fits(value, choice) for choice in inner)
-    if origin is Literal:
-        return value in inner
-    if origin is tuple:
-        sized = isinstance(value, tuple) and len(value) == len(inner)
-        return sized and all(_fits(x, kind) for x, kind in zip(value, inner, strict=True))
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(x, inner[1]) for x in value.values())
-    if origin is list:
-        return isinstance(value, list) and all(_fits(x, inner[0]) for x in value)
-    if hint in (int, float):
-        if isinstance(value, bool):
-            return False
-        whole = isinstance(value, int) and in_range(value)
-        return whole or (hint is float and isinstance(value, float) and math.isfinite(value))
-    # what else can be declared is not checked
-    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
-
-
-def in_range(value: int) -> bool:
-    """Return whether an integer fits into 64 bits, as arrays and floats require."""
-    return -(2**63) <= value < 2**63
-
-
-def _words(hint: Any) -> str:
-    """A type as a reader of the message would say it."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (types.UnionType, Union):
-        return " or ".join(dict.fromkeys(_words(choice) for choice in inner))
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    if origin is tuple:
-        return f"{len(inner)} of: {_words(inner[0])}"
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    if hint in names:
-        return names[hint]
-    if origin is dict or dataclasses.is_dataclass(hint):
-        return "named values"
-    if origin is list:
-        return "a list"
-    return "none" if hint is types.NoneType else f"a {hint.__name__}"

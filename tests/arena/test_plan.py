@@ -155,7 +155,7 @@ def test_time_is_that_of_a_run_of_the_same_shape_on_this_device(paths, listops):
 def test_seeds_are_looked_at_once_and_steps_are_timed_when_asked(paths, monkeypatch):
     calls = []
 
-    def fixed(model, task, config, *, seed, device, counted):
+    def fixed(model, task, config, *, seed, device, timed_steps):
         calls.append(task.checksum)
         return 0.25
 

@@ -190,8 +190,8 @@ def test_a_cache_holds_what_the_farthest_head_can_still_reach():
         ({"dilation": []}, "dilation lists 0 layers, but this is layer 0"),
         ({"dilation": [[1, 1, 2]], "layer": 1}, "dilation lists 1 layers, but this is layer 1"),
         ({"dilation": [[1, 1, 2], [1, 2]]}, r"one per head \(3\), got \[\[1, 1, 2\], \[1, 2\]\]"),
-        ({"dilation": [[1, 1, 2], 2]}, "dilation must be a whole number or a list, got"),
-        ({"window": 2.5}, "window must be a whole number or a list, got 2.5"),
+        ({"dilation": [[1, 1, 2], 2]}, "dilation must be an integer or a list, got"),
+        ({"window": 2.5}, "window must be an integer or a list, got 2.5"),
     ],
 )
 @pytest.mark.parametrize("name", ["dilated", "longformer"])

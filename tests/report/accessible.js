@@ -1,4 +1,4 @@
-// What a screen reader and a keyboard need of every page: a list of what is wrong.
+// Returns a list of violations of what screen readers and keyboards need.
 () => {
   const all = (selector) => [...document.querySelectorAll(selector)];
   const wrong = [];

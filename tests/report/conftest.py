@@ -1,4 +1,4 @@
-"""One headless browser for all tests that look at the page as a reader does."""
+"""One headless browser for all tests of the page in a browser."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# Nothing but what is asked for: no updates, no sync, no sandbox inside a container.
+# No updates, no sync, and no sandbox inside a container.
 QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

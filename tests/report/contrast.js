@@ -1,9 +1,9 @@
-// Texts whose colour is nearer to the paper than 4.5 to 1 (WCAG 2, AA).
+// Returns the texts with a contrast below 4.5 to 1 (WCAG 2, AA).
 () => {
   const canvas = document.createElement("canvas");
   const pen = canvas.getContext("2d", { willReadFrequently: true });
-  const light = (colour) => {
-    pen.fillStyle = colour;
+  const light = (color) => {
+    pen.fillStyle = color;
     pen.fillRect(0, 0, 1, 1);
     const [red, green, blue] = [...pen.getImageData(0, 0, 1, 1).data].map((part) => {
       const share = part / 255;
@@ -18,11 +18,11 @@
     const hidden = !node.checkVisibility() || node.disabled || node.closest(".unseen, script");
     if (!own || hidden) continue;
     const style = getComputedStyle(node);
-    const colour = node.closest("svg") ? style.fill : style.color;
-    if (colour === "none") continue;
-    const [dim, bright] = [light(colour), paper].sort((a, b) => a - b);
+    const color = node.closest("svg") ? style.fill : style.color;
+    if (color === "none") continue;
+    const [dim, bright] = [light(color), paper].sort((a, b) => a - b);
     const ratio = (bright + 0.05) / (dim + 0.05);
-    if (ratio < 4.5) found[`${node.nodeName} ${node.textContent.slice(0, 30)}`] = [colour, ratio];
+    if (ratio < 4.5) found[`${node.nodeName} ${node.textContent.slice(0, 30)}`] = [color, ratio];
   }
   return found;
 }

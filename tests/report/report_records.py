@@ -21,6 +21,7 @@ from longspan.results.analysis import Span
 MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1, "path_x": 0.5}
 CHANCE = {"listops": 0.1, "text": 0.5, "image": 0.1, "path_x": 0.5}
 OPTIONS = {"block": 64, "heads": 4}
+STEPS = Budget()
 MODEL = ModelConfig(
     hidden_size=64,
     num_hidden_layers=2,
@@ -35,7 +36,7 @@ def config(
     task: str = "listops",
     options: dict[str, Any] = OPTIONS,
     version: int = 1,
-    budget: Budget = Budget(),
+    budget: Budget = STEPS,
     **training: Any,
 ) -> RunConfig:
     recipe = {
@@ -64,7 +65,7 @@ def record(
     metric: str = "accuracy",
     options: dict[str, Any] = OPTIONS,
     version: int = 1,
-    budget: Budget = Budget(),
+    budget: Budget = STEPS,
     training: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
     **changes: Any,

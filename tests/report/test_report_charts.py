@@ -1,28 +1,40 @@
+"""Charts as specifications and as files; heatmaps as PNG."""
+
 import dataclasses
 import io
 import itertools
+import math
 import xml.etree.ElementTree as ElementTree
 
 import altair as alt
+import numpy as np
 import pytest
 from jsonschema import ValidationError
 from PIL import Image
 from report_records import analysis, curve, failure, record
 
 from longspan.errors import OptionError
-from longspan.report import dots
-from longspan.report.charts import POINTS, learning_curves, save, score_against_cost
-from longspan.report.dots import groupings, slices
-from longspan.report.figures import Drawing, write_figures
-from longspan.report.layout import Box, Span, places, scores, speeds
-from longspan.report.page import SWATCHES
-from longspan.report.pictures import heat, overlay
-from longspan.report.styles import COLOURS, SHAPES, styles
-from longspan.report.tables import leaderboard
+from longspan.report.charts.curves import POINTS, learning_curves
+from longspan.report.charts.figures import FigureSource, write_figures
+from longspan.report.charts.heatmaps import draw_matrix, draw_overlay
+from longspan.report.charts.intervals import score_intervals, slice_series
+from longspan.report.charts.placement import (
+    Axis,
+    Box,
+    place_labels,
+    score_axis,
+    shrink,
+    speed_axis,
+)
+from longspan.report.charts.styles import COLORS, SHAPES, assign_styles, save_chart
+from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.leaderboard.build import build_leaderboard
+from longspan.report.output.page import SHAPE_PATHS
+from longspan.report.tables.slices import properties
 from longspan.results import Slice
 
 NAMES = ["bigbird", "linear", "performer"]
-LOOK = styles(NAMES)
+STYLES = assign_styles(NAMES)
 # Machado, Oliveira and Fernandes 2009: what is seen without one kind of cone.
 BLIND = {
     "protan": [(0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)],
@@ -32,7 +44,7 @@ BLIND = {
 
 
 def small():
-    return leaderboard(
+    return build_leaderboard(
         record(name, task, 0, 0.3 + 0.02 * i, tokens_per_second=1e4 * (i + 1))
         for i, name in enumerate(NAMES)
         for task in ("listops", "text")
@@ -44,14 +56,14 @@ def values(chart):
         yield from part.get("data", {}).get("values", ())
 
 
-def linear_light(colour):
-    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+def linear_light(color):
+    parts = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return [((part + 0.055) / 1.055) ** 2.4 if part > 0.04045 else part / 12.92 for part in parts]
 
 
-def seen(colour, cones):
-    """CIE Lab of a colour as a reader without one kind of cone sees it."""
-    light = linear_light(colour)
+def seen(color, cones):
+    """CIE Lab of a color as a reader without one kind of cone sees it."""
+    light = linear_light(color)
     r, g, b = (sum(x * y for x, y in zip(row, light, strict=True)) for row in cones)
     xyz = (
         (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
@@ -63,36 +75,37 @@ def seen(colour, cones):
 
 
 @pytest.mark.parametrize("kind", BLIND)
-def test_colours_stay_distinct_to_colour_blind_readers(kind):
-    for one, two in itertools.combinations(COLOURS, 2):
+def test_colors_stay_distinct_to_color_blind_readers(kind):
+    for one, two in itertools.combinations(COLORS, 2):
         pairs = zip(seen(one, BLIND[kind]), seen(two, BLIND[kind]), strict=True)
         assert sum((a - b) ** 2 for a, b in pairs) ** 0.5 > 12, (one, two)
 
 
 @pytest.mark.parametrize("background", ["#ffffff", "#14171a"])
-def test_colours_stand_out_from_both_backgrounds(background):
-    def luminance(colour):
+def test_colors_stand_out_from_both_backgrounds(background):
+    def luminance(color):
         weights = (0.2126, 0.7152, 0.0722)
-        return sum(w * x for w, x in zip(weights, linear_light(colour), strict=True))
+        return sum(w * x for w, x in zip(weights, linear_light(color), strict=True))
 
-    for colour in COLOURS:
-        dim, bright = sorted((luminance(colour), luminance(background)))
-        assert (bright + 0.05) / (dim + 0.05) > 2, colour
-
-
-def test_no_two_of_28_mechanisms_are_drawn_alike():
-    look = styles(f"m{i:02}" for i in range(28))
-    assert len(set(zip(look.colours, look.dashes, strict=True))) == 28
-    assert len(set(zip(look.colours, look.shapes, strict=True))) == 28
-    assert set(SWATCHES) == set(SHAPES)
+    for color in COLORS:
+        dim, bright = sorted((luminance(color), luminance(background)))
+        assert (bright + 0.05) / (dim + 0.05) > 2, color
 
 
-def test_every_chart_is_a_sound_specification():
+def test_28_mechanisms_are_drawn_differently():
+    look = assign_styles(f"m{i:02}" for i in range(28))
+    assert len(set(zip(look.colors, look.dashes, strict=True))) == 28
+    assert len(set(zip(look.colors, look.shapes, strict=True))) == 28
+    assert set(SHAPE_PATHS) == set(SHAPES)
+
+
+def test_every_chart_is_a_valid_specification():
     pair = [record(name, task, s) for name in NAMES for task in ("listops", "text") for s in (0, 1)]
     pair = [dataclasses.replace(run, slices=sliced({"2": 0.4, "3": 0.5})) for run in pair]
-    of = [analysis(run) for run in pair]
-    drawing = Drawing(table=leaderboard(pair), look=LOOK, legend=True, analyses=of)
-    charts = [figure.drawn for figure in drawing.all()]
+    analyses = [analysis(run) for run in pair]
+    board = build_leaderboard(pair)
+    source = FigureSource(board=board, styles=STYLES, has_legends=True, analyses=analyses)
+    charts = [figure.content for figure in source.all()]
     assert len(charts) == 2 + 3 + 4 + 2 + 4
     for chart in charts:
         alt.LayerChart.from_dict(chart, validate=True)
@@ -100,12 +113,12 @@ def test_every_chart_is_a_sound_specification():
             alt.LayerChart.from_dict({**chart, "layer": [{"mark": "lines"}]}, validate=True)
 
 
-def test_a_mechanism_has_one_colour_in_every_chart():
+def test_mechanism_has_one_color_in_every_chart():
     table = small()
     charts = [
-        learning_curves(table, 0, "validation accuracy", LOOK),
-        learning_curves(table, 1, "training loss", LOOK),
-        score_against_cost(table, None, "cpu, float32", LOOK),
+        learning_curves(table, 0, "validation score", STYLES),
+        learning_curves(table, 1, "training loss", STYLES),
+        score_against_cost(table, None, "cpu, float32", STYLES),
     ]
     for chart in charts:
         scales = [
@@ -114,14 +127,14 @@ def test_a_mechanism_has_one_colour_in_every_chart():
             if "scale" in layer.get("encoding", {}).get("color", {})
         ]
         assert scales
-        assert all(scale == {"domain": NAMES, "range": list(COLOURS[:3])} for scale in scales)
+        assert all(scale == {"domain": NAMES, "range": list(COLORS[:3])} for scale in scales)
 
 
 def test_curves_show_measured_points_only_and_keep_the_last():
     runs = [record(curve=curve(0.4, points=1000, steps=5000))]
     (drawn,) = (
         row
-        for row in values(learning_curves(leaderboard(runs), 0, "training loss", LOOK))
+        for row in values(learning_curves(build_leaderboard(runs), 0, "training loss", STYLES))
         if "step" in row
     )
     assert len(drawn["step"]) <= POINTS + 1
@@ -131,23 +144,23 @@ def test_curves_show_measured_points_only_and_keep_the_last():
 
 
 def test_accuracy_is_drawn_in_percent():
-    chart = learning_curves(leaderboard([record()]), 0, "validation accuracy", LOOK)
+    chart = learning_curves(build_leaderboard([record()]), 0, "validation score", STYLES)
     (drawn,) = (row for row in values(chart) if "step" in row)
     assert drawn["value"][-1] == pytest.approx(
-        100 * record().curve[-1].validation_accuracy, abs=0.01
+        100 * record().curve[-1].validation_metrics["accuracy"], abs=0.01
     )
     assert 17.45 in [round(row["value"], 9) for row in values(chart) if "step" not in row]
 
 
-def test_a_line_is_the_mean_of_its_seeds_and_its_band_their_range():
+def test_line_is_the_mean_of_seeds_and_band_their_range():
     # The second seed was measured at every other step only.
     few = curve(0.2, points=5)
-    table = leaderboard([record(seed=0, curve=curve(0.4)), record(seed=1, curve=few)])
-    chart = learning_curves(table, 0, "validation accuracy", LOOK)
+    table = build_leaderboard([record(seed=0, curve=curve(0.4)), record(seed=1, curve=few)])
+    chart = learning_curves(table, 0, "validation score", STYLES)
     (drawn,) = (row for row in values(chart) if "step" in row)
     assert drawn["step"] == [0, 100, 200, 300, 400, 500]
     assert drawn["seeds"] == "2 seeds"
-    ends = [100 * run[-1].validation_accuracy for run in (few, curve(0.4))]
+    ends = [100 * run[-1].validation_metrics["accuracy"] for run in (few, curve(0.4))]
     assert drawn["low"][-1] == pytest.approx(ends[0], abs=0.01)
     assert drawn["high"][-1] == pytest.approx(ends[1], abs=0.01)
     assert drawn["value"][-1] == pytest.approx(sum(ends) / 2, abs=0.01)
@@ -155,12 +168,12 @@ def test_a_line_is_the_mean_of_its_seeds_and_its_band_their_range():
 
 def test_seeds_without_a_common_step_have_a_line_each():
     pair = [record(seed=0, curve=curve(0.4)[1:]), record(seed=1, curve=curve(0.4, 7, 490)[1:])]
-    chart = learning_curves(leaderboard(pair), 0, "training loss", LOOK)
+    chart = learning_curves(build_leaderboard(pair), 0, "training loss", STYLES)
     assert [row["seeds"] for row in values(chart) if "step" in row] == ["seed 0", "seed 1"]
 
 
 def sliced(accuracies):
-    return {"depth": [Slice(label=k, accuracy=v, examples=9) for k, v in accuracies.items()]}
+    return {"depth": [Slice(label=k, value=v, num_targets=9) for k, v in accuracies.items()]}
 
 
 def test_slices_are_means_over_the_seeds_that_all_have_them():
@@ -168,16 +181,16 @@ def test_slices_are_means_over_the_seeds_that_all_have_them():
         record(seed=0, slices=sliced({"10": 0.4, "2": 0.5})),
         record(seed=1, slices=sliced({"10": 0.2, "3": 0.9})),
     ]
-    table = leaderboard(runs)
-    assert groupings(table, 0) == ["depth"]
-    drawn = [row for row in values(slices(table, 0, "depth", LOOK)) if "place" in row]
+    table = build_leaderboard(runs)
+    assert properties(table, 0) == ["depth"]
+    drawn = [row for row in values(slice_series(table, 0, "depth", STYLES)) if "place" in row]
     assert [(row["place"], row["value"]) for row in drawn] == [("10", pytest.approx(30.0))]
-    assert slices(table, 0, "length", LOOK) is None
+    assert slice_series(table, 0, "length", STYLES) is None
 
 
 def test_scores_are_ranked_with_their_intervals():
     table = small()
-    chart = dots.scores(table, 0, LOOK)
+    chart = score_intervals(table, 0, STYLES)
     found = {row["row"]: row for row in values(chart) if "row" in row}
     for row in table.rows:
         interval = row.cells[0].interval
@@ -185,7 +198,7 @@ def test_scores_are_ranked_with_their_intervals():
         assert (drawn["low"], drawn["high"]) == (100 * interval.low, 100 * interval.high)
     orders = [layer["encoding"]["y"]["sort"] for layer in chart["layer"][-2:]]
     assert orders == [NAMES[::-1]] * 2
-    assert dots.scores(leaderboard([record()]), 0, LOOK) is None
+    assert score_intervals(build_leaderboard([record()]), 0, STYLES) is None
 
 
 def pixels(data):
@@ -193,21 +206,21 @@ def pixels(data):
         return [[image.getpixel((x, y)) for x in range(image.width)] for y in range(image.height)]
 
 
-def test_a_heat_map_is_pale_where_low_and_dark_where_high():
-    picture = heat([[0.0, 0.5], [0.75, 1.0], [0.25, 0.0]], "Cosine", "of something")
+def test_heatmap_is_light_where_low_and_dark_where_high():
+    picture = draw_matrix([[0.0, 0.5], [0.75, 1.0], [0.25, 0.0]], "Cosine", "of something")
     found = pixels(picture.png())
-    assert found == [list(row) for row in picture.cells]
+    assert np.array(found).tolist() == picture.colors.tolist()
     order = sorted((value, sum(found[y][x])) for y, x, value in [(0, 0, 0), (0, 1, 0.5), (1, 1, 1)])
     assert [light for _, light in order] == sorted(
         (sum(c) for c in (found[0][0], found[0][1], found[1][1])), reverse=True
     )
     assert list(picture.steps) == [0, 128, 191, 255, 64, 0]
-    assert len(pixels(picture.png(times=4))) == 12
-    assert pixels(picture.png(times=4))[11][7] == found[2][1]
+    assert len(pixels(picture.png(scale=4))) == 12
+    assert pixels(picture.png(scale=4))[11][7] == found[2][1]
 
 
-def test_an_overlay_keeps_the_image_where_nothing_is_looked_at():
-    picture = overlay([10, 20, 30, 40], [0.0, 0.0, 0.2, 0.0], 2, "Share", "of something")
+def test_overlay_keeps_the_image_where_shares_are_zero():
+    picture = draw_overlay([10, 20, 30, 40], [0.0, 0.0, 0.2, 0.0], 2, "Share", "of something")
     found = pixels(picture.png())
     assert found[0] == [(10, 10, 10), (20, 20, 20)]
     assert found[1][1] == (40, 40, 40)
@@ -216,7 +229,7 @@ def test_an_overlay_keeps_the_image_where_nothing_is_looked_at():
 
 def test_every_figure_is_written_for_print(tmp_path):
     runs = [record(name, slices=sliced({"2": 0.4})) for name in NAMES]
-    files = write_figures([leaderboard(runs)], tmp_path / "figures", "both")
+    files = write_figures([build_leaderboard(runs)], tmp_path / "figures", "both")
     stems = ["scores", "cost", "curves", "curves", "slices"]
     assert [path.name.split("-")[2] for path in files[::2]] == stems
     assert {path.suffix for path in files} == {".svg", ".png"}
@@ -227,13 +240,13 @@ def test_every_figure_is_written_for_print(tmp_path):
     assert all(f">{name}<" in curves.read_text(encoding="utf-8") for name in NAMES)
     for path in files[1::2]:
         assert pixels(path.read_bytes())[0][0][:3] == (255, 255, 255)
-    with pytest.raises(OptionError, match="svg, png or both, got 'gif'"):
+    with pytest.raises(OptionError, match="svg, png, both, got 'gif'"):
         write_figures([], tmp_path, "gif")
 
 
-def test_figures_show_the_hole_that_a_failure_leaves(tmp_path):
+def test_failed_rows_have_no_dot(tmp_path):
     runs = [record(name, seed=seed) for name in NAMES for seed in (0, 1)]
-    table = leaderboard(runs, [failure("linear", seed=2)])
+    table = build_leaderboard(runs, [failure("linear", seed=2)])
     write_figures([table], tmp_path, "svg")
     drawn = (tmp_path / "lra-small-scores-listops.svg").read_text(encoding="utf-8")
     assert [f">{name}<" in drawn for name in NAMES] == [True, False, True]
@@ -242,125 +255,169 @@ def test_figures_show_the_hole_that_a_failure_leaves(tmp_path):
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
-def test_the_chart_of_the_mean_is_of_its_own_tasks():
+def test_chart_of_the_mean_covers_its_own_tasks():
     """Path-X is there for one row, with another majority and another speed."""
-    runs = [record(x, y, accuracy=0.3 * i) for i, x in enumerate(NAMES, 1) for y in FIVE]
-    runs.append(record(NAMES[0], "path_x", accuracy=0.9, tokens_per_second=1.0, chance=0.5))
-    table = leaderboard(runs)
-    drawing = Drawing(table=table, look=LOOK, legend=False)
-    first = drawing.costs()[0]
+    runs = [record(x, y, score=0.3 * i) for i, x in enumerate(NAMES, 1) for y in FIVE]
+    runs.append(record(NAMES[0], "path_x", score=0.9, tokens_per_second=1.0, chance=0.5))
+    table = build_leaderboard(runs)
+    source = FigureSource(board=table, styles=STYLES, has_legends=False)
+    first = source.costs()[0]
     assert first.caption == "Mean of 5, cpu, float32"
-    dots = [row for row in values(first.drawn) if "mechanism" in row]
+    dots = [row for row in values(first.content) if "mechanism" in row]
     assert {dot["mechanism"] for dot in dots} == set(NAMES)
     assert {dot["speed"] for dot in dots} == {52_345.6789}
     assert {dot["seeds"] for dot in dots} == {"5 tasks"}
     majorities = [column.majority for column in table.columns if column.task in FIVE]
-    (floor,) = {row["value"] for row in values(first.drawn) if "value" in row}
+    (floor,) = {row["value"] for row in values(first.content) if "value" in row}
     assert floor == pytest.approx(100 * sum(majorities) / 5)
 
 
 def test_runs_without_a_curve_give_no_chart():
-    assert learning_curves(leaderboard([record(curve=[])]), 0, "training loss", LOOK) is None
+    board = build_leaderboard([record(curve=[])])
+    assert learning_curves(board, 0, "training loss", STYLES) is None
 
 
-def test_bubbles_hold_what_the_table_holds():
+def test_marks_hold_the_values_of_the_table():
     table = small()
     dots = {
         row["mechanism"]: row
-        for row in values(score_against_cost(table, None, "cpu, float32", LOOK))
+        for row in values(score_against_cost(table, None, "cpu, float32", STYLES))
         if "mechanism" in row
     }
     assert dots.keys() == set(NAMES)
     for row in table.rows:
         dot = dots[row.mechanism]
-        assert dot["accuracy"] == pytest.approx(100 * row.mean)
+        assert dot["score"] == pytest.approx(100 * row.score)
         assert dot["speed"] == row.cost.tokens_per_second
         assert dot["memory"] == row.cost.peak_memory / 2**20
 
 
-def test_bubbles_of_another_device_are_left_out():
+def test_marks_of_another_device_are_left_out():
     runs = [record("bigbird"), record("linear", device="NVIDIA H200")]
-    chart = score_against_cost(leaderboard(runs), 0, "NVIDIA H200, float32", LOOK)
+    chart = score_against_cost(build_leaderboard(runs), 0, "NVIDIA H200, float32", STYLES)
     assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["linear"]
-    assert score_against_cost(leaderboard(runs), 0, "TPU, float32", LOOK) is None
+    assert score_against_cost(build_leaderboard(runs), 0, "TPU, float32", STYLES) is None
 
 
-def test_rows_with_a_hole_have_no_bubble_of_the_mean():
+def test_rows_without_mean_have_no_mark():
     runs = [record("bigbird", "listops"), record("linear", "listops"), record("linear", "text")]
-    chart = score_against_cost(leaderboard(runs), None, "cpu, float32", LOOK)
+    chart = score_against_cost(build_leaderboard(runs), None, "cpu, float32", STYLES)
     assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["linear"]
 
 
-def test_bubble_of_unknown_memory_is_drawn_as_the_smallest():
+def test_mark_of_unknown_memory_is_the_smallest():
     runs = [
         record("bigbird"),
         record("linear", peak_memory=None),
         record("performer", peak_memory=2**30),
     ]
-    chart = score_against_cost(leaderboard(runs), 0, "cpu, float32", LOOK)
+    chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
     areas = {row["mechanism"]: row["area"] for row in values(chart) if "mechanism" in row}
     assert areas == {"bigbird": 1536, "linear": 1024, "performer": 1024}
 
 
-def test_names_avoid_points_and_each_other():
+def test_labels_avoid_marks_and_each_other():
     boxes = [Box(200, 100, 8, 9), Box(230, 100, 8, 9), Box(200, 125, 8, 9)]
-    found = places(boxes, 480)
+    found = place_labels(boxes, 480)
     assert found[0].align == "right"
     assert found[1].align == "left"
     assert all(abs(box.x + place.dx) < 480 for box, place in zip(boxes, found, strict=True))
 
 
-def test_names_at_the_edge_turn_inwards():
-    (right,) = places([Box(470, 100, 8, 9)], 480)
-    (left,) = places([Box(10, 100, 8, 9)], 480)
+def test_labels_at_the_edge_are_placed_inwards():
+    (right,) = place_labels([Box(470, 100, 8, 9)], 480)
+    (left,) = place_labels([Box(10, 100, 8, 9)], 480)
     assert (right.align, left.align) == ("right", "left")
 
 
 def test_axes_cover_every_value():
-    assert speeds([1e3, 1e5]).log
-    assert not speeds([1e3, 2e3]).log
-    for span, inside in [
-        (speeds([1e3, 1e5]), (1e3, 1e5)),
-        (speeds([7.0]), (7.0,)),
-        (scores([30.0], [40.0], 25.0), (25.0, 40.0)),
-        (scores([30.0], [30.0], None), (30.0,)),
+    assert speed_axis([1e3, 1e5]).log
+    assert not speed_axis([1e3, 2e3]).log
+    for axis, inside in [
+        (speed_axis([1e3, 1e5]), (1e3, 1e5)),
+        (speed_axis([7.0]), (7.0,)),
+        (score_axis([30.0], [40.0], 25.0), (25.0, 40.0)),
+        (score_axis([30.0], [30.0], None), (30.0,)),
     ]:
-        assert all(0 < span.pixel(value, 100) < 100 for value in inside)
+        assert all(0 < axis.pixel(value, 100) < 100 for value in inside)
     # A floor far below would squeeze what is compared.
-    assert scores([39.0], [40.0], 10.0).low > 30
-    assert Span(0, 10).pixel(2.5, 100) == 25
+    assert score_axis([39.0], [40.0], 10.0).low > 30
+    assert Axis(0, 10).pixel(2.5, 100) == 25
 
 
-def test_charts_are_saved_as_pictures(tmp_path):
-    chart = score_against_cost(small(), 0, "cpu, float32", LOOK, legend=False)
-    text = save(chart, tmp_path / "cost.svg").read_text(encoding="utf-8")
+def test_charts_are_saved_as_svg_and_png(tmp_path):
+    chart = score_against_cost(small(), 0, "cpu, float32", STYLES)
+    text = save_chart(chart, tmp_path / "cost.svg").read_text(encoding="utf-8")
     assert ElementTree.fromstring(text).tag.endswith("svg")
     assert all(f">{name}<" in text for name in NAMES)
-    assert save(chart, tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    assert save_chart(chart, tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.png", "cost.svg"]
 
 
-def test_saving_as_something_else_is_refused(tmp_path):
-    chart = score_against_cost(small(), 0, "cpu, float32", LOOK)
+def test_other_suffixes_are_rejected(tmp_path):
+    chart = score_against_cost(small(), 0, "cpu, float32", STYLES)
     with pytest.raises(OptionError, match=r"as .svg or .png, got 'cost.gif'"):
-        save(chart, tmp_path / "cost.gif")
+        save_chart(chart, tmp_path / "cost.gif")
 
 
-def test_curves_are_drawn_from_the_data_they_carry(tmp_path):
+def test_curves_are_drawn_from_their_data(tmp_path):
     runs = [record(curve=curve(0.4, points=5)), record("linear", curve=curve(0.2, points=5))]
-    chart = learning_curves(leaderboard(runs), 0, "validation accuracy", LOOK, legend=False)
-    picture = ElementTree.fromstring(save(chart, tmp_path / "c.svg").read_text(encoding="utf-8"))
+    chart = learning_curves(build_leaderboard(runs), 0, "validation score", STYLES, legend=False)
+    path = save_chart(chart, tmp_path / "curves.svg")
+    picture = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     lines = [
         path.get("d")
         for path in picture.iter("{http://www.w3.org/2000/svg}path")
-        if path.get("stroke") in COLOURS
+        if path.get("stroke") in COLORS
     ]
     assert len([line for line in lines if line.count("L") == 5]) == 2
 
 
-def test_diverged_points_are_left_out():
-    broken = dataclasses.replace(curve(0.3)[5], train_loss=float("inf"))
-    table = leaderboard([record(curve=[*curve(0.3)[:5], broken])])
-    chart = learning_curves(table, 0, "training loss", LOOK)
-    (drawn,) = (row for row in values(chart) if "step" in row)
-    assert len(drawn["step"]) == 4
+def test_lower_is_better_is_drawn_best_first_and_named_so():
+    runs = [record(name, score=i + 1.0, metric="bits_per_byte") for i, name in enumerate(NAMES)]
+    board = build_leaderboard(runs)
+    chart = score_intervals(board, 0, STYLES)
+    assert chart["layer"][-1]["encoding"]["y"]["sort"] == NAMES
+    title = "Test bits per byte (lower is better)"
+    assert chart["layer"][-1]["encoding"]["x"]["title"] == title
+    dots = [row for row in values(chart) if "mechanism" in row]
+    assert [dot["value"] for dot in dots] == [1.0, 2.0, 3.0]
+    cost = score_against_cost(board, 0, "cpu, float32", STYLES)
+    assert cost["layer"][-1]["encoding"]["y"]["title"] == title
+    assert not any(row.get("value") for row in values(cost) if "mechanism" not in row)
+    (drawn, *_) = (
+        row
+        for row in values(learning_curves(board, 0, "validation score", STYLES))
+        if "step" in row
+    )
+    assert drawn["value"][0] > drawn["value"][-1] == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_legend_lists_only_the_series_that_are_drawn():
+    runs = [record("bigbird"), record("linear", "text"), record("performer", "text")]
+    chart = learning_curves(build_leaderboard(runs), 1, "training loss", STYLES)
+    domains = [
+        encoding["scale"]["domain"]
+        for layer in chart["layer"]
+        for encoding in layer["encoding"].values()
+        if isinstance(encoding, dict) and "domain" in encoding.get("scale", {})
+    ]
+    assert domains
+    assert all(domain == ["linear", "performer"] for domain in domains)
+    assert STYLES.select(["linear"]).colors == (COLORS[1],)
+
+
+def test_marks_shrink_until_none_overlap():
+    boxes = [Box(100, 100, 16, 5), Box(120, 100, 16, 5), Box(300, 100, 16, 5)]
+    factor = shrink(boxes, 0.2)
+    assert factor == pytest.approx(20 / 32)
+    assert shrink([boxes[0], boxes[0]], 0.2) == 0.2
+    assert shrink(boxes[1:], 0.2) == 1.0
+    runs = [
+        record(name, score=0.3 + 0.001 * i, tokens_per_second=1e4 * (1 + 0.02 * i))
+        for i, name in enumerate(NAMES)
+    ]
+    chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
+    (size,) = (x["encoding"]["size"] for x in chart["layer"] if "size" in x["encoding"])
+    assert 120 <= size["scale"]["range"][1] <= 900
+    assert math.sqrt(size["scale"]["range"][1] / math.pi) < 17

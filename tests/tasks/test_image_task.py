@@ -1,4 +1,4 @@
-"""The image task: grey pixels, the held-out images of LRA and of S4, subsets, the real files."""
+"""The image task: gray pixels, the held-out images of LRA and of S4, subsets, the real files."""
 
 import hashlib
 import os
@@ -32,56 +32,56 @@ def opened(data, **change):
 
 
 def shown(task, split):
-    """The images of a split and their labels."""
+    """Return the images of a split and their labels."""
     images = [task.image(split, row) for row in range(task.size(split))]
     return np.stack(images), task.labels(split).tolist()
 
 
-def colours(part):
+def colors(part):
     names = BATCHES[:5] if part == "train" else BATCHES[5:]
     found = np.concatenate([pixels(name, COUNT) for name in names])
     return found, [one for name in names for one in labels(name, COUNT)]
 
 
 def rows_of(task, split, part):
-    """Which images of a part a split holds, found by their pixels as Pillow turns them grey."""
+    """Return the rows of a split in its source, found by the gray levels of Pillow."""
     every = {
         np.asarray(Image.fromarray(one).convert("L")).tobytes(): row
-        for row, one in enumerate(colours(part)[0])
+        for row, one in enumerate(colors(part)[0])
     }
     images, classes = shown(task, split)
     rows = [every[image.tobytes()] for image in images]
-    assert classes == [colours(part)[1][row] for row in rows]
+    assert classes == [colors(part)[1][row] for row in rows]
     return rows
 
 
 def tfds(part, count):
-    """The order of TensorFlow Datasets: by md5 of the part's name and the row."""
+    """Return the order of TensorFlow Datasets: by md5 of the split's name and the row."""
     digests = [hashlib.md5(part.encode() + str(row).encode()).hexdigest() for row in range(count)]
     return sorted(range(count), key=lambda row: int(digests[row], 16))
 
 
-def test_the_images_are_those_of_the_files_in_grey(data):
+def test_images_are_the_gray_levels_of_the_files(data):
     task = opened(data)
     images, classes = shown(task, "test")
-    red, green, blue = np.moveaxis(colours("test")[0].astype(np.float64), -1, 0)
+    red, green, blue = np.moveaxis(colors("test")[0].astype(np.float64), -1, 0)
     exact = (0.2989 * red + 0.5870 * green + 0.1140 * blue) * 255.5 / 255
     near = np.abs(exact - np.round(exact)) < 1e-4
     assert ((images == np.floor(exact)) | near).all()
-    assert classes == colours("test")[1]
-    assert rows_of(opened(data, grey="pil"), "test", "test") == list(range(COUNT))
+    assert classes == colors("test")[1]
+    assert rows_of(opened(data, grayscale="pil"), "test", "test") == list(range(COUNT))
 
 
 def test_validation_is_held_out_of_train(data):
-    task = opened(data, grey="pil")
+    task = opened(data, grayscale="pil")
     assert [task.size(split) for split in SPLITS] == [30, 10, 8]
     train, validation = (rows_of(task, split, "train") for split in ("train", "validation"))
     assert sorted(train + validation) == list(range(5 * COUNT))
     assert sorted(validation) == sorted(tfds("train", 40)[30:])
 
 
-def test_the_order_of_tensorflow_datasets_is_the_published_one():
-    """The sha256 over the names of the first 5,000 images, recorded from the library itself.
+def test_order_is_that_of_tensorflow_datasets():
+    """The sha256 covers the names of the first 5,000 images, as the library orders them.
 
     https://github.com/avitai/datarax, tests of its reader of TensorFlow Datasets.
     """
@@ -93,19 +93,19 @@ def test_the_order_of_tensorflow_datasets_is_the_published_one():
     )
 
 
-def test_a_random_split_with_seed_42_is_that_of_s4(data):
-    task = opened(data, grey="pil", split="random", seed=42)
+def test_random_split_with_seed_42_is_that_of_s4(data):
+    task = opened(data, grayscale="pil", split="random", seed=42)
     generator = torch.Generator().manual_seed(42)
     expected = torch.utils.data.random_split(range(40), (30, 10), generator=generator)
     for split, subset in zip(("train", "validation"), expected, strict=True):
         assert sorted(rows_of(task, split, "train")) == sorted(subset.indices)
-    other = opened(data, grey="pil", split="random", seed=43)
+    other = opened(data, grayscale="pil", split="random", seed=43)
     assert rows_of(other, "validation", "train") != rows_of(task, "validation", "train")
 
 
 @pytest.mark.parametrize("split", ["lra", "random"])
-def test_smaller_counts_take_fewer_of_the_same_images(data, split):
-    wanted = {"grey": "pil", "split": split}
+def test_smaller_subsets_are_part_of_larger_ones(data, split):
+    wanted = {"grayscale": "pil", "split": split}
     whole = opened(data, **wanted)
     for train, test in ((20, 5), (7, 1)):
         part = opened(data, **wanted, train=train, test=test)
@@ -115,7 +115,7 @@ def test_smaller_counts_take_fewer_of_the_same_images(data, split):
         assert set(rows_of(part, "test", "test")) < set(rows_of(whole, "test", "test"))
 
 
-def test_every_form_gives_the_same_set(data, tmp_path):
+def test_every_source_format_gives_the_same_data(data, tmp_path):
     write_archive(tmp_path / "archive", COUNT)
     write_parquet(tmp_path / "parquet", COUNT)
     tasks = [opened(data), opened(tmp_path / "archive"), opened(tmp_path / "parquet")]
@@ -126,13 +126,13 @@ def test_every_form_gives_the_same_set(data, tmp_path):
     assert set(tasks[1].facts["source_sha256"]) == {"cifar-10-some.tar.gz"}
 
 
-def test_a_copy_in_jpeg_says_so(tmp_path, data):
+def test_source_names_a_copy_in_jpeg(tmp_path, data):
     task = opened(write_parquet(tmp_path / "jpeg", COUNT, "JPEG"))
     assert "decoded from JPEG, not the official pixels" in task.source
     assert task.facts["exact_pixels"] is False
 
 
-def test_progress_is_reported(data):
+def test_build_reports_progress(data):
     seen = []
     task = build("image", OPTIONS)
     task.open(data.parent / "cache", data, lambda *args: seen.append(args))
@@ -142,31 +142,31 @@ def test_progress_is_reported(data):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"validation": 0}, "validation=0; expected a whole number, 1 or more"),
-        ({"train": 0}, "train=0"),
-        ({"seed": -1}, "seed=-1"),
-        ({"grey": "red"}, "grey must be one of tf, pil, got 'red'"),
-        ({"split": "last"}, "split must be one of lra, random, got 'last'"),
+        ({"validation": 0}, "validation should be greater than 0, got 0"),
+        ({"train": 0}, "train should be greater than 0, got 0"),
+        ({"seed": -1}, "seed should be greater than or equal to 0, got -1"),
+        ({"grayscale": "red"}, "grayscale should be 'tf' or 'pil', got 'red'"),
+        ({"split": "last"}, "split should be 'lra' or 'random', got 'last'"),
         ({"validation": 40}, "validation=40 leaves none of 40 training images; use 39 or less"),
-        ({"train": 31}, "train=31: there are 30 images"),
-        ({"test": 9}, "test=9: there are 8 images"),
+        ({"train": 31}, "train=31, but there are 30 images; use 30 or less"),
+        ({"test": 9}, "test=9, but there are 8 images; use 8 or less"),
     ],
 )
-def test_options_that_cannot_be_met_are_refused(data, change, reason):
+def test_invalid_options_are_rejected(data, change, reason):
     with pytest.raises(OptionError, match=reason):
         opened(data, **change)
 
 
-def test_absent_data_is_refused(tmp_path, data):
+def test_missing_data_is_rejected(tmp_path, data):
     task = build("image")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="CIFAR-10 is not here"):
         task.open(tmp_path / "cache", tmp_path / "empty")
-    assert "CIFAR-10 is not here" in task.available(tmp_path / "empty")
-    assert task.available(data) is None
+    assert "CIFAR-10 is not here" in task.describe_missing_data(tmp_path / "empty")
+    assert task.describe_missing_data(data) is None
 
 
-def test_an_image_is_shown_with_its_class(data):
+def test_show_names_the_class(data):
     assert opened(data).show("test", 0).splitlines()[-1] == "= dog (label 5)"
 
 
@@ -179,7 +179,7 @@ def real_folder():
     return folder
 
 
-def test_the_real_batches_are_built(tmp_path):
+def test_real_batches(tmp_path):
     path = real_folder() / "cifar-10-batches-py_subset_from_jpeg.tar.gz"
     if not path.exists():
         pytest.skip(f"LONGSPAN_TEST_DATA has no cifar10/{path.name}")
@@ -187,15 +187,15 @@ def test_the_real_batches_are_built(tmp_path):
     task.open(tmp_path / "cache", path)
     assert [task.size(split) for split in SPLITS] == [1800, 200, 1000]
     assert task.labels("test").bincount().tolist() == [100] * 10
-    inputs = torch.cat([batch.inputs for batch in task.batches("test", batch=250)])
+    inputs = torch.cat([batch.inputs for batch in task.batches("test", batch_size=250)])
     assert inputs.shape == (1000, 1024, 1)
-    # photographs are normalised with the constants of the whole training part
+    # The constants are those of the whole training split.
     assert abs(inputs.mean()) < 0.1
     assert abs(inputs.std() - 1) < 0.1
 
 
 @pytest.mark.slow
-def test_the_whole_real_set_is_built(tmp_path):
+def test_real_full_data_set(tmp_path):
     folder = real_folder()
     if not (folder / "full").is_dir():
         pytest.skip("LONGSPAN_TEST_DATA has no cifar10/full")
@@ -206,9 +206,9 @@ def test_the_whole_real_set_is_built(tmp_path):
         "CIFAR-10, the whole set (50000 train and 10000 test images), decoded from JPEG, not the "
         "official pixels, not in the official order"
     )
-    # hashes shuffle the classes, which lie one after the other in this copy
+    # The classes follow one another in this copy; the order by hash mixes them.
     counts = task.labels("validation").bincount(minlength=10)
     assert 400 < counts.min() <= counts.max() < 600
-    levels = next(task.batches("train", batch=10_000)).inputs
+    levels = next(task.batches("train", batch_size=10_000)).inputs
     assert abs(levels.double().mean() - 122.6) < 1
     assert abs(levels.double().std() - 61.0) < 1

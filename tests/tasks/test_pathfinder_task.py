@@ -1,4 +1,4 @@
-"""Pathfinder and Path-X: which images a split holds, resumed builds, files of the release."""
+"""Pathfinder and Path-X: images of each split, resumed builds, files of the release."""
 
 import dataclasses
 import os
@@ -12,7 +12,7 @@ from PIL import Image
 
 from longspan.data.pathfinder import generate, lra_settings, redraw
 from longspan.errors import DataError, OptionError
-from longspan.tasks import SPLITS, TASKS, _paths, build
+from longspan.tasks import SPLITS, TASKS, _pathfinder_images, build
 
 SIZES = {"train": 12, "validation": 3, "test": 4}
 
@@ -26,9 +26,9 @@ def _no_data_of_this_machine(monkeypatch):
     monkeypatch.delenv("LONGSPAN_TEST_DATA", raising=False)
 
 
-def opened(folder, name="pathfinder", data=None, report=None, **options):
+def opened(folder, name="pathfinder", data=None, progress=None, **options):
     task = build(name, {**(SIZES if data is None else {}), **options})
-    task.open(folder / "cache", data, report)
+    task.open(folder / "cache", data, progress)
     return task
 
 
@@ -37,7 +37,7 @@ def shown(task, split):
 
 
 def write_release(folder, images, labels, resolution=32, length=14):
-    """A difficulty's folder as Long Range Arena published it, in two batches."""
+    """Write the folder of a difficulty as Long Range Arena published it, in two batches."""
     place = folder / f"pathfinder{resolution}" / f"curv_contour_length_{length}"
     half = len(images) // 2
     for batch, rows in enumerate((range(half), range(half, len(images)))):
@@ -62,7 +62,7 @@ def release(tmp_path_factory):
     ("name", "resolution"),
     [("pathfinder", 32), ("pathfinder", 64), ("path_x", 128), ("path_x", 256)],
 )
-def test_splits_are_stretches_of_one_stream(tmp_path, name, resolution):
+def test_splits_are_consecutive_images_of_one_seed(tmp_path, name, resolution):
     task = opened(tmp_path, name, resolution=resolution, seed=5)
     images, labels = generate(lra_settings(resolution), range(19), seed=5)
     assert task.length == resolution**2
@@ -83,61 +83,61 @@ def test_random_splits_are_those_of_torch(tmp_path):
         np.testing.assert_array_equal(shown(task, split), images[list(part)])
         assert task.labels(split).tolist() == labels[list(part)].tolist()
         for row in range(task.size(split)):
-            drawing = task.drawing(split, row)
+            drawing = task.annotated_image(split, row)
             np.testing.assert_array_equal(drawing.image, task.image(split, row))
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "intermediate"])
-def test_difficulties_are_drawn(tmp_path, difficulty):
+def test_difficulty_sets_the_contour_length(tmp_path, difficulty):
     task = opened(tmp_path, difficulty=difficulty)
     images, _ = generate(lra_settings(32, difficulty), range(12), seed=0)
     np.testing.assert_array_equal(shown(task, "train"), images)
     assert task.facts["settings"]["contour_length"] == {"easy": 6, "intermediate": 9}[difficulty]
 
 
-def test_pixels_are_ids_or_numbers_and_every_pixel_is_real(tmp_path):
+def test_pixels_are_ids_or_numbers_and_none_is_padding(tmp_path):
     tokens, numbers = opened(tmp_path), opened(tmp_path, pixels="continuous")
     assert tokens.checksum == numbers.checksum
-    first, second = (next(task.batches("test", batch=4)) for task in (tokens, numbers))
+    first, second = (next(task.batches("test", batch_size=4)) for task in (tokens, numbers))
     assert first.inputs.shape == (4, 1024)
     assert first.inputs.dtype == torch.int64
     assert first.key_mask.all()
     assert (first.inputs == 0).any()
-    # S4: mean and standard deviation 0.5
+    # S4 has mean and standard deviation 0.5.
     torch.testing.assert_close(second.inputs[..., 0], first.inputs / 255 * 2 - 1)
 
 
-def test_a_killed_build_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(_paths, "_CHUNK", 4)
-    asked = []
+def test_interrupted_build_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(_pathfinder_images, "_CHUNK", 4)
+    generated = []
 
     def interrupted(settings, numbers, *, seed):
-        if len(asked) == 2:
+        if len(generated) == 2:
             raise KeyboardInterrupt
-        asked.append(numbers)
+        generated.append(numbers)
         return generate(settings, numbers, seed=seed)
 
-    monkeypatch.setattr(_paths, "generate", interrupted)
+    monkeypatch.setattr(_pathfinder_images, "generate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         opened(tmp_path)
     monkeypatch.setattr(
-        _paths,
+        _pathfinder_images,
         "generate",
         lambda settings, numbers, *, seed: (
-            asked.append(numbers),
+            generated.append(numbers),
             generate(settings, numbers, seed=seed),
         )[1],
     )
     reports = []
-    task = opened(tmp_path, report=lambda *report: reports.append(report))
-    assert asked == [range(0, 4), range(4, 8), range(8, 12), range(12, 16), range(16, 19)]
+    task = opened(tmp_path, progress=lambda *report: reports.append(report))
+    assert generated == [range(0, 4), range(4, 8), range(8, 12), range(12, 16), range(16, 19)]
     assert reports[-1] == ("generating Pathfinder", 19, 19)
     assert [done for _, done, _ in reports] == [4, 8, 12, 16, 19]
     whole = generate(lra_settings(32), range(19), seed=0)[0]
     np.testing.assert_array_equal(np.concatenate([shown(task, split) for split in SPLITS]), whole)
 
 
-def test_a_generated_set_says_that_it_is_not_the_published_one(tmp_path):
+def test_source_says_that_images_are_generated(tmp_path):
     task = opened(tmp_path)
     assert task.source == "generated by longspan, seed 0; not the published files"
     assert task.facts["settings"] == {**dataclasses.asdict(lra_settings(32)), "margins": [1]}
@@ -146,7 +146,7 @@ def test_a_generated_set_says_that_it_is_not_the_published_one(tmp_path):
 
 def test_default_sizes_are_those_of_long_range_arena():
     for name in ("pathfinder", "path_x"):
-        rows = build(name)._rows(200_000)
+        rows = build(name)._split_rows(200_000)
         assert {split: len(found) for split, found in rows.items()} == TASKS[name].info.sizes
         assert (rows["train"][-1], rows["validation"][0], rows["test"][0]) == (
             159_999,
@@ -156,7 +156,7 @@ def test_default_sizes_are_those_of_long_range_arena():
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_release_is_read_in_order(tmp_path, release, packed):
+def test_release_is_read_in_order(tmp_path, release, packed):
     folder, images, labels = release
     if packed:
         with tarfile.open(tmp_path / "lra_release.tar.gz", "w:gz") as archive:
@@ -170,7 +170,7 @@ def test_the_release_is_read_in_order(tmp_path, release, packed):
     assert task.source.startswith("lra_release, pathfinder32/curv_contour_length_14, a subset")
 
 
-def test_the_release_is_cut_to_size_and_permuted(tmp_path, release):
+def test_release_is_permuted_and_cut_to_size(tmp_path, release):
     folder, images, _ = release
     task = opened(tmp_path, data=folder, source="release", train=5, test=2, split="random")
     order = torch.randperm(40, generator=torch.Generator().manual_seed(42)).numpy()
@@ -179,22 +179,22 @@ def test_the_release_is_cut_to_size_and_permuted(tmp_path, release):
     np.testing.assert_array_equal(shown(task, "test"), images[order[36:38]])
 
 
-def test_more_than_the_release_has_is_refused(tmp_path, release):
-    with pytest.raises(OptionError, match="test=5, but 4 of the 40 images are in that split"):
+def test_sizes_beyond_the_release_are_rejected(tmp_path, release):
+    with pytest.raises(OptionError, match="test=5, but the split has 4 of the 40 images; use 4"):
         opened(tmp_path, data=release[0], source="release", test=5)
     assert not list((tmp_path / "cache").rglob("*.arrow"))
 
 
-def test_an_absent_release_is_refused(tmp_path):
+def test_missing_release_is_rejected(tmp_path):
     task = build("path_x", {"source": "release"})
-    assert "pathfinder128" in task.available(tmp_path)
-    assert build("path_x").available(None) is None
+    assert "pathfinder128" in task.describe_missing_data(tmp_path)
+    assert build("path_x").describe_missing_data(None) is None
     with pytest.raises(DataError, match="pathfinder128"):
         task.open(tmp_path / "cache", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pathfinder", "path_x"])
-def test_marked_contours_are_coloured(tmp_path, name):
+def test_marked_contours_are_colored(tmp_path, name):
     task = opened(tmp_path, name, train=8)
     seen = set()
     for row in range(8):
@@ -210,9 +210,9 @@ def test_marked_contours_are_coloured(tmp_path, name):
     assert seen == {0, 1}
 
 
-def test_images_of_the_release_are_shown_without_contours(tmp_path, release):
+def test_images_of_the_release_have_no_contours(tmp_path, release):
     task = opened(tmp_path, data=release[0], source="release")
-    assert task.drawing("test", 0) is None
+    assert task.annotated_image("test", 0) is None
     assert "<path" not in task.svg("test", 0)
     assert "markers:" not in task.show("test", 0)
     with pytest.raises(OptionError, match="row 4 of 'test'"):
@@ -222,19 +222,27 @@ def test_images_of_the_release_are_shown_without_contours(tmp_path, release):
 @pytest.mark.parametrize(
     ("name", "options", "reason"),
     [
-        ("pathfinder", {"resolution": 128}, "resolution must be one of 32, 64, got 128"),
-        ("path_x", {"resolution": 32}, "resolution must be one of 128, 256, got 32"),
-        ("pathfinder", {"difficulty": "baseline"}, "difficulty must be one of easy, intermediate"),
-        ("pathfinder", {"source": "hub"}, "source must be one of generated, release"),
-        ("pathfinder", {"split": "shuffled"}, "split must be one of lra, random"),
-        ("pathfinder", {"pixels": "float"}, "pixels must be one of tokens, continuous"),
-        ("pathfinder", {"train": 0}, "train=0; expected a whole number, 1 or more"),
-        ("pathfinder", {"seed": -1}, "seed=-1"),
-        ("pathfinder", {"seed": 3, "source": "release"}, "seed=3 draws images"),
-        ("pathfinder", {"split_seed": 3}, "split_seed=3 needs split=random"),
+        ("pathfinder", {"resolution": 128}, "resolution should be 32 or 64, got 128"),
+        ("path_x", {"resolution": 32}, "resolution should be 128 or 256, got 32"),
+        (
+            "pathfinder",
+            {"difficulty": "baseline"},
+            "difficulty should be 'easy', 'intermed",
+        ),
+        ("pathfinder", {"source": "hub"}, "source should be 'generated' or 'release'"),
+        ("pathfinder", {"split": "shuffled"}, "split should be 'lra' or 'random'"),
+        ("pathfinder", {"pixels": "float"}, "pixels should be 'tokens' or 'continuous'"),
+        ("pathfinder", {"train": 0}, "train should be greater than 0, got 0"),
+        ("pathfinder", {"seed": -1}, "seed should be greater than or equal to 0, got -1"),
+        (
+            "pathfinder",
+            {"seed": 3, "source": "release"},
+            "seed=3 applies to generated images",
+        ),
+        ("pathfinder", {"split_seed": 3}, "split_seed=3 needs split='random'"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused(name, options, reason):
+def test_invalid_options_are_rejected(name, options, reason):
     with pytest.raises(OptionError, match=reason):
         build(name, options)
 

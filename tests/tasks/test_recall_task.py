@@ -1,4 +1,4 @@
-"""The recall task: what is scored, splits that share nothing, options that are checked."""
+"""The recall task: scored tokens, disjoint splits, validation of options."""
 
 import re
 
@@ -8,7 +8,8 @@ import torch
 
 from longspan.errors import OptionError
 from longspan.tasks import SPLITS, build
-from longspan.tasks.scoring import IGNORE
+from longspan.tasks.layout import TokenLayout
+from longspan.tasks.scoring import IGNORE, accuracy_statistics
 
 SMALL = {
     "train": 300,
@@ -28,19 +29,19 @@ def opened(cache, **change):
 
 
 def rows(task, split):
-    return [batch for batch in task.batches(split, batch=16)]
+    return [batch for batch in task.batches(split, batch_size=16)]
 
 
-def test_splits_have_the_asked_size_and_share_no_example(tmp_path):
+def test_splits_have_the_requested_sizes_and_share_no_example(tmp_path):
     task = opened(tmp_path)
     assert {split: task.size(split) for split in SPLITS} == {k: SMALL[k] for k in SPLITS}
     shown = [task.show(split, row) for split in SPLITS for row in range(task.size(split))]
     assert len(set(shown)) == len(shown)
 
 
-def test_targets_are_the_classes_of_bound_values_at_queries_alone(tmp_path):
+def test_targets_are_the_bound_values_at_queries_only(tmp_path):
     task = opened(tmp_path, noise=True)
-    assert (task.vocabulary, task.class_count, task.length) == (20, 10, 40)
+    assert (task.vocab_size, task.num_classes, task.length) == (20, 10, 40)
     for batch in rows(task, "test"):
         assert batch.key_mask.all()
         for tokens, targets in zip(batch.inputs, batch.targets, strict=True):
@@ -51,33 +52,35 @@ def test_targets_are_the_classes_of_bound_values_at_queries_alone(tmp_path):
             assert all(int(targets[p]) + 10 == bound[int(tokens[p])] for p in asked)
 
 
-def test_score_is_the_accuracy_over_queries(tmp_path):
+def test_accuracy_counts_queries(tmp_path):
     task = opened(tmp_path)
     (batch, *_) = rows(task, "test")
-    logits = torch.zeros(*batch.targets.shape, task.class_count)
+    logits = torch.zeros(*batch.targets.shape, task.num_classes)
     scored = batch.targets != IGNORE
-    logits[scored] = torch.nn.functional.one_hot(batch.targets[scored], task.class_count).float()
-    assert task.hits(logits, batch.targets)[scored].all()
+    logits[scored] = torch.nn.functional.one_hot(batch.targets[scored], task.num_classes).float()
+    queries = [5.0] * len(batch.targets)
+    assert accuracy_statistics(logits, batch.targets).T.tolist() == [queries, queries]
     wrong = logits.clone()
     wrong[scored] = wrong[scored].roll(1, -1)
-    assert not task.hits(wrong, batch.targets)[scored].any()
+    none = [0.0] * len(batch.targets)
+    assert accuracy_statistics(wrong, batch.targets).T.tolist() == [none, queries]
 
 
-def test_every_key_is_asked_once_by_default():
+def test_every_key_is_queried_once_by_default():
     options = build("recall", {"length": 64, "pairs": 7}).options
-    assert options.form.queries == 7
+    assert options.generator_settings.queries == 7
 
 
-def test_default_options_are_the_hardest_setting_of_the_source():
+def test_default_options_are_the_hardest_setting_of_the_paper():
     options = build("recall").options
     assert (options.length, options.pairs, options.vocabulary) == (512, 64, 8_192)
     assert (options.train, options.test) == (100_000, 3_000)
     assert (options.power, options.noise, options.queries) == (0.01, False, None)
-    assert build("recall").class_count == build("recall").info.classes
-    assert build("recall").vocabulary == build("recall").info.vocabulary
+    assert build("recall").num_classes == build("recall").info.num_classes
+    assert build("recall").vocab_size == build("recall").info.vocab_size
 
 
-def test_sizes_of_splits_leave_each_other_alone(tmp_path):
+def test_size_of_a_split_does_not_change_other_splits(tmp_path):
     one, other = opened(tmp_path), opened(tmp_path, train=700, validation=9)
     for row in range(30):
         assert one.show("test", row) == other.show("test", row)
@@ -91,18 +94,18 @@ def test_seed_changes_the_data_and_the_checksum(tmp_path):
     assert one.facts == {"scored_tokens": {"train": 1500, "validation": 200, "test": 150}}
 
 
-def test_data_is_the_same_in_every_version(tmp_path):
-    """A change of this digest is a change of the data: raise the version of the task."""
+def test_checksum_is_stable(tmp_path):
+    """Raise the version of the task if its data must change."""
     assert opened(tmp_path).checksum == (
         "5330bc4bc5e38d9faa6617ea0e2db26b43a84b3ebde6f6185e4a42dad95f28ca"
     )
 
 
-def test_an_example_is_shown_with_its_answers(tmp_path):
+def test_show_gives_the_pairs_and_the_queries(tmp_path):
     task = opened(tmp_path)
     pairs, queries, rest = task.show("test", 0).split("\n")
     bound = dict(pair.split("=") for pair in pairs.removeprefix("3 pairs: ").split(", "))
-    asked = queries.removeprefix("5 queries, key@place: ").split(", ")
+    asked = queries.removeprefix("5 queries, key@position: ").split(", ")
     asked = [re.fullmatch(r"(k\d+)@(\d+)=(v\d+)", one).groups() for one in asked]
     assert len(bound) == 3
     assert all(bound[key] == value for key, _, value in asked)
@@ -114,31 +117,31 @@ def test_an_example_is_shown_with_its_answers(tmp_path):
     assert task.svg("test", 0) is None
 
 
-def test_it_says_that_it_is_a_diagnostic():
+def test_notes_say_that_it_is_a_diagnostic_task():
     info = build("recall").info
-    assert info.per_token
-    assert "not of Long Range Arena" in info.notes
+    assert info.layout == TokenLayout()
+    assert "not part of Long Range Arena" in info.notes
     assert info.published == ()
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"pairs": 0}, "pairs=0; expected a whole number, 1 or more"),
-        ({"queries": 0}, "queries=0; expected a whole number, 1 or more"),
-        ({"length": 10}, "room for 2 queries behind 3 pairs, not for 5; use 16 or more"),
-        ({"noise": 1}, "noise must be true or false, got 1"),
-        ({"power": "0.1"}, "power must be a number"),
+        ({"pairs": 0}, "pairs should be greater than 0, got 0"),
+        ({"queries": 0}, "queries should be greater than 0, got 0"),
+        ({"length": 10}, "room for 2 queries after 3 pairs, not for 5; use 16 or more"),
+        ({"noise": 1}, "noise should be a valid boolean, got 1"),
+        ({"power": "0.1"}, "power should be a valid number"),
         ({"power": 2.0}, "power=2.0; expected 0"),
     ],
 )
-def test_impossible_options_are_refused(change, reason):
+def test_invalid_options_are_rejected(change, reason):
     with pytest.raises(OptionError, match=reason):
         build("recall", {**SMALL, **change})
 
 
-def test_progress_of_a_build_is_reported(tmp_path):
+def test_build_reports_progress(tmp_path):
     calls = []
-    build("recall", SMALL).open(tmp_path, report=lambda *call: calls.append(call))
-    assert calls[-1] == ("drawing Associative recall", 370, 370)
+    build("recall", SMALL).open(tmp_path, progress=lambda *call: calls.append(call))
+    assert calls[-1] == ("generating Associative recall", 370, 370)
     assert np.all(np.diff([done for _, done, _ in calls]) > 0)

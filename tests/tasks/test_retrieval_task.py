@@ -1,4 +1,4 @@
-"""The retrieval task: both papers of a pair as ids, subsets by class, and a run from end to end."""
+"""The retrieval task: both papers as ids, balanced subsets, and a run from end to end."""
 
 import dataclasses
 import os
@@ -11,11 +11,10 @@ import pytest
 import tiny
 from aan_files import PAIRS, PAPERS, write_by_id, write_release
 from longspan.arena import make_model, run
-from longspan.arena.experiment import TaskSpec
 from longspan.data.tokenizers import END, UNKNOWN
 from longspan.errors import DataError, OptionError
 from longspan.models import count_flops
-from longspan.tasks import SPLITS, build
+from longspan.tasks import SPLITS, build, configure
 from longspan.training import fit
 
 CHARACTERS = {"vocabulary": "characters"}
@@ -35,10 +34,10 @@ def opened(data, **change):
 
 
 def examples(task, split):
-    """(first ids, second ids, label) of every row, from batches, padding removed."""
+    """Return (first ids, second ids, label) of every row, from batches, without padding."""
     found = {}
-    batch = task.size(split) if split == "train" else 3
-    for part in task.batches(split, batch=batch):
+    batch_size = task.size(split) if split == "train" else 3
+    for part in task.batches(split, batch_size=batch_size):
         for n, row in enumerate(part.rows.tolist()):
             first = part.inputs[n][part.key_mask[n]].tolist()
             second = part.inputs_b[n][part.key_mask_b[n]].tolist()
@@ -46,6 +45,11 @@ def examples(task, split):
         if split == "train":
             break
     return [found[row] for row in range(task.size(split))]
+
+
+def with_task(experiment, options):
+    config = dataclasses.replace(experiment.config, task=configure("retrieval", options))
+    return dataclasses.replace(experiment, config=config)
 
 
 def byte_ids(paper, length):
@@ -62,14 +66,14 @@ def test_tokens_are_bytes_of_both_papers(data, length):
         assert task.labels(split).tolist() == [label for label, _, _ in PAIRS[split]]
 
 
-def test_the_form_of_the_source_makes_no_difference(tmp_path, data):
+def test_every_source_format_gives_the_same_data(tmp_path, data):
     by_id, release = opened(data), opened(write_release(tmp_path / "d2" / "tsv_data"))
     assert by_id.checksum == release.checksum
     assert by_id.source != release.source
     assert "not those of Long Range Arena" in by_id.source
 
 
-def test_characters_are_those_of_the_training_pairs_as_often_as_they_occur(tmp_path):
+def test_characters_are_counted_over_training_pairs(tmp_path):
     papers = {**PAPERS, "P00": "zzzzzzzz" * 9, "P11": "猫 of no training pair"}
     task = opened(write_by_id(tmp_path / "data", papers=papers), **CHARACTERS, length=50)
     counts = Counter(c for _, *pair in PAIRS["train"] for paper in pair for c in papers[paper][:50])
@@ -84,7 +88,7 @@ def test_characters_are_those_of_the_training_pairs_as_often_as_they_occur(tmp_p
                 assert ids == truth
 
 
-def test_a_subset_learns_characters_from_itself(data):
+def test_characters_of_a_subset_come_from_the_subset(data):
     task = opened(data, **CHARACTERS, end=True, train=2)
     whole = opened(data, **CHARACTERS, end=True)
     assert set(task.facts["characters"]) < set(whole.facts["characters"])
@@ -92,7 +96,7 @@ def test_a_subset_learns_characters_from_itself(data):
         assert first[-1] == second[-1] == END
 
 
-def test_subsets_are_balanced_and_larger_ones_contain_smaller(data):
+def test_subsets_are_balanced_and_nested(data):
     small, large = opened(data, train=4, validation=2), opened(data, train=6)
     assert small.labels("train").bincount().tolist() == [2, 2]
     assert small.labels("validation").bincount().tolist() == [1, 1]
@@ -105,15 +109,15 @@ def test_subsets_are_balanced_and_larger_ones_contain_smaller(data):
     assert len({str(one) for one in chosen}) > 1
 
 
-def test_splits_are_chosen_from_apart(tmp_path):
-    """The same pairs in train and test: other ones are kept of each."""
+def test_splits_are_sampled_independently(tmp_path):
+    """Of the same pairs in train and test, different ones are chosen."""
     same = [(n % 2, f"P{n // 2:02d}", f"P{11 - n % 2:02d}") for n in range(20)]
     place = write_by_id(tmp_path / "data", dict.fromkeys(PAIRS, same))
     task = opened(place, train=6, test=6)
     assert examples(task, "train") != examples(task, "test")
 
 
-def test_facts_count_labels_and_leaks(data):
+def test_facts_count_labels_and_shared_papers(data):
     facts = opened(data).facts
     assert facts["labels"] == {"train": [4, 4], "validation": [2, 2], "test": [1, 1]}
     assert facts["shared"]["train and validation"] == {"papers": 3, "pairs": 0}
@@ -122,7 +126,7 @@ def test_facts_count_labels_and_leaks(data):
 
 
 @pytest.mark.parametrize("options", [{}, CHARACTERS, {**CHARACTERS, "end": True}])
-def test_show_prints_both_beginnings_and_the_label(data, options):
+def test_show_gives_both_texts_and_the_label(data, options):
     task = opened(data, **options)
     label, a, b = PAIRS["train"][3]
     words = ("no citation", "citation")[label]
@@ -131,30 +135,30 @@ def test_show_prints_both_beginnings_and_the_label(data, options):
         task.show("train", 8)
 
 
-def test_show_cuts_long_papers(tmp_path):
+def test_show_truncates_long_papers(tmp_path):
     papers = {**PAPERS, "P10": "é" * 5_000}
     shown = opened(write_by_id(tmp_path / "data", papers=papers)).show("test", 0)
     assert shown.startswith("é" * 100)
     assert len(shown) < 1_000
 
 
-def test_the_vocabulary_has_a_size_before_the_texts_are_read():
-    assert build("retrieval").vocabulary == build("retrieval").info.vocabulary == 257
-    assert build("retrieval", CHARACTERS).vocabulary == 256
+def test_vocab_size_is_known_before_the_texts_are_read():
+    assert build("retrieval").vocab_size == build("retrieval").info.vocab_size == 257
+    assert build("retrieval", CHARACTERS).vocab_size == 256
 
 
-def test_a_built_set_serves_when_its_source_is_gone(data):
+def test_built_data_set_is_used_when_its_source_is_gone(data):
     first = opened(data, **CHARACTERS)
     shutil.rmtree(data)
     task = build("retrieval", CHARACTERS)
-    assert task.available(None, data.parent / "cache") is None
+    assert task.describe_missing_data(None, data.parent / "cache") is None
     task.open(data.parent / "cache")
     assert (task.checksum, task.show("test", 0)) == (first.checksum, first.show("test", 0))
     with pytest.raises(DataError):
         build("retrieval").open(data.parent / "cache")
 
 
-def test_a_refused_source_leaves_nothing(data):
+def test_invalid_source_leaves_no_data_set(data):
     (data / "pairs.test.tsv").write_text("1\tP00\tP99\n")
     with pytest.raises(DataError, match=r"pairs\.test\.tsv: line 1 names paper 'P99'"):
         opened(data)
@@ -165,33 +169,32 @@ def test_a_refused_source_leaves_nothing(data):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"length": 0}, "length=0; expected a whole number, 1 or more"),
-        ({"length": 10_001}, "length=10001; expected 10000 or less"),
-        ({"train": 1}, "train=1; expected a whole number, 2 or more"),
-        ({"validation": "test"}, "validation='test'; expected a whole number"),
-        ({"end": True}, "they are for characters"),
-        ({"minimum": 15}, "they are for characters"),
+        ({"length": 0}, "length should be greater than or equal to 1, got 0"),
+        ({"length": 10_001}, "length should be less than or equal to 10000, got 10001"),
+        ({"train": 1}, "train should be greater than or equal to 2, got 1"),
+        ({"validation": "test"}, "validation should be a valid integer, got 'test'"),
+        ({"end": True}, "apply to characters"),
+        ({"minimum": 15}, "apply to characters"),
     ],
 )
-def test_impossible_options_are_refused(change, reason):
+def test_invalid_options_are_rejected(change, reason):
     with pytest.raises(OptionError, match=reason):
         build("retrieval", change)
 
 
-def test_more_pairs_than_there_are_is_refused(data):
+def test_too_many_pairs_are_rejected(data):
     with pytest.raises(OptionError, match="train=10 needs 5 pairs without a citation, there are 4"):
         opened(data, train=10)
 
 
 @pytest.mark.parametrize("head", ["interaction", "concatenate"])
-def test_a_run_from_end_to_end(data, tmp_path, one_thread, head):
-    """The record counts every pair, and the cost of both towers."""
+def test_run_end_to_end(data, tmp_path, one_thread, head):
+    """The record counts every pair, and the cost of encoding both sequences."""
     task = opened(data, length=40)
     made = tiny.experiment(changes={"model.pair_head": head, "training.steps": 2})
-    spec = TaskSpec(name="retrieval", options={"length": 40})
-    made = dataclasses.replace(made, task=spec)
+    made = with_task(made, {"length": 40})
     record = run(made, task, tiny.paths(tmp_path / "runs", data.parent / "cache"))
-    assert {split: score.examples for split, score in record.scores.items()} == {
+    assert {split: score.num_examples for split, score in record.scores.items()} == {
         "validation": 4,
         "test": 2,
     }
@@ -200,7 +203,7 @@ def test_a_run_from_end_to_end(data, tmp_path, one_thread, head):
     assert record.data_source == task.source
     tokens = sum(
         int(batch.key_mask.sum() + batch.key_mask_b.sum())
-        for _, batch in zip(range(2), task.batches("train", batch=4), strict=False)
+        for _, batch in zip(range(2), task.batches("train", batch_size=4), strict=False)
     )
     assert record.tokens_per_second == pytest.approx(tokens / record.seconds)
 
@@ -215,8 +218,8 @@ def real():
     return folder
 
 
-def test_real_pairs_train_a_small_model(real, tmp_path, one_thread):
-    """A few steps, after which every pair of validation and test is scored."""
+def test_training_on_real_pairs(real, tmp_path, one_thread):
+    """Every pair of validation and test is scored after a few steps."""
     options = {
         "length": 100,
         **CHARACTERS,
@@ -233,11 +236,11 @@ def test_real_pairs_train_a_small_model(real, tmp_path, one_thread):
         "test": 1_890,
     }
     made = tiny.experiment(changes={"training.steps": 4, "training.eval_batch_size": 64})
-    made = dataclasses.replace(made, task=TaskSpec(name="retrieval", options=options))
+    made = with_task(made, options)
     model = make_model(made, task)
-    outcome = fit(model, task, made.train, seed=0, folder=tmp_path / "run", device="cpu")
-    assert outcome.scores["validation"].examples == 300
-    assert outcome.scores["test"].examples == 1_890
-    assert outcome.scores["test"].majority == 0.5
+    outcome = fit(model, task, made.config.training, seed=0, folder=tmp_path / "run", device="cpu")
+    assert outcome.scores["validation"].num_examples == 300
+    assert outcome.scores["test"].num_examples == 1_890
+    assert outcome.scores["test"].majority_baseline == 0.5
     assert outcome.scores["test"].loss < 2
     assert outcome.tokens == 4 * 4 * 2 * 100

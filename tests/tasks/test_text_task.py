@@ -1,4 +1,4 @@
-"""The text task: bytes or characters as ids, a validation split that leaks nothing, subsets."""
+"""The text task: bytes or characters as ids, a disjoint validation split, subsets."""
 
 import os
 from collections import Counter
@@ -49,10 +49,10 @@ def texts(task, split):
     return [task.show(split, row) for row in range(task.size(split))]
 
 
-def test_a_token_is_a_byte_plus_one_cut_to_length(data):
+def test_token_is_a_byte_plus_one(data):
     task = opened(data, length=14)
     seen = {}
-    for batch in task.batches("test", batch=7):
+    for batch in task.batches("test", batch_size=7):
         assert batch.inputs.shape[1] <= 14
         for line, target in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
             seen[bytes(token - 1 for token in line if token)] = target
@@ -69,8 +69,8 @@ def test_a_token_is_a_byte_plus_one_cut_to_length(data):
         ),
     ],
 )
-def test_examples_are_those_of_version_1(data, change, checksum):
-    """Computed before the task could read characters; another value asks for another version."""
+def test_checksum_is_stable(data, change, checksum):
+    """Raise the version of the task if its data must change."""
     task = opened(data, **change)
     assert (task.info.version, task.checksum) == (1, checksum)
 
@@ -78,8 +78,8 @@ def test_examples_are_those_of_version_1(data, change, checksum):
 CHARACTERS = {"vocabulary": "characters", "length": 100, "minimum": 1}
 
 
-def test_characters_are_those_of_the_reviews_trained_on(tmp_path, data):
-    """Held-out reviews have characters of their own, and of one class only."""
+def test_characters_come_from_training_reviews(tmp_path, data):
+    """Held-out reviews have characters that training reviews lack."""
     train = [
         (f"{chr(0x3B1 + n % 20)} {n} long {label}", label) for n in range(20) for label in (0, 1)
     ]
@@ -102,9 +102,9 @@ def test_rare_characters_are_unknown(data):
     assert rare.checksum != common.checksum
 
 
-def test_the_end_symbol_closes_each_review_within_its_length(data):
+def test_end_symbol_is_within_the_length(data):
     task = opened(data, **CHARACTERS | {"length": 12, "end": True})
-    batch = next(task.batches("test", batch=60))
+    batch = next(task.batches("test", batch_size=60))
     for line in batch.inputs.tolist():
         assert len(line) == 12
         assert line.count(END) == 1
@@ -113,14 +113,14 @@ def test_the_end_symbol_closes_each_review_within_its_length(data):
     assert texts(task, "test") == texts(plain, "test")
 
 
-def test_the_vocabulary_has_a_size_before_the_texts_are_read(data):
-    assert build("text").vocabulary == 257
+def test_vocab_size_is_known_before_the_texts_are_read(data):
+    assert build("text").vocab_size == 257
     task = opened(data, **CHARACTERS)
-    assert build("text", CHARACTERS).vocabulary == task.vocabulary == 256
-    assert int(next(task.batches("train", batch=20)).inputs.max()) < 256
+    assert build("text", CHARACTERS).vocab_size == task.vocab_size == 256
+    assert int(next(task.batches("train", batch_size=20)).inputs.max()) < 256
 
 
-def test_both_readings_hold_out_the_same_reviews(data):
+def test_both_encodings_hold_out_the_same_reviews(data):
     by_bytes, by_characters = opened(data, length=100), opened(data, **CHARACTERS)
     for split in ("train", "validation"):
         assert texts(by_bytes, split) == texts(by_characters, split)
@@ -149,13 +149,13 @@ def test_the_largest_byte_fits(tmp_path, data):
     lines = [(text + "\U0010ffff", label) for text, label in rows("a", 8)]
     task = opened(write(tmp_path / "d2", lines, rows("b")), length=500)
     assert (
-        int(next(task.batches("train", batch=task.size("train"))).inputs.max())
+        int(next(task.batches("train", batch_size=task.size("train"))).inputs.max())
         == 0xF4 + 1
-        < task.info.vocabulary
+        < task.info.vocab_size
     )
 
 
-def test_validation_is_held_out_of_train_as_many_of_each_class(data):
+def test_validation_is_held_out_of_train_and_balanced(data):
     task = opened(data)
     train, validation, test = (texts(task, split) for split in ("train", "validation", "test"))
     assert task.labels("validation").bincount().tolist() == [4, 4]
@@ -165,7 +165,7 @@ def test_validation_is_held_out_of_train_as_many_of_each_class(data):
     assert all(one.startswith("test") for one in test)
 
 
-def test_copies_of_held_out_reviews_leave_train(tmp_path, data):
+def test_copies_of_held_out_reviews_are_dropped_from_train(tmp_path, data):
     """Every training text occurs twice, and five of them are in test."""
     test = rows("test")
     copied = [(text, label) for text, label in rows("train") for _ in range(2)] + test[:5]
@@ -179,13 +179,13 @@ def test_copies_of_held_out_reviews_leave_train(tmp_path, data):
     assert task.facts["dropped"] == {"train_text_in_test": 5, "train_text_in_validation": 8}
 
 
-def test_seed_chooses_what_is_held_out(data):
+def test_seed_chooses_the_held_out_reviews(data):
     one, same, other = opened(data), opened(data), opened(data, seed=1)
     assert texts(one, "validation") == texts(same, "validation") != texts(other, "validation")
     assert texts(one, "test") == texts(other, "test")
 
 
-def test_subsets_are_balanced_and_larger_ones_contain_smaller(data):
+def test_subsets_are_balanced_and_nested(data):
     small, large = opened(data, train=11, test=6), opened(data, train=21, test=20)
     assert small.labels("train").bincount().tolist() == [6, 5]
     assert small.labels("test").bincount().tolist() == [3, 3]
@@ -194,7 +194,7 @@ def test_subsets_are_balanced_and_larger_ones_contain_smaller(data):
     assert texts(small, "validation") == texts(large, "validation")
 
 
-def test_form_of_the_source_makes_no_difference(tmp_path, data):
+def test_every_source_format_gives_the_same_data(tmp_path, data):
     other = tmp_path / "other"
     for part in ("train", "test"):
         for number, (text, label) in enumerate(rows(part)):
@@ -204,7 +204,7 @@ def test_form_of_the_source_makes_no_difference(tmp_path, data):
     assert opened(data).checksum == opened(other).checksum
 
 
-def test_another_source_is_not_taken_for_this_one(tmp_path, data):
+def test_sources_have_separate_data_sets(tmp_path, data):
     first = opened(data)
     second = opened(write(tmp_path / "d2", rows("new"), rows("old", 9)))
     assert first.size("test") == 60
@@ -214,13 +214,13 @@ def test_another_source_is_not_taken_for_this_one(tmp_path, data):
     assert set(second.facts["source_sha256"]) == {"train.parquet", "test.parquet"}
 
 
-def test_a_built_set_serves_when_its_source_is_gone(data):
+def test_built_data_set_is_used_when_its_source_is_gone(data):
     first = opened(data)
     for path in data.iterdir():
         path.unlink()
     task, cache = build("text", OPTIONS), data.parent / "cache"
-    assert "IMDB is not here" in task.available(None)
-    assert task.available(None, cache) is None
+    assert "IMDB is not here" in task.describe_missing_data(None)
+    assert task.describe_missing_data(None, cache) is None
     task.open(cache)
     assert task.checksum == first.checksum
     with pytest.raises(DataError, match=r"IMDB is not here \(searched .*data\)"):
@@ -229,11 +229,11 @@ def test_a_built_set_serves_when_its_source_is_gone(data):
         build("text", {**OPTIONS, "length": 5}).open(cache)
 
 
-def test_available_tells_what_is_missing(data):
+def test_missing_source_is_named(data):
     task = build("text", OPTIONS)
-    assert task.available(data) is None
-    assert "longspan data build text --data FOLDER" in task.available(None)
-    assert "nowhere does not exist" in task.available(data / "nowhere")
+    assert task.describe_missing_data(data) is None
+    assert "longspan data build text --data FOLDER" in task.describe_missing_data(None)
+    assert "nowhere does not exist" in task.describe_missing_data(data / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_available_tells_what_is_missing(data):
         ({"test": 62}, r"test=62 needs 31 neg reviews, there are 30"),
     ],
 )
-def test_splits_larger_than_the_source_are_refused(data, change, reason):
+def test_splits_larger_than_the_source_are_rejected(data, change, reason):
     with pytest.raises(OptionError, match=reason):
         opened(data, **change)
 
@@ -252,27 +252,27 @@ def test_splits_larger_than_the_source_are_refused(data, change, reason):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"length": 0}, "length=0; expected a whole number, 1 or more"),
-        ({"validation": 1}, "validation=1; expected a whole number, 2 or more"),
-        ({"train": 1}, "train=1; expected a whole number, 2 or more"),
-        ({"seed": -1}, "seed=-1"),
-        ({"validation": "tset"}, "validation='tset'"),
-        ({"minimum": 0}, "minimum=0; expected a whole number, 1 or more"),
-        ({"vocabulary": "words"}, "vocabulary must be one of bytes, characters, got 'words'"),
-        ({"end": 1, "vocabulary": "characters"}, "end must be true or false, got 1"),
-        ({"end": True}, "end=True, minimum=15: they are for characters; set vocabulary"),
-        ({"minimum": 1}, "end=False, minimum=1: they are for characters"),
+        ({"length": 0}, "length should be greater than 0, got 0"),
+        ({"validation": 1}, "validation should be greater than or equal to 2, got 1"),
+        ({"train": 1}, "train should be greater than or equal to 2, got 1"),
+        ({"seed": -1}, "seed should be greater than or equal to 0, got -1"),
+        ({"validation": "tset"}, "validation should be 'test', got 'tset'"),
+        ({"minimum": 0}, "minimum should be greater than 0, got 0"),
+        ({"vocabulary": "words"}, "vocabulary should be 'bytes' or 'characters', got 'words'"),
+        ({"end": 1, "vocabulary": "characters"}, "end should be a valid boolean, got 1"),
+        ({"end": True}, "end=True and minimum=15 apply to characters; set vocabulary"),
+        ({"minimum": 1}, "end=False and minimum=1 apply to characters"),
         ({**CHARACTERS, "end": True, "length": 1}, "length=1 leaves no token before the end"),
     ],
 )
-def test_impossible_options_are_refused(change, reason):
+def test_invalid_options_are_rejected(change, reason):
     with pytest.raises(OptionError, match=reason):
         build("text", change)
 
 
 @pytest.fixture
 def real():
-    """The folder of the whole set."""
+    """Return the folder of the whole data set."""
     if not os.environ.get("LONGSPAN_TEST_DATA"):
         pytest.skip("LONGSPAN_TEST_DATA is not set")
     folder = Path(os.environ["LONGSPAN_TEST_DATA"]) / "imdb" / "full"
@@ -281,22 +281,22 @@ def real():
     return folder
 
 
-def test_real_full_set_has_the_recorded_sizes(tmp_path, real):
+def test_real_full_data_set(tmp_path, real):
     task = build("text", {"length": 20_000})
     task.open(tmp_path, real)
     assert {split: task.size(split) for split in task.info.sizes} == task.info.sizes
     assert task.source == "IMDB, the whole set (25000 train and 25000 test reviews)"
-    lengths = task.built.splits["test"].tokens.lengths
+    lengths = task.dataset.splits["test"].tokens.lengths
     assert lengths.min() >= 32
     assert lengths.max() <= 13_704
-    held = [task.built.splits[split].tokens for split in ("validation", "test")]
-    kept = {one.tobytes() for one in task.built.splits["train"].tokens}
+    held = [task.dataset.splits[split].tokens for split in ("validation", "test")]
+    kept = {one.tobytes() for one in task.dataset.splits["train"].tokens}
     assert not kept & {one.tobytes() for part in held for one in part}
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
 
 
-def test_real_full_set_in_the_paper_s_splits_by_characters(tmp_path, real):
-    """S4 counts about 135 ids; the characters are counted again here, in plain Python."""
+def test_real_full_data_set_by_characters_in_the_paper_s_splits(tmp_path, real):
+    """S4 counts about 135 ids; here plain Python counts the characters."""
     options = {
         "vocabulary": "characters",
         "end": True,

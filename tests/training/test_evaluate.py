@@ -9,7 +9,7 @@ import torch.nn.functional as F
 import tiny
 from longspan.arena import make_model
 from longspan.tasks import IGNORE, Batch, build
-from longspan.training.evaluate import answered, to_device
+from longspan.training.evaluate import evaluate, model_inputs
 
 CPU = torch.device("cpu")
 
@@ -22,7 +22,7 @@ def model(listops):
 def one_by_one(model, task, split):
     """Accuracy and loss from examples that share no batch and no padding."""
     hits, losses = [], []
-    for part in task.batches(split, batch=1):
+    for part in task.batches(split, batch_size=1):
         with torch.no_grad():
             logits = model(part.inputs, part.key_mask).logits[0]
         hits.append(int(logits.argmax()) == int(part.targets))
@@ -35,30 +35,33 @@ def one_by_one(model, task, split):
 def test_every_example_counts_once_whatever_the_batch(model, listops, split, batch):
     model.eval()
     accuracy, loss = one_by_one(model, listops, split)
-    score = answered(model, listops, split, batch=batch, device=CPU).score
-    assert score.examples == tiny.TASK[split]
-    assert score.accuracy == accuracy
+    score = evaluate(model, listops, split, batch_size=batch, device=CPU).score
+    assert score.num_targets == tiny.TASK[split]
+    assert score.metrics["accuracy"] == accuracy
     assert score.loss == pytest.approx(loss, rel=1e-5)
 
 
 def test_majority_is_the_share_of_the_most_frequent_class(model, listops):
     labels = listops.labels("test").tolist()
     most = max(labels.count(label) for label in set(labels))
-    assert answered(model, listops, "test", batch=9, device=CPU).score.majority == most / 44
+    assert (
+        evaluate(model, listops, "test", batch_size=9, device=CPU).score.majority_baseline
+        == most / 44
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_is_off_and_the_mode_is_restored(listops, training):
-    model = make_model(tiny.experiment(changes={"model.dropout": 0.5}), listops)
+    model = make_model(tiny.experiment(changes={"model.hidden_dropout_prob": 0.5}), listops)
     model.train(training)
-    scores = [answered(model, listops, "test", batch=16, device=CPU).score for _ in range(2)]
+    scores = [evaluate(model, listops, "test", batch_size=16, device=CPU).score for _ in range(2)]
     assert scores[0] == scores[1]
     assert all(part.training is training for part in model.modules())
 
 
 def test_evaluation_leaves_no_gradients_and_no_trace_in_random_numbers(model, listops):
     state = torch.get_rng_state()
-    answered(model, listops, "test", batch=16, device=CPU)
+    evaluate(model, listops, "test", batch_size=16, device=CPU)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(weight.grad is None for weight in model.parameters())
 
@@ -70,10 +73,10 @@ def test_pairs_reach_the_model_with_both_masks():
         inputs=ids, key_mask=mask, targets=ids[0, :1], rows=ids[0, :1], inputs_b=ids + 1,
         key_mask_b=~mask,
     )  # fmt: skip
-    sent = to_device(pair, CPU)
+    sent = model_inputs(pair, CPU)
     assert torch.equal(sent["input_ids_b"], ids + 1)
     assert torch.equal(sent["attention_mask_b"], ~mask)
-    assert set(to_device(one_of(pair), CPU)) == {"input_ids", "attention_mask"}
+    assert set(model_inputs(one_of(pair), CPU)) == {"input_ids", "attention_mask"}
 
 
 def one_of(pair):
@@ -110,7 +113,7 @@ class Logits:
 
 def asked(task, split):
     """Ids of the tokens that are scored, and their targets, over the whole split."""
-    (whole,) = task.batches(split, batch=1000)
+    (whole,) = task.batches(split, batch_size=1000)
     chosen = whole.targets != IGNORE
     return whole.inputs[chosen], whole.targets[chosen]
 
@@ -122,9 +125,9 @@ def test_every_scored_token_counts_once_and_no_other(copying, batch):
     for answer in (lambda x: x * 0 + 1, lambda x: x, lambda x: x * 7 + 3):
         model = Certain(copying.num_classes, answer)
         right = answer(ids).remainder(copying.num_classes) == targets
-        score = answered(model, copying, "test", batch=batch, device=CPU).score
-        assert score.examples == len(targets)
-        assert score.accuracy == int(right.sum()) / len(targets)
+        score = evaluate(model, copying, "test", batch_size=batch, device=CPU).score
+        assert score.num_targets == len(targets)
+        assert score.metrics["accuracy"] == int(right.sum()) / len(targets)
         rest = math.log(math.exp(20) + copying.num_classes - 1)
         assert score.loss == pytest.approx(rest - 20 * int(right.sum()) / len(targets), rel=1e-5)
 
@@ -133,35 +136,32 @@ def test_the_majority_of_scored_tokens_is_of_their_targets(copying):
     _, targets = asked(copying, "test")
     model = Certain(copying.num_classes, lambda x: x)
     counts = [targets.tolist().count(value) for value in range(copying.num_classes)]
-    score = answered(model, copying, "test", batch=4, device=CPU).score
-    assert score.majority == max(counts) / len(targets)
+    score = evaluate(model, copying, "test", batch_size=4, device=CPU).score
+    assert score.majority_baseline == max(counts) / len(targets)
     assert sorted(copying.labels("test").tolist()) == sorted(targets.tolist())
 
 
-def test_losses_and_hits_leave_out_what_is_not_scored(copying):
+def test_losses_and_accuracy_skip_unscored_tokens(copying):
     logits = torch.randn(2, 3, 4, dtype=torch.float64)
     targets = torch.tensor([[1, IGNORE, 0], [IGNORE, IGNORE, 3]])
-    losses, hits = copying.losses(logits, targets), copying.hits(logits, targets)
-    assert losses.shape == hits.shape == (2, 3)
+    losses = copying.losses(logits, targets)
+    assert losses.shape == (2, 3)
     surprise = -logits.float().log_softmax(-1)
-    for place in ((0, 0), (0, 2), (1, 2)):
-        target = targets[place]
-        torch.testing.assert_close(losses[place], surprise[place][target])
-        assert hits[place] == (logits[place].argmax() == target)
+    scored = ((0, 0), (0, 2), (1, 2))
+    for place in scored:
+        torch.testing.assert_close(losses[place], surprise[place][targets[place]])
     for place in ((0, 1), (1, 0), (1, 1)):
         assert losses[place] == 0
-        assert not hits[place]
-
-
-def test_evaluation_reads_the_targets_from_the_batches_alone(model, listops, monkeypatch):
-    monkeypatch.setattr(listops, "labels", None)
-    assert answered(model, listops, "test", batch=16, device=CPU).score.examples == 44
+    correct = [[int(logits[i].argmax() == targets[i]) for i in scored if i[0] == n] for n in (0, 1)]
+    rows = torch.arange(2)
+    found = copying.example_statistics(copying.metrics, "test", rows, logits, targets)
+    assert found["accuracy"].tolist() == [[sum(correct[0]), 2], [sum(correct[1]), 1]]
 
 
 def test_continuous_inputs_are_sent_as_values():
     numbers = torch.rand(1, 2, 3)
     ids = torch.ones(1, 2, dtype=torch.long)
     batch = Batch(inputs=numbers, key_mask=ids.bool(), targets=ids[0, :1], rows=ids[0, :1])
-    sent = to_device(batch, CPU)
+    sent = model_inputs(batch, CPU)
     assert set(sent) == {"input_values", "attention_mask"}
     assert sent["input_values"].equal(numbers)

@@ -320,7 +320,7 @@ class _Planner:
             effective.config.training,
             seed=effective.seed,
             device=self.paths.device,
-            counted=MEASURED_STEPS,
+            timed_steps=MEASURED_STEPS,
         )
         return seconds, "measured"
 

@@ -2,6 +2,8 @@
 
 import statistics
 
+from torch import nn
+
 from longspan.arena.budget_resolution import apply_budget
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, full_num_parameters
@@ -33,7 +35,6 @@ def make_result(
         outcome: outcome of `fit`.
         resolved: changes of the configuration by its budget.
     """
-    attentions = [module for module in model.modules() if isinstance(module, Attention)]
     config, tested = apply_budget(experiment, resolved).config, outcome.test
     return Result(
         **run_identity(experiment, device_name(outcome.device)),
@@ -45,11 +46,11 @@ def make_result(
         selected_step=outcome.best_step,
         resolved_budget=resolved,
         tuning=None,
-        backend_used=str(attentions[0].backend_used),
+        backend_used=str(_attentions(model)[0].backend_used),
         num_parameters=model.num_parameters(only_trainable=True),
         full_num_parameters=full_num_parameters(config, task),
         flops=forward_flops(config, task),
-        attended_pairs=_attended_pairs(attentions, task.length),
+        attended_pairs=attended_pairs(model, task.length),
         length=task.length,
         scores=outcome.scores,
         example_scores=pack_scores(task.metrics[0].name, tested.statistics) if tested else None,
@@ -84,12 +85,16 @@ def score_slices(task: Task, split: Split, scored: Evaluation) -> dict[str, list
     }
 
 
-def _attended_pairs(attentions: list[Attention], length: int) -> int | None:
-    """Return query-key pairs per head, averaged over heads and layers."""
+def attended_pairs(model: nn.Module, length: int) -> int | None:
+    """Return query-key pairs per head, averaged over heads and layers; None: not defined."""
     means = []
-    for attention in attentions:
+    for attention in _attentions(model):
         pairs = attention.pairs(length)
         if pairs is None:
             return None
         means.append(statistics.fmean(pairs) if isinstance(pairs, tuple) else pairs)
     return round(statistics.fmean(means))
+
+
+def _attentions(model: nn.Module) -> list[Attention]:
+    return [module for module in model.modules() if isinstance(module, Attention)]

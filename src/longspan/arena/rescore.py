@@ -1,9 +1,12 @@
 """Scoring the saved model of a finished run again."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from safetensors import SafetensorError
+from transformers.utils import logging as transformers_logging
 
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
@@ -91,7 +94,20 @@ def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrai
     if reason := data_mismatch(result, task.checksum, record):
         raise DataError(reason)
     try:
-        return model_class(task).from_pretrained(saved)
+        with _hidden_progress_bar():
+            return model_class(task).from_pretrained(saved)
     except (OSError, SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
+
+
+@contextlib.contextmanager
+def _hidden_progress_bar() -> Iterator[None]:
+    """Hide the progress bar with which transformers loads weights."""
+    is_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            transformers_logging.enable_progress_bar()

@@ -28,7 +28,7 @@ Grid = Mapping[str, Sequence[Any]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """What to search, for any protocol, task and mechanism.
+    """Values to search, for any protocol, task and mechanism.
 
     Attributes:
         grid: values by dotted field or "seed"; they replace those of the protocol's grid, or add

@@ -4,7 +4,8 @@ import inspect
 from typing import Any, get_type_hints
 
 from longspan.attention.base import MECHANISMS, Attention, backends
-from longspan.errors import OptionError, check_name, mistyped
+from longspan.attention.option_types import type_errors
+from longspan.errors import OptionError, check_name
 
 SIZES = {
     "heads": "number of heads",
@@ -45,7 +46,7 @@ def build(
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     for option in options:
         check_name(option, options_of(name), f"option of {name!r}")
-    reasons = mistyped(options, get_type_hints(cls.__init__))
+    reasons = type_errors(options, get_type_hints(cls.__init__))
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}

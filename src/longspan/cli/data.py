@@ -213,9 +213,10 @@ def _open_built(task: "Task", cache: Path) -> None:
         return
     name = task.info.name
     others = [_format(one["options"]) for one in list_built(task, cache) if one["problem"] is None]
+    built = f", or use the options of a built one: {'; '.join(others)}" if others else ""
     raise DataError(
         f"{name} is not built with these options; run `longspan data build {name}` with the same "
-        f"--protocol and --set{', or use the options of a built one: ' * bool(others)}{'; '.join(others)}"
+        f"--protocol and --set{built}"
     )
 
 

@@ -1,214 +1,146 @@
-"""`longspan results`: what a folder of results holds, whether it can be believed, what changed."""
+"""`longspan results`: list, check and compare records."""
 
 import dataclasses
-import sys
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.table import Table as Grid
+from rich.table import Table
 from rich.text import Text
 
-from longspan.cli.common import Json, out, print_json, print_note
-from longspan.errors import check_name
+from longspan.cli.common import Json, out, print_json
+from longspan.metrics import get_metric
+from longspan.report.numbers import count
 
 if TYPE_CHECKING:
-    from longspan.checks import Checked, Rule
-    from longspan.report.rows import Table
     from longspan.results import Result
+    from longspan.results.differences import RunDifference
+    from longspan.validation import Finding, Validation
 
-app = typer.Typer(help="List and check records, and compare versions.", no_args_is_help=True)
+app = typer.Typer(help="List, check and compare records.", no_args_is_help=True)
 
-HOME = Path("results")
-NOW = "now"  # as `report.snapshots.NOW`
-STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
-Into = Annotated[Path, typer.Option(help="Folder of results that versions are of.")]
+FOLDER = Path("results")
+STYLES = {"error": "red", "warning": "yellow"}
+MAX_WARNINGS = 5  # warnings that are listed one by one if they are equal but for their file
+Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FOLDER.")]
 
 
 @app.command(name="list")
 def list_(
     folders: Annotated[
-        list[Path] | None, typer.Argument(help="Folders.", show_default=str(HOME))
+        list[Path] | None,
+        typer.Argument(help="Folders of results.", show_default=str(FOLDER)),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List records and snapshots."""
-    from longspan.checks import printable
-    from longspan.report import snapshots
-    from longspan.results import load_all
+    """List records."""
+    from longspan.results import load_results
 
-    places = folders or [HOME]
-    records, versions = load_all(places), [v for place in places for v in snapshots.below(place)]
-    heads = [
-        {
-            "version": version.version,
-            "date": version.date,
-            "longspan": version.longspan,
-            "records": len(version.records),
-        }
-        for version in versions
-    ]
+    rows = [_row(record) for record in load_results(folders or [FOLDER])]
     if as_json:
-        print_json({"records": [_row(record) for record in records], "snapshots": heads})
+        print_json(rows)
         return
-    out.print(_grid(records))
-    for head in heads:
-        line = "snapshot {version}: {records} records, {date}, longspan {longspan}"
-        out.print(Text(printable(line.format(**head))), soft_wrap=True)
+    names = ("protocol", "task", "mechanism", "seed", "test", "config_hash", "date")
+    shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
+    _print_table(names, ([row[name] for name in names] for row in shown))
+
+
+def _row(record: "Result") -> dict[str, Any]:
+    return {
+        **{name: getattr(record, name) for name in ("protocol", "task", "mechanism", "seed")},
+        "metric": record.metric,
+        "test": record.score() if "test" in record.scores else None,
+        **{name: getattr(record, name) for name in ("config_hash", "overrides", "date")},
+    }
 
 
 @app.command()
 def check(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Records or folders of them.", show_default=str(HOME)),
+        typer.Argument(help="Records, or folders of them.", show_default=str(FOLDER)),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check records that others contributed: schema, protocol, completeness, plausibility.
+    """Check records against themselves, their protocol and each other.
 
-    The exit code is 1 if there are errors; warnings are worth a look, notes tell what a record of
-    an older schema lacks.
+    The exit code is 1 if there are errors.
     """
-    from longspan.checks import check as checked
+    from longspan.validation import validate_records
 
-    rules, skipped = _registered()
-    done = checked(paths or [HOME], rules)
+    validation = validate_records(paths or [FOLDER])
     if as_json:
-        print_json(
-            {
-                "records": done.records,
-                "failures": done.failures,
-                "skipped": skipped,
-                "findings": [dataclasses.asdict(finding) for finding in done.findings],
-            }
-        )
+        print_json(dataclasses.asdict(validation))
     else:
-        _print(done, skipped)
-    if done.of("error"):
+        _print_validation(validation)
+    if validation.of("error"):
         raise typer.Exit(1)
 
 
+def _print_validation(validation: "Validation") -> None:
+    groups: dict[Finding, list[Finding]] = defaultdict(list)
+    for finding in validation.findings:
+        groups[dataclasses.replace(finding, file="")].append(finding)
+    for finding, group in groups.items():
+        if finding.severity == "warning" and len(group) > MAX_WARNINGS:
+            group = [dataclasses.replace(finding, file=f"{len(group)} files")]
+        for each in group:
+            text = Text.assemble((f"{each.severity}: ", STYLES[each.severity]), _printable(each))
+            out.print(text, soft_wrap=True, highlight=False)
+    numbers = {"result": validation.num_results, "failure": validation.num_failures}
+    numbers |= {severity: len(validation.of(severity)) for severity in STYLES}
+    out.print(", ".join(count(x, noun) for noun, x in numbers.items()), highlight=False)
+
+
 @app.command()
-def changes(
-    before: Annotated[str, typer.Argument(help="A version.")],
-    after: Annotated[
-        str, typer.Argument(help="Another, or now: the records that are there.")
-    ] = NOW,
-    into: Into = HOME,
-    format: Annotated[str, typer.Option(help="terminal or markdown.")] = "terminal",
-    as_json: Json = False,
-) -> None:
-    """Show what changed between two versions of the results."""
-    from longspan.report import changes as comparison
-    from longspan.report import render
+def diff(a: Source, b: Source, as_json: Json = False) -> None:
+    """Show the runs that differ between two sets of records.
 
-    check_name(format, ("terminal", "markdown"), "format")
-    found = comparison.changes(_version(before, into), _version(after, into))
+    Without a folder, a revision has that of the other argument, else `results`.
+    """
+    from longspan.results.differences import diff_results
+    from longspan.results.versions import load_version
+
+    folders = [Path(source) if Path(source).is_dir() else None for source in (b, a)]
+    before, after = map(load_version, (a, b), folders)
+    differences = diff_results(before, after)
     if as_json:
-        print_json(comparison.to_json(found, before, after))
-        return
-    sheet = comparison.sheet(found, before, after)
-    if format == "markdown":
-        sys.stdout.write(render.markdown(sheet))
+        rows = [dataclasses.asdict(difference) for difference in differences]
+        print_json({"a": a, "b": b, "differences": rows})
+    elif not differences:
+        out.print(f"{a} and {b} hold the same runs.", markup=False, highlight=False)
     else:
-        out.print(render.terminal(sheet))
+        names = ("change", "protocol", "task", "mechanism", "seed", a, b, "fields that differ")
+        _print_table(names, map(_cells, differences))
 
 
-def freeze(version: str, folders: list[Path], into: Path) -> None:
-    """Take a snapshot of records that pass the check."""
-    from longspan.checks import check as checked
-    from longspan.errors import DataError
-    from longspan.report import snapshots
-
-    snapshots.place(into, version)
-    rules, _ = _registered()
-    if errors := checked(folders, rules).of("error"):
-        raise DataError(
-            f"{len(errors)} errors in the records, so they are not frozen; see `longspan results "
-            f"check`; the first: {errors[0]}"
-        )
-    made, new = snapshots.take(version, folders, into)
-    what = "frozen" if new else f"as frozen {made.date}"
-    print_note(
-        "snapshot:", f"{snapshots.place(into, version)} ({len(made.records)} records, {what})"
-    )
+def _cells(difference: "RunDifference") -> list[object]:
+    run = (difference.protocol, difference.task, difference.mechanism, difference.seed)
+    scores = (_format_outcome(x, difference.metric) for x in (difference.before, difference.after))
+    fields = [f"{name}: {x} to {y}" for name, (x, y) in difference.fields.items()]
+    fields += ["data"] if difference.is_other_data else []
+    return [difference.kind, *run, *scores, "; ".join(fields)]
 
 
-def _version(name: str, into: Path) -> "list[Table]":
-    """The leaderboards of a version, or of the records that are there now."""
-    from longspan.report import snapshots
-    from longspan.report.tables import leaderboards
-    from longspan.results import load_all, load_failures
-
-    if name == NOW:
-        return leaderboards(load_all([into]), load_failures([into]))
-    path = snapshots.place(into, name)
-    if not path.exists():
-        check_name(name, [*(v.version for v in snapshots.below(into)), NOW], f"version in {into}")
-    return snapshots.read(path).tables
+def _format_outcome(outcome: float | str | None, metric: str | None) -> str:
+    """Return a score with its unit, the kind of a failure, or a dash."""
+    if isinstance(outcome, str):
+        return f"failed ({outcome})"
+    return "–" if outcome is None or metric is None else get_metric(metric).format(outcome)
 
 
-def _registered() -> "tuple[list[Rule], str | None]":
-    """The rule that needs torch, or why it is left out."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        return [], "records were not compared with the registered recipes: torch is not installed"
-    from longspan.arena.protocols.conformity import recipe
-
-    return [recipe], None
+def _print_table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in names:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_printable(cell)) for cell in row))
+    out.print(table)
 
 
-def _print(done: "Checked", skipped: str | None) -> None:
-    """Errors and warnings line by line; notes, which repeat themselves, by their number."""
-    for finding in done.findings:
-        if finding.severity != "note":
-            line = Text.assemble((f"{finding.severity}: ", STYLES[finding.severity]), str(finding))
-            out.print(line, soft_wrap=True, highlight=False)
-    notes = Counter(
-        f"{finding.field}: expected {finding.expected}, found {finding.found}; {finding.remedy}"
-        for finding in done.of("note")
-    )
-    for note, count in notes.items():
-        many = f"{count} record{'s' * (count > 1)}"
-        line = Text.assemble(("note: ", STYLES["note"]), f"{many}: {note}")
-        out.print(line, soft_wrap=True, highlight=False)
-    if skipped:
-        print_note("note:", skipped)
-    counts = [f"{len(done.of(severity))} {severity}s" for severity in ("error", "warning")]
-    failures = f" and {done.failures} failures" if done.failures else ""
-    out.print(f"{done.records} records{failures}: {', '.join(counts)}", highlight=False)
-
-
-def _row(record: "Result") -> dict[str, object]:
-    test = record.scores.get("test")
-    return {
-        "protocol": record.protocol,
-        "task": record.task,
-        "mechanism": record.mechanism,
-        "seed": record.seed,
-        "test": test and test.accuracy,
-        "configuration": record.config_hash,
-        "overrides": record.overrides,
-        "date": record.date,
-    }
-
-
-def _grid(records: "list[Result]") -> Grid:
-    from longspan.checks import printable
-    from longspan.report.numbers import percent
-
-    grid = Grid(box=box.SIMPLE_HEAD)
-    for name in ("protocol", "task", "mechanism", "seed", "test, %", "configuration", "date"):
-        grid.add_column(name, justify="right" if name in ("seed", "test, %") else "left")
-    for record in records:
-        row = _row(record)
-        test = record.scores.get("test")
-        shown = percent(test.accuracy if test else None)
-        words = [str(row[name]) for name in ("protocol", "task", "mechanism", "seed")]
-        cells = [*words, shown, record.config_hash, record.date]
-        grid.add_row(*(Text(printable(cell)) for cell in cells))
-    return grid
+def _printable(value: object) -> str:
+    """Escape control characters, which a foreign file could send to the terminal."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in str(value))

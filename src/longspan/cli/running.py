@@ -64,13 +64,14 @@ class Execution:
     retry_failed: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Protocol, tasks and mechanisms of a command; None selects all."""
+    """Protocol, tasks, mechanisms and values of a command; None selects all."""
 
     protocol: str
     tasks: list[str] | None
     mechanisms: list[str] | None
+    space: "SearchSpace"
 
 
 def arena(
@@ -101,33 +102,25 @@ def arena(
 
     The same command resumes interrupted runs and skips finished and failed ones.
     """
-    from longspan.arena import SearchSpace
-
     paths = make_paths(runs, cache, data, device, parallel)
     execution = Execution(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
+    rule = _selection_rule(select, grids, tune=tune)
     chosen = Selection(
-        protocol, split_names(tasks, "--tasks"), split_names(mechanisms, "--mechanisms")
+        protocol=protocol,
+        tasks=split_names(tasks, "--tasks"),
+        mechanisms=split_names(mechanisms, "--mechanisms"),
+        space=_search_space(grids, seeds, set_, budget),
     )
-    rule = _selection_rule(select, tune=tune)
-    if grids and not tune:
-        raise OptionError("--grid needs --tune")
-    space = SearchSpace(
-        grid=parse_grid(grids),
-        seeds=parse_seeds(seeds),
-        changes=parse_changes(set_),
-        budget=_budget(budget),
-    )
-    searches = _searches(chosen, space, paths) if tune else []
-    trials = [experiment for search in searches for experiment in search.experiments]
-    experiments = trials if tune else _experiments(chosen, space, paths)
+    searches = _searches(chosen, paths) if tune else []
+    trials = [x for search in searches for x in search.experiments]
+    experiments = trials if tune else _experiments(chosen, paths)
     if dry_run or measure:
-        planned_paths = paths.for_trials() if tune else paths
-        print_plan(experiments, planned_paths, measure=measure, as_json=as_json)
-        return
-    results, failed = (
-        _tune(searches, paths, execution, rule) if tune else _run(experiments, paths, execution)
-    )
-    _finish(results, failed, runs / protocol, as_json)
+        planned = paths.for_trials() if tune else paths
+        print_plan(experiments, planned, measure=measure, as_json=as_json)
+    elif tune:
+        _finish(*_tune(searches, paths, execution, rule), runs / protocol, as_json)
+    else:
+        _finish(*_run(experiments, paths, execution), runs / protocol, as_json)
 
 
 def train(
@@ -169,12 +162,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score the saved model of a run again, on every example of a split."""
-    from transformers.utils import logging as transformers_logging
-
     from longspan.arena.rescore import rescore
     from longspan.metrics import get_metric
 
-    transformers_logging.disable_progress_bar()
     score = rescore(record, split, make_paths(Path("runs"), cache, data, device))
     if as_json:
         print_json({"split": split, **dataclasses.asdict(score)})
@@ -192,19 +182,34 @@ def evaluate(
     )
 
 
-def _selection_rule(rule: str | None, *, tune: bool) -> str:
+def _selection_rule(rule: str | None, grids: list[str] | None, *, tune: bool) -> str:
     from longspan.arena import RULES
 
     if rule is not None and not tune:
         raise OptionError("--select needs --tune")
+    if grids and not tune:
+        raise OptionError("--grid needs --tune")
     return check_name(rule or "mean", RULES, "selection rule")
+
+
+def _search_space(
+    grids: list[str] | None, seeds: str | None, changes: list[str] | None, budget: str | None
+) -> "SearchSpace":
+    from longspan.arena import SearchSpace
+
+    return SearchSpace(
+        grid=parse_grid(grids),
+        seeds=parse_seeds(seeds),
+        changes=parse_changes(changes),
+        budget=_budget(budget),
+    )
 
 
 def _budget(text: str | None) -> Budget | None:
     return None if text is None else parse_budget(text)
 
 
-def _experiments(chosen: Selection, space: "SearchSpace", paths: "RunPaths") -> "list[Experiment]":
+def _experiments(chosen: Selection, paths: "RunPaths") -> "list[Experiment]":
     """Return the experiments of a grid of runs; print what is left out."""
     from longspan.arena import grid
 
@@ -213,22 +218,22 @@ def _experiments(chosen: Selection, space: "SearchSpace", paths: "RunPaths") -> 
         chosen.protocol,
         tasks=tasks,
         mechanisms=chosen.mechanisms,
-        seeds=space.seeds or (0,),
-        changes=space.changes,
-        budget=space.budget,
+        seeds=chosen.space.seeds or (0,),
+        changes=chosen.space.changes,
+        budget=chosen.space.budget,
         paths=paths,
     )
     _print_skipped([*unavailable, *skipped])
     return experiments
 
 
-def _searches(chosen: Selection, space: "SearchSpace", paths: "RunPaths") -> "list[Search]":
+def _searches(chosen: Selection, paths: "RunPaths") -> "list[Search]":
     """Return the searches of a protocol; print what is left out."""
     from longspan.arena import searches
 
-    tasks, unavailable = _available_tasks(chosen, paths, with_grid=not space.grid)
+    tasks, unavailable = _available_tasks(chosen, paths, with_grid=not chosen.space.grid)
     found, skipped = searches(
-        chosen.protocol, space, tasks=tasks, mechanisms=chosen.mechanisms, paths=paths
+        chosen.protocol, chosen.space, tasks=tasks, mechanisms=chosen.mechanisms, paths=paths
     )
     _print_skipped([*unavailable, *skipped])
     return found

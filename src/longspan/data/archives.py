@@ -240,7 +240,7 @@ def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
                 content = cast(io.BufferedIOBase, archive.extractfile(info))
             yield Member(name, where, content, usage.limits.member)
         # compressed files have their checksum at the end
-        while archive.fileobj.read(_BUFFER):  # type: ignore[union-attr]
+        while archive.fileobj.read(_BUFFER):
             pass
 
 

@@ -89,7 +89,7 @@ def read(source: ImdbFiles) -> dict[str, Reviews]:
     else:
         paths = [(split, path) for split in SOURCE_SPLITS for path in source.files[split]]
         rows = [row for split, path in paths for row in _parquet_rows(split, path)]
-    reviews = {}
+    reviews: dict[str, Reviews] = {}
     for split in SOURCE_SPLITS:
         found = sorted((text, label) for where, label, text in rows if where == split)
         labels = np.array([label for _, label in found], np.uint8)
@@ -111,6 +111,7 @@ def _copies_in(path: Path) -> Iterator[ImdbFiles]:
     for folder in (*folders, path / "aclImdb", path / "imdb" / "aclImdb"):
         classes = [folder / split / label for split in SOURCE_SPLITS for label in LABELS]
         if all(one.is_dir() for one in classes):
+            unpacked: dict[SourceSplit, tuple[Path, ...]]
             unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
             yield ImdbFiles(form="folder", files=unpacked, rows=rows)

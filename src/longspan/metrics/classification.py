@@ -9,7 +9,7 @@ def _f1(sums: np.ndarray) -> np.ndarray:
     true_positives, false_positives, false_negatives = np.moveaxis(sums, -1, 0)
     # Without any positive, predicted or true, F1 is 0 by convention.
     errors = false_positives + false_negatives
-    return 2 * true_positives / np.maximum(2 * true_positives + errors, 1)
+    return np.asarray(2 * true_positives / np.maximum(2 * true_positives + errors, 1))
 
 
 ACCURACY = register(

@@ -8,11 +8,11 @@ from longspan.metrics.base import Metric, ratio, register
 
 
 def _bits(sums: np.ndarray) -> np.ndarray:
-    return ratio(sums) / math.log(2)
+    return np.asarray(ratio(sums) / math.log(2))
 
 
 def _perplexity(sums: np.ndarray) -> np.ndarray:
-    return np.exp(ratio(sums))
+    return np.asarray(np.exp(ratio(sums)))
 
 
 BITS_PER_BYTE = register(

@@ -18,6 +18,9 @@ from longspan.models.layers import Layer, SelfAttention
 from longspan.models.positions import rotary_table, sinusoidal_table
 from longspan.shapes import Bool, Float, Int
 
+TokenIds = Int[Tensor, "B T"]
+TokenMask = Bool[Tensor, "B T"] | Int[Tensor, "B T"]
+
 
 class Embeddings(nn.Module):
     """Embeddings of the inputs, their positions, and the summary token of `pooling="cls"`."""
@@ -139,9 +142,9 @@ class LongspanModel(LongspanPreTrainedModel):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "B T"] | None = None,
-        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
-        global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        input_ids: TokenIds | None = None,
+        attention_mask: TokenMask | None = None,
+        global_attention_mask: TokenMask | None = None,
         input_values: Float[Tensor, "B T F"] | None = None,
     ) -> BaseModelOutputWithPooling:
         """Encode.

@@ -1,7 +1,7 @@
 """Forward FLOPs of a model, computed from the shapes in its configuration."""
 
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import pair_feature_size
+from longspan.models.heads import LongspanForPairClassification, LongspanForSequenceClassification
 from longspan.models.layers import build_mechanism
 
 
@@ -29,18 +29,20 @@ def count_flops(
     Raises:
         InputError: `length` exceeds `max_position_embeddings`.
     """
-    T, M, features = config.sequence_length(length), config.hidden_size, config.input_features or 0
+    T, M = config.sequence_length(length), config.hidden_size
     feed_forward = 2 * linear_flops(T, M, config.intermediate_size)
-    encoder = config.num_hidden_layers * feed_forward + linear_flops(length, features, M)
+    encoder = config.num_hidden_layers * feed_forward + linear_flops(
+        length, config.input_features or 0, M
+    )
     for layer in range(config.num_hidden_layers):
         attention = build_mechanism(config, layer)
         projections = len(attention.traits.inputs) + 1
         encoder += projections * linear_flops(T, M, config.all_head_size)
         encoder += config.num_attention_heads * attention.flops(T, config.head_dim)
-    head_input_size = pair_feature_size(config) if pair else M
-    hidden = config.classifier_hidden_size
+    classifier = LongspanForPairClassification if pair else LongspanForSequenceClassification
+    features, hidden = classifier.feature_size(config), config.classifier_hidden_size
     rows = length if per_token else 1
-    head = linear_flops(rows, head_input_size, hidden) + linear_flops(rows, hidden, num_labels)
+    head = linear_flops(rows, features, hidden) + linear_flops(rows, hidden, num_labels)
     return encoder * (2 if pair else 1) + head
 
 

@@ -1,21 +1,15 @@
 """Classification models: of a sequence, of its tokens, or of a pair of sequences."""
 
-from typing import ClassVar, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPooling,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from longspan.models.config import LongspanConfig
-from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel
+from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel, TokenIds, TokenMask
 from longspan.shapes import Bool, Float, Int
-
-ClassifierOutput = SequenceClassifierOutput | TokenClassifierOutput
 
 
 class ClassificationHead(nn.Module):
@@ -37,37 +31,34 @@ class LongspanClassifier(LongspanPreTrainedModel):
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
         self.encoder = LongspanModel(config)
-        self.classifier = ClassificationHead(self._feature_size(config), config)
+        self.classifier = ClassificationHead(self.feature_size(config), config)
         self.post_init()
 
     @staticmethod
-    def _feature_size(config: LongspanConfig) -> int:
+    def feature_size(config: LongspanConfig) -> int:
+        """Return the size of the vectors that the head classifies."""
         return config.hidden_size
 
-    def _classify(self, features: Tensor, labels: Tensor | None) -> dict[str, Tensor | None]:
-        """Return the logits and, given labels, their mean cross entropy."""
+    def _classify(self, features: Tensor, labels: Tensor | None) -> tuple[Any, Any]:
+        """Return the mean cross entropy, or None without labels, and the logits."""
         logits = self.classifier(features)
         if labels is None:
-            return {"loss": None, "logits": logits}
-        return {"loss": F.cross_entropy(logits.flatten(0, -2), labels.flatten()), "logits": logits}
+            return None, logits
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten()), logits
 
 
-class LongspanSingleInputClassifier(LongspanClassifier):
-    """Base of the models that classify one sequence or its tokens."""
-
-    output_class: ClassVar[type[ClassifierOutput]]
-
-    def _features(self, encoded: BaseModelOutputWithPooling) -> Tensor:
-        raise NotImplementedError
+class _SingleInputClassifier(LongspanClassifier):
+    output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
+    features: str  # field of the encoder's output that the head classifies
 
     def forward(
         self,
-        input_ids: Int[Tensor, "B T"] | None = None,
-        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
-        global_attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        input_ids: TokenIds | None = None,
+        attention_mask: TokenMask | None = None,
+        global_attention_mask: TokenMask | None = None,
         labels: Int[Tensor, " B"] | Int[Tensor, "B T"] | None = None,
         input_values: Float[Tensor, "B T F"] | None = None,
-    ) -> ClassifierOutput:
+    ) -> SequenceClassifierOutput | TokenClassifierOutput:
         """Classify; see `LongspanModel.forward` for the inputs and masks.
 
         Returns:
@@ -75,39 +66,37 @@ class LongspanSingleInputClassifier(LongspanClassifier):
             the mean cross entropy over the labels other than -100.
         """
         encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
-        return self.output_class(**self._classify(self._features(encoded), labels))
+        loss, logits = self._classify(getattr(encoded, self.features), labels)
+        return self.output_class(loss=loss, logits=logits)
 
 
-class LongspanForSequenceClassification(LongspanSingleInputClassifier):
+class LongspanForSequenceClassification(_SingleInputClassifier):
     """Encoder with a classification head on the pooled state."""
 
     output_class = SequenceClassifierOutput
-
-    def _features(self, encoded: BaseModelOutputWithPooling) -> Tensor:
-        return cast(Tensor, encoded.pooler_output)
+    features = "pooler_output"
 
 
-class LongspanForTokenClassification(LongspanSingleInputClassifier):
+class LongspanForTokenClassification(_SingleInputClassifier):
     """Encoder with a classification head on the state of every token."""
 
     output_class = TokenClassifierOutput
-
-    def _features(self, encoded: BaseModelOutputWithPooling) -> Tensor:
-        return cast(Tensor, encoded.last_hidden_state)
+    features = "last_hidden_state"
 
 
 class LongspanForPairClassification(LongspanClassifier):
     """Encoder applied to two sequences, with a classification head on both pooled states."""
 
     @staticmethod
-    def _feature_size(config: LongspanConfig) -> int:
-        return pair_feature_size(config)
+    def feature_size(config: LongspanConfig) -> int:
+        """Return the size of the vectors that the head classifies."""
+        return config.hidden_size * (4 if config.pair_head == "interaction" else 2)
 
     def forward(
         self,
-        input_ids: Int[Tensor, "B T"],
+        input_ids: TokenIds,
         input_ids_b: Int[Tensor, "B U"],
-        attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | None = None,
+        attention_mask: TokenMask | None = None,
         attention_mask_b: Bool[Tensor, "B U"] | Int[Tensor, "B U"] | None = None,
         labels: Int[Tensor, " B"] | None = None,
     ) -> SequenceClassifierOutput:
@@ -119,9 +108,5 @@ class LongspanForPairClassification(LongspanClassifier):
         a = self.encoder(input_ids, attention_mask).pooler_output
         b = self.encoder(input_ids_b, attention_mask_b).pooler_output
         parts = (a, b, a * b, a - b) if self.config.pair_head == "interaction" else (a, b)
-        return SequenceClassifierOutput(**self._classify(torch.cat(parts, dim=-1), labels))
-
-
-def pair_feature_size(config: LongspanConfig) -> int:
-    """Return the size of the vectors that the pair head classifies."""
-    return config.hidden_size * (4 if config.pair_head == "interaction" else 2)
+        loss, logits = self._classify(torch.cat(parts, dim=-1), labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)

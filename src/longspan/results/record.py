@@ -134,7 +134,7 @@ class RunRecord:
 class Result(RunRecord):
     """Record of a finished run: its configuration, scores and cost."""
 
-    data_source: str  # origin of the examples, in words
+    data_source: str  # origin of the examples, for readers
     data_checksum: str  # sha256 over the built splits
     metric: str  # name of the main metric
     chance: float | None  # expected main metric of a uniform guess; None: undefined

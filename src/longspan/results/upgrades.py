@@ -49,6 +49,7 @@ MECHANISM_OPTIONS: dict[str, dict[str, str]] = {
     "sparse_transformer": {"heads_use": "head_patterns"},
     "transformer_xl": {"through": "backprop_through_memory"},
 }
+TASK_OPTIONS: dict[str, dict[str, str]] = {"image": {"grey": "grayscale"}}
 # British spelling in the values of synthesizer's option `scores`, and the American one.
 RESPELLED = ("factorised", "factorized")
 MEASUREMENTS = {
@@ -89,7 +90,7 @@ def _from_3(content: Content) -> Content:
     record = {
         "protocol": content["protocol"],
         "config": dataclasses.asdict(config),
-        "overrides": _dotted(content["overrides"], content["mechanism"]),
+        "overrides": _dotted(content["overrides"], content["task"], content["mechanism"]),
         "seed": content["seed"],
         "config_hash": config.hash,
         **{name: content[name] for name in ("device", "versions", "git_commit", "date")},
@@ -112,7 +113,7 @@ def _config(content: Content, requested: Content, budget: Content) -> RunConfig:
         task=TaskConfig(
             name=content["task"],
             version=content["task_version"],
-            options=content["task_options"],
+            options=_renamed(content["task_options"], TASK_OPTIONS.get(content["task"], {})),
         ),
         # The requested backend was not recorded.
         mechanism=MechanismConfig(name=mechanism, options=options),
@@ -134,7 +135,7 @@ def _outcome(content: Content, requested: Content, budget: Content) -> Content:
         "metric": "accuracy",
         "selected_on": "test" if "validation is test" in content["selection"] else "validation",
         "resolved_budget": _resolved(content, requested, budget),
-        "tuning": content["tuning"] and _tuning(content["tuning"], content["mechanism"]),
+        "tuning": content["tuning"] and _tuning(content),
         "backend_used": content["backend"],
         "num_parameters": content["parameters"],
         "full_num_parameters": content["full_parameters"],
@@ -158,16 +159,18 @@ def _resolved(content: Content, requested: Content, budget: Content) -> Content 
         names[f"options.{budget['option']}"] = None
     effective = {name: parts[name.partition(".")[0]][name.partition(".")[2]] for name in names}
     return {
-        "changes": _dotted(effective, content["mechanism"]),
+        "changes": _dotted(effective, content["task"], content["mechanism"]),
         "measurements": {new: budget[old] for old, new in MEASUREMENTS.items() if old in budget},
     }
 
 
-def _tuning(tuning: Content, mechanism: str) -> Content:
+def _tuning(content: Content) -> Content:
+    tuning, task, mechanism = (content[name] for name in ("tuning", "task", "mechanism"))
+
     def trial(old: Content) -> Content:
         accuracy = old["validation_accuracy"]
         return {
-            "changes": _dotted(old["changes"], mechanism),
+            "changes": _dotted(old["changes"], task, mechanism),
             "seed": old["seed"],
             "config_hash": old["config_hash"],
             "metrics": None if accuracy is None else {"accuracy": accuracy},
@@ -177,8 +180,8 @@ def _tuning(tuning: Content, mechanism: str) -> Content:
 
     return {
         "rule": tuning["rule"],
-        "grid": _dotted(tuning["grid"], mechanism),
-        "chosen": _dotted(tuning["chosen"], mechanism),
+        "grid": _dotted(tuning["grid"], task, mechanism),
+        "chosen": _dotted(tuning["chosen"], task, mechanism),
         "trials": [trial(old) for old in tuning["trials"]],
     }
 
@@ -228,12 +231,13 @@ def _renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> Content:
     return {names.get(name, name): value for name, value in fields.items()}
 
 
-def _dotted(values: Mapping[str, Any], mechanism: str) -> Content:
+def _dotted(values: Mapping[str, Any], task: str, mechanism: str) -> Content:
     """Rename the keys of a mapping by dotted field."""
     fields = {
         "train": TRAINING_FIELDS,
         "model": MODEL_FIELDS,
         "options": MECHANISM_OPTIONS.get(mechanism, {}),
+        "task": TASK_OPTIONS.get(task, {}),
     }
     renamed = {}
     for name, value in values.items():

@@ -31,7 +31,7 @@ class ImageSet(NamedTuple):
     description: dict[str, Any]
 
     def select(self, rows: np.ndarray, path: Path) -> Examples:
-        """Return the examples of some rows: a view if they are contiguous, else a copy in a file."""
+        """Return the examples of some rows: a view if contiguous, else a copy in a file."""
         if (np.diff(rows) == 1).all():
             values = self.pixels[rows[0] : rows[-1] + 1].reshape(-1)
         else:
@@ -117,7 +117,7 @@ def _write(
     progress: ProgressCallback | None,
     description: str,
 ) -> np.ndarray:
-    """Write chunks of images (n, R, R) to one file as they arrive; return it mapped, (total, R * R)."""
+    """Write chunks of images (n, R, R) to one file; return it mapped, (total, R * R)."""
     spool = Spool(scratch / "all.u8", np.uint8)
     done = 0
     for images in chunks:

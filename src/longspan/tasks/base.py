@@ -193,7 +193,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def source(self) -> str:
-        """Origin of the examples, in words; requires an open task."""
+        """Origin of the examples, for readers; requires an open task."""
 
     @property
     @abstractmethod

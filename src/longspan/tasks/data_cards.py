@@ -1,4 +1,4 @@
-"""Data cards and the list of built data sets: the data of a task in words and figures."""
+"""Data cards and the list of built data sets: descriptions and statistics."""
 
 import dataclasses
 import json

@@ -56,7 +56,7 @@ class SequenceTask(Task):
 
     @property
     def source(self) -> str:
-        """Origin of the examples, in words; requires an open task."""
+        """Origin of the examples, for readers; requires an open task."""
         return self.dataset.manifest.source
 
     @property

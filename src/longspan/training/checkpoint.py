@@ -5,7 +5,7 @@ counts only once `last.json` names it; `last.json` is replaced atomically, and w
 names is removed afterwards. The best model so far is a folder `best-000400/` of the same kind.
 
 Files are the same whether one process trains or several: those put their tensors together and the
-main process writes, so that a run may go on with another number of them.
+main process writes, so a run may resume with another number of processes.
 """
 
 import dataclasses

@@ -10,7 +10,7 @@ from torch import nn
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.scoring import IGNORE
-from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
+from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
 from longspan.training.prefetch import prefetch_batches
 
 
@@ -60,41 +60,53 @@ def evaluate(
     """
     training = model.training
     model.eval()
-    metrics, size = task.metrics, task.size(split)
-    statistics = {
-        metric.name: torch.zeros(size, len(metric.columns), dtype=torch.float64, device=device)
-        for metric in metrics
-    }
-    num_targets = torch.zeros(size, dtype=torch.int64, device=device)
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    with contextlib.closing(
-        prefetch_batches(task.batches(split, batch_size=batch_size), device)
-    ) as batches:
+    sums = _SplitSums(task, split, device)
+    batches = prefetch_batches(task.batches(split, batch_size=batch_size), device)
+    with contextlib.closing(batches):
         for batch in batches:
             (own,) = group.shard_rows(len(batch.rows))
             inputs = {name: x[own.rows] for name, x in model_inputs(batch, device).items()}
-            logits = model(**inputs).logits
-            targets = batch.targets[own.rows].to(device, non_blocking=True)
-            rows = batch.rows[own.rows].to(device, non_blocking=True)
-            found = task.example_statistics(metrics, split, rows, logits, targets)
-            for name, values in found.items():
-                statistics[name][rows] += own.weight * values.to(device)
-            num_targets[rows] += own.weight * (targets != IGNORE).reshape(len(rows), -1).sum(1)
-            loss += own.weight * task.losses(logits, targets).double().sum()
+            sums.add(batch, own, model(**inputs).logits)
     model.train(training)
-    for sums in (*statistics.values(), num_targets, loss):
-        group.all_reduce_sum(sums)
-    arrays = {name: values.cpu().numpy() for name, values in statistics.items()}
-    total = int(num_targets.sum())
-    score = Score(
-        metrics={metric.name: metric.aggregate(arrays[metric.name]) for metric in metrics},
-        loss=loss.item() / total,
-        num_examples=size,
-        num_targets=total,
-        majority_baseline=task.majority_baseline(split),
-    )
-    return Evaluation(
-        score=score,
-        statistics=arrays[metrics[0].name],
-        num_targets=num_targets.cpu().numpy(),
-    )
+    for tensor in (*sums.statistics.values(), sums.num_targets, sums.loss):
+        group.all_reduce_sum(tensor)
+    return sums.evaluation()
+
+
+class _SplitSums:
+    """Sums over a split: statistics and targets by example, and the total loss."""
+
+    def __init__(self, task: Task, split: Split, device: torch.device):
+        self.task, self.split, self.device = task, split, device
+        size, wide = task.size(split), {"dtype": torch.float64, "device": device}
+        self.statistics = {x.name: torch.zeros(size, len(x.columns), **wide) for x in task.metrics}
+        self.num_targets = torch.zeros(size, dtype=torch.int64, device=device)
+        self.loss = torch.zeros((), **wide)
+
+    def add(self, batch: Batch, shard: RowShard, logits: torch.Tensor) -> None:
+        """Add some rows of a batch."""
+        task, weight = self.task, shard.weight
+        targets = batch.targets[shard.rows].to(self.device, non_blocking=True)
+        rows = batch.rows[shard.rows].to(self.device, non_blocking=True)
+        found = task.example_statistics(task.metrics, self.split, rows, logits, targets)
+        for name, values in found.items():
+            self.statistics[name][rows] += weight * values.to(self.device)
+        self.num_targets[rows] += weight * (targets != IGNORE).reshape(len(rows), -1).sum(1)
+        self.loss += weight * task.losses(logits, targets).double().sum()
+
+    def evaluation(self) -> Evaluation:
+        """Return the scores of the whole split."""
+        metrics, num_targets = self.task.metrics, int(self.num_targets.sum())
+        arrays = {name: values.cpu().numpy() for name, values in self.statistics.items()}
+        score = Score(
+            metrics={metric.name: metric.aggregate(arrays[metric.name]) for metric in metrics},
+            loss=self.loss.item() / num_targets,
+            num_examples=len(self.num_targets),
+            num_targets=num_targets,
+            majority_baseline=self.task.majority_baseline(self.split),
+        )
+        return Evaluation(
+            score=score,
+            statistics=arrays[metrics[0].name],
+            num_targets=self.num_targets.cpu().numpy(),
+        )

@@ -34,48 +34,12 @@ from longspan.training.distributed.group import (
 )
 from longspan.training.distributed.sharding import check_config, wrap_model
 from longspan.training.evaluate import Evaluation, count_targets, evaluate, model_inputs
+from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
 from longspan.training.schedule import compute_learning_rate
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
 REDRAW_SEEDS = 2**43  # times the million by which mechanisms tell layers apart: below 2^63
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingOutcome:
-    """Scores of the selected checkpoint, and the course and cost of its training.
-
-    Attributes:
-        scores: by split.
-        test: evaluation on test; None for a trial, which never reads test.
-        curve: learning curve.
-        alarms: alarms raised during training.
-        steps: optimizer steps.
-        best_step: step of the selected checkpoint.
-        seconds: training time, without evaluation.
-        data_wait_seconds: part of `seconds` spent waiting for batches.
-        tokens: tokens trained on, without padding.
-        peak_memory: bytes above the pre-run baseline.
-        device: device as torch names it.
-        world_size: number of processes.
-        parallelism: "none", or one of `distributed.PARALLELISM`.
-        model: folder of the selected model.
-    """
-
-    scores: dict[str, Score]
-    test: Evaluation | None
-    curve: list[Point]
-    alarms: list[Alarm]
-    steps: int
-    best_step: int | None
-    seconds: float
-    data_wait_seconds: float
-    tokens: int
-    peak_memory: int | None
-    device: str
-    world_size: int
-    parallelism: str
-    model: Path
 
 
 def fit(

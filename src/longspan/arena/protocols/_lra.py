@@ -1,4 +1,4 @@
-"""What the text and the code of Long Range Arena share (Tay et al. 2021)."""
+"""Parts that the two protocols of Long Range Arena (Tay et al. 2021) share."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,8 +21,7 @@ ISSUE = "google-research/long-range-arena issue"
 TASKS = tuple(CONFIGS)
 IMAGES = ("image", "pathfinder", "path_x")
 
-# As in the released modules, which have no more mechanisms than these; the others have the options
-# of the small-model recipe.
+# Options of the released modules; mechanisms that the repository lacks have those of lra-small.
 SETTINGS: MechanismOptions = {
     **lra_small.SETTINGS,
     "local": {"window": 25},
@@ -51,7 +50,7 @@ EXCEPTIONS = dict.fromkeys(IMAGES, _OF_IMAGES)
 
 
 def encoder(width: int, layers: int, heads: int, feed_forward: int) -> ModelConfig:
-    """The encoder of the code: fixed sinusoids, a hidden layer as wide as the feed-forward one."""
+    """Return the encoder of the repository, with sinusoidal positions."""
     return ModelConfig(
         hidden_size=width,
         num_hidden_layers=layers,
@@ -68,7 +67,7 @@ def encoder(width: int, layers: int, heads: int, feed_forward: int) -> ModelConf
 def recipe(
     steps: int, batch: int, learning_rate: float, warmup: int, schedule: Any, evaluate_every: int
 ) -> TrainingConfig:
-    """Adam as the code sets it; the last checkpoint is scored."""
+    """Return the training recipe of the repository; the last checkpoint is scored."""
     return TrainingConfig(
         steps=steps,
         batch_size=batch,
@@ -90,7 +89,7 @@ def model_choices(
     instead: Iterable[tuple[Mapping[str, Any], str]],
     why: str,
 ) -> tuple[Choice, ...]:
-    """One choice per field of the model, with what each of the other sources says of it."""
+    """Return one choice per field of the model, with the values of the other sources."""
     return tuple(
         Choice(
             tasks=(task,),
@@ -107,20 +106,20 @@ def model_choices(
 
 
 DIFFERS = (
-    "Every validation and test example is counted, and every epoch is a new permutation (the "
-    "source drops the last batch and keeps the composition of its batches of images). Padding is "
-    "masked everywhere, black pixels are tokens like others (the source masks id 0, and some of "
-    "its mechanisms ignore the mask), and a mean is over real tokens (over the padded length "
-    "there). One model size for all mechanisms (on images the source has other sizes for some). "
-    "All weights start from one normal distribution, with Xavier's deviation for a square map "
-    "(words have deviation 1 there); attention dropout acts on the mechanism's output, and there "
-    "is none inside the feed-forward layer. The summary vector is global where a mechanism has "
-    "global tokens (the source's Longformer has none). Pairs are classified with one hidden layer "
-    "(the code has two). Validation is scored every 500 or 1,000 steps on the text tasks (20 or "
-    "100 there); it selects nothing. Mechanisms that were released with errors (Sinkhorn that "
-    "sums all blocks, Linformer and Performer that ignore padding) run as published; the released "
-    "local attention, which is strided, is `strided_local`, the described one `disjoint`. ListOps "
-    "and Pathfinder are generated here unless task.source says otherwise."
+    "All validation and test examples are scored, and every epoch is a new permutation; the "
+    "source drops the last batch and keeps the composition of its image batches. Padding is "
+    "masked everywhere and black pixels are ordinary tokens; the source masks id 0, and some of "
+    "its mechanisms ignore the mask. Means are over real tokens, in the source over the padded "
+    "length. All mechanisms have one model size; on images the source has other sizes for some. "
+    "All weights start from one normal distribution with Xavier's deviation for a square matrix; "
+    "in the source word embeddings have deviation 1. Attention dropout acts on the mechanism's "
+    "output, and the feed-forward layer has no dropout inside. The summary token is global for "
+    "mechanisms with global tokens; the source's Longformer has none. Pairs are classified with "
+    "one hidden layer, in the source with two. Text tasks are validated every 500 or 1,000 steps, "
+    "in the source every 20 or 100; validation selects nothing. Mechanisms that were released "
+    "with errors (Sinkhorn sums all blocks, Linformer and Performer ignore padding) run as "
+    "published. The released local attention, which is strided, is `strided_local`; the described "
+    "one is `disjoint`. ListOps and Pathfinder are generated unless task.source says otherwise."
 )
 COMMON = (
     Choice(
@@ -129,7 +128,7 @@ COMMON = (
         value="test",
         source=f"{REPOSITORY}/text_classification/input_pipeline.py; {ISSUE} 22",
         instead=((5000, "longspan, the default of the task"),),
-        why="the source holds nothing out; the last checkpoint is scored, so that test selects "
+        why="the source holds no examples out; the last checkpoint is scored, so test selects "
         "nothing",
     ),
     Choice(

@@ -54,7 +54,7 @@ TRAIN = TrainingConfig(
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task."""
+    """Return the recipe of one task."""
     return Recipe(task_options=OPTIONS[task], model=MODEL, training=TRAIN)
 
 

@@ -47,12 +47,12 @@ LENGTHS = (1000, 2000, 3000, 4000)
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task."""
+    """Return the recipe of one task."""
     return Recipe(task_options=OPTIONS.get(task, {}), model=MODELS[task], training=TRAIN[task])
 
 
 def silent(field: str, why: str, *tasks: str) -> tuple[Choice, ...]:
-    """The text gives no value; the repository's is taken."""
+    """Return choices of fields that the text leaves open, with the values of the repository."""
     return tuple(
         Choice(
             tasks=(task,),

@@ -52,7 +52,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task."""
+    """Return the recipe of one task."""
     return Recipe(task_options=OPTIONS.get(task, {}), model=MODELS[task], training=TRAIN[task])
 
 

@@ -77,7 +77,7 @@ def _sized(length: int) -> MechanismOptions:
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task."""
+    """Return the recipe of one task."""
     return Recipe(
         task_options=OPTIONS[task], model=SUMMARISED.get(task, MODEL), training=TRAIN[task]
     )

@@ -10,7 +10,7 @@ from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Re
 from longspan.config import ModelConfig, TrainingConfig
 
 CONFIG = "mlpen/Nystromformer, LRA/code/lra_config.py"
-# Mechanisms that the source does not have take the options of Xiong et al. or of the LRA code.
+# Mechanisms that the source lacks have the options of Xiong et al. or of the LRA code.
 SETTINGS: MechanismOptions = {
     "local": {"window": 8},
     "dilated": {"window": 8, "dilation": [1, 2]},
@@ -78,7 +78,7 @@ OPTIONS = {"text": {"length": 4000}, "retrieval": {"length": 4000}}
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task."""
+    """Return the recipe of one task."""
     return Recipe(task_options=OPTIONS.get(task, {}), model=MODEL, training=TRAIN[task])
 
 
@@ -89,15 +89,15 @@ register(
         source=f"{CONFIG} and run_tasks.py (2021)",
         tasks=tuple(TRAIN),
         differs=(
-            "Every validation and test example is counted (the source drops the last batch). "
-            "Padding is masked everywhere and pooling averages real tokens only (the source "
-            "divides by the padded length); black pixels are tokens like others (the source masks "
-            "id 0). Attention dropout acts on the mechanism's output. Lengths are not rounded up "
-            "to a power of two. bfloat16 in place of float16 mixed precision. Pre-norm, GELU and "
-            "the initialisation are chosen here, and so are the options of mechanisms that the "
-            "source does not have (from Xiong et al. and the LRA release where they have them); "
-            "memories let gradients through, or early segments would not learn. ListOps and "
-            "Pathfinder are generated here unless task.source says otherwise."
+            "All validation and test examples are scored; the source drops the last batch. "
+            "Padding is masked everywhere and pooling averages real tokens; the source divides by "
+            "the padded length. Black pixels are ordinary tokens; the source masks id 0. Attention "
+            "dropout acts on the mechanism's output. Lengths are not rounded up to a power of two. "
+            "Mixed precision is bfloat16 in place of float16. Pre-norm, GELU and the "
+            "initialization are ours, as are the options of mechanisms that the source lacks, "
+            "taken from Xiong et al. and the LRA release where these have them. Gradients flow "
+            "through memories, or early segments would not learn. ListOps and Pathfinder are "
+            "generated unless task.source says otherwise."
         ),
         recipe=recipe,
         mechanism_options=SETTINGS,

@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task."""
+    """Return the recipe of one task."""
     return Recipe(task_options=OPTIONS[task], model=MODEL, training=TRAIN[task])
 
 

@@ -78,7 +78,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task."""
+    """Return the recipe of one task."""
     return Recipe(task_options=OPTIONS[task], model=MODELS[task], training=TRAIN[task])
 
 

@@ -77,7 +77,7 @@ SETTINGS: MechanismOptions = {
 
 
 def _sized(block: int, rank: int) -> MechanismOptions:
-    """What depends on the task; disjoint blocks are twice as large, for as many keys."""
+    """Return options by task; disjoint blocks are twice as large, for as many keys."""
     return {
         "blockwise": {"block": block},
         "disjoint": {"block": 2 * block},
@@ -93,7 +93,7 @@ EXCEPTIONS = {
 
 
 def recipe(task: str) -> Recipe:
-    """The recipe of one task: the first combination of its grid."""
+    """Return the recipe of one task: the first combination of its grid."""
     return Recipe(task_options=OPTIONS.get(task, {}), model=MODEL, training=TRAIN[task])
 
 
@@ -158,7 +158,7 @@ CHOICES = (
         field="model.pooling",
         value="cls",
         source=CONFIG,
-        why="the grid's key for pooling is misspelt and has no effect; the value is the same",
+        why="the grid's key for pooling is misspelled and has no effect; the value is the same",
     ),
     Choice(
         tasks=("text", "retrieval"),
@@ -204,13 +204,13 @@ register(
         source=f"Xiong et al. 2022, NAACL; {PULL}",
         tasks=tuple(TRAIN),
         differs=(
-            "One combination of the grid, the first; the paper reports the best. Every validation "
-            "and test example is counted (the source drops the last batch). The summary vector is "
-            "global for mechanisms with global tokens only, as in the source. bfloat16 in place of "
-            "float16 mixed precision. The initialisation is chosen here, and so are the options of "
-            "mechanisms that the source does not have (those of lra-small). Image and Pathfinder "
-            "are in its configuration but not in its grid or tables, and are left out. ListOps is "
-            "generated here unless task.source says otherwise."
+            "The recipe is the first combination of the grid; the paper reports the best. All "
+            "validation and test examples are scored; the source drops the last batch. The "
+            "summary token is global for mechanisms with global tokens, as in the source. Mixed "
+            "precision is bfloat16 in place of float16. The initialization is ours; mechanisms "
+            "that the source lacks have the options of lra-small. Image and Pathfinder are in its "
+            "configuration but not in its grid or tables, and are left out. ListOps is generated "
+            "unless task.source says otherwise."
         ),
         recipe=recipe,
         mechanism_options=SETTINGS,

@@ -104,7 +104,7 @@ class BigBirdAttention(Attention):
         self.register_buffer("draws", draws.transpose(0, 1).int().contiguous())
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: blocks are drawn for a fixed number of heads and a maximum length."""
+        """Add reasons: blocks are drawn for a fixed number of heads and a maximum length."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         if q.shape[1] != len(self.draws):
             reasons.append(f"heads must be {len(self.draws)}, as built; got {q.shape[1]}")
@@ -358,11 +358,11 @@ def _pick_blocks(draws: Tensor, row: Tensor, low: Tensor, high: Tensor, left: Te
         left: number of draws from this one on that share low and high.
     """
     first = torch.maximum(row - 1, low)
-    beside = (torch.minimum(row + 2, high) - first).clamp(min=0)
-    last = high - low - beside - left
+    adjacent = (torch.minimum(row + 2, high) - first).clamp(min=0)
+    last = high - low - adjacent - left
 
     def block(rank: Tensor) -> Tensor:
-        return low + rank + beside * (low + rank >= first)
+        return low + rank + adjacent * (low + rank >= first)
 
     picks = block(draws * (last + 1) >> BITS)
     last, others = torch.broadcast_tensors(last, block(last), picks)[:2]

@@ -97,7 +97,7 @@ class CompressiveAttention(RelativeAttention):
         return self.compressed_memory + self.memory + self.ratio - 1 + self.segment
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: a learned f_c has a fixed width of values."""
+        """Add reasons: a learned f_c has a fixed width of values."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         width = self.content_bias.shape[1]
         if self.compression.learned and v.shape[3] != width:
@@ -158,12 +158,12 @@ class CompressiveAttention(RelativeAttention):
             InputError: `forward` would refuse the inputs.
         """
         total, count = q.new_zeros(()), q.new_zeros(())
-        for old, asking, asked in self._evicted(q, k, v, key_mask):
-            both = (old, self.compression(old, asking, asked))
+        for old, queries, query_mask in self._evicted(q, k, v, key_mask):
+            both = (old, self.compression(old, queries, query_mask))
             masks = [None if x.real is None else x.real[:, None, None, :] for x in both]
             pairs = zip(both, masks, strict=True)
-            a, b = (softmax_attention(asking, x.k, x.v, mask) for x, mask in pairs)
-            total, count = _accumulate(total, count, (a - b).square(), asked)
+            a, b = (softmax_attention(queries, x.k, x.v, mask) for x, mask in pairs)
+            total, count = _accumulate(total, count, (a - b).square(), query_mask)
         return total / count.clamp(min=1)
 
     def autoencoding_loss(
@@ -182,8 +182,8 @@ class CompressiveAttention(RelativeAttention):
         if self.compression.back_keys is None:
             raise OptionError("autoencoding_loss() requires autoencoder=True")
         total, count = q.new_zeros(()), q.new_zeros(())
-        for old, asking, asked in self._evicted(q, k, v, key_mask):
-            back = self.compression.restored(self.compression(old, asking, asked))
+        for old, queries, query_mask in self._evicted(q, k, v, key_mask):
+            back = self.compression.decompress(self.compression(old, queries, query_mask))
             for x, y in zip((old.k, old.v), back, strict=True):
                 total, count = _accumulate(total, count, (x - y).square(), old.real)
         return total / count.clamp(min=1)
@@ -199,33 +199,35 @@ class CompressiveAttention(RelativeAttention):
             own = slice(end - self.segment, end)
             old = slice(*(self.groups(x) * self.compression.ratio for x in (own.start, end)))
             if old.stop > old.start:
-                real, asked = (None if key_mask is None else key_mask[:, x] for x in (old, own))
-                yield Rows(k[:, :, old], v[:, :, old], real), q[:, :, own], asked
+                queries, real, query_mask = q[:, :, own], None, None
+                if key_mask is not None:
+                    real, query_mask = key_mask[:, old], key_mask[:, own]
+                yield Rows(k[:, :, old], v[:, :, old], real), queries, query_mask
 
     def reference(self, q, k, v, key_mask):
         """Process one row of the batch after another, segment by segment."""
         real = q.new_ones(q.shape[0], q.shape[2]).bool() if key_mask is None else key_mask
         rows = zip(q, k, v, real, strict=True)
-        return torch.stack([torch.cat(list(self._plain(*row)), 1) for row in rows])
+        return torch.stack([torch.cat(list(self._reference_row(*row)), 1) for row in rows])
 
-    def _plain(self, q, k, v, real):
+    def _reference_row(self, q, k, v, real):
         """Yield the output of each segment (H, n, E), from a list of slots and tokens."""
         stop = (lambda x: x) if self.backprop_through_memory else torch.Tensor.detach
         slots: list[tuple] = []
         for start in range(0, q.shape[1], self.segment):
             own, first = slice(start, start + self.segment), self._first(start)
             tokens = [(stop(k[:, j]), stop(v[:, j]), real[j]) for j in range(first, start)]
-            mine = list(zip(k[:, own].unbind(1), v[:, own].unbind(1), real[own], strict=True))
-            seen = slots[-self.compressed_memory :] + tokens + mine
+            own_rows = list(zip(k[:, own].unbind(1), v[:, own].unbind(1), real[own], strict=True))
+            seen = slots[-self.compressed_memory :] + tokens + own_rows
             keys, values = (torch.stack([row[x] for row in seen], 1) for x in (0, 1))
             j = torch.arange(len(seen), device=q.device)
-            i = j[-len(mine) :, None]
+            i = j[-len(own_rows) :, None]
             mask = torch.stack([row[2] for row in seen]) & (j <= (i if self.causal else j[-1]))
             yield self.reference_weights(q[None, :, own], keys[None], i - j, mask)[0] @ values
             old = slice(first, self._first(own.stop))
-            if self.compressed_memory and old.stop > old.start and len(mine) == self.segment:
+            if self.compressed_memory and old.stop > old.start and len(own_rows) == self.segment:
                 rows = (k[:, old], v[:, old], real[old])
-                made = self.compression.plain(rows, q[:, own], real[own])
+                made = self.compression.reference(rows, q[:, own], real[own])
                 slots += [(stop(x), stop(y), z) for x, y, z in made]
 
     def memory_length(self, start):
@@ -279,16 +281,16 @@ class Compression(nn.Module):
         """Whether f_c or g has weights, and so a fixed width of values."""
         return self.keys is not None or self.back_keys is not None
 
-    def forward(self, rows: Rows, q: Tensor, asked: Tensor | None) -> Rows:
+    def forward(self, rows: Rows, q: Tensor, query_mask: Tensor | None) -> Rows:
         """Compress.
 
         Args:
             rows: complete groups, a multiple of `ratio` rows.
             q: queries (B, H, T, D), for `most_used`.
-            asked: True at real queries (B, T), or None.
+            query_mask: True at real queries (B, T), or None.
         """
         real = None if rows.real is None else rows.real.unflatten(1, (-1, self.ratio))
-        best = self._most_used(rows, q, asked) if self.kind == "most_used" else None
+        best = self._most_used(rows, q, query_mask) if self.kind == "most_used" else None
         k = self._slots(rows.k, real, self.keys, best)
         v = self._slots(rows.v, real, self.values, best)
         return Rows(k, v, None if real is None else real.any(-1))
@@ -313,46 +315,46 @@ class Compression(nn.Module):
         lowest = (real.to(x.dtype) - 1) * (torch.finfo(x.dtype).max / 2)
         return apply_mask((x + lowest).amax(3), real.any(3))
 
-    def _most_used(self, rows: Rows, q: Tensor, asked: Tensor | None) -> Tensor:
+    def _most_used(self, rows: Rows, q: Tensor, query_mask: Tensor | None) -> Tensor:
         """Return the index of the most used row within each group (B, H, G)."""
         scores = (q * q.shape[-1] ** -0.5) @ rows.k.mT
         if rows.real is not None:
             weights = masked_softmax(scores, rows.real[:, None, None, :])
         else:
             weights = scores.softmax(-1)
-        if asked is not None:
-            weights = apply_mask(weights, asked[:, None, :, None])
+        if query_mask is not None:
+            weights = apply_mask(weights, query_mask[:, None, :, None])
         usage = weights.sum(2, dtype=torch.promote_types(weights.dtype, torch.float32))
         if rows.real is not None:
             usage = usage.masked_fill(~rows.real[:, None], -1)
         return usage.unflatten(2, (-1, self.ratio)).argmax(-1)
 
-    def restored(self, slots):
+    def decompress(self, slots):
         """Apply g: return as many keys and values as were compressed."""
         pairs = ((slots.k, self.back_keys), (slots.v, self.back_values))
         rows = (x @ weight.to(x.dtype) for x, weight in pairs if weight is not None)
         return tuple(x.unflatten(3, (self.ratio, -1)).flatten(2, 3) for x in rows)
 
-    def plain(self, rows, q, asked):
+    def reference(self, rows, q, query_mask):
         """Return key, value and real flag of each slot for one row of the batch.
 
         Args:
             rows: keys (H, S, D), values (H, S, E), and which of them are real (S,).
             q: queries (H, T, D).
-            asked: True at real queries (T,).
+            query_mask: True at real queries (T,).
         """
         k, v, real = rows
-        scores = torch.einsum("htd,hsd->hts", q, k).detach()[:, asked] / q.shape[-1] ** 0.5
+        scores = torch.einsum("htd,hsd->hts", q, k).detach()[:, query_mask] / q.shape[-1] ** 0.5
         usage = scores.masked_fill(~real, -torch.inf).softmax(-1).sum(1)
         slots = []
         for group in torch.arange(len(real)).split(self.ratio):
             rest = real[group], usage[:, group]
-            slot_k = self._plain_slot(k[:, group], self.keys, *rest)
-            slot_v = self._plain_slot(v[:, group], self.values, *rest)
+            slot_k = self._reference_slot(k[:, group], self.keys, *rest)
+            slot_v = self._reference_slot(v[:, group], self.values, *rest)
             slots.append((slot_k, slot_v, real[group].any()))
         return slots
 
-    def _plain_slot(self, x, weight, real, usage):
+    def _reference_slot(self, x, weight, real, usage):
         """Return the slot of x (H, ratio, D), by learned weight or usage (H, ratio)."""
         if not real.any():
             return torch.zeros_like(x[:, 0])

@@ -107,7 +107,7 @@ class LinformerAttention(Attention):
         return self.projection if self.owner is None else self.owner[0].projection
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: at most as many keys as columns of E, and its number of heads."""
+        """Add reasons: at most as many keys as columns of E, and its number of heads."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         S, longest = k.shape[-2], self.max_length
         if longest < S:

@@ -48,7 +48,7 @@ class LongShortAttention(PatternAttention):
         global_tokens=True,
         sizes=("heads", "head_dim"),
     )
-    advance = PatternAttention.by_pieces  # even the first step
+    advance = PatternAttention.by_pieces  # also for the first step
     small_options = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}
 
     def __init__(
@@ -99,7 +99,7 @@ class LongShortAttention(PatternAttention):
         super().__init__(near | Global((0,)) if first_global else near, causal)
         self.heads, self.head_dim, self.first_global = heads, head_dim, first_global
         rank, run = (segment_rank, segment) if causal else (rank, None)
-        self.keys = DualKeys(heads, head_dim, rank, run, plain=variant == "xiong")
+        self.keys = DualKeys(heads, head_dim, rank, run, unnormalized=variant == "xiong")
         self.conv = (
             make_depthwise_conv(heads, conv_kernel_size, zero=True) if conv_kernel_size else None
         )
@@ -107,7 +107,7 @@ class LongShortAttention(PatternAttention):
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: norms and projection have a fixed number of heads and head dimension."""
+        """Add reasons: norms and projection have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
         if got != expected:
@@ -139,7 +139,8 @@ class LongShortAttention(PatternAttention):
         run = T + 1 if far is None else far.segment or T
         for part in [slice(end - run, end) for end in range(run, T + 1, run)]:
             W = far.logits.weight.view(self.heads, far.rank, -1) * merged.shape[-1] ** 0.5
-            for x, found in zip((k, v) if self.keys.plain else near, (keys, values), strict=True):
+            inputs = (k, v) if self.keys.unnormalized else near
+            for x, found in zip(inputs, (keys, values), strict=True):
                 own = (merged[:, :, part], x[:, :, part], real[:, None, None, part])
                 found.append(_normal(far.norm, softmax_reference(W, *own)))
             later = t >= part.stop if self.causal else t >= 0
@@ -255,10 +256,12 @@ class Landmarks(nn.Module):
 class DualKeys(nn.Module):
     """Keys and values near a query, and landmarks far from it, each with its own norm."""
 
-    def __init__(self, heads: int, head_dim: int, rank: int, segment: int | None, plain: bool):
-        """Create norm and landmarks (0: none); `plain` landmarks are means of unnormalized keys."""
+    def __init__(
+        self, heads: int, head_dim: int, rank: int, segment: int | None, unnormalized: bool
+    ):
+        """Create norm and landmarks (rank 0: none); `unnormalized`: means of unnormalized keys."""
         super().__init__()
-        self.near, self.plain = MergedNorm(heads, head_dim), plain
+        self.near, self.unnormalized = MergedNorm(heads, head_dim), unnormalized
         self.far = Landmarks(heads, head_dim, rank, segment) if rank else None
 
     def forward(
@@ -268,7 +271,7 @@ class DualKeys(nn.Module):
         near = self.near(k), self.near.normalize_values(v)
         if self.far is None:
             return *near, None
-        *far, live = self.far(k, (k, v) if self.plain else near, key_mask)
+        *far, live = self.far(k, (k, v) if self.unnormalized else near, key_mask)
         position = torch.arange(k.shape[2], device=k.device)
         return *near, SharedKeys(far[0], far[1], self.far.seen(live, position))
 
@@ -290,7 +293,7 @@ class DualKeys(nn.Module):
         before = 0 if cache is None else cache.length
         tail = slice(keys.shape[2] - T - before % (self.far.segment or 1), None)
         plain = held["k"][:, :, tail], held["v"][:, :, tail]
-        pair = plain if self.plain else (keys[:, :, tail], values[:, :, tail])
+        pair = plain if self.unnormalized else (keys[:, :, tail], values[:, :, tail])
         real = held["real"][:, tail] if "real" in held else None
         *far, live = self.far(plain[0], pair, real)
         new = {"far_k": far[0], "far_v": far[1], "live": live.expand(len(keys), -1)}

@@ -86,7 +86,7 @@ class LongformerAttention(PatternAttention):
         self.projections.copy(query, key, value)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the projections have a fixed number of heads and head dimension."""
+        """Add reasons: the projections have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         if self.projections is not None:
             D = self.projections.head_dim

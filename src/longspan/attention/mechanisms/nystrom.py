@@ -77,7 +77,7 @@ class NystromAttention(Attention):
         self.conv = make_depthwise_conv(heads, conv_kernel_size) if conv_kernel_size else None
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the convolution has one kernel per head."""
+        """Add reasons: the convolution has one kernel per head."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         if self.conv is not None and q.shape[1] != self.heads:
             reasons.append(f"heads must be {self.heads}, as built; got {q.shape[1]}")

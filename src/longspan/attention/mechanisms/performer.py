@@ -118,7 +118,7 @@ class PerformerAttention(Attention):
         self.projection.copy_(torch.stack(drawn) if drawn else torch.eye(columns) * columns**0.25)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the projection has a fixed number of heads and head dimension."""
+        """Add reasons: the projection has a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected = (self.projection.shape[0], self.projection.shape[2])
         if (got := (q.shape[1], q.shape[3])) != expected:

@@ -102,7 +102,7 @@ class ReformerAttention(Attention):
         self.kinds = {"causal": causal, "same_bucket": same_bucket, "wrap": wrap}
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the rotations have a fixed number of heads and head dimension."""
+        """Add reasons: the rotations have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = tuple(self.hash.rotations.shape[:2]), (q.shape[1], q.shape[3])
         if got != expected:
@@ -240,7 +240,7 @@ def chunk_attention(
     lowest = torch.finfo(exact).min
     bias = (table.allowed().to(exact) - 1) * -(lowest / 2)
     if dedupe:
-        bias = bias - table.count_meetings(queries, runs).clamp(min=1).to(exact).log()
+        bias = bias - table.count_pairs(queries, runs).clamp(min=1).to(exact).log()
     out, total = _ChunkSoftmax.apply(q, k, v, bias)
     back = (queries + row[..., None])[None]
     out, total = (_GatherRows.apply(x, slots, back)[..., :T, :] for x in (out, total))
@@ -281,12 +281,12 @@ def count_past_pairs(bucket: Tensor, real: Tensor | None, chunk: int, T: int) ->
         T: number of rows.
     """
     S = bucket.shape[-1]
-    met = bucket[..., -T:, None] == bucket[..., None, :]
-    met = met & torch.ones(T, S, dtype=torch.bool, device=met.device).tril(S - T - 1)
-    met = met if real is None else met & real[:, None, None]
-    rank = met.cumsum(-1, dtype=torch.int32)  # of a key in its bucket, from one
+    attended = bucket[..., -T:, None] == bucket[..., None, :]
+    attended = attended & torch.ones(T, S, dtype=torch.bool, device=attended.device).tril(S - T - 1)
+    attended = attended if real is None else attended & real[:, None, None]
+    rank = attended.cumsum(-1, dtype=torch.int32)  # of a key in its bucket, from one
     own = rank[..., -1:]
-    return (met & ((rank - 1) // chunk >= own // chunk - 1)).sum(0)
+    return (attended & ((rank - 1) // chunk >= own // chunk - 1)).sum(0)
 
 
 def count_pairs_reference(
@@ -300,28 +300,31 @@ def count_pairs_reference(
         rounds = [_grouped(tokens, bucket[r, b, h].tolist(), chunk, causal) for r in range(R)]
         for r, groups in enumerate(rounds):
             last = rounds[r - 1][-1][-1] if wrap and tokens else []
-            met = sum((_met(group, last, T) for group in groups), torch.zeros_like(counts[b, h]))
+            attended = sum(
+                (_count_adjacent(group, last, T) for group in groups),
+                torch.zeros_like(counts[b, h]),
+            )
             if same_bucket:
-                met = met * (bucket[r, b, h, :, None] == bucket[r, b, h]).cpu()
-            counts[b, h] += met.tril() if causal else met
+                attended = attended * (bucket[r, b, h, :, None] == bucket[r, b, h]).cpu()
+            counts[b, h] += attended.tril() if causal else attended
     return (counts * (1 - torch.eye(T, dtype=torch.long))).to(bucket.device)
 
 
-def _grouped(tokens: list[int], bucket: list[int], chunk: int, apart: bool) -> list[list]:
+def _grouped(tokens: list[int], bucket: list[int], chunk: int, per_bucket: bool) -> list[list]:
     """Sort tokens by bucket and divide them into chunks, per bucket or all together."""
     order = sorted(tokens, key=lambda i: bucket[i])
     groups = [order]
-    if apart:
+    if per_bucket:
         groups = [list(group) for _, group in itertools.groupby(order, lambda i: bucket[i])]
     return [[g[i : i + chunk] for i in range(0, len(g), chunk)] for g in groups]
 
 
-def _met(chunks: list[list[int]], before: list[int], T: int) -> Tensor:
+def _count_adjacent(chunks: list[list[int]], before: list[int], T: int) -> Tensor:
     """Count how often i attends to j in these chunks, each with the chunk before it, (T, T)."""
-    met = torch.zeros(T, T, dtype=torch.long)
+    attended = torch.zeros(T, T, dtype=torch.long)
     for own in chunks:
         rows = torch.tensor(own)[:, None]
         for keys in (own, before):
-            met[rows, torch.tensor(keys, dtype=torch.long)] += 1
+            attended[rows, torch.tensor(keys, dtype=torch.long)] += 1
         before = own
-    return met
+    return attended

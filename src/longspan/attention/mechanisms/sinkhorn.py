@@ -108,7 +108,7 @@ class SinkhornAttention(Attention):
         self.sort.redraw(seed * 1_000_003 + self.layer)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: sort net and noise have fixed heads and a maximum length."""
+        """Add reasons: sort net and noise have fixed heads and a maximum length."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         return reasons + self.sort.shape_reasons(q) + self.sort.length_reasons(q.shape[2])
 
@@ -159,11 +159,11 @@ class SinkhornAttention(Attention):
     def _one_row(self, q, k, v, real, is_global):
         index = torch.arange(len(real), device=q.device) // self.block
         mixture, at = self.sort.mixture(q, k, real & ~is_global, self.block)
-        beside = index[:, None] == at if self.sortcut is None else at[None] < self.sortcut
-        beside = beside & ~is_global[:, None] & mixture.any(-1)[:, None]
+        to_sorted = index[:, None] == at if self.sortcut is None else at[None] < self.sortcut
+        to_sorted = to_sorted & ~is_global[:, None] & mixture.any(-1)[:, None]
         own = (index[:, None] == index) | is_global | is_global[:, None]
         own = (own.tril() if self.causal else own) & real
-        mask = torch.cat([beside, own.expand(len(q), -1, -1)], -1)
+        mask = torch.cat([to_sorted, own.expand(len(q), -1, -1)], -1)
         k, v = (torch.cat([mixture @ x, x], 1) for x in (k, v))
         return softmax_reference(q, k, v, mask)
 
@@ -171,8 +171,8 @@ class SinkhornAttention(Attention):
         """Count scores between blocks, mixing, and attention to mixed and own keys."""
         block = min(self.block, T)
         N = -(-T // block)
-        M, beside = (N, 1) if self.sortcut is None else 2 * (min(self.sortcut, N),)
-        attention = 4 * N * block * block * (1 + beside)
+        M, sorted_blocks = (N, 1) if self.sortcut is None else 2 * (min(self.sortcut, N),)
+        attention = 4 * N * block * block * (1 + sorted_blocks)
         return (2 * N * N + 4 * M * N * block + attention) * head_dim
 
 

@@ -102,7 +102,7 @@ class SynthesizerAttention(Attention):
         return cast("list[Part]", list(self.parts.values()))
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the matrices have fixed heads, head dimension and number of positions."""
+        """Add reasons: the matrices have fixed heads, head dimension and number of positions."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = (self.heads, self.head_dim), (q.shape[1], q.shape[3])
         if got != expected:

@@ -147,7 +147,7 @@ class SortTable(NamedTuple):
         tail = (key[:, None] < 0) & tail[:, None, None, None] & (high > 0)
         return (found | tail) & (self.runs()[..., None, :] != self.chunks()[..., None])
 
-    def count_meetings(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def count_pairs(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Count how often queries attend to keys over all rounds.
 
         Args:
@@ -160,19 +160,19 @@ class SortTable(NamedTuple):
         low, high = (x.expand_as(self.slot).gather(-1, self.slot) for x in (self.low, self.high))
         low, high, slot = (_at(queries, x)[..., None] for x in (low, high, self.slot))
         key = _at(keys, self.slot)[..., None, :]
-        met = ((low <= key) & (key < high)).sum(0)
+        attended = ((low <= key) & (key < high)).sum(0)
         if not self.wrap:
-            return met
+            return attended
         key, end = key.roll(1, 0), (self.last * self.chunk)[:, :, None, None, None]
         tail = (key >= end) & (key < self.present[:, :, None, None, None])
-        return met + (tail & (slot < self.chunk) & (high > 0)).sum(0)
+        return attended + (tail & (slot < self.chunk) & (high > 0)).sum(0)
 
     def counts(self) -> Tensor:
         """Return N_ij, how often query i attends to key j, (B, H, N, N); dense, for tests."""
         N = self.slot.shape[-1]
         token = torch.arange(N, device=self.slot.device).expand(1, *self.slot.shape[1:3], 1, N)
-        met = self.count_meetings(token, token)[0, :, :, 0]
-        return met * ~torch.eye(N, dtype=torch.bool, device=met.device)
+        attended = self.count_pairs(token, token)[0, :, :, 0]
+        return attended * ~torch.eye(N, dtype=torch.bool, device=attended.device)
 
 
 def _at(tokens: Tensor, x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ class PatternAttention(Attention):
         self.pattern = pattern & Causal() if causal else pattern
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: a pattern that differs between heads has a fixed number of heads."""
+        """Add reasons: a pattern that differs between heads has a fixed number of heads."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         if self.pattern.heads not in (1, q.shape[1]):
             reasons.append(f"the pattern has {self.pattern.heads} heads, got {q.shape[1]}")

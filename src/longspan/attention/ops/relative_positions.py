@@ -76,7 +76,7 @@ class RelativeAttention(SegmentAttention):
             nn.init.normal_(parameter, std=0.02)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
-        """Add: the parameters have a fixed number of heads and head dimension."""
+        """Add reasons: the parameters have a fixed number of heads and head dimension."""
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         expected, got = tuple(self.content_bias.shape), (q.shape[1], q.shape[3])
         if got != expected:

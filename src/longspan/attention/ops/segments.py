@@ -141,19 +141,19 @@ class SegmentAttention(Attention):
         start, memory = seen - begun, self.load_memory(held, seen - begun, cache)
         longest = sum(part.size for part in memory) + begun + T
         places = self.position_terms(q, min(longest, self.span), *layer_input)
-        asked = None if cache is None else cache.state.get("q")
+        queries = None if cache is None else cache.state.get("q")
         outs = []
         for new, own in zip(q.split([sizes[0] - begun, *sizes[1:]], 2), owns, strict=True):
             outs.append(self.attend_segment(new, concat_rows(*memory, own), places))
-            asked = new if asked is None else torch.cat([asked, new], 2)
+            queries = new if queries is None else torch.cat([queries, new], 2)
             if own.size == self.segment:
-                memory = self.update_memory(memory, own, asked, start)
+                memory = self.update_memory(memory, own, queries, start)
                 if not self.backprop_through_memory:
                     memory = tuple(part.detach() for part in memory)
-                start, own, asked = start + self.segment, own.last(0), None
+                start, own, queries = start + self.segment, own.last(0), None
         rows = concat_rows(memory[-1], own)
         state = {"k": rows.k, "v": rows.v} | ({} if rows.real is None else {"real": rows.real})
-        return torch.cat(outs, 2), state | self.cache_memory(memory, asked)
+        return torch.cat(outs, 2), state | self.cache_memory(memory, queries)
 
     def memory_length(self, start: int) -> int:
         """Return the number of memory keys that the segment at `start` sees."""

@@ -61,7 +61,7 @@ class RandomBlocks(Pattern):
         """Return whether the key's block is chosen for the query's block."""
         q, kv = torch.as_tensor(q) // self.block, torch.as_tensor(kv) // self.block
         blocks = 1 + max((J for row in self.chosen for J in row), default=0)
-        # The extra row and column, without pairs, stand for positions beyond the end.
+        # The extra row and column, without pairs, represent positions beyond the end.
         table = torch.zeros(len(self.chosen) + 1, blocks + 1, dtype=torch.bool, device=q.device)
         for row, chosen in enumerate(self.chosen):
             table[row, list(chosen)] = True

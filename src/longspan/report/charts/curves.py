@@ -131,8 +131,9 @@ def _curve(run: Result, quantity: Quantity) -> dict[int, float]:
     if quantity == "training loss":
         pairs = [(point.step, point.train_loss) for point in run.curve]
     else:
-        pairs = [(point.step, point.validation_metrics.get(run.metric)) for point in run.curve]
-        pairs = [(step, None if x is None else run.main.shown(x)) for step, x in pairs]
+        metric = run.main
+        scores = [(point.step, point.validation_metrics.get(metric.name)) for point in run.curve]
+        pairs = [(step, None if x is None else metric.shown(x)) for step, x in scores]
     return {step: value for step, value in pairs if value is not None and math.isfinite(value)}
 
 
@@ -140,7 +141,7 @@ def _line(
     row: Row, group: Sequence[tuple[Result, dict[int, float]]], steps: list[int]
 ) -> dict[str, Any]:
     stride = max(1, math.ceil(len(steps) / POINTS))
-    # The last point is where the run ended: it is always kept.
+    # The last point is always kept.
     thin = steps[::stride] + ([steps[-1]] if (len(steps) - 1) % stride else [])
     parts = [[curve[step] for _, curve in group] for step in thin]
     values = [sum(part) / len(part) for part in parts]

@@ -15,8 +15,8 @@ from longspan.report.charts.attention import (
 from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
-from longspan.report.charts.styles import Spec, Styles, assign_styles, save_chart
-from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.charts.styles import PRINT_WIDTH, Spec, Styles, assign_styles, save_chart
+from longspan.report.charts.tradeoff import PAGE_WIDTH, score_against_cost
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.attention_span import analyzed_rows
 from longspan.report.tables.slices import properties
@@ -65,8 +65,8 @@ class FigureSource:
             suffix = f" {device}" if len(board.hardware) > 1 else ""
             for place in places:
                 label = board.means[0].label if place is None else board.columns[place].label
-                # Names stand next to the marks.
-                chart = score_against_cost(board, place, device, self.styles, legend=False)
+                width = PRINT_WIDTH if self.has_legends else PAGE_WIDTH
+                chart = score_against_cost(board, place, device, self.styles, width=width)
                 found += self._figures(f"cost {label}{suffix}", f"{label}, {device}", chart)
         return found
 

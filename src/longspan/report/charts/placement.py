@@ -102,16 +102,21 @@ def place_labels(boxes: Sequence[Box], width: Number) -> list[Place]:
 
 
 def _candidates(box: Box) -> list[Place]:
-    """Return the sides of a mark, then its corners, in order of preference."""
+    """Return the places around a mark in order of preference, the near ones first."""
     side, corner = box.radius + 4, 0.7 * box.radius + 3
     across = [Place(side, 0, "left"), Place(-side, 0, "right")]
-    along = [Place(0, sign * (side + 4), "center") for sign in (-1, 1)]
+    # Farther places separate the labels of a cluster.
+    along = [
+        Place(0, sign * (side + 4 + LINE * lines), "center")
+        for lines in range(4)
+        for sign in (-1, 1)
+    ]
     corners = [
         Place(x * corner, y * (corner + 4), "left" if x > 0 else "right")
         for y in (-1, 1)
         for x in (1, -1)
     ]
-    return [*across, *along, *corners]
+    return [*across, *along[:2], *corners, *along[2:]]
 
 
 def _area(box: Box, place: Place) -> _Area:

@@ -17,6 +17,7 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#66
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 SHAPES = ("circle", "square", "triangle-up", "diamond")
 GRAY = "#888888"
+PRINT_WIDTH = 720  # pixels
 PRINT = {"font": "Helvetica, Arial, sans-serif", "text": {"color": "#555d65"}}
 # Pages set `focus` to the selected mechanisms; the others fade.
 FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
@@ -159,7 +160,7 @@ def layered_chart(
     }
 
 
-def save_chart(chart: Spec, path: Path, *, width: int = 720) -> Path:
+def save_chart(chart: Spec, path: Path, *, width: int = PRINT_WIDTH) -> Path:
     """Render a chart as a still picture, `width` pixels wide; the suffix decides: svg or png.
 
     Raises:

@@ -27,8 +27,9 @@ from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.leaderboard import interval_text
 
-WIDTH, HEIGHT = 480, 360  # pixels; the width only where no container gives one
-LARGEST, SMALLEST = 900.0, 60.0  # square pixels of the largest mark: at most, at least
+HEIGHT = 360  # pixels
+PAGE_WIDTH = 480  # pixels of a typical container, for which labels are placed
+LARGEST, SMALLEST = 900.0, 120.0  # square pixels of the largest mark: at most, at least
 TOOLTIP = {
     "row": "Mechanism",
     "shown": "Score",
@@ -40,7 +41,12 @@ Dot = dict[str, Any]
 
 
 def score_against_cost(
-    board: Leaderboard, column: int | None, hardware: str, styles: Styles, *, legend: bool = True
+    board: Leaderboard,
+    column: int | None,
+    hardware: str,
+    styles: Styles,
+    *,
+    width: int = PAGE_WIDTH,
 ) -> Spec | None:
     """Draw the test score against training speed; None if there is no row to draw.
 
@@ -49,7 +55,7 @@ def score_against_cost(
         column: task; None for the first mean, of the rows that have it.
         hardware: condition whose measurements are drawn; speeds of two devices do not compare.
         styles: styles of the mechanisms.
-        legend: add a legend of mechanisms.
+        width: width in pixels that labels are placed for.
     """
     majorities = [task.majority for task in board.columns]
     if column is None:
@@ -65,7 +71,7 @@ def score_against_cost(
         return None
     text = f"{label}, {board.protocol}, {hardware}"
     floor = None if base is None else metric.shown(base)
-    return _chart(dots, floor, text, metric, styles.select(x["mechanism"] for x in dots), legend)
+    return _chart(dots, floor, text, metric, styles.select(x["mechanism"] for x in dots), width)
 
 
 def _task_dot(row: Row, column: int, metric: Metric) -> Dot:
@@ -105,26 +111,25 @@ def _dot(
 
 
 def _chart(
-    dots: list[Dot], floor: Number | None, text: str, metric: Metric, styles: Styles, legend: bool
+    dots: list[Dot], floor: Number | None, text: str, metric: Metric, styles: Styles, width: int
 ) -> Spec:
     across = speed_axis([dot["speed"] for dot in dots])
     up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], floor)
-    dots, largest = _label(_size(dots), across, up)
+    dots, largest = _label(_size(dots), across, up, width)
     plain = {
         "x": _axis("speed", "Training speed, tokens/s", across),
         "y": _axis("score", axis_title("Test", metric), up),
     }
-    base = {**plain, "color": color(styles, legend)}
-    marks = {
-        "mark": {"type": "point", "filled": True, "stroke": "white", "strokeWidth": 0.5},
-        "encoding": {
-            **base,
-            "size": _areas(dots, largest),
-            "shape": shape(styles, legend),
-            "opacity": focus_opacity(0.8),
-            "tooltip": tooltip(TOOLTIP),
-        },
-    }
+    layers = _layers(plain, _areas(dots, largest), styles)
+    inside = floor is not None and up.low <= floor <= up.high
+    rules = horizontal_rule(floor, "majority class") if floor is not None and inside else []
+    about = f"{axis_title('Test', metric)} against training speed, area by peak memory: {text}"
+    return layered_chart(dots, [*rules, *layers], about, height=HEIGHT)
+
+
+def _layers(plain: Spec, areas: Spec, styles: Styles) -> list[Spec]:
+    """Return the layers of intervals, marks and names."""
+    base = {**plain, "color": color(styles, legend=False)}
     bars = {
         "mark": {"type": "rule", "strokeWidth": 1.25},
         "encoding": {
@@ -134,6 +139,16 @@ def _chart(
             "opacity": focus_opacity(0.45),
         },
     }
+    marks = {
+        "mark": {"type": "point", "filled": True, "stroke": "white", "strokeWidth": 0.5},
+        "encoding": {
+            **base,
+            "size": areas,
+            "shape": shape(styles, legend=False),
+            "opacity": focus_opacity(0.8),
+            "tooltip": tooltip(TOOLTIP),
+        },
+    }
     places = {name: {"expr": f"datum.{name}"} for name in ("dx", "dy", "align")}
     # A narrow chart has no room for names; there the legend of the page identifies mechanisms.
     wide = {"condition": {"test": "width > 420", "value": 1}, "value": 0}
@@ -141,10 +156,7 @@ def _chart(
         "mark": {"type": "text", "fontSize": 11, "baseline": "middle", **places},
         "encoding": {**plain, "text": nominal("row"), "opacity": wide},
     }
-    inside = floor is not None and up.low <= floor <= up.high
-    rules = horizontal_rule(floor, "majority class") if floor is not None and inside else []
-    about = f"{axis_title('Test', metric)} against training speed, area by peak memory: {text}"
-    return layered_chart(dots, [*rules, bars, marks, names], about, height=HEIGHT)
+    return [bars, marks, names]
 
 
 def _axis(field: str, title: str, axis: Axis) -> Spec:
@@ -183,12 +195,12 @@ def _size(dots: Sequence[Dot]) -> list[Dot]:
     ]
 
 
-def _label(dots: Sequence[Dot], across: Axis, up: Axis) -> tuple[list[Dot], float]:
+def _label(dots: Sequence[Dot], across: Axis, up: Axis, width: int) -> tuple[list[Dot], float]:
     """Add the place of each name; return the dots, and the area of the largest mark."""
     most = max(dot["area"] for dot in dots)
     boxes = [
         Box(
-            x=across.pixel(dot["speed"], WIDTH),
+            x=across.pixel(dot["speed"], width),
             y=HEIGHT - up.pixel(dot["score"], HEIGHT),
             radius=math.sqrt(LARGEST * dot["area"] / most / math.pi),
             letters=len(dot["row"]),
@@ -197,6 +209,6 @@ def _label(dots: Sequence[Dot], across: Axis, up: Axis) -> tuple[list[Dot], floa
     ]
     factor = shrink(boxes, math.sqrt(SMALLEST / LARGEST))
     small = [box._replace(radius=factor * box.radius) for box in boxes]
-    places = place_labels(small, WIDTH)
+    places = place_labels(small, width)
     labeled = [{**dot, **place._asdict()} for dot, place in zip(dots, places, strict=True)]
     return labeled, LARGEST * factor**2

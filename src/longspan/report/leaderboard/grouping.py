@@ -37,7 +37,7 @@ def open_failures(results: Sequence[Result], failures: Iterable[Failure]) -> lis
 
 
 def budget_of(run: Result | Failure) -> str:
-    """Return the budget of a run in words; empty for equal steps."""
+    """Return the budget of a run as text; empty for equal steps."""
     budget = run.config.budget
     if budget.limit is None:
         return ""

@@ -3,7 +3,6 @@
 import base64
 import functools
 import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -16,7 +15,7 @@ from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.styles import Spec, Styles, assign_styles
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import count
-from longspan.report.output.vega import bundle_libraries
+from longspan.report.output.vega import pack, packed_libraries
 from longspan.report.sections import SECTIONS, Context, Section
 from longspan.report.tables.leaderboard import LEGEND
 from longspan.report.tables.table import Column, Entry, Table
@@ -48,13 +47,13 @@ class Part:
 
     @property
     def explanations(self) -> list[str]:
-        """How to read the tables, each text once; the page explains leaderboards at its top."""
+        """Return the legends of the tables, each once; leaderboards are explained at the top."""
         found = dict.fromkeys(table.about for table in self.tables if table.about)
         return [about for about in found if about != LEGEND]
 
     @property
     def is_small(self) -> bool:
-        """Whether all figures are heatmaps, which need little room."""
+        """True if all figures are heatmaps, which need little room."""
         return all(isinstance(figure.content, Heatmap) for figure in self.figures)
 
 
@@ -135,8 +134,8 @@ def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -
         legend=LEGEND,
         css=_asset("page.css"),
         script="\n".join(map(_asset, SCRIPTS)),
-        charts=_pack(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
-        libraries=_packed_libraries(),
+        charts=pack(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
+        libraries=packed_libraries(),
     )
 
 
@@ -171,16 +170,6 @@ def _template() -> "Template":
 
 def _asset(name: str) -> str:
     return resources.files("longspan.report.output").joinpath(name).read_text(encoding="utf-8")
-
-
-def _pack(text: str) -> str:
-    """Return a long text compressed, as letters without meaning in HTML."""
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-@functools.cache
-def _packed_libraries() -> str:
-    return _pack(bundle_libraries())
 
 
 def _dash(dash: tuple[int, ...]) -> str:
@@ -219,7 +208,7 @@ def _attributes(entry: Entry, column: Column, is_first: bool) -> dict[str, Any]:
         found["data-n"] = repr(entry.value) if repr(entry.value) != entry.text else ""
     elif entry.value != entry.text:
         found["data-t"] = entry.value
-    return {name: value for name, value in found.items() if value is not None}
+    return found
 
 
 def _class(entry: Entry, column: Column) -> str | None:

@@ -17,6 +17,7 @@ LEVEL = 0.05  # of significance, two-sided
 TIE = 1e-12  # smaller spreads of seeds are rounding
 NODES = 96  # of the quadrature over the unknown spread of the seeds
 CUTOFF = 46.0  # exp(-CUTOFF / 2) is 1e-10, where densities are cut off
+Values = np.ndarray | np.floating
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +51,9 @@ def compare_samples(samples: Sequence[Sample | None]) -> Contrasts:
         common = sorted(set(left[0]) & set(right[0]))
         if common and left[1] == right[1]:
             first = [samples[i].select_seeds(common) for i in rows]  # type: ignore[union-attr]
-            second = [samples[i].select_seeds(common) for i in columns]  # type: ignore[union-attr]
+            second = first
+            if rows is not columns:
+                second = [samples[i].select_seeds(common) for i in columns]  # type: ignore[union-attr]
             found[:, np.array(rows)[:, None], np.array(columns)] = _compare(first, second)
     difference, seed_error, freedom, example_error, p = found
     return Contrasts(
@@ -67,7 +70,8 @@ def _compare(first: list[Sample], second: list[Sample]) -> np.ndarray:
     by_seed = np.stack([x.values for x in first])[:, None] - np.stack([x.values for x in second])
     difference, count = by_seed.mean(axis=-1), by_seed.shape[-1]
     freedom = np.full(difference.shape, float(count - 1))
-    alone, whole = example_errors(_stack(first), _stack(second))
+    deviations = _stack(first)
+    alone, whole = _example_errors(deviations, deviations if second is first else _stack(second))
     if count == 1:
         seed_error, example_error = np.zeros_like(difference), whole
         p = _compare_single_seeds(first, second, difference, whole)
@@ -80,7 +84,7 @@ def _compare(first: list[Sample], second: list[Sample]) -> np.ndarray:
 
 
 def _compare_single_seeds(
-    first: list[Sample], second: list[Sample], difference: np.ndarray, error: np.ndarray
+    first: list[Sample], second: list[Sample], difference: np.ndarray, error: Values
 ) -> np.ndarray:
     if all(sample.has_single_targets for sample in (*first, *second)):
         one, other = (np.stack([x.statistics[0, :, 0] for x in part]) for part in (first, second))
@@ -108,11 +112,8 @@ def _stack(samples: list[Sample]) -> np.ndarray:
     return np.stack([sample.deviations for sample in samples])
 
 
-def example_errors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two standard errors of the mean difference over seeds, of all pairs of rows.
-
-    The first is that of the examples alone: how seeds differ on an example is part of the error
-    that comes from the seeds, and counts once (two-way analysis of variance). The second has both.
+def _example_errors(first: np.ndarray, second: np.ndarray) -> tuple[Values, Values]:
+    """Return `split_variance` of the mean difference over seeds, of all pairs of rows.
 
     Args:
         first: deviations, (rows, seeds, terms).
@@ -120,42 +121,51 @@ def example_errors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, n
     """
     count = first.shape[1]
     whole = _distances(first.mean(axis=1), second.mean(axis=1))
-    alone = whole
+    by_seed = whole
     if count > 1:
-        flat = (part.reshape(len(part), -1) for part in (first, second))
-        alone = whole - (_distances(*flat) / count - whole) / (count - 1)
+        by_seed = _distances(*(x.reshape(len(x), -1) for x in (first, second))) / count
+    return split_variance(whole, by_seed, count)
+
+
+def split_variance(whole: Values, by_seed: Values, count: int) -> tuple[Values, Values]:
+    """Return two standard errors of a mean over seeds.
+
+    The first is that of the examples alone: how seeds differ on an example is part of the error
+    that comes from the seeds, and counts once (two-way analysis of variance). The second has both.
+
+    Args:
+        whole: variance of the mean over seeds under resampling of the examples.
+        by_seed: mean of the same variances of the single seeds.
+        count: number of seeds.
+    """
+    alone = whole - (by_seed - whole) / (count - 1) if count > 1 else whole
     return np.sqrt(np.maximum(alone, 0)), np.sqrt(np.maximum(whole, 0))
 
 
 def _distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the squared Euclidean distances between all rows of two matrices."""
-    return (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2 * (one @ other.T)
+    norms, others = (np.einsum("ij,ij->i", x, x) for x in (one, other))
+    return norms[:, None] + others - 2 * (one @ other.T)
 
 
 def two_sided(
-    difference: np.ndarray, seed_error: np.ndarray, freedom: np.ndarray, example_error: np.ndarray
+    difference: Values, seed_error: Values, freedom: Values, example_error: Values
 ) -> np.ndarray:
     """Return P(|t seed_error + z example_error| >= |difference|), t Student's and z normal.
 
     Given the spread of the seeds the sum is normal. What remains is one integral over the
     logarithm of a chi-squared variable; the trapezoidal rule has seven digits.
     """
-    shape = np.shape(difference)
-    size, a2, df, b2 = (
-        np.ravel(np.broadcast_to(x, shape)).astype(float)
-        for x in (np.abs(difference), np.square(seed_error), freedom, np.square(example_error))
+    size, a2, df, b2 = np.broadcast_arrays(
+        np.abs(difference), np.square(seed_error), freedom, np.square(example_error)
     )
     fixed = (df <= 0) | (a2 == 0)
     df = np.where(df > 0, df, 1.0)
     half = np.sqrt(2 * CUTOFF / df)
-    low, step = -CUTOFF / df - half, (CUTOFF / df + 2 * half) / (NODES - 1)
-    total, p = np.zeros_like(size), np.zeros_like(size)
-    for node in range(NODES):
-        y = low + node * step
-        weight = np.exp(0.5 * df * (y - np.expm1(y)))
-        total += weight
-        p += weight * _tails(size, a2 * np.exp(-y) + b2)
-    return np.where(fixed, _tails(size, b2), p / total).reshape(shape)
+    nodes = np.linspace(-CUTOFF / df - half, half, NODES)
+    weights = np.exp(0.5 * df * (nodes - np.expm1(nodes)))
+    tails = _tails(size, a2 * np.exp(-nodes) + b2)
+    return np.where(fixed, _tails(size, b2), (weights * tails).sum(axis=0) / weights.sum(axis=0))
 
 
 def _tails(size: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -179,7 +189,8 @@ def mcnemar(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """
     from scipy.special import bdtr
 
-    low, number = np.rint(np.minimum(better, worse)), np.rint(better + worse)
+    low = np.rint(np.minimum(better, worse))
+    number = np.rint(better + worse).astype(int)
     # The binomial distribution up to `low`, plus the same without `low` itself.
     p = bdtr(low, number, 0.5) + np.where(low > 0, bdtr(np.maximum(low - 1, 0), number, 0.5), 0.0)
     return np.where(low == number - low, 1.0, np.minimum(p, 1.0))

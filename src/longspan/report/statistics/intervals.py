@@ -11,7 +11,7 @@ import numpy as np
 from longspan.errors import OptionError
 from longspan.metrics import Metric
 from longspan.report.numbers import Number
-from longspan.report.statistics.contrasts import TIE, example_errors, two_sided
+from longspan.report.statistics.contrasts import TIE, split_variance, two_sided
 from longspan.report.statistics.samples import DRAWS, Sample
 
 NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
@@ -76,9 +76,10 @@ def _clipped(
 
 def _error_of_examples(sample: Sample) -> float:
     """Return the standard error of the mean over seeds that the examples alone cause."""
-    own = sample.deviations[None]
-    alone, _ = example_errors(own, np.zeros_like(own))
-    return float(alone[0, 0])
+    deviations = sample.deviations
+    whole, by_seed = (deviations.mean(axis=0) ** 2).sum(), (deviations**2).sum(axis=1).mean()
+    alone, _ = split_variance(whole, by_seed, len(deviations))
+    return float(alone)
 
 
 def _half_width(seed_error: float, freedom: int, example_error: float) -> float:
@@ -115,7 +116,7 @@ def _independent_answers(accuracy: float, sample: Sample) -> float:
     """
     variance = float((sample.deviations[0] ** 2).sum())
     if variance == 0:
-        return sample.num_examples
+        return float(sample.num_examples)
     return min(float(sample.statistics[0, :, 1].sum()), accuracy * (1 - accuracy) / variance)
 
 

@@ -67,7 +67,7 @@ class Sample:
 
     @property
     def has_single_targets(self) -> bool:
-        """Whether each example is one right or wrong answer."""
+        """True if each example is one right or wrong answer."""
         single = self.metric.comparison == "mcnemar"
         return single and bool((self.statistics[..., 1] == 1).all())
 
@@ -105,7 +105,9 @@ def read_sample(runs: Sequence[Result]) -> Sample | None:
     if len({part.shape for part in parts}) > 1:
         return None
     seeds = tuple(run.seed for run in runs)
-    return Sample(metric=runs[0].main, seeds=seeds, statistics=np.stack(parts))
+    # Columns lie together in memory, since they are read one by one.
+    statistics = np.stack([part.T for part in parts]).swapaxes(1, 2)
+    return Sample(metric=runs[0].main, seeds=seeds, statistics=statistics)
 
 
 def _unpack(run: Result) -> np.ndarray:

@@ -81,15 +81,17 @@ def _baseline(runs: Sequence[Result], curves: Sequence[list[Evaluation]], metric
 
 def evaluations(run: Result) -> list[Evaluation]:
     """Return step, seconds and validation score of every evaluation."""
+    name = run.metric
     return [
-        (point.step, point.seconds, point.validation_metrics[run.metric])
+        (point.step, point.seconds, point.validation_metrics[name])
         for point in run.curve
-        if run.metric in point.validation_metrics
+        if name in point.validation_metrics
     ]
 
 
 def _first(run: Result, goal: float) -> Evaluation | None:
-    reached = (x for x in evaluations(run) if not run.main.is_better(goal, x[2]))
+    metric = run.main
+    reached = (found for found in evaluations(run) if not metric.is_better(goal, found[2]))
     return next(reached, None)
 
 

@@ -1,0 +1,118 @@
+"""Render results/README.md, and the table and picture of README.md, from the committed records.
+
+    python benchmarks/result_tables.py
+
+`results/NOTES.md` is written by hand and appended to results/README.md.
+"""
+
+import json
+from pathlib import Path
+from statistics import correlation
+
+from longspan.report.charts.styles import PRINT_WIDTH, assign_styles, save_chart
+from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.output.text import markdown
+from longspan.report.tables.leaderboard import leaderboard
+from longspan.report.tables.published import Pair, pair_published, read_published
+from longspan.results import load_results
+
+ROOT = Path(__file__).parents[1]
+LAYER_RECORD = ROOT / "benchmarks" / "results" / "layer-cpu.json"
+RESULTS, README, PICTURE = ROOT / "results", ROOT / "README.md", ROOT / "docs" / "quick.svg"
+OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
+SPEEDS = [("float32", 4096), ("float32", 16384), ("bfloat16", 16384)]
+
+HEAD = """# Results
+
+Records of real runs, one JSON file each, below `<protocol>/<task>/`; `longspan report results`
+reports on them. This page is rendered from them by `python benchmarks/tables.py`. Scores of
+different protocols are not comparable.
+"""
+
+
+def main() -> None:
+    boards = build_leaderboards(load_results([RESULTS]))
+    pages = [HEAD]
+    for board in boards:
+        pages.append(markdown([leaderboard(board)]))
+        if board.protocol == "lra-scaled":
+            pages.append(compare_with_published(board))
+        if board.protocol == "quick":
+            update_readme(board)
+            styles = assign_styles(row.mechanism for row in board.rows)
+            chart = score_against_cost(board, 0, board.hardware[0], styles, width=PRINT_WIDTH)
+            save_chart(chart, PICTURE)
+    pages.append((RESULTS / "NOTES.md").read_text())
+    (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
+
+
+def compare_with_published(board: Leaderboard) -> str:
+    """Render our scores next to each published list, with their rank correlation."""
+    pairs = [x for x in pair_published([board], read_published()) if x.own_score is not None]
+    lines = [
+        f"### {board.protocol} and published scores: test accuracy, %",
+        "",
+        "Rows are sorted by our score. Agreement is Spearman's rank correlation of a list with our "
+        "scores, over the mechanisms in both; for few mechanisms it means little.",
+        "",
+    ]
+    for column in board.columns:
+        lines += task_table(column.task, [x for x in pairs if x.published.task == column.task])
+    return "\n".join(lines)
+
+
+def task_table(task: str, pairs: list[Pair]) -> list[str]:
+    """Return the table of one task: a row per mechanism, a column per published list."""
+    ours = {x.published.mechanism: 100 * x.own_score for x in pairs}
+    lists: dict[str, dict[str, float]] = {}
+    for score in (pair.published for pair in pairs):
+        column = lists.setdefault(f"{score.source} ({score.protocol})", {})
+        column[score.mechanism] = 100 * score.value
+    lines = [f"| {task} | ours | " + " | ".join(lists) + " |"]
+    lines.append("| :-- |" + " --: |" * (1 + len(lists)))
+    for name in sorted(ours, key=lambda name: -ours[name]):
+        cells = [f"{scores[name]:.2f}" if name in scores else "–" for scores in lists.values()]
+        lines.append(f"| {name} | {ours[name]:.2f} | " + " | ".join(cells) + " |")
+    cells = [
+        agreement([ours[x] for x in scores], list(scores.values())) for scores in lists.values()
+    ]
+    return [*lines, "| agreement | | " + " | ".join(cells) + " |", ""]
+
+
+def agreement(one: list[float], other: list[float]) -> str:
+    """Return Spearman's rank correlation and the number of values; ties share their mean rank."""
+    if len(one) < 3:
+        return "–"
+
+    def ranks(values: list[float]) -> list[float]:
+        return [sum((x < v) + 0.5 * (x == v) for x in values) for v in values]
+
+    return f"{correlation(ranks(one), ranks(other)):+.2f} of {len(one)}"
+
+
+def update_readme(board: Leaderboard) -> None:
+    """Replace the table between the marks of README.md: quick scores and speed of the layer."""
+    rows = json.loads(LAYER_RECORD.read_text())["rows"]
+    speed_ups = {(x["mechanism"], x["dtype"], x["length"]): x["full_over_this"] for x in rows}
+    heads = [f"speed, {length // 1024}K {dtype}" for dtype, length in SPEEDS]
+    lines = [
+        "| mechanism | `quick` ListOps, % | above majority | " + " | ".join(heads) + " |",
+        "|---|---:|---:|" + "---:|" * len(SPEEDS),
+    ]
+    for row in sorted(board.rows, key=lambda row: row.mechanism != "full"):
+        cell, name = row.cells[0], row.mechanism
+        if cell is None or cell.score is None or cell.margin is None:
+            continue
+        ratios = [speed_ups.get((name, dtype, length)) for dtype, length in SPEEDS]
+        speeds = ["–" if ratio is None else f"{ratio:.1f} x" for ratio in ratios]
+        score = f"{100 * cell.score:.1f} | {100 * cell.margin:+.1f}"
+        lines.append(f"| `{name}` | {score} | " + " | ".join(speeds) + " |")
+    page = README.read_text()
+    before, after = page.split(OPEN)[0], page.split(CLOSE)[1]
+    README.write_text(before + "\n".join([OPEN, *lines, CLOSE]) + after)
+
+
+if __name__ == "__main__":
+    main()

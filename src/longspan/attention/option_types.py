@@ -1,0 +1,47 @@
+"""Type checks of the options of mechanisms, which need no package beyond torch."""
+
+import math
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+NAMES = {int: "an integer", float: "a number", str: "text", bool: "true or false", list: "a list"}
+
+
+def type_errors(options: Mapping[str, Any], hints: Mapping[str, Any]) -> list[str]:
+    """Return one message for each option whose value does not have its annotated type."""
+    return [
+        f"{name} must be {_describe(hints[name])}, got {value!r:.60}"
+        for name, value in options.items()
+        if name in hints and not _matches(value, hints[name])
+    ]
+
+
+def _matches(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, Union):
+        return any(_matches(value, choice) for choice in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is list:
+        return isinstance(value, list) and all(_matches(x, inner[0]) for x in value)
+    if hint in (int, float) and isinstance(value, bool):
+        return False
+    if hint is int:
+        return isinstance(value, int) and -(2**63) <= value < 2**63
+    if hint is float:
+        return isinstance(value, int | float) and math.isfinite(value)
+    # Other annotations are not checked.
+    return not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    """Return the name of a type for messages."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, Union):
+        return " or ".join(dict.fromkeys(_describe(choice) for choice in inner))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if hint is types.NoneType:
+        return "none"
+    return NAMES.get(origin or hint, str(hint))

@@ -1,0 +1,97 @@
+"""Differences between two sets of records, run by run."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from longspan.config import flatten
+from longspan.results.record import Failure, Result
+
+Run = Result | Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDifference:
+    """A run that is new, gone or changed."""
+
+    kind: Literal["new", "gone", "changed"]
+    protocol: str
+    task: str
+    mechanism: str
+    seed: int
+    metric: str | None  # main metric; None where no run finished
+    before: float | str | None  # its value on test, or the kind of a failure
+    after: float | str | None
+    fields: dict[str, tuple[Any, Any]]  # configuration fields with their two values; None: absent
+    is_other_data: bool  # whether the data differs
+
+
+def diff_results(before: Iterable[Run], after: Iterable[Run]) -> list[RunDifference]:
+    """Return the runs that differ in outcome, configuration or data.
+
+    Runs have one protocol, task, mechanism and seed in both sets. Of several configurations those
+    with the fewest different fields are paired.
+    """
+    one, two = _group(before), _group(after)
+    pairs = [
+        pair for key in sorted({*one, *two}) for pair in _pair(one.get(key, []), two.get(key, []))
+    ]
+    differences = [_difference(old, new) for old, new in pairs]
+    return [x for x in differences if x.kind != "changed" or _has_changed(x)]
+
+
+def _has_changed(difference: RunDifference) -> bool:
+    is_equal = difference.before == difference.after
+    return not is_equal or bool(difference.fields) or difference.is_other_data
+
+
+def _group(runs: Iterable[Run]) -> dict[tuple, list[Run]]:
+    groups: dict[tuple, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[(run.protocol, run.task, run.mechanism, run.seed)].append(run)
+    return groups
+
+
+def _pair(before: list[Run], after: list[Run]) -> list[tuple[Run | None, Run | None]]:
+    """Pair the most similar configurations; runs without a partner come last."""
+    pairs: list[tuple[Run | None, Run | None]] = []
+    # Identities, since two files may hold equal records.
+    paired: set[int] = set()
+    candidates = itertools.product(before, after)
+    for old, new in sorted(candidates, key=lambda pair: len(_differing_fields(*pair))):
+        if not paired & {id(old), id(new)}:
+            paired |= {id(old), id(new)}
+            pairs.append((old, new))
+    pairs += [(old, None) for old in before if id(old) not in paired]
+    return pairs + [(None, new) for new in after if id(new) not in paired]
+
+
+def _differing_fields(old: Run, new: Run) -> dict[str, tuple[Any, Any]]:
+    one, two = flatten(old.config), flatten(new.config)
+    names = dict.fromkeys((*one, *two))
+    return {x: (one.get(x), two.get(x)) for x in names if one.get(x) != two.get(x)}
+
+
+def _difference(old: Run | None, new: Run | None) -> RunDifference:
+    runs = [run for run in (old, new) if run is not None]
+    results = [run for run in runs if isinstance(run, Result)]
+    return RunDifference(
+        kind="new" if old is None else "gone" if new is None else "changed",
+        protocol=runs[0].protocol,
+        task=runs[0].task,
+        mechanism=runs[0].mechanism,
+        seed=runs[0].seed,
+        metric=results[-1].metric if results else None,
+        before=_outcome(old),
+        after=_outcome(new),
+        fields=_differing_fields(old, new) if old and new else {},
+        is_other_data=len({result.data_checksum for result in results}) > 1,
+    )
+
+
+def _outcome(run: Run | None) -> float | str | None:
+    if isinstance(run, Result):
+        return run.score() if "test" in run.scores else None
+    return None if run is None else run.kind

@@ -1,0 +1,10 @@
+"""Validation of records: each against itself, its protocol and the other records.
+
+A rule is a generator function that yields findings. `validate_records` reads files and applies
+every rule.
+"""
+
+from longspan.validation.findings import Finding, RecordFile
+from longspan.validation.records import Validation, validate_records
+
+__all__ = ["Finding", "RecordFile", "Validation", "validate_records"]

@@ -1,0 +1,161 @@
+"""Rules across results: cost of each configuration, equal data, duplicates and copies."""
+
+import json
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from longspan.arena.model import forward_flops, full_num_parameters, model_class, model_config
+from longspan.arena.record import attended_pairs
+from longspan.config import RunConfig, flatten, replace_fields
+from longspan.errors import LongspanError
+from longspan.results import Result
+from longspan.tasks import build
+from longspan.tasks.layout import ImageLayout, PairLayout
+from longspan.validation.findings import Finding, RecordFile, is_close
+
+Files = Sequence[RecordFile[Result]]
+
+
+def check_costs(files: Files) -> Iterator[Finding]:
+    """Compute sizes, parameters, FLOPs and token counts again from the configuration."""
+    computed: dict[str, dict[str, Any]] = {}
+    for file in files:
+        record, config = file.record, file.record.effective_config
+        config = replace_fields(config, {"mechanism.backend": "auto"})
+        try:
+            expected = computed.get(config.hash) or _derived_values(config)
+        except LongspanError:
+            # The rule for recipes names what is invalid.
+            continue
+        computed[config.hash] = expected
+        for name, value in expected.items():
+            # Older schemas did not record every value.
+            if (found := getattr(record, name, None)) is not None:
+                yield from file.compare(name, found, value)
+        examples = record.steps * config.training.batch_size
+        least, most = (examples * count for count in expected["tokens_per_example"])
+        if not least <= _num_tokens(record) <= most:
+            found = f"{_num_tokens(record):,} tokens in the seconds of training"
+            yield file.finding("tokens_per_second", found, f"{least:,} to {most:,}")
+
+
+def _derived_values(config: RunConfig) -> dict[str, Any]:
+    task = build(config.task.name, config.task.options)
+    with torch.device("meta"):
+        model = model_class(task)(model_config(config, task))
+    most = task.length * (2 if isinstance(task.layout, PairLayout) else 1)
+    return {
+        "length": task.length,
+        "chance": task.chance,
+        "selected_on": "test" if task.validation_is_test else "validation",
+        "num_parameters": model.num_parameters(only_trainable=True),
+        "full_num_parameters": full_num_parameters(config, task),
+        "flops": forward_flops(config, task),
+        "attended_pairs": attended_pairs(model, task.length),
+        "tokens_per_example": (most if isinstance(task.layout, ImageLayout) else 1, most),
+    }
+
+
+def _num_tokens(record: Result) -> int:
+    return round(record.tokens_per_second * record.seconds)
+
+
+def _task_key(record: Result) -> tuple[Hashable, ...]:
+    return record.config.task.key, record.config.task.version
+
+
+def check_data(files: Files) -> Iterator[Finding]:
+    """Require equal data, baselines and token counts of runs on one data set."""
+
+    def batches_key(record: Result) -> Hashable:
+        # Batches depend on the seed and the step alone.
+        return _task_key(record), record.seed, record.steps, record.config.training.batch_size
+
+    yield from _check_equal(files, "data_checksum", _task_key, lambda r: r.data_checksum)
+    yield from _check_equal(files, "tokens_per_second", batches_key, _num_tokens)
+    for split in ("validation", "test"):
+        for name in ("num_examples", "num_targets", "majority_baseline"):
+
+            def value(record: Result, split: str = split, name: str = name) -> Any:
+                return getattr(record.scores.get(split), name, None)
+
+            yield from _check_equal(files, f"scores.{split}.{name}", _task_key, value)
+
+
+def _check_equal(
+    files: Files, field: str, key: Callable[[Result], Hashable], value: Callable[[Result], Any]
+) -> Iterator[Finding]:
+    """Yield findings for values that differ from the most frequent one of the same key."""
+    groups: dict[Hashable, list[tuple[RecordFile[Result], Any]]] = {}
+    for file in files:
+        if (found := value(file.record)) is not None:
+            groups.setdefault(key(file.record), []).append((file, found))
+    for group in groups.values():
+        values = [found for _, found in group]
+        usual = max(values, key=values.count)
+        for file, found in group:
+            if found != usual:
+                expected = f"{usual}, as in {values.count(usual)} of {len(values)} records"
+                yield file.finding(field, found, expected, "run the wrong one again")
+
+
+def check_duplicates(files: Files) -> Iterator[Finding]:
+    """Find runs with two records."""
+    first: dict[Hashable, RecordFile[Result]] = {}
+    for file in files:
+        record = file.record
+        key = (record.protocol, record.config_hash, record.seed, record.data_checksum)
+        if (other := first.setdefault(key, file)) is not file:
+            expected = "one record of a run"
+            yield file.finding("seed", f"another in {other.path}", expected, "keep one", "warning")
+
+
+def check_copies(files: Files) -> Iterator[Finding]:
+    """Find different runs with the same curve, test score or per-example scores."""
+    first: dict[Hashable, RecordFile[Result]] = {}
+    for file in files:
+        record = file.record
+        for field, content in _fingerprints(record):
+            other = first.setdefault((field, _task_key(record), content), file)
+            if _training_key(other.record) == _training_key(record):
+                continue
+            expected, found = "values of its own", f"those of {other.path}"
+            remedy = "remove the copy, or run it again"
+            if field == "example_scores" or _may_be_equivalent(record, other.record):
+                remedy += "; nothing if both mechanisms compute or learned the same function"
+                yield file.finding(field, found, expected, remedy, "warning")
+            else:
+                yield file.finding(field, found, expected, remedy)
+            break
+
+
+def _fingerprints(record: Result) -> Iterator[tuple[str, Hashable]]:
+    """Yield values that different runs do not share."""
+    if record.curve:
+        yield "curve", tuple((point.train_loss, point.validation_loss) for point in record.curve)
+    if (test := record.scores.get("test")) is None:
+        return
+    yield "scores.test", (record.score(), test.loss)
+    baseline = test.majority_baseline
+    # All constant predictions of the majority class are equal.
+    is_constant = baseline is not None and is_close(record.score(), baseline)
+    if record.example_scores is not None and not is_constant:
+        yield "example_scores", record.example_scores.data
+
+
+def _training_key(record: Result) -> str:
+    """Return text that is equal for runs that compute the same under any protocol or budget."""
+    values = flatten(record.effective_config).items()
+    ignored = ("budget.", "mechanism.backend")
+    return json.dumps([record.seed, {x: y for x, y in values if not x.startswith(ignored)}])
+
+
+def _may_be_equivalent(a: Result, b: Result) -> bool:
+    """Return whether two mechanisms may be one here: equal seed and cost, times of their own."""
+    one, two = ((x.seed, x.num_parameters, x.flops, x.attended_pairs) for x in (a, b))
+    return one == two and a.mechanism != b.mechanism and a.seconds != b.seconds
+
+
+RULES = (check_costs, check_data, check_duplicates, check_copies)

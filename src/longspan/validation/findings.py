@@ -1,0 +1,75 @@
+"""Findings of a validation, and the record files that rules receive."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+from longspan.results import Failure, Result
+
+AS_WRITTEN = "restore the value that the run wrote; if the run wrote this one, report a bug"
+RUN_AGAIN = "run it again to the end"
+Severity = Literal["error", "warning"]  # a warning needs a look, an error a correction
+R = TypeVar("R", Result, Failure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A value that contradicts the rest of its record, its protocol or other records."""
+
+    severity: Severity
+    file: str
+    field: str  # dotted, such as scores.test.loss
+    expected: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return one line without the severity."""
+        values = f"expected {self.expected}, found {self.found}"
+        return f"{self.file}: {self.field}: {values}; {self.remedy}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordFile(Generic[R]):
+    """A record and its file."""
+
+    path: Path
+    record: R  # upgraded to the newest schema
+    stored_hash: str  # configuration hash in the file; older schemas hashed other fields
+
+    def finding(
+        self,
+        field: str,
+        found: object,
+        expected: object,
+        remedy: str = AS_WRITTEN,
+        severity: Severity = "error",
+    ) -> Finding:
+        """Return a finding about this file."""
+        return Finding(
+            severity=severity,
+            file=str(self.path),
+            field=field,
+            expected=str(expected),
+            found=str(found),
+            remedy=remedy,
+        )
+
+    def compare(
+        self, field: str, found: object, expected: object, remedy: str = AS_WRITTEN
+    ) -> list[Finding]:
+        """Return a finding unless two values are equal; floats may differ by rounding."""
+        is_number = isinstance(found, float) and isinstance(expected, float)
+        is_equal = is_close(found, expected) if is_number else found == expected  # type: ignore[arg-type]
+        return [] if is_equal else [self.finding(field, found, expected, remedy)]
+
+
+def is_close(a: float, b: float) -> bool:
+    """Return whether two numbers differ by rounding alone."""
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def is_whole(value: float) -> bool:
+    """Return whether the product of a ratio and its denominator is an integer."""
+    return math.isclose(value, round(value), rel_tol=1e-9, abs_tol=1e-6)

@@ -1,0 +1,82 @@
+"""Rules for results and failures: file name, hash, recipe of the protocol, provenance."""
+
+from collections.abc import Iterable, Iterator
+
+from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.protocols import PROTOCOLS
+from longspan.arena.search import SEED
+from longspan.attention import MECHANISMS
+from longspan.config import flatten, parse_budget
+from longspan.errors import LongspanError, check_name
+from longspan.results import Failure, Result
+from longspan.tasks import TASKS
+from longspan.validation.findings import Finding, RecordFile
+
+ABSENT = "absent"
+
+
+def check_place(file: RecordFile) -> Iterable[Finding]:
+    """Compare the path with `<protocol>/<task>/<mechanism>-<hash>-<seed>.json`."""
+    record = file.record
+    filename = record.filename.replace(record.config_hash, file.stored_hash)
+    expected = "/".join((record.protocol, record.task, filename))
+    found = "/".join(file.path.resolve().parts[-3:])
+    return file.compare("file name", found, expected, "move the file there")
+
+
+def check_hash(file: RecordFile) -> Iterable[Finding]:
+    """Compare the hash with that of the configuration."""
+    remedy = "restore the configuration that ran, or run it again"
+    return file.compare("config_hash", file.record.config_hash, file.record.config.hash, remedy)
+
+
+def check_recipe(file: RecordFile) -> Iterator[Finding]:
+    """Compare the configuration with the protocol's recipe and the overrides."""
+    record = file.record
+    tasks = PROTOCOLS[record.protocol].tasks if record.protocol in PROTOCOLS else TASKS
+    try:
+        check_name(record.protocol, PROTOCOLS, "protocol")
+        check_name(record.task, tasks, f"task of protocol {record.protocol!r}")
+        check_name(record.mechanism, MECHANISMS, "mechanism")
+        experiment = _requested(record)
+    except LongspanError as error:
+        expected = "registered names, and overrides that the protocol accepts"
+        yield file.finding("config", error, expected, "correct it, or register the name first")
+        return
+    recipe, config = flatten(experiment.config), flatten(record.config)
+    for name, expected in recipe.items():
+        if name not in config:
+            remedy = "nothing if the option is newer than the record; otherwise run it again"
+            yield file.finding(f"config.{name}", ABSENT, repr(expected), remedy, "warning")
+    for name, found in config.items():
+        remedy = f"name it in the overrides, or run the recipe of {record.protocol}"
+        yield from file.compare(f"config.{name}", found, recipe.get(name, ABSENT), remedy)
+
+
+def _requested(record: Result | Failure) -> Experiment:
+    """Return the experiment that protocol, tuning and overrides describe."""
+    protocol = PROTOCOLS[record.protocol]
+    experiment = protocol.experiment(record.task, record.mechanism, record.seed)
+    tuning = record.tuning if isinstance(record, Result) else None
+    # A combination of the protocol's own grid is no override.
+    grid = protocol.grids.get(record.task, {})
+    tuned = {
+        name: value
+        for name, value in (tuning.chosen if tuning else {}).items()
+        if name != SEED and value in grid.get(name, ())
+    }
+    changes = {**tuned, **record.overrides}
+    budget = changes.pop("budget", None)
+    experiment = override(experiment, changes)
+    return experiment if budget is None else replace_budget(experiment, parse_budget(str(budget)))
+
+
+def check_provenance(file: RecordFile) -> Iterator[Finding]:
+    """Require a commit without local changes."""
+    commit = file.record.git_commit
+    if commit is None or commit.endswith("-dirty"):
+        expected, remedy = "a commit without local changes", "run it from a clean checkout"
+        yield file.finding("git_commit", commit, expected, remedy, "warning")
+
+
+RULES = (check_place, check_hash, check_recipe, check_provenance)

@@ -1,0 +1,88 @@
+"""Validation of files and folders of records."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import DataError
+from longspan.files import read_json
+from longspan.results import FAILED, SCHEMA, Result, failure_from, record_paths, result_from
+from longspan.validation import across, identity, scores, training
+from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Outcome of a validation."""
+
+    num_results: int
+    num_failures: int
+    findings: list[Finding]
+
+    def of(self, severity: Severity) -> list[Finding]:
+        """Return the findings of a severity."""
+        return [finding for finding in self.findings if finding.severity == severity]
+
+
+def validate_records(paths: Iterable[Path]) -> Validation:
+    """Apply every rule to files, and to the records below folders.
+
+    Raises:
+        DataError: a path does not exist, or a folder holds no record.
+    """
+    read = [_read(path) for path in _files(paths)]
+    findings = [found for found in read if isinstance(found, Finding)]
+    files = [found for found in read if isinstance(found, RecordFile)]
+    results = [file for file in files if isinstance(file.record, Result)]
+    for file in files:
+        findings += _apply(file)
+    for rule in across.RULES:
+        findings += rule(results)
+    return Validation(
+        num_results=len(results),
+        num_failures=len(files) - len(results),
+        findings=sorted(findings, key=lambda finding: finding.file),
+    )
+
+
+def _files(paths: Iterable[Path]) -> list[Path]:
+    """Return each file once."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        files = record_paths(path) if path.is_dir() else [path] if path.exists() else []
+        if not files:
+            reason = "holds no records" if path.is_dir() else "does not exist"
+            raise DataError(f"{path} {reason}; pass record files, or folders that hold them")
+        found |= {file.resolve(): file for file in files}
+    return list(found.values())
+
+
+def _read(path: Path) -> RecordFile | Finding:
+    """Return the record in a file, or the finding about a file that holds none."""
+    try:
+        content = read_json(path)
+        read = failure_from if path.name.endswith(FAILED) else result_from
+        record: Any = read(content, path)
+    except DataError as error:
+        return Finding(
+            severity="error",
+            file=str(path),
+            field="the whole file",
+            expected=f"a record of schema 1 to {SCHEMA}",
+            found=str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "),
+            remedy=AS_WRITTEN,
+        )
+    return RecordFile(path=path, record=record, stored_hash=content["config_hash"])
+
+
+def _apply(file: RecordFile) -> list[Finding]:
+    """Apply the rules for single records."""
+    findings: list[Finding] = []
+    of_results = (*scores.RULES, *training.RULES) if isinstance(file.record, Result) else ()
+    for rule in (*identity.RULES, *of_results):
+        try:
+            findings += rule(file)
+        except ArithmeticError as error:
+            findings.append(file.finding("a number", error, "a number that a run can have"))
+    return findings

@@ -1,0 +1,83 @@
+"""Rules for the scores of a result: splits, per-example scores, slices."""
+
+from collections.abc import Iterator
+
+from longspan.errors import DataError
+from longspan.metrics import Metric
+from longspan.results import Result
+from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_whole
+
+
+def counts_targets(metric: Metric) -> bool:
+    """Return whether the metric is the share of correct targets."""
+    return metric.comparison == "mcnemar"
+
+
+def check_splits(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require unrounded scores on all examples of validation and test."""
+    record = file.record
+    for split in ("validation", "test"):
+        score, name = record.scores.get(split), f"scores.{split}"
+        if score is None:
+            yield file.finding(name, "none", "a score", RUN_AGAIN)
+            continue
+        size = record.config.task.options.get(split)
+        if type(size) is int:
+            yield from file.compare(f"{name}.num_examples", score.num_examples, size, RUN_AGAIN)
+        if score.loss < 0:
+            yield file.finding(f"{name}.loss", score.loss, "0 or more")
+        main = record.score(split)
+        shares = {f"metrics.{record.metric}": main, "majority_baseline": score.majority_baseline}
+        for field, share in shares.items() if counts_targets(record.main) else ():
+            is_valid = share is None or (0 <= share <= 1 and is_whole(share * score.num_targets))
+            if not is_valid or score.num_targets < 1:
+                expected = f"an unrounded share of {score.num_targets} targets, 0 to 1"
+                yield file.finding(f"{name}.{field}", share, expected)
+
+
+def check_example_scores(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Aggregate the per-example scores again, and compare them with the score on test."""
+    record, packed, test = file.record, file.record.example_scores, file.record.scores.get("test")
+    if packed is None or test is None:
+        expected, remedy = "scores of each test example", "run it again for paired comparisons"
+        yield file.finding("example_scores", "none", expected, remedy, "warning")
+        return
+    try:
+        statistics = packed.unpack()
+        value = record.main.aggregate(statistics)
+    except DataError as error:
+        yield file.finding("example_scores", error, f"packed statistics of {record.metric}")
+        return
+    yield from file.compare("example_scores.metric", packed.metric, record.metric)
+    yield from file.compare("scores.test.num_examples", test.num_examples, len(statistics))
+    yield from file.compare(f"scores.test.metrics.{record.metric}", record.score(), value)
+    if counts_targets(record.main):
+        correct, targets = statistics.T
+        yield from file.compare("scores.test.num_targets", test.num_targets, int(targets.sum()))
+        if (correct > targets).any():
+            yield file.finding("example_scores", "more", "correct <= targets in each example")
+
+
+def check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Compare the sums over the slices of each property with the score on test."""
+    record, test = file.record, file.record.scores.get("test")
+    if test is None:
+        return
+    for name, slices in record.slices.items():
+        field, num_targets = f"slices.{name}", sum(one.num_targets for one in slices)
+        if len({one.label for one in slices}) < len(slices):
+            yield file.finding(field, "repeated labels", "each label once")
+        if num_targets > test.num_targets:
+            yield file.finding(field, f"{num_targets} targets", f"at most {test.num_targets}")
+        if not counts_targets(record.main):
+            continue
+        correct = [one.value * one.num_targets for one in slices]
+        all_correct = record.score() * test.num_targets
+        # Targets outside all slices account for the rest.
+        least = all_correct - (test.num_targets - num_targets)
+        if not least - 0.5 < sum(correct) < all_correct + 0.5 or not all(map(is_whole, correct)):
+            found = f"{sum(correct):.6g} of {num_targets} correct"
+            yield file.finding(field, found, f"shares of the {all_correct:.0f} correct on test")
+
+
+RULES = (check_splits, check_example_scores, check_slices)

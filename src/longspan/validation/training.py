@@ -1,0 +1,149 @@
+"""Rules for the training of a result: budget, curve, selection, search, speed."""
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from longspan.arena.budget_resolution import scale_steps, training_flops
+from longspan.arena.search import SEED
+from longspan.attention import MECHANISMS
+from longspan.config import flatten
+from longspan.results import Point, Result, TrialRecord, Tuning
+from longspan.training.schedule import compute_learning_rate
+from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_close, is_whole
+
+MAX_REEVALUATION = 0.02  # relative; rounding on another device may flip a few examples
+
+
+def check_budget(file: RecordFile[Result]) -> Iterable[Finding]:
+    """Derive the changes by the budget from its measurements again."""
+    resolved = file.record.resolved_budget
+    try:
+        expected = _budget_changes(file.record, resolved.measurements if resolved else {})
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        expected = f"measurements of a budget of {file.record.config.budget} ({error!r})"
+    return file.compare("resolved_budget.changes", resolved and resolved.changes, expected)
+
+
+def _budget_changes(record: Result, measurements: dict[str, Any]) -> Any:
+    config, kind, limit = record.config, record.config.budget.kind, record.config.budget.limit
+    if limit is None:
+        return None
+    if kind == "memory":
+        option = MECHANISMS[record.mechanism].size_option
+        fitting = [size for size, needed in measurements["candidates"] if needed <= limit]
+        return {f"mechanism.{option}": fitting[-1]} if option else {}
+    if kind == "flops":
+        steps = limit // training_flops(record.flops, config.training.batch_size)
+    else:
+        steps = limit / measurements["seconds_per_step"]
+    return scale_steps(config.training, int(steps))
+
+
+def check_curve(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require every evaluation up to the last step, in order, at the scheduled learning rate."""
+    record, training = file.record, file.record.effective_config.training
+    yield from file.compare("steps", record.steps, training.steps, RUN_AGAIN)
+    every, found = training.evaluate_every, [point.step for point in record.curve]
+    due = [min(every * number, training.steps) for number in range(1, len(found) + 1)]
+    if found != due or len(found) != -(-training.steps // every):
+        expected = f"every {every} steps up to {training.steps}"
+        yield file.finding("curve", f"steps {found!r:.60}", expected, RUN_AGAIN)
+    seconds = [0.0, *(point.seconds for point in record.curve)]
+    if any(b <= a for a, b in itertools.pairwise(seconds)):
+        yield file.finding("curve", f"{seconds!r:.60}", "increasing seconds")
+    yield from file.compare("seconds", record.seconds, seconds[-1])
+    for point in record.curve:
+        rate = compute_learning_rate(training, point.step - 1)
+        remedy = "restore the learning rate, schedule and warmup that ran"
+        field = f"curve.learning_rate at step {point.step}"
+        if findings := file.compare(field, point.learning_rate, rate, remedy):
+            yield from findings
+            break
+
+
+def check_selection(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Select the checkpoint again from the curve, and compare its score on validation."""
+    record, rule = file.record, file.record.config.training.selection
+    if record.selected_on == "test" and rule != "last":
+        remedy = "compare it only with scores that were selected on test"
+        yield file.finding("selected_on", "test", "validation", remedy, "warning")
+    points = [point for point in record.curve if record.metric in point.validation_metrics]
+    if not points or "validation" not in record.scores:
+        return
+    selected = points[-1] if rule == "last" else max(points, key=lambda p: _merit(record, p))
+    if record.selected_step is None:
+        remedy = "run it again to name the checkpoint"
+        yield file.finding("selected_step", "none", selected.step, remedy, "warning")
+    else:
+        yield from file.compare("selected_step", record.selected_step, selected.step)
+    value, in_curve = record.score("validation"), selected.validation_metrics[record.metric]
+    if not is_close(value, in_curve):
+        is_near = math.isclose(value, in_curve, rel_tol=MAX_REEVALUATION)
+        field, expected = f"scores.validation.metrics.{record.metric}", f"{in_curve}, in the curve"
+        yield file.finding(field, value, expected, severity="warning" if is_near else "error")
+
+
+def _merit(record: Result, point: Point) -> tuple[float, float]:
+    """Return what selection maximizes: the main metric, then the negative loss."""
+    value = record.main.signed(point.validation_metrics[record.metric])
+    return value, -(point.validation_loss or 0.0)
+
+
+def check_tuning(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require a complete search on validation that selected this configuration."""
+    record, tuning = file.record, file.record.tuning
+    if tuning is None:
+        return
+    yield from file.compare("selected_on", record.selected_on, "validation", RUN_AGAIN)
+    config = flatten(record.config) | {SEED: record.seed}
+    for name, value in tuning.chosen.items():
+        yield from file.compare(f"tuning.chosen.{name}", value, config.get(name))
+    combinations = {_key(trial.changes, trial.seed) for trial in tuning.trials}
+    size = math.prod(map(len, tuning.grid.values()))
+    yield from file.compare("tuning.trials", len(combinations), size)
+    own = [x for x in tuning.trials if (x.config_hash, x.seed) == (file.stored_hash, record.seed)]
+    validation = record.scores.get("validation")
+    if [trial.metrics for trial in own] != [validation and validation.metrics]:
+        expected = f"a trial {file.stored_hash} with seed {record.seed} and these metrics"
+        yield file.finding("scores.validation", validation, expected)
+    elif own[0] not in (best := _best_trials(record, tuning)):
+        expected = f"{[trial.changes for trial in best[:1]]}, the best on validation"
+        yield file.finding("tuning.chosen", tuning.chosen, expected)
+
+
+def _best_trials(record: Result, tuning: Tuning) -> list[TrialRecord]:
+    """Return the trials of the best combination, or the best trial, by the rule of the search."""
+    groups: dict[str, list[TrialRecord]] = {}
+    for trial in tuning.trials:
+        seed = trial.seed if tuning.rule.startswith("best-run") else None
+        groups.setdefault(_key(trial.changes, seed), []).append(trial)
+
+    def merit(group: list[TrialRecord]) -> tuple[float, float]:
+        values = [trial.metrics[record.metric] for trial in group if trial.metrics]
+        losses = [trial.loss or 0.0 for trial in group]
+        return record.main.signed(statistics.fmean(values)), -statistics.fmean(losses)
+
+    complete = [group for group in groups.values() if all(trial.metrics for trial in group)]
+    return max(complete, key=merit, default=[])
+
+
+def _key(changes: dict[str, Any], seed: int | None) -> str:
+    return json.dumps([changes, seed], sort_keys=True)
+
+
+def check_speed(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require a whole number of trained tokens, and less waiting for data than training."""
+    record, tokens = file.record, file.record.tokens_per_second * file.record.seconds
+    if not is_whole(tokens):
+        expected = "a whole number of tokens in the seconds of training"
+        yield file.finding("tokens_per_second", f"{tokens:,.6f}", expected)
+    if not 0 <= (record.data_wait_seconds or 0.0) <= record.seconds:
+        expected = f"0 to {record.seconds}, the seconds of training"
+        yield file.finding("data_wait_seconds", record.data_wait_seconds, expected)
+
+
+RULES = (check_budget, check_curve, check_selection, check_tuning, check_speed)

@@ -1,0 +1,484 @@
+"""The page in a real browser, opened from a file without a network."""
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+from report_records import analysis, answered, curve, failure, record
+
+from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.output.page import write_page
+from longspan.report.output.text import to_csv
+from longspan.report.sections import Context, section_tables
+from longspan.report.tables.published import PublishedScore
+from longspan.results import Alarm, Rollout, Similarity, Slice, TrialRecord, Tuning
+
+BOARD = "#lra-small-leaderboard"
+SCORES = {"linear": 0.31, "bigbird": 0.36, "performer": 0.33, "full": 0.35, "local": 0.36}
+
+
+def runs():
+    found = [
+        answered(
+            name,
+            seed,
+            [j < 100 * score + seed for j in range(100)],
+            task,
+            peak_memory=2**20 * (i + 1) if i else None,
+            tokens_per_second=1e4 * (i + 1) / 3,
+            slices={"depth": [Slice(label=str(d), value=score, num_targets=9) for d in (2, 3)]},
+            curve=curve(score, points=30),
+        )
+        for i, (name, score) in enumerate(SCORES.items())
+        for task in ("listops", "text")
+        for seed in (0, 1)
+        if (name, task) != ("local", "text")
+    ]
+    alarm = Alarm(kind="chance", step=100, message='at chance, "still", & <stuck>')
+    trial = TrialRecord(
+        changes={},
+        seed=0,
+        config_hash="0123456789",
+        metrics={"accuracy": 0.4},
+        loss=1.0,
+        failure=None,
+    )
+    tuning = Tuning(rule="", grid={}, chosen={"seed": 0}, trials=[trial])
+    quick = {"protocol": "quick", "tuning": tuning, "data_source": ""}
+    return [*found, record("linear", alarms=[alarm], **quick), record("linear", seed=1, **quick)]
+
+
+def analyses():
+    near = [[math.exp(-abs(i - j) / 4) for j in range(16)] for i in range(16)]
+    rollout = Rollout(
+        split="validation",
+        row=0,
+        start="first state",
+        shares=[i / 2016 for i in range(64)],
+        side=8,
+        levels=list(range(0, 256, 4)),
+        tokens=None,
+    )
+    return [
+        analysis(
+            next(run for run in runs() if run.mechanism == name),
+            (20.0, 40.0 + 2 * i),
+            positions=Similarity(count=256, grid=None, matrix=near),
+            rollout=rollout,
+        )
+        for i, name in enumerate(("linear", "full"))
+    ]
+
+
+def context():
+    score = PublishedScore(
+        task="text",
+        mechanism="full",
+        value=0.6427,
+        metric="accuracy",
+        protocol="p",
+        source="table 1",
+    )
+    return Context(published=(score,), analyses=tuple(analyses()))
+
+
+def boards():
+    lost = failure("local", "text", 0, reason="out of memory; a smaller batch needs less")
+    return build_leaderboards(runs(), [lost])
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_page(boards(), tmp_path_factory.mktemp("browser") / "report.html", context())
+
+
+@pytest.fixture
+def opens(browser, path):
+    """Open the page with a width and options; what went wrong is looked at when the test ends."""
+    contexts, wrong = [], []
+
+    def opened(width=1280, **options):
+        view = {"width": width, "height": 900}
+        context = browser.new_context(
+            viewport=view, offline=True, reduced_motion="reduce", **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda said: wrong.append((said.type, said.text)))
+        page.on("pageerror", lambda error: wrong.append(("error", str(error))))
+        page.on("request", lambda request: _local(request.url) or wrong.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def _local(url):
+    return url.startswith(("file:", "data:", "blob:"))
+
+
+@pytest.fixture
+def page(opens):
+    return opens()
+
+
+def names(page, table=BOARD):
+    cells = page.locator(f"{table} tbody").first.locator("tr:not([hidden]) > th")
+    return [text.split(" ")[0] for text in cells.all_text_contents()]
+
+
+def status(page):
+    return page.locator("#status").text_content()
+
+
+def checks(name):
+    return (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")
+
+
+def drawn(page):
+    """Scroll through the page until every chart is there."""
+    page.evaluate("document.querySelectorAll('.chart').forEach((node) => node.scrollIntoView())")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart')].every((node) => node.querySelector('svg'))"
+        " || (document.querySelector('.chart:not(:has(svg))').scrollIntoView(), false)"
+    )
+    return page.locator(".chart").count()
+
+
+def test_every_chart_is_drawn_without_network_or_console_output(page):
+    # Scores, speed, curves, slices and span of the one protocol; speed and curves of the other.
+    assert drawn(page) == 2 + 3 + 4 + 2 + 2 + 1 + 2
+    heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
+    assert min(heights) > 80
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_chart_that_is_drawn_moves_nothing(opens, width):
+    page = opens(width)
+    heights = "all => all.map((chart) => chart.clientHeight)"
+    before = page.locator(".chart").evaluate_all(heights)
+    drawn(page)
+    assert page.locator(".chart").evaluate_all(heights) == before
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_is_not_blank(opens, tmp_path, width, scheme):
+    page = opens(width, color_scheme=scheme)
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    from PIL import Image
+
+    shot = tmp_path / f"page-{width}-{scheme}.png"
+    page.screenshot(path=shot)
+    with Image.open(shot) as image:
+        colors = image.convert("L").getcolors()
+    most = max(colors)[1]
+    assert (most > 200) == (scheme == "light")
+    assert len(colors) > 20
+
+
+@pytest.mark.parametrize("table", [BOARD, "#lra-small-cost", "#lra-small-settings-runs"])
+def test_the_most_read_tables_need_no_scrolling_sideways(page, table):
+    frame = page.locator(f"{table} .scroll")
+    assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
+
+
+@pytest.mark.parametrize("press", ["click", "Enter"])
+def test_a_heading_sorts_in_three_states(page, press):
+    first = names(page)
+    heading = page.locator(f"{BOARD} thead th").nth(1)
+    button = heading.locator("button")
+
+    def pressed():
+        button.click() if press == "click" else button.press(press)
+        return heading.get_attribute("aria-sort"), names(page)
+
+    best = sorted(SCORES, key=lambda name: -SCORES[name])
+    way, order = pressed()
+    assert way == "descending"
+    assert [SCORES[name] for name in order] == [SCORES[name] for name in best]
+    assert "sorted by listops, descending" in status(page)
+    way, order = pressed()
+    assert way == "ascending"
+    assert [SCORES[name] for name in order] == [SCORES[name] for name in best[::-1]]
+    assert pressed() == (None, first)
+    assert "original order" in status(page)
+
+
+def test_missing_values_stay_last_and_baselines_below_them(page):
+    heading = page.locator(f"{BOARD} thead th", has_text="Memory").locator("button")
+    for _ in range(2):
+        heading.click()
+        # One had no memory measured, the other no task more.
+        assert set(names(page)[-2:]) == {"linear", "local"}
+        bodies = page.locator(f"{BOARD} tbody")
+        assert "majority class" in bodies.nth(1).text_content()
+
+
+def test_numbers_are_sorted_as_numbers(page):
+    page.locator(f"{BOARD} thead th", has_text="Tokens/s").locator("button").click()
+    # 13.3k, 10.0k, 6.67k and 3.33k: as texts 3.33k would not be last.
+    assert names(page) == ["full", "performer", "bigbird", "linear", "local"]
+
+
+def test_numbers_shown_unrounded_are_sorted(page):
+    table = "#lra-small-settings-runs"
+    page.locator(f"{table} thead th", has_text="Seed").locator("button").click()
+    seeds = page.locator(f"{table} tbody tr > td:nth-child(3)").all_text_contents()
+    assert seeds == ["0"] * 9 + ["1"] * 9
+
+
+def test_a_filter_keeps_the_rows_that_have_every_word(page):
+    table = "#lra-small-settings-runs"
+    box = page.locator(f"{table}-filter")
+    box.fill("TEXT form")
+    assert names(page, table) == ["performer", "performer"]
+    assert page.locator(f"{table} .count").text_content() == "2 of 18 rows"
+    assert "2 of 18 rows" in status(page)
+    box.fill("")
+    assert len(names(page, table)) == 18
+
+
+def test_selected_mechanisms_are_highlighted_in_tables_and_charts(page):
+    count = drawn(page)
+    page.locator("#mechanisms summary").press("Enter")
+    button = page.get_by_label("Mechanisms").get_by_role("button", name="full")
+    button.press("Enter")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert status(page) == "Selected: full."
+    kept = page.locator(f"{BOARD} tbody tr:not(.faded)").all_text_contents()
+    assert [text.split()[0][:4] for text in kept] == ["full", "majo", "chan"]
+    faint = ".chart path[opacity='0.08']"
+    page.wait_for_function(f"document.querySelectorAll({faint!r}).length > {count}")
+    page.get_by_label("Hide the others in tables").check()
+    assert names(page) == ["full"]
+    page.get_by_role("button", name="Show all").press("Enter")
+    assert len(names(page)) == 5
+    page.wait_for_function(f"document.querySelectorAll({faint!r}).length === 0")
+    page.keyboard.press("Escape")
+    assert page.locator("#mechanisms").get_attribute("open") is None
+
+
+def test_theme_changes_and_is_remembered(opens, path):
+    page = opens(color_scheme="light")
+
+    def paper():
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    button = page.get_by_role("button", name="Theme")
+    seen = [(paper(), button.text_content())]
+    for _ in range(3):
+        button.click()
+        seen.append((paper(), button.text_content()))
+    light, dark = "rgb(255, 255, 255)", "rgb(20, 23, 26)"
+    assert seen == [
+        (light, "Theme: system"),
+        (light, "Theme: light"),
+        (dark, "Theme: dark"),
+        (light, "Theme: system"),
+    ]
+    button.click()
+    button.click()
+    page.goto(path.as_uri())
+    assert paper() == dark
+
+
+def test_theme_changes_without_storage(opens, path):
+    page = opens(color_scheme="light")
+    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }})"
+    page.add_init_script(refuse)
+    page.goto(path.as_uri())
+    button = page.get_by_role("button", name="Theme")
+    button.click()
+    button.click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+
+
+def exported(page, table=BOARD):
+    with page.expect_download() as waiting:
+        page.locator(f"{table} .export").click()
+    return waiting.value.suggested_filename, waiting.value.path().read_text(encoding="utf-8")
+
+
+def test_csv_has_the_unrounded_values(page):
+    (table,) = section_tables(boards()[:1], context(), "leaderboard")
+    file, text = exported(page)
+    assert file == "lra-small-leaderboard.csv"
+    head, *lines = csv.reader(io.StringIO(text))
+    assert head[:4] == ["mechanism", "listops", "text", "mean"]
+    rows = [*table.rows, *table.footer]
+    assert len(lines) == len(rows)
+    for line, row in zip(lines, rows, strict=True):
+        for shown, entry in zip(line, row, strict=True):
+            if isinstance(entry.value, str) or entry.value is None:
+                assert shown == (entry.value or "")
+            else:
+                assert float(shown) == entry.value
+
+
+def test_csv_of_every_table_is_that_of_the_command_line(page):
+    # Files are taken where they are made: a browser stops after a few downloads.
+    page.evaluate(
+        "window.made = []; HTMLAnchorElement.prototype.click = () => {};"
+        "URL.createObjectURL = (blob) => { made.push(blob.text()); return '#'; }; null"
+    )
+    tables = in_page_order(boards())
+    for table in tables:
+        page.locator(f"#{table.name} .export").click()
+    found = page.evaluate("Promise.all(made)")
+    assert len(found) == len(tables) > 15
+    for text, table in zip(found, tables, strict=True):
+        expected = list(csv.reader(io.StringIO(to_csv([table]))))
+        assert [list(map(number, row)) for row in csv.reader(io.StringIO(text))] == [
+            list(map(number, row)) for row in expected
+        ]
+
+
+def number(text):
+    """Python and JavaScript write some numbers differently, such as 1e-05."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def test_csv_keeps_quotes_and_signs(page):
+    _, text = exported(page, "#quick-alarms")
+    (line,) = list(csv.reader(io.StringIO(text)))[1:]
+    assert line[-1] == 'at chance, "still", & <stuck>'
+
+
+def test_filtered_rows_are_not_exported(page):
+    page.locator(f"{BOARD}-filter").fill("bird")
+    _, text = exported(page)
+    assert [line["mechanism"] for line in csv.DictReader(io.StringIO(text))] == [
+        *("bigbird", "majority class"),
+        "chance",
+    ]
+
+
+def test_cells_without_text_are_sorted_and_exported(page):
+    _, text = exported(page, "#quick-tuning")
+    (line,) = csv.DictReader(io.StringIO(text))
+    assert (line["trial"], line["rule"]) == ("unchanged", "")
+    page.evaluate(
+        "document.querySelector('#quick-settings-runs tbody').rows[0].cells[1].replaceChildren()"
+    )
+    page.locator("#quick-settings-runs thead th", has_text="Task").locator("button").click()
+    _, text = exported(page, "#quick-settings-runs")
+    assert [line["task"] for line in csv.DictReader(io.StringIO(text))] == ["", "listops"]
+
+
+def test_tables_are_readable_where_charts_cannot_be_drawn(browser, path):
+    plain = browser.new_context(java_script_enabled=False)
+    page = plain.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("noscript p").is_visible()
+    assert page.locator(f"{BOARD} tbody tr").first.is_visible()
+    assert page.locator(".chart").first.bounding_box()["height"] < 100
+    plain.close()
+    # A browser without what unpacks the libraries.
+    page = browser.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(path.as_uri())
+    page.locator(f"{BOARD} thead th button").nth(1).click()
+    assert "sorted by listops" in status(page)
+    page.locator(".chart").first.scroll_into_view_if_needed()
+    page.get_by_text("This chart cannot be drawn: DecompressionStream").first.wait_for()
+    page.close()
+
+
+def test_every_table_of_the_report_is_on_the_page(page):
+    found = page.locator(".table").evaluate_all("(all) => all.map((x) => x.id)")
+    assert found == [table.name for table in in_page_order(boards())]
+
+
+def in_page_order(boards):
+    return [table for board in boards for table in section_tables([board], context())]
+
+
+def test_values_are_shown_under_the_pointer_and_read_by_arrow_keys(page):
+    chart = page.locator(".chart").first
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg").wait_for()
+    chart.focus()
+    chart.press("ArrowRight")
+    hint = page.locator("#hint")
+    assert hint.is_visible()
+    assert status(page).startswith("Mechanism: ")
+    first = status(page)
+    chart.press("ArrowRight")
+    assert status(page) != first
+    chart.press("Escape")
+    assert not hint.is_visible()
+    chart.locator("path[opacity]").first.hover(force=True)
+    page.wait_for_function("!document.getElementById('hint').hidden")
+    assert "Test accuracy" in hint.text_content()
+
+
+def test_values_of_a_heatmap_are_read(page):
+    place = page.locator(".cells").first
+    place.scroll_into_view_if_needed()
+    place.press("ArrowRight")
+    assert status(page) == f"Row 1, Column 2, Cosine {math.exp(-1 / 4):.2g}"
+
+
+def test_escape_hides_the_hint(page):
+    hint = page.locator("#hint")
+    place = page.locator(".cells").first
+    place.press("ArrowRight")
+    assert hint.is_visible()
+    place.press("Escape")
+    assert not hint.is_visible()
+    # Under the pointer, with the keyboard elsewhere.
+    place.evaluate("(node) => node.blur()")
+    place.hover()
+    assert hint.is_visible()
+    page.keyboard.press("Escape")
+    assert not hint.is_visible()
+
+
+def test_elements_with_arrow_keys_are_applications_to_screen_readers(page):
+    places = page.locator(".chart, .cells")
+    assert places.count() > 10
+    roles = places.evaluate_all("(all) => all.map((node) => [node.role, node.tabIndex])")
+    assert {tuple(role) for role in roles} == {("application", 0)}
+    assert page.locator("[role=img][tabindex], img[tabindex]").count() == 0
+
+
+def test_every_chart_is_drawn_before_printing(page):
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart')].every((node) => node.querySelector('svg'))"
+    )
+    assert not page.locator(".bar").is_visible()
+    assert not page.locator(".tools").first.is_visible()
+
+
+def test_screen_readers_find_names_scopes_and_order(page):
+    drawn(page)
+    assert page.evaluate(checks("accessible")) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_contrasts_with_the_background(opens, scheme):
+    page = opens(color_scheme=scheme)
+    drawn(page)
+    assert page.evaluate(checks("contrast")) == {}
+
+
+def test_the_keyboard_reaches_the_results_first(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#main"

@@ -1,0 +1,88 @@
+"""Docstrings start with a verb or a noun phrase; messages use the glossary's words."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import longspan
+
+SOURCE = Path(longspan.__file__).parent
+TREES = {
+    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text())
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+CLAUSE = re.compile(r"(What|Whatever|Whether|Which|Who|Whoever|Whom|Whose|How|Where|Why|When)\b")
+# Words of everyday English that once stood for terms of the field.
+HOUSE_WORDS = re.compile(
+    r"\b(half[- ]done|goes on|go on with|is at it|dealt out|whoever|everyone|in words|"
+    r"as asked|was told|is told|are told|knobs?|stands beside|set aside|shared out)\b",
+    re.IGNORECASE,
+)
+# Properties are nouns; functions and methods are not.
+ARTICLE = re.compile(r"(The|A|An|All|Every|Each|Some|As|Of|For|With|Here)\b")
+DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+every_file = pytest.mark.parametrize("file", sorted(TREES))
+
+
+def documented(tree):
+    nodes = (node for node in ast.walk(tree) if isinstance(node, DEFINITIONS))
+    return [(node, text) for node in nodes if (text := ast.get_docstring(node))]
+
+
+def is_property(node):
+    names = {ast.unparse(decorator).split(".")[-1] for decorator in node.decorator_list}
+    return bool(names & {"property", "cached_property"})
+
+
+def clauses(tree):
+    """Return docstrings that open with a noun clause."""
+    return [text for _, text in documented(tree) if CLAUSE.match(text) and not is_wh_property(_)]
+
+
+def is_wh_property(node):
+    """Return whether a flag may be documented as "Whether ..."."""
+    is_function = isinstance(node, ast.FunctionDef)
+    return is_function and is_property(node) and ast.get_docstring(node).startswith("Whether")
+
+
+def without_verb(tree):
+    """Return docstrings of functions that open with a noun phrase."""
+    functions = (x for x in documented(tree) if isinstance(x[0], ast.FunctionDef))
+    return [text for node, text in functions if ARTICLE.match(text) and not is_property(node)]
+
+
+def house_words(tree):
+    texts = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    return [found[0] for text in texts if (found := HOUSE_WORDS.search(text))]
+
+
+@every_file
+def test_no_docstring_opens_with_a_clause(file):
+    assert clauses(TREES[file]) == []
+
+
+@every_file
+def test_docstrings_of_functions_open_with_a_verb(file):
+    assert without_verb(TREES[file]) == []
+
+
+@every_file
+def test_strings_use_the_terms_of_the_field(file):
+    assert house_words(TREES[file]) == []
+
+
+def test_the_rules_detect_violations():
+    clause = ast.parse('def f():\n    """What a run was told."""')
+    assert clauses(clause)
+    assert house_words(clause)
+    assert without_verb(ast.parse('def f():\n    """The number of runs."""'))
+    flag = 'class C:\n    @property\n    def f(self):\n        """Whether it is."""'
+    assert not clauses(ast.parse(flag))
+    assert not without_verb(ast.parse('def f():\n    """Return the number of runs."""'))

@@ -1,0 +1,571 @@
+"""Every rule finds its planted fault in an otherwise honest record."""
+
+import base64
+import dataclasses
+import json
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import synthetic
+from conftest import with_counts
+from longspan.arena import get, override, replace_budget
+from longspan.arena.budget_resolution import scale_steps, training_flops
+from longspan.config import Budget
+from longspan.errors import DataError
+from longspan.results import (
+    Failure,
+    ResolvedBudget,
+    Slice,
+    TrialRecord,
+    Tuning,
+    load_result,
+    pack_scores,
+)
+from longspan.validation import validate_records
+
+COMMITTED = Path(__file__).parents[2] / "results"
+ERROR, WARNING = "error", "warning"
+
+
+def file_of(folder, mechanism="local", task="listops", seed=0):
+    (path,) = folder.glob(f"quick/{task}/{mechanism}-*-{seed}.json")
+    return path
+
+
+def edit(path, change):
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+def put(value, *keys):
+    """Return a change of the value at some keys; a function maps the value."""
+
+    def change(record):
+        for key in keys[:-1]:
+            record = record[key]
+        record[keys[-1]] = value(record[keys[-1]]) if callable(value) else value
+
+    return change
+
+
+def remove(*keys):
+    def change(record):
+        for key in keys[:-1]:
+            record = record[key]
+        del record[keys[-1]]
+
+    return change
+
+
+def put_scores(correct, targets):
+    scores = pack_scores("accuracy", np.array([correct, targets], float).T)
+    return put(dataclasses.asdict(scores), "example_scores")
+
+
+def findings(folder):
+    return validate_records([folder]).findings
+
+
+def summary(folder):
+    return {(finding.field, finding.severity) for finding in findings(folder)}
+
+
+def test_honest_records_have_no_findings(folder):
+    validation = validate_records([folder])
+    assert (validation.num_results, validation.num_failures) == (12, 0)
+    assert validation.findings == []
+
+
+def test_records_of_real_runs_have_no_errors(finished):
+    validation = validate_records([finished])
+    assert validation.num_results == 2
+    # Both models may have learned the same function.
+    assert {finding.field for finding in validation.findings} <= {"git_commit", "example_scores"}
+    assert not validation.of(ERROR)
+
+
+def test_committed_records_have_no_errors():
+    validation = validate_records([COMMITTED])
+    assert validation.num_results >= 41
+    assert not validation.of(ERROR)
+
+
+TEST, VALIDATION = ("scores", "test"), ("scores", "validation")
+ACCURACY = ("metrics", "accuracy")
+# Change, field and severity of the finding.
+PLANTED = {
+    "seed differs from file name": (put(7, "seed"), "file name", ERROR),
+    "protocol differs from folder": (put("lra-small", "protocol"), "file name", ERROR),
+    "changed option": (put(4, "config", "mechanism", "options", "window"), "config_hash", ERROR),
+    "changed learning rate": (
+        put(0.5, "config", "training", "learning_rate"), "config.training.learning_rate", ERROR
+    ),
+    "changed learning rate against hash": (
+        put(0.5, "config", "training", "learning_rate"), "config_hash", ERROR
+    ),
+    "changed learning rate against curve": (
+        put(0.5, "config", "training", "learning_rate"), "curve.learning_rate at step 100", ERROR
+    ),
+    "changed hash": (put("0" * 10, "config_hash"), "config_hash", ERROR),
+    "infinite option": (
+        put(math.inf, "config", "mechanism", "options", "window"), "the whole file", ERROR
+    ),
+    "absent field": (remove("seconds"), "the whole file", ERROR),
+    "unknown field": (put(1, "sconds"), "the whole file", ERROR),
+    "unknown metric": (put("acuracy", "metric"), "the whole file", ERROR),
+    "vast step": (put(10**400, "curve", 0, "step"), "the whole file", ERROR),
+    "override of another value": (
+        put({"training.steps": 1}, "overrides"), "config.training.steps", ERROR
+    ),
+    "override of an unknown field": (put({"training.stps": 1}, "overrides"), "config", ERROR),
+    "unknown protocol": (put("quik", "protocol"), "config", ERROR),
+    "unknown mechanism": (put("locl", "config", "mechanism", "name"), "config", ERROR),
+    "task of another protocol": (put("image", "config", "task", "name"), "config", ERROR),
+    "old task version": (put(0, "config", "task", "version"), "config.task.version", ERROR),
+    "unknown option": (
+        put(1, "config", "mechanism", "options", "depth"), "config.mechanism.depth", ERROR
+    ),
+    "absent option": (
+        remove("config", "mechanism", "options", "window"), "config.mechanism.window", WARNING
+    ),
+    "no commit": (put(None, "git_commit"), "git_commit", WARNING),
+    "dirty commit": (put("0123-dirty", "git_commit"), "git_commit", WARNING),
+    "no test score": (remove(*TEST), "scores.test", ERROR),
+    "score in percent": (put(30.0, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),
+    "rounded score": (put(0.30001, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),
+    "altered score": (
+        put(lambda x: x + 0.01, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR
+    ),
+    "altered validation score": (
+        put(lambda x: x + 0.05, *VALIDATION, *ACCURACY), "scores.validation.metrics.accuracy", ERROR
+    ),
+    "validation score off by one example": (
+        put(lambda x: x + 0.002, *VALIDATION, *ACCURACY),
+        "scores.validation.metrics.accuracy", WARNING,
+    ),
+    "negative loss": (put(-1.0, *TEST, "loss"), "scores.test.loss", ERROR),
+    "no targets": (put(0, *TEST, "num_targets"), "scores.test.metrics.accuracy", ERROR),
+    "omitted test examples": (put_scores([1, 0], [1, 1]), "scores.test.num_examples", ERROR),
+    "omitted validation examples": (
+        put(250, *VALIDATION, "num_examples"), "scores.validation.num_examples", ERROR
+    ),
+    "other number of targets": (put(1000, *TEST, "num_targets"), "scores.test.num_targets", ERROR),
+    "no example scores": (put(None, "example_scores"), "example_scores", WARNING),
+    "truncated example scores": (
+        put(lambda x: x[:-8], "example_scores", "data"), "example_scores", ERROR
+    ),
+    "example scores of another metric": (
+        put("f1", "example_scores", "metric"), "example_scores.metric", ERROR
+    ),
+    "more correct than targets": (put_scores([2, 0], [1, 1]), "example_scores", ERROR),
+    "repeated slice": (put(lambda x: [x[0], *x], "slices", "length"), "slices.length", ERROR),
+    "better slice": (put(1.0, "slices", "depth", 0, "value"), "slices.depth", ERROR),
+    "worse slice": (put(0.0, "slices", "depth", 0, "value"), "slices.depth", ERROR),
+    "rounded slice": (put(0.1234567, "slices", "depth", 0, "value"), "slices.depth", ERROR),
+    "larger slice": (put(10**6, "slices", "depth", 0, "num_targets"), "slices.depth", ERROR),
+    "curve without its end": (put(lambda x: x[:-1], "curve"), "curve", ERROR),
+    "no curve": (put([], "curve"), "curve", ERROR),
+    "curve with a gap": (put(lambda x: [x[0], x[2]], "curve"), "curve", ERROR),
+    "unordered curve": (put(lambda x: [x[1], x[0], x[2]], "curve"), "curve", ERROR),
+    "decreasing seconds": (put(1e-6, "curve", 1, "seconds"), "curve", ERROR),
+    "altered rate in curve": (
+        put(1e-5, "curve", 1, "learning_rate"), "curve.learning_rate at step 200", ERROR
+    ),
+    "fewer steps than planned": (put(299, "steps"), "steps", ERROR),
+    "selected on test": (put("test", "selected_on"), "selected_on", ERROR),
+    "another checkpoint": (put(17, "selected_step"), "selected_step", ERROR),
+    "no checkpoint": (put(None, "selected_step"), "selected_step", WARNING),
+    "no time": (put(0.0, "seconds"), "seconds", ERROR),
+    "seconds of another run": (put(lambda x: 2 * x, "seconds"), "seconds", ERROR),
+    "more waiting than training": (put(1e9, "data_wait_seconds"), "data_wait_seconds", ERROR),
+    "altered speed": (
+        put(lambda x: 1.01 * x + 0.1, "tokens_per_second"), "tokens_per_second", ERROR
+    ),
+    "double speed": (put(lambda x: 2 * x, "tokens_per_second"), "tokens_per_second", ERROR),
+    "more parameters": (put(1, "num_parameters"), "num_parameters", ERROR),
+    "more parameters of full": (put(1, "full_num_parameters"), "full_num_parameters", ERROR),
+    "fewer FLOPs": (put(1, "flops"), "flops", ERROR),
+    "more pairs": (put(255**2 + 1, "attended_pairs"), "attended_pairs", ERROR),
+    "another chance": (put(0.2, "chance"), "chance", ERROR),
+    "another length": (put(256, "length"), "length", ERROR),
+    "other data": (put("0" * 64, "data_checksum"), "data_checksum", ERROR),
+    "another baseline": (
+        put(0.5, *TEST, "majority_baseline"), "scores.test.majority_baseline", ERROR
+    ),
+    "budget without changes": (
+        put({"kind": "flops", "limit": 1e12}, "config", "budget"), "resolved_budget.changes", ERROR
+    ),
+    "changes without budget": (
+        put({"changes": {}, "measurements": {}}, "resolved_budget"),
+        "resolved_budget.changes", ERROR,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_planted_fault_is_found(folder, case):
+    change, field, severity = PLANTED[case]
+    path = file_of(folder)
+    edit(path, change)
+    found = findings(folder)
+    assert {finding.file for finding in found} == {str(path)}
+    matching = [f for f in found if (f.field, f.severity) == (field, severity)]
+    assert matching, "\n".join(map(str, found))
+    assert str(matching[0]).startswith(f"{path}: {field}: expected ")
+    assert all(dataclasses.astuple(matching[0]))
+
+
+def test_speed_is_compared_with_runs_of_the_same_batches(folder):
+    """Twice the speed still gives a whole, possible number of tokens."""
+    edit(file_of(folder), put(lambda x: x / 2, "tokens_per_second"))
+    (found,) = findings(folder)
+    assert found.field == "tokens_per_second"
+    assert "as in 1 of 2 records" in found.expected
+
+
+def test_misplaced_file_is_found(folder):
+    path = file_of(folder)
+    path.rename(folder / "quick" / "text" / path.name)
+    (found,) = findings(folder)
+    assert (found.field, found.expected) == ("file name", f"quick/listops/{path.name}")
+    assert found.found == f"quick/text/{path.name}"
+
+
+def test_undeclared_change_is_found_under_a_correct_hash(folder):
+    made = override(get("quick").experiment("listops", "local", 7), {"mechanism.window": 4})
+    record = with_counts(synthetic.record(dataclasses.replace(made, overrides={})))
+    path = record.save(folder)
+    (found,) = findings(path)
+    assert (found.field, found.found) == ("config.mechanism.window", "4")
+
+
+def test_declared_changes_are_no_fault(tmp_path):
+    made = get("quick").experiment("listops", "local", 0)
+    changes = {"training.steps": 200, "mechanism.window": 8, "mechanism.backend": "torch"}
+    with_counts(synthetic.record(override(made, changes))).save(tmp_path)
+    assert findings(tmp_path) == []
+
+
+def with_budget(kind, limit, changes, measurements):
+    """Return a record of linformer whose budget had some effect."""
+    made = get("quick").experiment("listops", "linformer", 0)
+    requested = replace_budget(made, Budget(kind=kind, limit=limit))
+    ran = synthetic.record(override(made, changes))
+    resolved = ResolvedBudget(changes=changes, measurements=measurements)
+    record = dataclasses.replace(
+        ran,
+        config=requested.config,
+        config_hash=requested.hash,
+        overrides=requested.overrides,
+        resolved_budget=resolved,
+    )
+    return with_counts(record)
+
+
+def test_changes_by_a_budget_are_derived_again(tmp_path):
+    candidates = [[64, 5e8], [128, 9e8], [256, 2e9]]
+    record = with_budget(
+        "memory", 1e9, {"mechanism.rank": 128}, {"bytes": 9e8, "candidates": candidates}
+    )
+    record.save(tmp_path)
+    assert findings(tmp_path) == []
+    edit(
+        file_of(tmp_path, "linformer"),
+        put(1e8, "resolved_budget", "measurements", "candidates", 2, 1),
+    )
+    assert summary(tmp_path) == {("resolved_budget.changes", ERROR)}
+
+
+def test_steps_of_a_flops_budget_are_derived_again(tmp_path):
+    made = get("quick").experiment("listops", "linformer", 0)
+    step = training_flops(with_counts(synthetic.record(made)).flops, 32)
+    changes = scale_steps(made.config.training, 200)
+    with_budget("flops", 200.0 * step, changes, {"flops_per_step": step}).save(tmp_path)
+    assert findings(tmp_path) == []
+    edit(
+        file_of(tmp_path, "linformer"),
+        put(100, "resolved_budget", "changes", "training.warmup_steps"),
+    )
+    assert ("resolved_budget.changes", ERROR) in summary(tmp_path)
+
+
+def test_seconds_per_step_are_required_under_a_budget_of_seconds(tmp_path):
+    made = get("quick").experiment("listops", "linformer", 0)
+    changes = scale_steps(made.config.training, 200)
+    with_budget("seconds", 100.0, changes, {"seconds_per_step": 0.5}).save(tmp_path)
+    assert findings(tmp_path) == []
+    edit(file_of(tmp_path, "linformer"), put({}, "resolved_budget", "measurements"))
+    (found,) = findings(tmp_path)
+    assert "measurements of a budget of seconds" in found.expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"budget": "flops=300M"}, None),
+        ({}, "config.budget.kind"),
+        ({"budget": "flops=1"}, "config.budget.limit"),
+        ({"budget": "money=1"}, "config"),
+    ],
+)
+def test_budget_is_the_protocols_or_an_override(folder, overrides, field):
+    budget = Budget(kind="flops", limit=3e8)
+    made = replace_budget(get("quick").experiment("listops", "local", 5), budget)
+    record = dataclasses.replace(synthetic.record(made), overrides=overrides)
+    path = record.save(folder)
+    fields = {finding.field for finding in findings(path)}
+    assert (field in fields) if field else not any("config" in name for name in fields)
+
+
+RATES = [0.01, 0.001]
+
+
+def tuned(honest, accuracies=(0.2, 0.3), chosen=0.001, rule="mean"):
+    """Return a record that a search over two learning rates selected."""
+    record = next(x for x in honest if x.mechanism == "local" and x.task == "listops")
+    validation = record.scores["validation"].metrics["accuracy"]
+    trials = [
+        TrialRecord(
+            changes={"training.learning_rate": rate},
+            seed=0,
+            config_hash=record.config_hash if rate == 0.001 else "0" * 10,
+            metrics={"accuracy": validation if rate == 0.001 else validation + accuracy - 0.3},
+            loss=1.0,
+            failure=None,
+        )
+        for rate, accuracy in zip(RATES, accuracies, strict=True)
+    ]
+    grid = {"training.learning_rate": RATES, "seed": [0]}
+    changes = {"training.learning_rate": chosen}
+    tuning = Tuning(rule=f"{rule}: described", grid=grid, chosen=changes, trials=trials)
+    return dataclasses.replace(record, tuning=tuning)
+
+
+@pytest.mark.parametrize("rule", ["mean", "best-run"])
+def test_honest_search_has_no_findings(honest, tmp_path, rule):
+    tuned(honest, rule=rule).save(tmp_path)
+    assert findings(tmp_path) == []
+
+
+TUNING = {
+    "other combination": (put(0.01, "tuning", "chosen", "training.learning_rate"),
+                          "tuning.chosen.training.learning_rate"),
+    "trial omitted": (put(lambda x: x[1:], "tuning", "trials"), "tuning.trials"),
+    "own trial omitted": (put(lambda x: x[:1], "tuning", "trials"), "scores.validation"),
+    "own trial altered": (put(0.9, "tuning", "trials", 1, "metrics", "accuracy"),
+                          "scores.validation"),
+    "better combination": (put(0.9, "tuning", "trials", 0, "metrics", "accuracy"), "tuning.chosen"),
+    "search on test": (put("test", "selected_on"), "selected_on"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TUNING)
+def test_fault_of_a_search_is_found(honest, tmp_path, case):
+    change, field = TUNING[case]
+    path = tuned(honest).save(tmp_path)
+    edit(path, change)
+    assert (field, ERROR) in summary(tmp_path)
+
+
+def test_combination_of_the_protocols_grid_is_no_override(tmp_path):
+    made = get("xiong").experiment("listops", "local", 42)
+    rate = next(x for x in get("xiong").grids["listops"]["training.learning_rate"]
+                if x != made.config.training.learning_rate)  # fmt: skip
+    chosen = {"training.learning_rate": rate}
+    made = dataclasses.replace(override(made, chosen), overrides={})
+    record = synthetic.record(made)
+    tuning = Tuning(rule="mean", grid={}, chosen={**chosen, "seed": 42}, trials=[])
+    for saved in (record, dataclasses.replace(record, tuning=tuning)):
+        saved.save(tmp_path)
+        fields = {finding.field for finding in findings(tmp_path)}
+        assert ("config.training.learning_rate" in fields) == (saved.tuning is None)
+
+
+def test_copy_under_another_seed_is_found(folder):
+    path = file_of(folder)
+    copy = dataclasses.replace(load_result(path), seed=9).save(folder)
+    (found,) = findings(folder)
+    assert (found.field, found.severity) == ("curve", ERROR)
+    assert {found.file, found.found} in (
+        {str(copy), f"those of {path}"}, {str(path), f"those of {copy}"}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "severity"),
+    [
+        ({"seconds": 1.0}, WARNING),
+        ({"seconds": 0.0}, ERROR),
+        ({"seconds": 1.0, "seed": 1}, ERROR),
+        ({"seconds": 1.0, "flops": 1}, ERROR),
+    ],
+)
+def test_equivalent_mechanisms_are_distinguished_from_copies(folder, honest, change, severity):
+    """longformer without a global token is local: equal size, cost and scores, times of its own."""
+    record = next(r for r in honest if r.mechanism == "local" and r.task == "listops")
+    moved = {name: getattr(record, name) + by for name, by in change.items()}
+    config = get("quick").config("listops", "longformer")
+    path = dataclasses.replace(record, config=config, config_hash=config.hash, **moved).save(folder)
+    found = [f for f in findings(folder) if f.field == "curve" and "those of" in f.found]
+    assert [f.severity for f in found] == [severity]
+    assert str(path) in (found[0].file, found[0].found.removeprefix("those of "))
+
+
+def test_equal_example_scores_are_a_warning(folder):
+    local, linformer = (load_result(file_of(folder, name)) for name in ("local", "linformer"))
+    test = dataclasses.replace(local.scores["test"], loss=1.2345)
+    dataclasses.replace(
+        linformer,
+        example_scores=local.example_scores,
+        scores={**linformer.scores, "test": test},
+        slices={},
+    ).save(folder)
+    assert summary(folder) == {("example_scores", WARNING)}
+
+
+def test_constant_predictions_may_be_equal(folder):
+    for mechanism, loss in (("local", 0.7001), ("linformer", 0.7002)):
+        record = load_result(file_of(folder, mechanism, "text"))
+        test = record.scores["test"]
+        correct = np.arange(test.num_examples) < test.majority_baseline * test.num_examples
+        statistics = np.stack([correct, np.ones(test.num_examples)], axis=1)
+        metrics = {"accuracy": test.majority_baseline}
+        score = dataclasses.replace(test, metrics=metrics, loss=loss)
+        dataclasses.replace(
+            record,
+            example_scores=pack_scores("accuracy", statistics),
+            scores={**record.scores, "test": score},
+            slices={},
+        ).save(folder)
+    assert findings(folder) == []
+
+
+def test_equal_training_under_two_budgets_or_protocols_is_no_copy(tmp_path):
+    made = get("quick").experiment("listops", "full", 0)
+    record = with_counts(synthetic.record(made))
+    record.save(tmp_path)
+    resolved = ResolvedBudget(changes={}, measurements={"candidates": [[None, 1]]})
+    budget = replace_budget(made, Budget(kind="memory", limit=2.0**30))
+    same = with_counts(synthetic.record(budget))
+    dataclasses.replace(same, resolved_budget=resolved).save(tmp_path)
+    torch_only = override(made, {"mechanism.backend": "torch"})
+    with_counts(synthetic.record(torch_only)).save(tmp_path)
+    assert findings(tmp_path) == []
+
+
+def test_run_recorded_twice_is_found(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    load_result(file_of(folder)).save(other)
+    found = validate_records([folder, other]).findings
+    assert [(f.field, f.severity) for f in found] == [("seed", WARNING)]
+    assert str(file_of(folder)) in found[0].found
+
+
+def test_file_passed_twice_is_checked_once(folder):
+    validation = validate_records([folder, file_of(folder), folder / "quick" / "listops"])
+    assert (validation.num_results, validation.findings) == (12, [])
+
+
+def in_bits(record):
+    """Return a record of accuracy as one of bits per byte."""
+    size = record.scores["test"].num_examples
+    statistics = np.stack([np.linspace(1, 3, size), np.full(size, 2.0)], axis=1)
+    bits = 1 / math.log(2)
+    points = [
+        dataclasses.replace(point, validation_metrics={"bits_per_byte": 2.0 + 1 / point.step})
+        for point in record.curve
+    ]
+    scores = {
+        split: dataclasses.replace(
+            record.scores[split], metrics={"bits_per_byte": value}, majority_baseline=None
+        )
+        for split, value in (("validation", 2.0 + 1 / points[-1].step), ("test", bits))
+    }
+    return dataclasses.replace(
+        record,
+        metric="bits_per_byte",
+        scores=scores,
+        example_scores=pack_scores("bits_per_byte", statistics),
+        slices={"depth": [Slice(label="all", value=bits, num_targets=size)]},
+        curve=points,
+        selected_step=points[-1].step,
+    )
+
+
+def test_rules_hold_for_metrics_other_than_accuracy(honest, tmp_path):
+    """The lowest bits per byte are selected."""
+    path = in_bits(next(r for r in honest if r.task == "listops")).save(tmp_path)
+    assert findings(tmp_path) == []
+    edit(path, put(0.5, *TEST, "metrics", "bits_per_byte"))
+    assert summary(tmp_path) == {("scores.test.metrics.bits_per_byte", ERROR)}
+
+
+JUNK = {
+    "empty": b"",
+    "truncated": b'{"schema": 3, "protocol": "qui',
+    "foreign": b'{"name": "foreign"}',
+    "list": b"[1, 2]",
+    "bytes": bytes(range(128, 256)),
+    "deep": b"[" * 100_000,
+    "digits": b"1" * 10_000,
+    "NaN": b'{"schema": NaN}',
+    "newer schema": b'{"schema": 99}',
+    "schema of another type": b'{"schema": [3]}',
+}
+
+
+@pytest.mark.parametrize("case", JUNK)
+def test_invalid_file_is_named_and_the_others_are_checked(folder, case):
+    path = folder / "quick" / "listops" / "junk-0123456789-0.json"
+    path.write_bytes(JUNK[case])
+    validation = validate_records([folder])
+    assert validation.num_results == 12
+    (found,) = validation.findings
+    assert (found.file, found.field, found.severity) == (str(path), "the whole file", ERROR)
+
+
+@pytest.mark.parametrize(
+    "number", [10**400, -(10**400), 10**308], ids=["vast", "negative", "large"]
+)
+@pytest.mark.parametrize(
+    "keys",
+    [(*TEST, "num_examples"), (*TEST, "num_targets"), ("length",), ("steps",), ("seed",),
+     ("config", "training", "batch_size"), ("config", "training", "steps")],
+    ids=".".join,
+)  # fmt: skip
+def test_impossible_numbers_are_found(folder, keys, number):
+    edit(file_of(folder), put(number, *keys))
+    errors = validate_records([folder]).of(ERROR)
+    assert {finding.file for finding in errors} == {str(file_of(folder))}
+
+
+def test_short_text_cannot_exhaust_memory(folder):
+    bomb = base64.b64encode(zlib.compress(b"\0" * (2**27 + 2), 1)).decode()
+    edit(file_of(folder), put(bomb, "example_scores", "data"))
+    (found,) = findings(folder)
+    assert "more than 134,217,728 bytes" in found.found
+
+
+def test_failures_are_checked(folder, honest):
+    names = {field.name for field in dataclasses.fields(Failure)} - {"kind", "reason", "step"}
+    shared = {name: getattr(honest[0], name) for name in names}
+    path = Failure(**shared, kind="memory", reason="needs more memory", step=3).save(folder)
+    validation = validate_records([folder])
+    assert (validation.num_results, validation.num_failures) == (12, 1)
+    assert validation.findings == []
+    edit(path, put(4, "config", "mechanism", "options", "rank"))
+    path.rename(path.with_name("x.failed.json"))
+    fields = {finding.field for finding in findings(folder)}
+    assert {"file name", "config_hash"} <= fields
+
+
+def test_absent_and_empty_folders_are_refused(tmp_path):
+    with pytest.raises(DataError, match="absent does not exist; pass record files"):
+        validate_records([tmp_path / "absent"])
+    with pytest.raises(DataError, match="holds no records; pass record files"):
+        validate_records([tmp_path])
