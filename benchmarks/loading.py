@@ -46,7 +46,7 @@ class NoiseOptions:
 
 
 class Noise(SequenceTask):
-    """Random bytes; 80 % of the examples train, 10 % validate, 10 % test."""
+    """Task with random bytes: 80 % of the examples in train, 10 % in validation, 10 % in test."""
 
     Options = NoiseOptions
     info = TaskInfo(
