@@ -46,7 +46,7 @@ class NoiseOptions:
 
 
 class Noise(SequenceTask):
-    """Random bytes; 80 % of the examples train, 10 % validate, 10 % test."""
+    """Task with random bytes: 80 % of the examples in train, 10 % in validation, 10 % in test."""
 
     Options = NoiseOptions
     info = TaskInfo(
@@ -281,9 +281,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         if (free := shutil.disk_usage(folder).free) < DISK_BYTES:
-            sys.exit(f"{folder}: {DISK_BYTES / 1e9:.0f} GB are needed, {free / 1e9:.1f} GB are free")
-                f"{folder} has {free / 1e9:.1f} GB free, {DISK_BYTES / 1e9:.0f} GB are needed, use --folder"
-            )
+            needed = f"{DISK_BYTES / 1e9:.0f} GB are needed"
+            sys.exit(f"{folder}: {needed}, {free / 1e9:.1f} GB are free; choose another --folder")
         keep_freed_memory()
         rows = [measure_loading(name, Path(folder), args.rounds) for name in SETS]
         waits = [

@@ -167,7 +167,8 @@ def test_json_of_training_is_a_table(cli, tiny_cache, tmp_path):
     code, out, _ = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
     assert code == 0
     (table,) = json.loads(out)
-    assert table["protocol"] == "quick"
+    (row,) = table["rows"]
+    assert (row["protocol"], row["mechanism"]) == ("quick", "local")
 
 
 def arena_command(runs, cache, *more, changes=None):

@@ -163,11 +163,11 @@ def test_data_is_built_verified_and_its_corruption_found(cli, tmp_path, monkeypa
     (path,) = tmp_path.rglob("test.arrow")
     whole = path.read_bytes()
     for content, message in (
-        (whole[:-1], f"has {len(whole) - 1} bytes, its record says {len(whole)}"),
+        (whole[:-1], f"has {len(whole) - 1} bytes, expected {len(whole)}"),
         (bytes([whole[0] ^ 1]) + whole[1:], "does not match its recorded sha256"),
     ):
         path.write_bytes(content)
-        refused(cli("data", "verify", "--cache", tmp_path), path, message, "delete", "built again")
+        refused(cli("data", "verify", "--cache", tmp_path), path, message, "delete", "rebuild")
 
 
 def test_a_results_folder_of_another_configuration_is_refused(cli, finished, tiny_cache, tmp_path):

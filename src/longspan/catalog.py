@@ -36,7 +36,7 @@ def list_mechanisms() -> list[dict[str, Any]]:
 
 def list_tasks() -> list[dict[str, Any]]:
     """Return the main metadata of every task."""
-    names = ("name", "version", "title", "classes", "chance", "metrics", "license", "source")
+    names = ("name", "version", "title", "num_classes", "chance", "metrics", "license", "source")
     return [{k: getattr(TASKS[n].info, k) for k in names} for n in sorted(TASKS)]
 
 

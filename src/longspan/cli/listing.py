@@ -11,7 +11,7 @@ from longspan.cli.common import PIPE_WIDTH, out, print_json
 
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "cost", "forms", "options", "paper"),
-    "tasks": ("name", "title", "classes", "chance", "license"),
+    "tasks": ("name", "title", "num_classes", "chance", "license"),
     "protocols": ("name", "tasks", "summary", "source"),
 }
 PUBLISHED = ("mechanism", "score", "protocol", "source")
