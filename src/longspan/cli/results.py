@@ -91,7 +91,7 @@ def _print_validation(validation: "Validation") -> None:
             text = Text.assemble((f"{each.severity}: ", STYLES[each.severity]), _printable(each))
             out.print(text, soft_wrap=True, highlight=False)
     numbers = {"result": validation.num_results, "failure": validation.num_failures}
-    numbers |= {severity: len(validation.of(severity)) for severity in STYLES}
+    numbers |= {"error": len(validation.of("error")), "warning": len(validation.of("warning"))}
     out.print(", ".join(count(x, noun) for noun, x in numbers.items()), highlight=False)
 
 
