@@ -54,7 +54,7 @@ NOTES = {
         known_issues=(
             "The first release held no texts, and links to the anthology are dead "
             f"({link_issues(LRA, 1, 18, 45, 52)}); the texts are in `lra_release.gz`.",
-            "The tables have no header and no quoting: a reader that interprets quotes joins lines.",
+            "The tables have no header and no quoting: readers that interpret quotes join lines.",
             "The recipe moves the score of one model by 20 points "
             f"({link_issues(LRA, 18)}, {link_issues(NYSTROM, 1)}): compare within a protocol only.",
         ),
