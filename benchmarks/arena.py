@@ -7,7 +7,7 @@ Three measurements, each of whole processes:
 - Overhead of a run: `longspan arena` on many runs and on one run of the same tiny recipe. The
   overhead is the difference of their wall times, minus the difference of their time in `fit`
   (training, evaluation, checkpoints), per additional run. The start-up of the process (imports,
-  opening the data, the report of the one run) is recorded separately.
+  opening the data, the report of one run) is recorded separately.
 - Resuming: the same command on the folder of a finished grid.
 - Report: `longspan report` on synthetic records (benchmarks/synthetic_records.py): reading,
   statistics and page.
@@ -47,7 +47,7 @@ RECIPE = {
     "training.evaluate_every": 6,
     "training.eval_batch_size": 16,
 }
-# Runs the command line after replacing `fit` by a function that adds up its time.
+# Replaces `fit` by a function that adds up its time, then runs the command line.
 TIMED_CLI = """
 import atexit, pathlib, sys, time
 import longspan.training, longspan.cli
@@ -122,7 +122,7 @@ def measure_overhead(scratch: Path, seeds: int) -> dict:
 
 
 def measure_report(scratch: Path, seeds: int, rounds: int) -> dict:
-    """Measure the report of many records: seconds of the process, bytes of the page."""
+    """Measure the report of many records: time of the process and size of the page."""
     folder, page = scratch / "records", scratch / "report.html"
     paths = [one.save(folder) for one in synthetic_records.records(seeds=seeds)]
     command = ("-m", "longspan", "report", str(folder), "--output", str(page))

@@ -4,11 +4,11 @@
 
 A layer maps (B, T, 512) to (B, T, 512): the input projections that the mechanism uses, 8 heads of
 64, the mechanism with its default options, the output projection; forward and backward. B x T is
-4096 tokens (16384 at T = 16384). All mechanisms of one length and dtype are timed in turns in one
-process. The FLOP floor is the time that the layer's FLOPs (backward counts twice) take at the rate
-of a large matrix product measured in the same process. Ratios are against `full` in the same
-process. A length at which a mechanism is expected, from the length before, to need more than half
-of the machine's memory is skipped.
+4096 tokens (16384 at T = 16384). Runs of all mechanisms of one length and dtype are interleaved in
+one process. The FLOP floor is the time that the layer's FLOPs (backward counts twice) take at the
+rate of a large matrix product measured in the same process. Ratios are against `full` in the same
+process. A mechanism is skipped at a length at which its memory, extrapolated from the previous
+length, exceeds half of the machine's.
 """
 
 import argparse

@@ -25,7 +25,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import torch
+from pydantic import PositiveInt
 
+from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.memory import keep_freed_memory
@@ -39,14 +41,14 @@ BATCH_SIZE, DISK_BYTES = 32, 8 * 10**9
 CHUNK = 4096  # rows of noise per draw
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class NoiseOptions:
-    rows: int = dataclasses.field(metadata={"help": "examples of all splits together"})
-    length: int = dataclasses.field(metadata={"help": "bytes of an example"})
+    rows: PositiveInt = setting("examples of all splits together")
+    length: PositiveInt = setting("bytes of an example")
 
 
 class Noise(SequenceTask):
-    """Random bytes; 80 % of the examples train, 10 % validate, 10 % test."""
+    """Task with random bytes: 80 % of the examples in train, 10 % in validation, 10 % in test."""
 
     Options = NoiseOptions
     info = TaskInfo(

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def compare_with_published(board: Leaderboard) -> str:
-    """Render our scores next to each published list, with their rank correlation."""
+    """Render our scores next to each published list, with the rank correlations."""
     pairs = [x for x in pair_published([board], read_published()) if x.own_score is not None]
     lines = [
         f"### {board.protocol} and published scores: test accuracy, %",
@@ -93,7 +93,7 @@ def agreement(one: list[float], other: list[float]) -> str:
 
 
 def update_readme(board: Leaderboard) -> None:
-    """Replace the table between the marks of README.md: quick scores and speed of the layer."""
+    """Replace the table between the marks in README.md: scores of `quick` and speed of a layer."""
     rows = json.loads(LAYER_RECORD.read_text())["rows"]
     speed_ups = {(x["mechanism"], x["dtype"], x["length"]): x["full_over_this"] for x in rows}
     heads = [f"speed, {length // 1024}K {dtype}" for dtype, length in SPEEDS]

@@ -1,10 +1,10 @@
-"""Write records as runs of a protocol would, without training: for benchmarks and tests.
+"""Write synthetic records of a protocol's runs, without training, for benchmarks and tests.
 
     python benchmarks/synthetic_records.py FOLDER --seeds 10
 
 Configurations, split sizes and evaluation steps are those of the protocol; scores are random. All
-runs of a task share a difficulty of each example, so paired comparisons find differences, as with
-real runs. `longspan results check` accepts the records but for their parameters, FLOPs and pairs,
+runs of a task share the difficulty of each example, so paired comparisons find differences, as with
+real runs. `longspan results check` accepts the records except for parameters, FLOPs and pairs,
 which are random too. Tasks must be scored by accuracy.
 """
 
@@ -43,7 +43,7 @@ def records(
 
 
 def record(experiment: Experiment) -> Result:
-    """Return a record of an experiment; the same for the same experiment."""
+    """Return the record of an experiment, deterministically."""
     config, training = experiment.config, experiment.config.training
     kind = TASKS[experiment.task]
     task = kind(kind.Options(**config.task.options))
@@ -131,7 +131,7 @@ def _score(task: Task, split: str, accuracy: float, loss: float) -> Score:
 
 
 def _correct(task: Task, skill: float, random: np.random.Generator) -> np.ndarray:
-    """Return which test examples are answered correctly, 0 or 1: mostly the easier ones."""
+    """Draw correct (1) or wrong (0) for each test example; easier ones are correct more often."""
     difficulty = _difficulty(task.info.name, _size(task, "test"))
     chances = np.clip(_accuracy(task, skill) + 0.6 * (0.5 - difficulty), 0, 1)
     return (random.uniform(size=len(difficulty)) < chances).astype(float)

@@ -44,7 +44,7 @@ def layer(record: dict) -> list[str]:
         f"{record['heads']} heads, projections included, forward and backward, default options. "
         "*Floor* is the time of the layer's FLOPs at the rate of a 2048 x 2048 matrix product "
         "measured in the same process; *peak* is the peak memory above that of the idle process. "
-        "All mechanisms run in turns in one process; times are medians.",
+        "Runs of all mechanisms are interleaved in one process; times are medians.",
         "",
         environment(record),
         "",
@@ -85,7 +85,7 @@ def training_loop(record: dict) -> list[str]:
         "## Overhead of the training loop",
         "",
         "`benchmarks/training_loop.py`: `lra-small` on ListOps. The bare step is forward, loss, "
-        "backward and AdamW on batches in memory. Bare step and loop run in turns in one process; "
+        "backward and AdamW on batches in memory. Bare step and loop alternate in one process; "
         "times and the overhead are medians.",
         "",
         environment(record),

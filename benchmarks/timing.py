@@ -27,7 +27,7 @@ class Timing:
 def compare(
     callables: Mapping[str, Callable[[], object]], *, runs: int, device: torch.device
 ) -> dict[str, Timing]:
-    """Time callables in turns, so that drift of the machine affects all of them equally.
+    """Time callables in interleaved runs, so that drift of the machine affects all equally.
 
     Args:
         callables: callables by name; each is warmed up once.

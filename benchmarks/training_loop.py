@@ -4,9 +4,9 @@
 
 The bare step is forward, cross entropy, backward and AdamW on batches in memory. The loop is
 `longspan.training.fit`, which also reads and pads batches, sets the learning rate, counts tokens
-and calls callbacks. Both run in turns. A figure is the median over rounds of the seconds per step
-between the first and the last step of a round, which excludes the loop's evaluation and checkpoint
-at the end.
+and calls callbacks. Their rounds alternate. A figure is the median over rounds of the seconds per
+step between the first and the last step of a round, which excludes the loop's evaluation and
+checkpoint at the end.
 """
 
 import argparse

@@ -2,9 +2,8 @@
 
     python docs/pages.py
 
-writes docs/mechanisms/<name>.md with the picture <name>.svg, and the index README.md; docs/tasks,
-by `task_pages`; and the published scores of the tasks, for reports. A test checks that they are
-current.
+Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), and the
+published scores of the tasks for reports. A test checks that these files are current.
 """
 
 import dataclasses

@@ -3,16 +3,15 @@
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
-PHRASES = {"gt": "> {}", "ge": "from {}", "lt": "less than {}", "le": "to {}"}
-
 
 def words(hint) -> str:
-    """Return a type as text: the choices of a Literal, the members of a union, bounds."""
+    """Return a type as text: the choices of a Literal, the members of a union."""
     parts = get_args(hint)
-    if get_origin(hint) is Annotated:
-        return f"{words(parts[0])} {bounds(parts[1:])}"
     if get_origin(hint) is Literal:
         return ", ".join(f"`{choice!r}`" for choice in parts)
+    if get_origin(hint) is Annotated:
+        bounds = [bound for part in parts[1:] for bound in bounds_of(part)]
+        return f"{words(parts[0])} {', '.join(bounds)}"
     if get_origin(hint) is list:
         return f"list of {words(parts[0])}"
     if parts:
@@ -20,14 +19,16 @@ def words(hint) -> str:
     return "None" if hint is type(None) else hint.__name__
 
 
-def bounds(constraints) -> str:
-    """Return the bounds among the constraints of an annotated type, as text."""
-    # pydantic wraps several bounds in one object with the attribute metadata.
-    flat = [one for x in constraints for one in getattr(x, "metadata", [x])]
-    found = {n: getattr(one, n) for one in flat for n in PHRASES if hasattr(one, n)}
-    if set(found) == {"ge"}:
-        return f">= {found['ge']:,}"
-    return " ".join(PHRASES[name].format(f"{value:,}") for name, value in found.items())
+def bounds_of(constraint) -> list[str]:
+    """Return the bounds of a pydantic field, or of one of its constraints, as text."""
+    constraints = getattr(constraint, "metadata", [constraint])
+    symbols = {"gt": ">", "ge": "≥", "lt": "below", "le": "≤"}
+    return [
+        f"{symbol} {getattr(one, name)}"
+        for one in constraints
+        for name, symbol in symbols.items()
+        if hasattr(one, name)
+    ]
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

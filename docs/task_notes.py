@@ -1,4 +1,4 @@
-"""Notes on the pages of tasks: accepted source files, and known pitfalls of the data sets."""
+"""Notes for the pages of tasks: files that can be imported, and issues known elsewhere."""
 
 import dataclasses
 from typing import Any
@@ -8,97 +8,86 @@ NYSTROM = "https://github.com/mlpen/Nystromformer"
 MEGA = "https://github.com/facebookresearch/mega"
 
 
-def threads(repository: str, *numbers: int) -> str:
-    """Return links to threads of a GitHub repository."""
+def link_issues(repository: str, *numbers: int) -> str:
     name = repository.rpartition("/")[2]
     return ", ".join(f"[{name} #{n}]({repository}/issues/{n})" for n in numbers)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Notes:
-    """Notes on one task.
-
-    Attributes:
-        files: accepted values of PATH in `longspan data import`.
-        pitfalls: known problems of the data set and of published scores.
-        example: task options of the example on the page.
-    """
-
-    files: str = ""
-    pitfalls: tuple[str, ...] = ()
-    example: dict[str, Any] = dataclasses.field(default_factory=dict)
+    files: str = ""  # allowed PATH of `longspan data import`
+    known_issues: tuple[str, ...] = ()
+    example: dict[str, Any] = dataclasses.field(default_factory=dict)  # options of the example
 
 
-RELEASE = f"the archive `lra_release.gz` ({LRA}; 8 GB), packed or unpacked, at any level of nesting"
+RELEASE = f"the archive `lra_release.gz` ({LRA}; 8 GB), packed or unpacked, at any depth"
 
 NOTES = {
     "listops": Notes(
         files=f"{RELEASE}; or a folder with `basic_train.tsv`, `basic_val.tsv` and "
         "`basic_test.tsv`, each optionally with `.gz`",
-        pitfalls=(
+        known_issues=(
             "The released reader numbers the symbols in an order that depends on the hash seed of "
-            "the Python process. A restored checkpoint then reads different symbols, a possible "
-            f"cause of reported test scores of 17 % ({threads(LRA, 15, 60)}). Here the ids are "
-            "fixed.",
-            "The source text contains parentheses and has about three times as many tokens as the "
-            "model reads. Bounds on the length count only operators, digits and closing brackets.",
-            "Paper and code differ in the size of the model and the number of steps "
-            f"({threads(LRA, 16, 17, 21, 33)}): report the protocol with every score.",
+            "the Python process: a restored checkpoint sees other symbols, which may be why users "
+            f"got 17 % on test ({link_issues(LRA, 15, 60)}). Here the ids are fixed.",
+            "The source text is written with parentheses, about three times as many tokens as the "
+            "model reads. Bounds on the length count operators, digits and closing brackets only.",
+            "Paper and code disagree about the size of the model and the number of steps "
+            f"({link_issues(LRA, 16, 17, 21, 33)}): report a score with its protocol.",
         ),
         example={"min_length": 20, "max_length": 60},
     ),
     "text": Notes(
         files="the archive `aclImdb_v1.tar.gz`, its folder `aclImdb`, or a folder with "
         "`train.parquet` and `test.parquet`",
-        pitfalls=(
-            "The data set has no validation split. Published scores come from the last checkpoint "
-            f"or were selected on test ({threads(LRA, 22)}).",
+        known_issues=(
+            "The data set has no validation split. Published scores are of the last checkpoint or "
+            f"were selected on test ({link_issues(LRA, 22)}).",
             "The length is 1,000 in the code of Long Range Arena, the best of 1K to 4K in its "
-            f"paper, and 4K in Nystromformer ({threads(NYSTROM, 13, 18)}): report it with every "
-            "score.",
+            f"paper, and 4K in Nystromformer ({link_issues(NYSTROM, 13, 18)}): report a score "
+            "with its length.",
         ),
     ),
     "retrieval": Notes(
         files=f"{RELEASE}; a folder with `new_aan_pairs.{{train,eval,test}}.tsv`, each optionally "
         "with `.gz`; or a folder with `papers.parquet` and `pairs.{train,eval,test}.tsv`",
-        pitfalls=(
-            "The first release contained no texts, and its links to the anthology are dead "
-            f"({threads(LRA, 1, 18, 45, 52)}); the texts are in `lra_release.gz`.",
-            "The tables have no header and no quoting: a reader that interprets quotes merges "
-            "lines.",
-            "The same model differs by 20 points between recipes "
-            f"({threads(LRA, 18)}, {threads(NYSTROM, 1)}): compare within one protocol only.",
+        known_issues=(
+            "The first release held no texts, and links to the anthology are dead "
+            f"({link_issues(LRA, 1, 18, 45, 52)}); the texts are in `lra_release.gz`.",
+            "The tables have no header and no quoting: readers that interpret quotes join lines.",
+            "The recipe moves the score of one model by 20 points "
+            f"({link_issues(LRA, 18)}, {link_issues(NYSTROM, 1)}): compare within a protocol only.",
         ),
     ),
     "image": Notes(
         files="the archive `cifar-10-python.tar.gz`, its folder `cifar-10-batches-py`, or a folder "
         "with `train.parquet` and `test.parquet`",
-        pitfalls=(
-            "Most implementations mask id 0 as padding, and with it every black pixel. Here every "
-            "pixel is real.",
-            "The sizes of the published models differ by more than the rules allow: the "
-            f"Transformer has 52,266 parameters, the Performer 248,458 ({threads(LRA, 2)}).",
-            "Copies in JPEG have different pixels; the data card names the kind that was read.",
+        known_issues=(
+            "Most code masks id 0 as padding, and with it every black pixel. Here every pixel is "
+            "real.",
+            "The sizes of the published models differ by more than the rules allow: 52,266 "
+            f"parameters of the Transformer, 248,458 of the Performer ({link_issues(LRA, 2)}).",
+            "Copies in JPEG have other pixels; the data card names the kind of copy.",
         ),
     ),
     "pathfinder": Notes(
         files=f"{RELEASE}; or a folder `pathfinder32`",
-        pitfalls=(
-            "The paper does not say which of the three difficulty levels the task uses; it is the "
-            f"hardest, `curv_contour_length_14` ({threads(LRA, 11)}, {threads(NYSTROM, 12)}).",
-            "With the published configurations, users report models that stay at 50 % "
-            f"({threads(LRA, 37, 41, 60)}, {threads(MEGA, 3)}).",
-            "Most pixels of an image are black, and most implementations mask them as padding. "
-            "Here every pixel is real.",
+        known_issues=(
+            "The paper does not say which of the three levels of difficulty is the task; it is the "
+            "hard one, `curv_contour_length_14` "
+            f"({link_issues(LRA, 11)}, {link_issues(NYSTROM, 12)}).",
+            "Users found models that stay at 50 % with the published configurations "
+            f"({link_issues(LRA, 37, 41, 60)}, {link_issues(MEGA, 3)}).",
+            "Most pixels are black, and most code masks them as padding. Here every pixel is real.",
         ),
     ),
     "path_x": Notes(
         files=f"{RELEASE}; or a folder `pathfinder128`",
-        pitfalls=(
-            "The release contains `pathfinder128` twice. The outer copy is reported to be "
-            f"unlearnable ({threads(LRA, 38)}) and is rejected here.",
-            f"Settings for 256 x 256 were never published ({threads(LRA, 56)}, "
-            f"{threads(MEGA, 15)}).",
+        known_issues=(
+            "The release holds `pathfinder128` twice; the outer copy is reported unlearnable "
+            f"({link_issues(LRA, 38)}) and is rejected here.",
+            f"Settings for 256 x 256 were never published ({link_issues(LRA, 56)}, "
+            f"{link_issues(MEGA, 15)}).",
         ),
     ),
     "recall": Notes(example={"length": 24, "pairs": 4, "vocabulary": 32}),

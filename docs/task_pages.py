@@ -1,6 +1,6 @@
-"""Render a page for every task, from its file and the registry, for `python docs/pages.py`.
+"""Render the page of every task from its module and the registry, for `python docs/pages.py`.
 
-Rendering needs no data: only generated tasks have an example.
+No data is needed: only generated tasks have examples.
 """
 
 import dataclasses
@@ -13,30 +13,29 @@ from rendering import words
 from task_notes import NOTES, Notes
 
 from longspan.tasks import SPLITS, TASKS, Task, build
-from longspan.tasks.data_cards import describe_source, describe_task
-from longspan.tasks.data_cards import is_generated as task_is_generated
+from longspan.tasks.data_cards import describe_source, describe_task, is_generated
 from longspan.tasks.layout import PairLayout
 
 FOLDER = Path(__file__).parent / "tasks"
 
 
 def written() -> dict[str, str]:
-    """Return the content of every file of the folder."""
-    files = {"README.md": index()}
+    """Return the content of every file of the folder, by name."""
+    files = {"README.md": render_index()}
     for name in sorted(TASKS):
-        text, picture = example(name)
-        files[f"{name}.md"] = page(name, f"![Example]({name}.svg)" if picture else text)
+        text, picture = render_example(name)
+        files[f"{name}.md"] = render_page(name, f"![An example]({name}.svg)" if picture else text)
         if picture:
             files[f"{name}.svg"] = picture
     return files
 
 
-def index() -> str:
+def render_index() -> str:
     lines = [
         "# Tasks",
         "",
         "Rendered by `python docs/pages.py` from the source of each task. `longspan data list`",
-        "lists available and built data sets, `longspan data card TASK` describes a built one, and",
+        "lists sources and built data sets, `longspan data card TASK` describes a data set, and",
         "`longspan data show TASK` prints or draws its examples.",
         "",
         "| task | | length | train, validation, test | classes | data | license |",
@@ -51,60 +50,59 @@ def index() -> str:
             " + ".join([f"{task.length:,}"] * sequences),
             " / ".join(f"{info.sizes[split]:,}" for split in SPLITS),
             f"{info.num_classes:,}",
-            "generated" if is_generated(name) else "imported",
+            "generated" if generated_by_default(name) else "imported",
             info.license,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def page(name: str, shown: str) -> str:
+def render_page(name: str, example: str) -> str:
     task, notes = TASKS[name](), NOTES.get(name, Notes())
-    pitfalls = "\n".join(f"- {pitfall}" for pitfall in notes.pitfalls)
+    issues = "\n".join(f"- {issue}" for issue in notes.known_issues)
     parts = [
         f"# `{name}`",
         str(sys.modules[type(task).__module__].__doc__).strip(),
-        *(("## Example", shown) if shown else ()),
+        *(("## An example", example) if example else ()),
         "## Task",
-        f"{task.info.summary}\n\n{describe_task(task)}\n\n{sizes(task)}",
+        f"{task.info.summary}\n\n{describe_task(task)}\n\n{render_sizes(task)}",
         "## Options",
-        options(task),
+        render_options(task),
         "## Source and license",
         describe_source(task),
-        "## Obtaining the data",
-        getting(task, notes),
+        "## Data",
+        render_commands(task, notes),
         *(("## Notes", task.info.notes) if task.info.notes else ()),
-        *(("## Known pitfalls", pitfalls) if pitfalls else ()),
+        *(("## Known issues elsewhere", issues) if issues else ()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 @functools.cache
-def is_generated(name: str) -> bool:
-    """Return whether the examples are generated at the default options."""
-    return task_is_generated(TASKS[name]())
+def generated_by_default(name: str) -> bool:
+    return is_generated(TASKS[name]())
 
 
-def sizes(task: Task) -> str:
+def render_sizes(task: Task) -> str:
     rows = [f"| {split} | {task.info.sizes[split]:,} |" for split in SPLITS]
     return "\n".join(["| split | examples by default |", "|---|---:|", *rows])
 
 
-def options(task: Task) -> str:
+def render_options(task: Task) -> str:
     rows = [
         f"| `{f.name}` | {f.metadata['help']} | {words(f.type)} | `{f.default!r}` |"
         for f in dataclasses.fields(task.Options)
     ]
-    return "\n".join(["| option | meaning | values | default |", "|---|---|---|---|", *rows])
+    return "\n".join(["| option | | values | default |", "|---|---|---|---|", *rows])
 
 
-def getting(task: Task, notes: Notes) -> str:
-    """Render the commands that build or import the data, and the accepted files."""
+def render_commands(task: Task, notes: Notes) -> str:
+    """Return the commands that build the data set, and the files that can be imported."""
     name, commands = task.info.name, []
-    released = "source" in {field.name for field in dataclasses.fields(task.Options)}
-    if is_generated(name):
+    has_release = "source" in {field.name for field in dataclasses.fields(task.Options)}
+    if generated_by_default(name):
         commands.append(f"longspan data build {name}")
-    if released or not is_generated(name):
+    if has_release or not generated_by_default(name):
         commands.append(f"longspan data import {name} PATH")
     if task.info.hub:
         commands.append(f"longspan data import {name} hub")
@@ -112,21 +110,21 @@ def getting(task: Task, notes: Notes) -> str:
     if notes.files:
         text += f"\n\n`PATH` is {notes.files}."
     if task.info.hub:
-        text += f"\n\n`hub` is `{task.info.hub}` on the Hugging Face hub, read with `datasets`."
+        text += f"\n\n`hub` is `{task.info.hub}` of Hugging Face, through the library `datasets`."
     return text
 
 
-def example(name: str) -> tuple[str, str | None]:
-    """Return the first example of a tiny data set, as text and as SVG; empty for imported data."""
-    if not is_generated(name):
+def render_example(name: str) -> tuple[str, str | None]:
+    """Return the first example of a tiny data set, as text and as SVG; none if it is imported."""
+    if not generated_by_default(name):
         return "", None
     fields = {field.name for field in dataclasses.fields(TASKS[name].Options)}
-    small = {split: 2 for split in SPLITS if split in fields}
+    sizes = {split: 2 for split in SPLITS if split in fields}
     options = NOTES.get(name, Notes()).example
-    task = build(name, {**small, **options})
+    task = build(name, {**sizes, **options})
     with tempfile.TemporaryDirectory() as folder:
         task.open(Path(folder))
         text, picture = task.show("test", 0), task.svg("test", 0)
-    values = ", ".join(f"`{option}={value}`" for option, value in options.items())
-    text = f"```text\n{text}\n```" + (f"\n\nWith {values}." if values else "")
+    given = ", ".join(f"`{option}={value}`" for option, value in options.items())
+    text = f"```text\n{text}\n```" + (f"\n\nWith {given}." if given else "")
     return text, picture

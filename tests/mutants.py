@@ -24,12 +24,11 @@ import torch
 ROOT = Path(__file__).parents[1]
 ATTENTION = ROOT / "tests" / "attention"
 PAGE = ROOT / "docs" / "mutants.md"
-HEAD = """# What the tests catch
+HEAD = """# Bugs that the tests catch
 
-`make mutants` plants each of these bugs (small diffs in `tests/mutants/`) in a copy of the source,
-one at a time, and runs the attention tests. The list includes bugs reported for public
-implementations of these mechanisms. The script writes this table; the last column is the first test
-that failed.
+`make mutants` plants each of these bugs (`tests/mutants/*.txt`) in a copy of the source, one at a
+time, runs the attention tests named with it, and writes this table. The last column is the first
+test that fails. The list includes bugs reported for public implementations of these mechanisms.
 
 | file | planted bug | caught by |
 |---|---|---|

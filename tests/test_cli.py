@@ -1,4 +1,4 @@
-"""The command line: its flags are frozen, its refusals are one line, its JSON can be read."""
+"""The command line: frozen flags, one-line errors, readable JSON."""
 
 import csv
 import dataclasses
@@ -21,17 +21,17 @@ import synthetic
 import tiny
 from longspan.arena import PROTOCOLS
 from longspan.attention import MECHANISMS
-from longspan.results import Failure, load_all
+from longspan.config import Budget
+from longspan.results import Failure, RunRecord, load_results
 from longspan.tasks import TASKS
 
-FAILURE = {field.name for field in dataclasses.fields(Failure)}
 PLACES = {"--cache", "--data"}
 FLAGS = {
     "": {"--debug", "--no-debug", "--help"},
     "arena": {"--budget", "--dry-run", "--measure",
               "--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
               "--workers", "--ray", "--cpus-per-run", "--gpus-per-run", "--retry-failed",
-              "--tune", "--grid", "--rule", "--parallel",
+              "--tune", "--grid", "--select", "--parallel",
               "--json", "--help", *PLACES},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
               "--budget", "--parallel", "--help", *PLACES},
@@ -57,12 +57,12 @@ FLAGS = {
     "results": {"--help"},
     "results list": {"FOLDERS", "--json", "--help"},
     "results check": {"PATHS", "--json", "--help"},
-    "results changes": {"BEFORE", "AFTER", "--into", "--format", "--json", "--help"},
+    "results diff": {"A", "B", "--json", "--help"},
 }  # fmt: skip
 
 
 def live_flags(command, name=""):
-    """Every command below this one with the names of its options and arguments."""
+    """Return the names of the options and arguments of every command."""
     context = typer.Context(command)
     found = set()
     for parameter in command.get_params(context):
@@ -76,7 +76,7 @@ def live_flags(command, name=""):
 
 
 def test_the_set_of_flags_is_frozen():
-    """Somebody's script depends on each; a change belongs into the changelog."""
+    """Scripts depend on them; a change belongs in the changelog."""
     assert live_flags(typer.main.get_command(longspan.cli.app)) == FLAGS
 
 
@@ -88,7 +88,7 @@ def test_every_command_explains_itself(command):
 
 
 def stated_defaults(command, name=""):
-    """By command and parameter, the defaults that the source has in words."""
+    """Return the defaults that are given as text, by command and parameter."""
     found = {
         f"{name} {parameter.name}": parameter.show_default
         for parameter in command.get_params(typer.Context(command))
@@ -100,7 +100,7 @@ def stated_defaults(command, name=""):
 
 
 def test_every_default_is_in_the_help():
-    """Words in square brackets are markup to whoever prints the help, and vanish."""
+    """Rich removes text in square brackets, which it takes for markup."""
     stated = stated_defaults(typer.main.get_command(longspan.cli.app))
     assert len(stated) > 20
     for command in FLAGS:
@@ -122,7 +122,7 @@ def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatc
     from longspan.training.loop import _Run
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Run, "_answered", interrupt)
+        patch.setattr(_Run, "_score", interrupt)
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 130
     assert out == ""
@@ -158,8 +158,8 @@ def test_training_from_the_command_line_is_a_run(cli, tiny_cache, tmp_path, fini
     assert code == 0
     assert "local" in out
     assert "step 12/12" in err
-    (made,) = load_all([tmp_path])
-    truth = next(result for result in load_all([finished]) if result.mechanism == "local")
+    (made,) = load_results([tmp_path])
+    truth = next(result for result in load_results([finished]) if result.mechanism == "local")
     assert (made.config_hash, made.scores) == (truth.config_hash, truth.scores)
 
 
@@ -167,7 +167,8 @@ def test_json_of_training_is_a_table(cli, tiny_cache, tmp_path):
     code, out, _ = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
     assert code == 0
     (table,) = json.loads(out)
-    assert table["protocol"] == "quick"
+    (row,) = table["rows"]
+    assert (row["protocol"], row["mechanism"]) == ("quick", "local")
 
 
 def arena_command(runs, cache, *more, changes=None):
@@ -191,11 +192,11 @@ def test_the_arena_prints_tables_and_writes_the_page(cli, tiny_cache, tmp_path):
     page = tmp_path / "quick" / "report.html"
     assert f"report: {page}" in err
     assert page.read_text().lstrip().lower().startswith("<!doctype html>")
-    assert sorted(result.seed for result in load_all([tmp_path])) == [0, 1]
+    assert sorted(result.seed for result in load_results([tmp_path])) == [0, 1]
 
 
 def test_a_part_of_a_grid_leaves_the_rest_of_the_folder_on_the_page(tmp_path, capsys):
-    """What lies there already is drawn too; what cannot be read is told, and stops nothing."""
+    """Records of earlier runs are on the page; unreadable ones are reported and skipped."""
     from longspan.cli.reporting import print_report
 
     (local, *_, linear), full = (
@@ -203,23 +204,25 @@ def test_a_part_of_a_grid_leaves_the_rest_of_the_folder_on_the_page(tmp_path, ca
     )
     full[0].save(tmp_path)
     local.save(tmp_path)
-    timed = dataclasses.replace(local, budget={"kind": "seconds", "limit": 60.0}, seed=7)
+    budget = Budget(kind="seconds", limit=60.0)
+    config = dataclasses.replace(local.config, budget=budget)
+    timed = dataclasses.replace(local, config=config, config_hash=config.hash, seed=7)
     timed.save(tmp_path)
-    failed = {name: value for name, value in vars(linear).items() if name in FAILURE}
+    identity = {field.name: getattr(linear, field.name) for field in dataclasses.fields(RunRecord)}
     (tmp_path / "quick/text").mkdir()
     (tmp_path / "quick/text/foreign.failed.json").write_text("{}")
     (tmp_path / "quick/text/odd.json").write_text("{}")
-    Failure(**failed, kind="memory", reason="none left", step=1).save(tmp_path)
+    Failure(**identity, kind="memory", reason="none left", step=1).save(tmp_path)
     print_report([local], tmp_path / "quick", as_json=True)
-    printed, told = capsys.readouterr()
+    printed, errors = capsys.readouterr()
     (table,) = json.loads(printed)
     assert {row["mechanism"] for row in table["rows"]} == {"full", "local"}
     page = (tmp_path / "quick" / "report.html").read_text()
     assert "none left" in page
     assert "equal training time" in page
-    foreign, odd = (line for line in told.splitlines() if line.startswith("left out: "))
-    assert "foreign.failed.json is not the record of a failed run" in foreign
-    assert "odd.json is not a longspan result" in odd
+    foreign, odd = (line for line in errors.splitlines() if line.startswith("left out: "))
+    assert "foreign.failed.json is not a longspan record" in foreign
+    assert "odd.json is not a longspan record" in odd
 
 
 def test_an_arena_with_a_failed_run_reports_the_others_and_exits_with_1(
@@ -252,7 +255,7 @@ def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monk
     )
     where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
     code, _, err = cli("arena", "--mechanisms", "local", *where)
-    assert {experiment.task.name for experiment in seen} == {"listops"}
+    assert {experiment.task for experiment in seen} == {"listops"}
     told = dict(line.removeprefix("left out: ").split(": ", 1) for line in err.splitlines())
     assert set(told) == {"text"}
     assert told["text"].startswith("IMDB is not here")
@@ -267,7 +270,8 @@ def test_eval_gives_the_recorded_score(cli, finished, tiny_cache):
     assert code == 0
     assert json.loads(out) == {"split": "test", **record["scores"]["test"]}
     code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "validation")
-    assert f"validation: accuracy {100 * record['scores']['validation']['accuracy']:.2f} %" in out
+    accuracy = record["scores"]["validation"]["metrics"]["accuracy"]
+    assert f"validation: accuracy {100 * accuracy:.1f} %" in out
     assert "40 examples" in out
 
 
@@ -329,27 +333,29 @@ def test_tuning_from_the_command_line_is_a_search(cli, tiny_cache, tmp_path):
     assert json.loads(out)
     assert "run 3/4  local on listops, learning_rate=0.01: validation" in err
     assert err.count(": test ") == 2
-    records = load_all([tmp_path])
+    records = load_results([tmp_path])
     assert [record.seed for record in records] == [0, 3]
-    assert records[0].tuning["grid"] == {"training.learning_rate": [1e-12, 0.01], "seed": [0, 3]}
+    assert records[0].tuning.grid == {"training.learning_rate": [1e-12, 0.01], "seed": [0, 3]}
     assert len(list(tmp_path.glob("quick/listops/trials/*.json"))) == 4
-    code, _, err = cli(*command, "--grid", "training.learning_rate=0.01,0.02", "--rule", "best-run")
+    code, _, err = cli(
+        *command, "--grid", "training.learning_rate=0.01,0.02", "--select", "best-run"
+    )
     assert code == 0, err
     assert "moved: local-" in err
-    assert len(load_all([tmp_path])) == 1
+    assert len(load_results([tmp_path])) == 1
 
 
 def test_values_of_a_grid_are_json_or_words():
-    from longspan.cli.common import grid_of
+    from longspan.cli.common import parse_grid
 
     pairs = [
         "training.schedule=linear, cosine",
         "training.max_grad_norm=null,1",
         "training.adam_betas=[0.9,0.99],[0.8,1]",
     ]
-    assert grid_of(pairs) == {
+    assert parse_grid(pairs) == {
         "training.schedule": ["linear", "cosine"],
         "training.max_grad_norm": [None, 1],
         "training.adam_betas": [[0.9, 0.99], [0.8, 1]],
     }
-    assert grid_of(None) is None
+    assert parse_grid(None) == {}

@@ -174,7 +174,7 @@ def test_the_hub_is_asked_by_name_and_leaves_only_the_set(cli, nowhere, monkeypa
         asked.append(asked_for)
         return write_parquet(folder)
 
-    monkeypatch.setattr(hub, "fetch", fetch)
+    monkeypatch.setattr(hub, "fetch_parquet", fetch)
     record = built(cli, nowhere / "cache", "import", "text", path, *SMALL)
     assert asked == [name]
     assert record["test"] == 12
@@ -259,7 +259,7 @@ def test_verify_says_what_it_verified(cli, reviews, tmp_path):
     whole[len(whole) // 2] ^= 1
     path.write_bytes(whole)
     verify = ["data", "verify", "--cache", cache]
-    refused(cli(*verify), path, "does not match its recorded sha256", "delete", "built again")
+    refused(cli(*verify), path, "does not match its recorded sha256", "delete", "rebuild")
     refused(cli(*verify, "listops"), path)
     assert cli(*verify, "text")[0] == 0
     refused(cli(*verify, "txt"), "no task called 'txt'; did you mean text?")

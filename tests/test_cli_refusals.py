@@ -1,5 +1,6 @@
-"""Bad input, foreign files and full disks: one line with the remedy, and nothing half-written."""
+"""Bad input, foreign files and full disks: one line with the remedy, and no partial files."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -9,11 +10,11 @@ import sys
 import pytest
 
 import tiny
-from longspan.arena import PROTOCOLS, ModelConfig, TaskSpec, get
+from longspan.arena import PROTOCOLS, get
 
 
 def refused(result, *parts, code=2):
-    """Check that a command was refused in one line that holds these parts."""
+    """Check that a command failed with one line that contains these parts."""
     got, out, err = result
     assert got == code, err
     assert out == ""
@@ -25,52 +26,57 @@ def refused(result, *parts, code=2):
     assert "Traceback" not in err
 
 
+TRAIN = ("train", "local", "listops")
 BAD = {
     "mechanism": (["train", "locl", "listops"], "no mechanism called 'locl'; did you mean local?"),
     "task": (["train", "local", "listop"], "no task of protocol 'lra-small' called 'listop'; did"),
-    "protocol": (["train", "local", "listops", "--protocol", "quik"], "no protocol called 'quik'"),
-    "part": (["train", "local", "listops", "--set", "trian.steps=1"], "did you mean train?"),
-    "field": (["train", "local", "listops", "--set", "train.stps=1"], "did you mean steps"),
-    "option": (["train", "local", "listops", "--set", "options.windw=1"], "did you mean window?"),
-    "task option": (["train", "local", "listops", "--set", "task.trian=1"], "did you mean train"),
-    "value": (["train", "local", "listops", "--set", "training.steps=ten"], "steps must be a whole"),
-    "fraction": (["train", "local", "listops", "--set", "model.layers=1.5"], "layers must be a wh"),
-    "no number": (["train", "local", "listops", "--set", "training.max_grad_norm=NaN"], "NaN is no finite"),
-    "vast number": (
-        ["train", "local", "listops", "--set", "options.window=1e999"],
-        "--set cannot take 1e999 (1e999 is no finite number)",
+    "protocol": ([*TRAIN, "--protocol", "quik"], "no protocol called 'quik'"),
+    "part": ([*TRAIN, "--set", "trainig.steps=1"], "did you mean training?"),
+    "field": ([*TRAIN, "--set", "training.stps=1"], "did you mean steps"),
+    "option": ([*TRAIN, "--set", "mechanism.windw=1"], "did you mean window?"),
+    "task option": ([*TRAIN, "--set", "task.trian=1"], "did you mean train"),
+    "value": ([*TRAIN, "--set", "training.steps=ten"], "steps should be a valid integer"),
+    "fraction": (
+        [*TRAIN, "--set", "model.num_hidden_layers=1.5"],
+        "num_hidden_layers should be a valid integer",
     ),
+    "NaN": ([*TRAIN, "--set", "training.max_grad_norm=NaN"], "--set cannot take NaN"),
+    "vast number": ([*TRAIN, "--set", "mechanism.window=1e999"], "--set cannot take 1e999"),
     "set twice": (
-        ["train", "local", "listops", "--set", "training.steps=1", "--set", "training.steps=2"],
+        [*TRAIN, "--set", "training.steps=1", "--set", "training.steps=2"],
         "--set names training.steps twice; give it one value",
     ),
     "no mechanisms": (
-        ["arena", "--mechanisms", ","], "--mechanisms takes names with commas between them, got ','"
+        ["arena", "--mechanisms", ","],
+        "--mechanisms takes comma-separated names, got ','",
     ),
-    "no tasks": (["arena", "--tasks", ""], "--tasks takes names with commas between them, got ''"),
-    "no seeds": (["arena", "--seeds", ""], "--seeds takes whole numbers, as 0,1,2, got ''"),
-    "heads": (["train", "local", "listops", "--set", "model.heads=3"], "must be a multiple of"),
-    "no heads": (["train", "local", "listops", "--set", "model.heads=0"], "must be at least 1"),
-    "window": (["train", "local", "listops", "--set", "options.window=wide"], "window must be a"),
-    "grammar": (["train", "local", "listops", "--set", "task.max_length=3"], "max_length"),
-    "choice": (["train", "local", "listops", "--set", "model.norm=pr"], "did you mean pre"),
-    "no value": (["train", "local", "listops", "--set", "training.steps"], "--set takes NAME=VALUE"),
-    "markup": (["train", "local", "listops", "--set", "[/red][bold]=1"], "'[/red][bold]' names no"),
-    "seed": (["train", "local", "listops", "--seed", "-1"], "a seed is a whole number, 0 or more"),
-    "device": (["train", "local", "listops", "--device", "tpu"], "--device is cpu or left out"),
+    "no tasks": (["arena", "--tasks", ""], "--tasks takes comma-separated names, got ''"),
+    "no seeds": (["arena", "--seeds", ""], "--seeds takes comma-separated integers, got ''"),
+    "heads": ([*TRAIN, "--set", "model.num_attention_heads=3"], "must be a multiple of"),
+    "no heads": ([*TRAIN, "--set", "model.num_attention_heads=0"], "must be >= 1"),
+    "window": ([*TRAIN, "--set", "mechanism.window=wide"], "window must be a"),
+    "grammar": ([*TRAIN, "--set", "task.max_length=3"], "max_length"),
+    "choice": ([*TRAIN, "--set", "model.norm=pr"], "did you mean pre"),
+    "no value": ([*TRAIN, "--set", "training.steps"], "--set takes NAME=VALUE"),
+    "markup": ([*TRAIN, "--set", "[/red][bold]=1"], "'[/red][bold]' names no"),
+    "seed": ([*TRAIN, "--seed", "-1"], "seed must be at least 0, got -1"),
+    "device": ([*TRAIN, "--device", "tpu"], "--device must be cpu, or omitted"),
     "data": (["train", "local", "text", "--data", "/nowhere"], "--data /nowhere does not exist"),
-    "seeds": (["arena", "--seeds", "0,x"], "--seeds takes whole numbers, as 0,1,2, got '0,x'"),
-    "grid": (["arena", "--tune", "--grid", "training.steps"], "--grid takes NAME=VALUES, as train.le"),
-    "grid field": (["arena", "--tune", "--grid", "train.stps=1,2"], "did you mean steps"),
-    "grid number": (["arena", "--tune", "--grid", "training.max_grad_norm=1,NaN"], "NaN is no finite"),
+    "seeds": (["arena", "--seeds", "0,x"], "--seeds takes comma-separated integers, got '0,x'"),
+    "grid": (["arena", "--tune", "--grid", "training.steps"], "--grid takes NAME=VALUES, such as"),
+    "grid field": (["arena", "--tune", "--grid", "training.stps=1,2"], "did you mean steps"),
+    "grid number": (["arena", "--tune", "--grid", "training.steps=1,NaN"], "--grid cannot take"),
     "grid twice": (
-        ["arena", "--tune", "--grid", "training.max_grad_norm=1", "--grid", "training.max_grad_norm=2"],
-        "--grid names training.max_grad_norm twice; give all its values at once",
+        ["arena", "--tune", "--grid", "training.steps=1", "--grid", "training.steps=2"],
+        "--grid names training.steps twice; give all its values at once",
     ),
-    "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; give one"),
+    "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; pass one"),
     "no tuning": (["arena", "--grid", "training.max_grad_norm=1,2"], "--grid needs --tune"),
-    "rule alone": (["arena", "--rule", "mean"], "--rule needs --tune"),
-    "rule": (["arena", "--tune", "--rule", "men"], "no rule called 'men'; did you mean mean?"),
+    "rule alone": (["arena", "--select", "mean"], "--select needs --tune"),
+    "rule": (
+        ["arena", "--tune", "--select", "men"],
+        "no selection rule called 'men'; did you mean mean?",
+    ),
     "arena mechanism": (["arena", "--mechanisms", "local,ful"], "'ful'; did you mean full"),
     "arena task": (["arena", "--tasks", "txt"], "called 'txt'; did you mean text?"),
     "arena protocol": (["arena", "--protocol", "quik"], "did you mean quick?"),
@@ -82,8 +88,8 @@ BAD = {
     "record folder": (["eval", "/"], "/ cannot be read (Is a directory)"),
     "split": (["eval", "/x.json", "--split", "tst"], "no split to score called 'tst'; did"),
     "build task": (["data", "build", "txt"], "called 'txt'; did you mean text?"),
-    "cache": (["data", "verify", "--cache", "/nowhere"], "/nowhere is no folder of built data"),
-}  # fmt: skip
+    "cache": (["data", "verify", "--cache", "/nowhere"], "/nowhere is not a folder of built data"),
+}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -101,16 +107,16 @@ def test_an_unknown_flag_or_command_is_exit_code_2(cli):
         assert "Traceback" not in err
 
 
-def test_a_refusal_of_another_process_of_a_launcher_is_told_with_its_rank():
+def test_an_error_in_another_process_of_a_launcher_names_its_rank():
     command = [sys.executable, "-m", "longspan", "report", "--format", "cvs"]
-    told = {**os.environ, "RANK": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=told)
+    environment = {**os.environ, "RANK": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "[rank 1] error: no format called 'cvs'; did you mean csv?\n"
 
 
 def test_debug_shows_the_traceback():
-    """In processes of their own, as a user would see them."""
+    """Errors of real processes."""
     command = [sys.executable, "-m", "longspan"]
     bad = ["report", "--format", "cvs"]
     plain = subprocess.run([*command, *bad], capture_output=True, text=True, check=False)
@@ -132,11 +138,10 @@ def test_a_malformed_record_is_refused_by_the_report(cli, finished, tmp_path):
 
 
 def build_command(cache, monkeypatch):
-    """`data build` of a small set: the protocol's own would take seconds."""
-    _, _, train = get("quick").parts("listops")
-    model = ModelConfig(width=8, layers=1, heads=1, feed_forward=8, classifier=8)
-    parts = TaskSpec(name="listops", options=tiny.TASK), model, train
-    small = get("quick").__class__(**{**vars(get("quick")), "parts": lambda task: parts})
+    """Return `data build` of a small data set; that of the protocol takes seconds."""
+    quick = get("quick")
+    recipe = quick.recipe("listops")._replace(task_options=tiny.TASK)
+    small = dataclasses.replace(quick, recipe=lambda task: recipe)
     monkeypatch.setitem(PROTOCOLS, "quick", small)
     return ["data", "build", "listops", "--protocol", "quick", "--cache", cache]
 
@@ -158,11 +163,11 @@ def test_data_is_built_verified_and_its_corruption_found(cli, tmp_path, monkeypa
     (path,) = tmp_path.rglob("test.arrow")
     whole = path.read_bytes()
     for content, message in (
-        (whole[:-1], f"has {len(whole) - 1} bytes, its record says {len(whole)}"),
+        (whole[:-1], f"has {len(whole) - 1} bytes, expected {len(whole)}"),
         (bytes([whole[0] ^ 1]) + whole[1:], "does not match its recorded sha256"),
     ):
         path.write_bytes(content)
-        refused(cli("data", "verify", "--cache", tmp_path), path, message, "delete", "built again")
+        refused(cli("data", "verify", "--cache", tmp_path), path, message, "delete", "rebuild")
 
 
 def test_a_results_folder_of_another_configuration_is_refused(cli, finished, tiny_cache, tmp_path):
@@ -170,13 +175,13 @@ def test_a_results_folder_of_another_configuration_is_refused(cli, finished, tin
     record = next((tmp_path / "runs").rglob("local-*.json"))
     there = record.parent / "work" / record.stem / "experiment.json"
     record.unlink()
-    there.write_text(there.read_text().replace('"layers": 1', '"layers": 2'))
+    there.write_text(there.read_text().replace('"num_hidden_layers": 1', '"num_hidden_layers": 2'))
     code, out, err = cli(*tiny.command(tmp_path / "runs", tiny_cache))
     assert (code, out) == (2, "")
     line = err.splitlines()[-1]
     assert "error: " in line
     assert (
-        "was started with another configuration (model.layers: 2 there, 1 here); move it away"
+        "belongs to another configuration (model.num_hidden_layers: 2 there, 1 here); move it away"
         in line
     )
     assert "Traceback" not in err
@@ -185,7 +190,7 @@ def test_a_results_folder_of_another_configuration_is_refused(cli, finished, tin
 def test_a_full_disk_while_training_is_one_line_and_leaves_nothing_half_written(
     cli, small_disk, tiny_cache
 ):
-    code, out, err = cli(*tiny.command(small_disk, tiny_cache, changes={"model.width": 64}))
+    code, out, err = cli(*tiny.command(small_disk, tiny_cache, changes={"model.hidden_size": 64}))
     assert (code, out) == (2, "")
     line = err.splitlines()[-1]
     assert line.startswith("error: cannot write")

@@ -1,12 +1,14 @@
-"""`longspan results` and `longspan report --snapshot`: exit codes, words, JSON."""
+"""`longspan results`: exit codes, tables, JSON."""
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 import synthetic
+from longspan.results import load_result
+
+FIELDS = {"severity", "file", "field", "expected", "found", "remedy"}
 
 
 @pytest.fixture
@@ -16,38 +18,54 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-@pytest.fixture(autouse=True)
-def _no_page(monkeypatch):
-    """The page has tests of its own, and takes seconds."""
-    monkeypatch.setattr("longspan.report.page.write", lambda *parts: parts[1])
+@pytest.fixture
+def checked(monkeypatch):
+    """Leave out the rule that builds models: synthetic records have random counts."""
+    from longspan.validation import across
+
+    monkeypatch.setattr(across, "RULES", across.RULES[1:])
 
 
-def spoilt(results):
+def alter_steps(results):
     path = sorted(results.rglob("local-*-0.json"))[0]
-    path.write_text(path.read_text().replace('"steps": 300,\n "curve"', '"steps": 301,\n "curve"'))
+    text = path.read_text()
+    altered = text.replace('"steps": 300,\n "curve"', '"steps": 301,\n "curve"')
+    assert altered != text
+    path.write_text(altered)
     return path
 
 
-def test_a_clean_folder_passes(cli, results):
+@pytest.mark.usefixtures("checked")
+def test_valid_records_pass_the_check(cli, results):
     code, out, _ = cli("results", "check", results)
-    assert (code, out) == (0, "8 records: 0 errors, 0 warnings\n")
+    assert (code, out) == (0, "8 results, 0 failures, 0 errors, 0 warnings\n")
 
 
-def test_errors_are_told_and_the_exit_code_is_1(cli, results):
-    path = spoilt(results)
+@pytest.mark.usefixtures("checked")
+def test_errors_are_printed_with_exit_code_1(cli, results):
+    path = alter_steps(results)
     code, out, _ = cli("results", "check", results)
     assert code == 1
-    assert f"error: {path}: steps: expected 300, found 301; run it again to the end [steps]" in out
+    line = f"error: {path}: steps: expected 300, found 301; run it again to the end\n"
+    assert line in out
+    assert out.endswith("8 results, 0 failures, 1 error, 0 warnings\n")
     code, out, _ = cli("results", "check", path, "--json")
-    told = json.loads(out)
-    assert (code, told["records"], told["skipped"]) == (1, 1, None)
-    assert {"steps", "curve"} <= {f["field"] for f in told["findings"]}
-    assert set(told["findings"][0]) == {
-        "file", "rule", "severity", "field", "expected", "found", "remedy"
-    }  # fmt: skip
+    content = json.loads(out)
+    assert (code, content["num_results"], content["num_failures"]) == (1, 1, 0)
+    assert [set(finding) for finding in content["findings"]] == [FIELDS]
 
 
-def test_the_list_says_nothing_to_the_terminal_but_itself(cli, results):
+@pytest.mark.usefixtures("checked")
+def test_equal_warnings_are_printed_once(cli, results):
+    for path in results.rglob("*.json"):
+        path.write_text(path.read_text().replace('"0123456789ab"', "null"))
+    code, out, _ = cli("results", "check", results)
+    assert code == 0
+    assert out.count("git_commit") == 1
+    assert "warning: 8 files: git_commit: expected" in out
+
+
+def test_control_characters_are_escaped(cli, results):
     path = sorted(results.rglob("local-*-0.json"))[0]
     path.write_text(path.read_text().replace('"date": "', '"date": "\\u001b[31m'))
     code, out, _ = cli("results", "list", results)
@@ -56,84 +74,55 @@ def test_the_list_says_nothing_to_the_terminal_but_itself(cli, results):
     assert r"\x1b[31m" in out
 
 
-def test_a_path_that_is_absent_is_refused(cli, tmp_path):
+def test_list_has_a_row_for_each_record(cli, results):
+    code, out, _ = cli("results", "list", results)
+    assert code == 0
+    record = load_result(sorted(results.rglob("local-*-0.json"))[0])
+    assert record.main.format(record.score()) in out
+    code, out, _ = cli("results", "list", results, "--json")
+    rows = json.loads(out)
+    assert len(rows) == 8
+    assert record.score() in [row["test"] for row in rows]
+
+
+def test_absent_path_is_refused(cli, tmp_path):
     code, _, err = cli("results", "check", tmp_path / "absent")
     assert code == 2
     assert "absent does not exist" in err
 
 
-def test_the_recipe_is_not_looked_at_without_torch_and_this_is_said(results):
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        f"sys.argv = ['longspan', 'results', 'check', {str(results)!r}]\n"
-        "from longspan.cli import main; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert "8 records: 0 errors" in done.stdout
-    assert "not compared with the registered recipes: torch is not installed" in done.stderr
+def test_diff_of_equal_sets_is_empty(cli, results):
+    code, out, _ = cli("results", "diff", results, results)
+    assert (code, out) == (0, f"{results} and {results} hold the same runs.\n")
 
 
-def test_a_snapshot_is_taken_once_and_listed(cli, results, tmp_path):
-    report = ("report", results, "--page", tmp_path / "r.html", "--into", results)
-    code, _, err = cli(*report, "--snapshot", "v1")
+def test_diff_has_a_row_for_each_run_that_differs(cli, results, tmp_path):
+    other = tmp_path / "other"
+    for record in synthetic.records("quick", 1, ["local"]):
+        record.save(other)
+    code, out, _ = cli("results", "diff", other, results)
     assert code == 0
-    assert f"{results}/snapshots/v1.json (8 records, frozen)" in err
-    code, out, err = cli(*report, "--snapshot", "v1")
-    assert code == 0
-    assert "as frozen 20" in err
-    assert "Nothing differs between v1 and now." in out
-    code, out, _ = cli("results", "list", results, "--json")
-    told = json.loads(out)
-    assert len(told["records"]) == 8
-    assert [(s["version"], s["records"]) for s in told["snapshots"]] == [("v1", 8)]
-    code, out, _ = cli("results", "list", results)
-    assert "snapshot v1: 8 records, 20" in out
+    assert [line.split()[0] for line in out.splitlines() if "quick" in line] == ["new"] * 6
+    code, out, _ = cli("results", "diff", results, other, "--json")
+    content = json.loads(out)
+    assert (content["a"], content["b"]) == (str(results), str(other))
+    assert {x["kind"] for x in content["differences"]} == {"gone"}
+    assert len(content["differences"]) == 6
 
 
-def test_a_name_of_no_version_is_refused_before_anything_is_written(cli, results, tmp_path):
-    page = tmp_path / "r.html"
-    command = ("report", results, "--page", page, "--into", results)
-    code, out, err = cli(*command, "--snapshot", "bad name")
-    assert (code, out) == (2, "")
-    assert "a snapshot is named by letters" in err
-    assert "report: " not in err
-
-
-def test_records_with_errors_are_not_frozen(cli, results, tmp_path):
-    spoilt(results)
-    code, _, err = cli(
-        "report", results, "--page", tmp_path / "r.html", "--into", results, "--snapshot", "v1"
-    )
+def test_diff_with_a_git_tag(cli, results, monkeypatch):
+    repository = results.parent
+    monkeypatch.chdir(repository)
+    author = ["-c", "user.name=name", "-c", "user.email=name@example.org"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "records"], ["tag", "v1"]):
+        subprocess.run(["git", *author, *command], check=True)
+    assert cli("results", "diff", "v1", "results")[1] == "v1 and results hold the same runs.\n"
+    path = sorted(results.rglob("local-*-0.json"))[0]
+    path.write_text(path.read_text().replace('"accuracy": 0.', '"accuracy": 0.0'))
+    for revision in ("v1", "v1:results"):
+        code, out, _ = cli("results", "diff", revision, "results", "--json")
+        (difference,) = json.loads(out)["differences"]
+        assert (code, difference["kind"], difference["mechanism"]) == (0, "changed", "local")
+    code, _, err = cli("results", "diff", "v11", "results")
     assert code == 2
-    assert "errors in the records, so they are not frozen" in err
-    assert not (results / "snapshots").exists()
-
-
-def test_changes_between_versions_are_told(cli, results, tmp_path):
-    report = ("report", results, "--page", tmp_path / "r.html", "--into", results)
-    cli(*report, "--snapshot", "v1")
-    for path in results.rglob("full-*.json"):
-        path.unlink()
-    code, out, _ = cli(*report)
-    assert code == 0
-    assert "Changes from v1 to now" in out
-    cli(*report, "--snapshot", "v2")
-    for other in ("v2", "now"):
-        code, out, _ = cli("results", "changes", "v1", other, "--into", results, "--json")
-        told = json.loads(out)["changes"]
-        gone = [(c["task"], c["mechanism"]) for c in told if c["kinds"] == ["gone"]]
-        assert (code, gone) == (0, [("listops", "full"), ("text", "full")])
-    code, out, _ = cli("results", "changes", "v1", "--into", results, "--format", "markdown")
-    assert "| quick | text | full | gone |" in out
-    code, out, _ = cli("results", "changes", "v1", "v2", "--into", results)
-    assert "gone" in out
-
-
-def test_an_unknown_version_is_refused_with_near_ones(cli, results, tmp_path):
-    cli("report", results, "--page", tmp_path / "r.html", "--into", results, "--snapshot", "v1")
-    code, _, err = cli("results", "changes", "v11", "--into", results)
-    assert code == 2
-    assert "called 'v11'; did you mean v1?" in err
+    assert "v11 is no folder, and git finds no results at such a revision" in err

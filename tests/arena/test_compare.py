@@ -1,4 +1,4 @@
-"""What differs between two recipes is told, all of it, once, and the same from both sides."""
+"""Two protocols are compared completely, each difference once, in both directions."""
 
 import dataclasses
 import itertools
@@ -7,9 +7,10 @@ import pytest
 
 from longspan.arena import PROTOCOLS, get
 from longspan.arena.protocols import Choice
-from longspan.arena.protocols.compare import compare, settings
+from longspan.arena.protocols.compare import compare, recipe_values
 from longspan.attention import MECHANISMS
 from longspan.errors import UnknownNameError
+from longspan.files import to_json_types
 
 PAIRS = list(itertools.combinations(sorted(PROTOCOLS), 2))
 
@@ -24,37 +25,38 @@ def test_a_protocol_does_not_differ_from_itself(name):
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
-def test_the_other_way_round_says_the_same(a, b):
+def test_the_comparison_is_symmetric(a, b):
     there, back = compare(get(a), get(b)), compare(get(b), get(a))
     assert [difference.swapped() for difference in back] == there
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
-def test_everything_that_differs_is_told_and_nothing_else(a, b):
-    """Against a comparison by hand of every value of every shared task."""
+def test_all_differences_are_found_and_nothing_else(a, b):
+    """Compare every value of every shared task here, value by value."""
     expected = set()
     for task in {*get(a).tasks} & {*get(b).tasks}:
-        one, two = (settings(get(name), task, MECHANISMS) for name in (a, b))
+        one, two = (recipe_values(get(name), task, MECHANISMS) for name in (a, b))
         expected |= {(task, f) for f in one | two if one.get(f) != two.get(f)}
     expected |= {(task, "covered") for task in {*get(a).tasks} ^ {*get(b).tasks}}
-    told = [(task, d.field) for d in compare(get(a), get(b)) for task in d.tasks]
-    assert len(told) == len(set(told))
-    assert set(told) == expected
+    found = [(task, d.field) for d in compare(get(a), get(b)) for task in d.tasks]
+    assert len(found) == len(set(found))
+    assert set(found) == expected
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_settings_are_those_of_the_experiment(name):
+def test_values_are_those_of_the_experiment(name):
     for task in get(name).tasks:
-        config = get(name).experiment(task, "nystrom", 0).config()
-        flat = settings(get(name), task, ["nystrom"])
-        assert {f"train.{k}": v for k, v in config["train"].items()}.items() <= flat.items()
-        assert {f"model.{k}": v for k, v in config["model"].items()}.items() <= flat.items()
-        assert {f"task.{k}" for k in config["task"]["options"]} <= set(flat)
-        assert flat["mechanism.nystrom.landmarks"] == config["options"]["landmarks"]
+        config = get(name).experiment(task, "nystrom", 0).config
+        flat = recipe_values(get(name), task, ["nystrom"])
+        for part in ("training", "model"):
+            values = dataclasses.asdict(getattr(config, part)).items()
+            assert to_json_types({f"{part}.{k}": v for k, v in values}).items() <= flat.items()
+        assert {f"task.{k}" for k in config.task.options} <= set(flat)
+        assert flat["mechanism.nystrom.landmarks"] == config.mechanism.options["landmarks"]
         assert not [field for field in flat if field.startswith("mechanism.local")]
 
 
-def test_values_and_choices_stand_beside_each_other():
+def test_a_difference_has_the_choices_of_both_protocols():
     rate = fields("lra-paper", "lra-repo", tasks=["retrieval"])["training.learning_rate"]
     assert (rate.tasks, rate.a, rate.b) == (("retrieval",), 0.5, 0.05)
     (one,), (two,) = rate.choices_a, rate.choices_b
@@ -63,7 +65,7 @@ def test_values_and_choices_stand_beside_each_other():
     assert two.instead[0][0] == rate.a
 
 
-def test_choices_of_joined_tasks_are_all_told_and_once():
+def test_merged_tasks_keep_each_choice_once():
     found = fields("lra-paper", "lra-small", tasks=["image", "pathfinder", "listops"])
     decay, position = found["training.weight_decay"], found["model.position"]
     assert decay.tasks == ("listops",)
@@ -78,7 +80,7 @@ def test_equal_differences_of_several_tasks_are_one():
     found = compare(get("lra-small"), get("lra-repo"), tasks=["text", "listops"])
     betas = [d for d in found if d.field == "training.adam_betas"]
     assert [(d.tasks, d.a, d.b) for d in betas] == [
-        (("text", "listops"), (0.9, 0.999), (0.9, 0.98))
+        (("text", "listops"), [0.9, 0.999], [0.9, 0.98])
     ]
     steps = [(d.tasks, d.a, d.b) for d in found if d.field == "training.warmup_steps"]
     assert steps == []
@@ -93,16 +95,16 @@ def test_tasks_and_mechanisms_can_be_picked():
     assert found["grid.seed"].b is None
 
 
-def test_a_task_of_one_protocol_alone_is_told():
+def test_a_task_of_one_protocol_is_a_difference():
     covered = fields("xiong", "lra-small")["covered"]
     assert (covered.tasks, covered.a, covered.b) == (("image", "pathfinder"), False, True)
     only = compare(get("xiong"), get("lra-small"), tasks=["image"])
     assert [d.field for d in only] == ["covered"]
 
 
-def test_fields_come_in_the_order_of_the_configuration():
+def test_fields_are_in_the_order_of_the_configuration():
     found = [d.field.partition(".")[0] for d in compare(get("lra-small"), get("xiong"))]
-    order = ("covered", "task", "model", "train", "options", "grid")
+    order = ("covered", "task", "model", "training", "budget", "mechanism", "grid")
     assert found == sorted(found, key=order.index)
 
 
@@ -110,10 +112,11 @@ def test_one_changed_value_is_one_difference():
     quick = get("quick")
 
     def slower(task):
-        spec, model, train = quick.parts(task)
-        return spec, model, dataclasses.replace(train, learning_rate=5e-4)
+        recipe = quick.recipe(task)
+        training = dataclasses.replace(recipe.training, learning_rate=5e-4)
+        return recipe._replace(training=training)
 
-    (found,) = compare(quick, dataclasses.replace(quick, parts=slower))
+    (found,) = compare(quick, dataclasses.replace(quick, recipe=slower))
     assert (found.field, found.a, found.b) == ("training.learning_rate", 1e-3, 5e-4)
     assert found.tasks == tuple(sorted(quick.tasks))
 

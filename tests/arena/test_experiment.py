@@ -21,10 +21,10 @@ REFUSED = {
     "training.steps": ("many", OptionError, "steps should be a valid integer, got 'many'"),
     "training.batch_size": (2.5, OptionError, "batch_size should be a valid integer, .*got 2.5"),
     "training.max_grad_norm": ("x", OptionError, "max_grad_norm should be a valid number, got 'x'"),
-    "training.learning_rate": (float("inf"), OptionError, "learning_rate should be a finite number"),
+    "training.learning_rate": (float("inf"), OptionError, "learning_rate should be a finite"),
     "model.hidden_size": ("x", OptionError, "hidden_size should be a valid integer, got 'x'"),
     "model.norm": (3, OptionError, "norm should be a valid string, got 3"),
-    "model.hidden_dropout_prob": (None, OptionError, "hidden_dropout_prob should be a valid number"),
+    "model.hidden_dropout_prob": (None, OptionError, "hidden_dropout_prob should be a valid"),
     "task.train": (0, OptionError, "train should be greater than 0, got 0"),
     "task.max_depth": (1, OptionError, "max_depth should be greater than or equal to 2, got 1"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A run that fails is recorded as what it is, and the grid goes on."""
+"""Failed runs are recorded with their kind; the other runs of the grid continue."""
 
 import errno
 import io
@@ -14,14 +14,14 @@ import tiny
 from longspan.arena import arena, run
 from longspan.arena.parallel_console import ParallelConsoleCallback
 from longspan.errors import DivergedError, NoMemoryError
-from longspan.results import load_results, load_failures
+from longspan.results import load_failures, load_results
 from longspan.training.loop import _Run
 
 WILD = {"training.learning_rate": 1e30, "training.max_grad_norm": None, "training.warmup_steps": 0}
 ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you"
 
 
-def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_cache, tmp_path):
+def test_a_diverged_run_is_recorded_and_retried_on_request_only(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
     wild, tame = tiny.experiment("full", changes=WILD), tiny.experiment()
     results, _ = arena([wild, tame], paths, Log())
@@ -40,7 +40,7 @@ def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_ca
     ((again,),) = arena([wild], paths, log)[1:]
     assert log.lines == []
     assert again.reason.startswith(record.reason)
-    assert again.reason.endswith(f"(recorded {record.date}; --retry-failed runs it again)")
+    assert again.reason.endswith(f"(recorded {record.date}; --retry-failed retries it)")
     arena([wild, tame], paths, log, retry_failed=True)
     assert log.lines == ["1/1 full 0"]
 
@@ -55,9 +55,7 @@ def test_a_diverged_run_is_recorded_and_left_alone_until_it_is_asked_for(tiny_ca
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_too_little_memory_is_known_in_all_its_words(
-    tiny_cache, tmp_path, monkeypatch, listops, error
-):
+def test_exhausted_memory_is_recognized(tiny_cache, tmp_path, monkeypatch, listops, error):
     paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
 
     def fail(*_):
@@ -65,20 +63,20 @@ def test_too_little_memory_is_known_in_all_its_words(
 
     with monkeypatch.context() as patch:
         patch.setattr(_Run, "_step", fail)
-        with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise train\.accumul"):
+        with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise training"):
             run(made, listops, paths)
         results, _ = arena([made], paths, Log())
     assert results == []
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step) == ("memory", None)
-    # a result written later takes its place
+    # A later result replaces the failure.
     (result,), failed = arena([made], paths, Log(), retry_failed=True)
     assert failed == []
     assert not paths.failure_file(made).exists()
     assert load_results([tmp_path]) == [result]
 
 
-def test_a_fault_of_a_mechanism_is_told_and_tried_again(tiny_cache, tmp_path, monkeypatch):
+def test_an_unexpected_error_is_reported_and_not_recorded(tiny_cache, tmp_path, monkeypatch):
     paths, broken = tiny.paths(tmp_path, tiny_cache), tiny.experiment("full")
 
     def fail(*_):
@@ -92,20 +90,20 @@ def test_a_fault_of_a_mechanism_is_told_and_tried_again(tiny_cache, tmp_path, mo
     assert len(arena([broken], paths, Log())[0]) == 1
 
 
-def test_a_bar_goes_however_its_run_ends(tiny_cache, tmp_path):
+def test_the_progress_bar_of_a_run_is_removed_at_its_end(tiny_cache, tmp_path):
     experiments = [tiny.experiment("full", changes=WILD), tiny.experiment()]
     with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
         results, failed = arena(experiments, tiny.paths(tmp_path, tiny_cache), callback)
         assert (len(results), len(failed), callback.lines) == (1, 1, {})
 
 
-def test_run_alone_raises_what_happened(tiny_cache, tmp_path, listops):
+def test_run_raises_the_error(tiny_cache, tmp_path, listops):
     with pytest.raises(DivergedError, match="the training loss is nan"):
         run(tiny.experiment(changes=WILD), listops, tiny.paths(tmp_path, tiny_cache))
 
 
-def limited(runs, cache):
-    """Run a large model and a small one where the large one cannot be."""
+def run_with_limited_memory(runs, cache):
+    """Run a large model and a small one in a process with memory for the small one only."""
     torch.set_num_threads(1)
     paths = tiny.paths(runs, cache)
     large = tiny.experiment(
@@ -117,17 +115,17 @@ def limited(runs, cache):
     arena([large, tiny.experiment()], paths, Log())
 
 
-def test_a_real_death_of_memory(tiny_cache, tmp_path):
-    process = tiny.server().Process(target=limited, args=(tmp_path, tiny_cache))
+def test_memory_that_is_really_exhausted(tiny_cache, tmp_path):
+    process = tiny.server().Process(target=run_with_limited_memory, args=(tmp_path, tiny_cache))
     process.start()
     process.join()
     assert process.exitcode == 0
     assert sorted(result.mechanism for result in load_results([tmp_path])) == ["full", "local"]
     (record,) = load_failures([tmp_path])
-    assert (record.kind, record.model["width"]) == ("memory", 8192)
+    assert (record.kind, record.config.model.hidden_size) == ("memory", 8192)
 
 
-def test_the_command_says_what_failed_and_how_to_run_it_again(cli, tiny_cache, tmp_path):
+def test_the_command_names_failed_runs_and_how_to_retry_them(cli, tiny_cache, tmp_path):
     where = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu"]
     command = ["arena", "--tasks", "listops", "--mechanisms", "local", *where]
     code, out, err = cli(*command, *tiny.flags(WILD))
@@ -136,10 +134,10 @@ def test_the_command_says_what_failed_and_how_to_run_it_again(cli, tiny_cache, t
     assert (code, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("failed: local-")
-    assert line.endswith("--retry-failed runs it again)")
+    assert line.endswith("--retry-failed retries it)")
     _, _, err = cli(*command, *tiny.flags(WILD), "--retry-failed")
     assert "run 1/1  local on listops" in err
-    # who names one run wants it
+    # `train` retries the run that it names.
     code, _, err = cli(
         "train", "local", "listops", "--protocol", "quick", *where, *tiny.flags(WILD)
     )

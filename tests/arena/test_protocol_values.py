@@ -1,20 +1,17 @@
-"""The numbers of the protocols against a second transcription of their sources.
+"""The values of the protocols equal a second transcription of their sources.
 
 LRA: the repository's configs at cd31e5c and the text of Tay et al. 2021. NYS: mlpen/Nystromformer,
 LRA/code/lra_config.py. XF: facebookresearch/xformers pull request 192. S4: state-spaces/s4,
 configs/experiment/lra. SPT: IdoAmos/not-from-scratch, configs/experiment/lra.
 """
 
-import dataclasses
 import math
 
 import pytest
 
-from longspan.arena import PROTOCOLS, get
-from longspan.arena.protocols.compare import settings
+from longspan.arena import PROTOCOLS, get, override
+from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS
-from longspan.errors import OptionError
-from longspan.training import TrainingConfig
 from longspan.training.schedule import compute_learning_rate
 
 # layers, heads, model width, width of all heads together, feed-forward width, pooling
@@ -116,12 +113,12 @@ OTHERWISE = {
 CASES = sorted(SIZES)
 
 
-def parts(case):
+def recipe(case):
     protocol, task = case.split()
-    return get(protocol).parts(task)
+    return get(protocol).recipe(task)
 
 
-def test_every_recipe_from_a_source_is_in_the_tables():
+def test_every_recipe_of_a_source_is_in_the_tables():
     sourced = [p for p in PROTOCOLS.values() if p.source != "longspan"]
     recipes = {f"{p.name} {t}" for p in sourced for t in p.tasks}
     assert recipes == set(SIZES) == set(TRAINING)
@@ -129,15 +126,22 @@ def test_every_recipe_from_a_source_is_in_the_tables():
 
 @pytest.mark.parametrize("case", CASES)
 def test_sizes(case):
-    _, model, _ = parts(case)
-    heads = model.heads * (model.head_dim or model.width // model.heads)
-    found = (model.layers, model.heads, model.width, heads, model.feed_forward, model.pooling)
+    model = recipe(case).model
+    heads, width = model.num_attention_heads, model.hidden_size
+    found = (
+        model.num_hidden_layers,
+        heads,
+        width,
+        heads * (model.attention_head_size or width // heads),
+        model.intermediate_size,
+        model.pooling,
+    )
     assert found == SIZES[case]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_training(case):
-    _, _, train = parts(case)
+    training = recipe(case).training
     found = (
         training.batch_size,
         training.steps,
@@ -149,8 +153,8 @@ def test_training(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_optimiser_precision_and_dropout(case):
-    _, model, train = parts(case)
+def test_optimizer_precision_and_dropout(case):
+    made = recipe(case)
     fields = (
         "training.adam_betas",
         "training.adam_epsilon",
@@ -159,8 +163,8 @@ def test_optimiser_precision_and_dropout(case):
     )
     fields = (*fields, "model.attention_dropout", "model.norm")
     expected = dict(zip(fields, COMMON[case.split()[0]], strict=True))
-    values = {"train": dataclasses.asdict(train), "model": dataclasses.asdict(model)}
-    found = {field: values[field.split(".")[0]][field.split(".")[1]] for field in fields}
+    split = {field: field.split(".") for field in fields}
+    found = {field: getattr(getattr(made, part), name) for field, (part, name) in split.items()}
     assert found == {**expected, **OTHERWISE.get(case, {})}
 
 
@@ -174,18 +178,18 @@ POSITIONS = {
 @pytest.mark.parametrize("case", CASES)
 def test_positions(case):
     usual = "learned" if case.split()[0] in ("lra-small", "xiong") else "sinusoidal"
-    assert parts(case)[1].position == POSITIONS.get(case, usual)
+    assert recipe(case).model.position == POSITIONS.get(case, usual)
 
 
-def test_pairs_are_classified_by_four_vectors_but_in_the_lra_repository():
-    heads = {p.name: p.parts("retrieval")[1].pair_head
-             for p in PROTOCOLS.values() if "retrieval" in p.tasks}  # fmt: skip
+def test_features_of_pairs():
+    with_pairs = [p for p in PROTOCOLS.values() if "retrieval" in p.tasks]
+    heads = {p.name: p.recipe("retrieval").model.pair_head for p in with_pairs}
     assert heads.pop("lra-repo") == "concatenate"
     assert set(heads.values()) == {"interaction"}
 
 
-def test_gradients_are_clipped_on_path_x_of_lra_alone():
-    clipped = {case for case in CASES if parts(case)[2].clip is not None}
+def test_gradients_are_clipped_on_path_x_of_lra_only():
+    clipped = {case for case in CASES if recipe(case).training.max_grad_norm is not None}
     assert clipped == {"lra-repo path_x", "lra-paper path_x"}
 
 
@@ -193,8 +197,8 @@ def test_gradients_are_clipped_on_path_x_of_lra_alone():
 EVALUATED = {"listops": 50, "text": 500, "retrieval": 300, "image": 175, "pathfinder": 312}
 
 
-def test_the_small_recipe_looks_at_validation_as_often_as_its_source():
-    found = {task: parts(f"lra-small {task}")[2].evaluate_every for task in EVALUATED}
+def test_evaluation_intervals_of_lra_small():
+    found = {task: recipe(f"lra-small {task}").training.evaluate_every for task in EVALUATED}
     assert found == EVALUATED
 
 
@@ -212,13 +216,13 @@ PEAKS = {
 
 @pytest.mark.parametrize("case", PEAKS)
 def test_peaks_of_the_rsqrt_rule(case):
-    train = parts(case)[2]
-    rates = [compute_learning_rate(train, step) for step in range(training.steps)]
+    training = recipe(case).training
+    rates = [compute_learning_rate(training, step) for step in range(training.steps)]
     assert max(rates) == pytest.approx(PEAKS[case], rel=1e-3)
     assert rates.index(max(rates)) == min(training.warmup_steps, training.steps) - 1
 
 
-# OPTIONS of mechanisms that the sources have; LRA models/*, NYS extra_attn_config, XF PR 192
+# Options of mechanisms in the sources; LRA models/*, NYS extra_attn_config, XF PR 192
 OPTIONS = {
     "lra-repo listops bigbird": {"block": 64, "num_random_blocks": 3},
     "lra-repo listops linformer": {"rank": 16, "sharing": "key_value"},
@@ -252,7 +256,7 @@ OPTIONS = {
 @pytest.mark.parametrize("case", OPTIONS)
 def test_options_of_mechanisms(case):
     protocol, task, mechanism = case.split()
-    assert get(protocol).options(task, mechanism) == OPTIONS[case]
+    assert get(protocol).options_for(task, mechanism) == OPTIONS[case]
 
 
 def test_the_grid_of_xiong():
@@ -267,46 +271,41 @@ GRIDS = [(p.name, t, f) for p in PROTOCOLS.values() for t in p.grids for f in p.
 
 
 @pytest.mark.parametrize(("protocol", "task", "field"), GRIDS)
-def test_a_grid_names_fields_and_values_that_they_take(protocol, task, field):
+def test_a_grid_has_fields_and_valid_values(protocol, task, field):
     values = get(protocol).grids[task][field]
     assert len(set(values)) == len(values) > 0
     if field == "seed":
         assert all(isinstance(seed, int) and seed >= 0 for seed in values)
         return
-    part, _, name = field.partition(".")
-    parts = dict(zip(("task", "model", "train"), get(protocol).parts(task), strict=True))
+    made = get(protocol).experiment(task, "full", 0)
     for value in values:
-        if part == "task":
-            assert name in {f for f in settings(get(protocol), task, ()) for f in [f[5:]]}
-        else:
-            dataclasses.replace(parts[part], **{name: value})
-    # The batch of S4 is not in the grid of those who put a Transformer there.
+        override(made, {field: value})
+    # The batch size of S4 is not in the grid of the paper that trained Transformers.
     if field != "training.batch_size":
-        assert settings(get(protocol), task, ())[field] in values
+        assert recipe_values(get(protocol), task, ())[field] in values
 
 
 CHOICES = [(p.name, c) for p in PROTOCOLS.values() for c in p.choices]
 
 
 @pytest.mark.parametrize(("protocol", "choice"), CHOICES)
-def test_a_choice_is_what_the_recipe_has(protocol, choice):
-    recipe = get(protocol)
+def test_the_value_of_a_choice_is_that_of_the_recipe(protocol, choice):
     assert choice.tasks
     assert choice.source
     assert choice.why
     assert all(source for _, source in choice.instead)
     assert choice.value not in [value for value, _ in choice.instead]
     for task in choice.tasks:
-        assert settings(recipe, task, MECHANISMS)[choice.field] == choice.value
+        assert recipe_values(get(protocol), task, MECHANISMS)[choice.field] == choice.value
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_field_of_a_task_is_chosen_once(name):
+def test_a_field_of_a_task_has_one_choice(name):
     cells = [(choice.field, task) for choice in get(name).choices for task in choice.tasks]
     assert len(set(cells)) == len(cells)
 
 
-# field, task: where the sources contradict themselves, as the notes on LRA list it
+# Field and task on which the sources contradict themselves, as the notes on LRA list them.
 CONTRADICTIONS = {
     "lra-paper": [("task.length", "text"), ("training.learning_rate", "retrieval")],
     "lra-repo": [
@@ -324,22 +323,22 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradictions_of_the_sources_are_told(name):
-    told = {(c.field, task) for c in get(name).choices for task in c.tasks if c.instead}
-    assert set(CONTRADICTIONS[name]) <= told
+def test_contradictions_of_the_sources_are_choices(name):
+    found = {(c.field, task) for c in get(name).choices for task in c.tasks if c.instead}
+    assert set(CONTRADICTIONS[name]) <= found
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_test_is_validation_only_where_nothing_is_selected_on_it(name):
+def test_nothing_is_selected_where_validation_is_test(name):
     for task in get(name).tasks:
-        spec, _, train = get(name).parts(task)
-        if spec.options.get("validation") == "test":
-            assert training.selection == "last"
+        made = get(name).recipe(task)
+        if made.task_options.get("validation") == "test":
+            assert made.training.selection == "last"
 
 
-def test_a_choice_reads_as_one_line():
-    told = {c.field: str(c) for c in get("lra-repo").choices if c.tasks == ("retrieval",)}
-    assert told["training.learning_rate"] == (
+def test_a_choice_is_one_line_of_text():
+    lines = {c.field: str(c) for c in get("lra-repo").choices if c.tasks == ("retrieval",)}
+    assert lines["training.learning_rate"] == (
         "0.05 (google-research/long-range-arena, lra_benchmarks/matching/configs/"
         "base_match_config.py); not 0.5 (Tay et al. 2021, Long Range Arena, the text): the "
         "protocol is the repository"
@@ -347,8 +346,3 @@ def test_a_choice_reads_as_one_line():
     grid = next(c for c in get("xiong").choices if c.field == "training.learning_rate")
     assert "; not 0.0002 or 5e-05 (" in str(grid)
     assert "\n" not in "".join(str(c) for _, c in CHOICES)
-
-
-def test_values_out_of_range_would_be_seen():
-    with pytest.raises(OptionError):
-        TrainingConfig(**{**dataclasses.asdict(parts("xiong text")[2]), "steps": 0})

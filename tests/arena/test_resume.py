@@ -1,4 +1,4 @@
-"""What a folder of runs already holds: finished, of another recipe, foreign."""
+"""Runs found in a folder of results: finished, interrupted, or of another recipe."""
 
 import dataclasses
 import json
@@ -9,83 +9,95 @@ import pytest
 from callbacks import Log, Stopping
 
 import tiny
-from longspan.arena import Budget, arena
-from longspan.arena.resume import differences
+from longspan.arena import arena
+from longspan.arena.run_state import differences, in_brackets, read_state
+from longspan.config import Budget, replace_fields
+from longspan.errors import RunError
 from longspan.results import load_result
 from longspan.tasks.listops import ListOps
 
 
-def own(**train):
-    """An experiment as its protocol has it, as far as anybody can tell."""
+def as_in_protocol(**training):
+    """Return an experiment whose configuration looks like the protocol's own."""
     made = tiny.experiment()
-    train = dataclasses.replace(made.train, **train)
-    return dataclasses.replace(made, overrides={}, train=train)
+    changes = {f"training.{name}": value for name, value in training.items()}
+    return dataclasses.replace(made, overrides={}, config=replace_fields(made.config, changes))
 
 
-def stopped(experiment, paths):
-    """Leave the experiment half-done: its last checkpoint is that of step 6."""
+def interrupt(experiment, paths):
+    """Interrupt a run; its last checkpoint is that of step 6."""
     with pytest.raises(KeyboardInterrupt):
         arena([experiment], paths, Stopping(7))
 
 
-def test_a_command_whose_recipe_has_changed_since_it_ended_is_refused(tiny_cache, tmp_path):
+def test_a_finished_command_with_a_changed_recipe_is_refused(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    arena([own()], paths, Log())
-    changed = own(steps=8, batch=2)
+    arena([as_in_protocol()], paths, Log())
+    changed = as_in_protocol(steps=8, batch_size=2)
     for retry in (False, True):
-        results, (told,) = arena([changed], paths, Log(), retry_failed=retry)
+        results, (skipped,) = arena([changed], paths, Log(), retry_failed=retry)
         assert results == []
-        assert told.reason == (
-            f"{paths.record_file(own())} is of the same command under an earlier recipe "
-            "(training.batch_size: 4 there, 2 here; training.steps: 12 there, 8 here); move it away or "
-            "choose another --runs"
+        assert skipped.reason == (
+            f"{paths.record_file(as_in_protocol())} has the same command under an earlier recipe "
+            "(training.batch_size: 4 there, 2 here; training.steps: 12 there, 8 here); move it "
+            "away or choose another --runs"
         )
     assert not paths.run_dir(changed).exists()
-    # what somebody has changed stands beside it, and so do trials
-    asked = dataclasses.replace(changed, overrides={"training.steps": 8, "training.batch_size": 2})
+    # Runs with overrides and trials may share the folder.
+    overridden = dataclasses.replace(
+        changed, overrides={"training.steps": 8, "training.batch_size": 2}
+    )
     assert len(arena([changed], paths.for_trials(), Log())[0]) == 1
-    assert len(arena([asked], paths, Log())[0]) == 1
+    assert len(arena([overridden], paths, Log())[0]) == 1
 
 
-def test_a_command_whose_recipe_has_changed_half_way_is_refused(tiny_cache, tmp_path):
+def test_an_interrupted_command_with_a_changed_recipe_is_refused(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    stopped(own(), paths)
-    work = paths.run_dir(own())
-    _, (told,) = arena([own(steps=8)], paths, Log())
-    assert told.reason.startswith(f"{work} is of the same command under an earlier recipe (train.s")
-    # the run itself goes on
+    interrupt(as_in_protocol(), paths)
+    work = paths.run_dir(as_in_protocol())
+    _, (skipped,) = arena([as_in_protocol(steps=8)], paths, Log())
+    assert skipped.reason.startswith(f"{work} has the same command under an earlier recipe (tra")
+    # The run itself resumes.
     callback = Stopping()
-    assert len(arena([own()], paths, callback)[0]) == 1
+    assert len(arena([as_in_protocol()], paths, callback)[0]) == 1
     assert callback.steps == list(range(7, 13))
 
 
-def test_a_claim_of_an_earlier_version_says_nothing_of_overrides(tiny_cache, tmp_path):
+def test_the_state_of_a_run_of_another_version_is_refused(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    stopped(own(), paths)
-    path = paths.run_dir(own()) / "experiment.json"
-    claim = json.loads(path.read_text())
-    assert claim.pop("overrides") == {}
-    path.write_text(json.dumps(claim))
-    assert len(arena([own(steps=8), own()], paths, Log())[0]) == 1 + 1
+    interrupt(as_in_protocol(), paths)
+    path = paths.run_dir(as_in_protocol()) / "experiment.json"
+    state = json.loads(path.read_text())
+    assert state.pop("overrides") == {}
+    path.write_text(json.dumps(state))
+    with pytest.raises(RunError, match=r"experiment\.json: overrides is missing; move it away or"):
+        read_state(path.parent)
+    # It is ignored by other recipes, and refused by its own.
+    results, (skipped,) = arena([as_in_protocol(steps=8), as_in_protocol()], paths, Log())
+    assert [result.steps for result in results] == [8]
+    assert "overrides is missing; move it away" in skipped.reason
 
 
 def test_a_changed_budget_of_the_protocol_is_a_changed_recipe(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
     held, other = (
-        dataclasses.replace(own(), budget=Budget(kind="memory", limit=limit))
+        dataclasses.replace(
+            as_in_protocol(),
+            config=dataclasses.replace(
+                as_in_protocol().config, budget=Budget(kind="memory", limit=limit)
+            ),
+        )
         for limit in (2**30, 2**31)
     )
     assert len(arena([held], paths, Log())[0]) == 1
-    _, (told,) = arena([other], paths, Log())
-    assert "(budget.limit: 1073741824.0 there, 2147483648.0 here)" in told.reason
+    _, (skipped,) = arena([other], paths, Log())
+    assert "(budget.limit: 1073741824.0 there, 2147483648.0 here)" in skipped.reason
 
 
 @pytest.mark.parametrize("again", [False, True, "train"])
-def test_what_is_half_done_goes_on_whatever_is_asked_of_failed_runs(
-    tiny_cache, tmp_path, cli, again
-):
+def test_interrupted_runs_resume_with_and_without_retry_failed(tiny_cache, tmp_path, cli, again):
     paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    stopped(made, paths)
+    interrupt(made, paths)
     if again == "train":
         code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
         assert (code, "step 4/12" in err, "step 8/12" in err) == (0, False, True)
@@ -95,18 +107,29 @@ def test_what_is_half_done_goes_on_whatever_is_asked_of_failed_runs(
     assert callback.steps == list(range(7, 13))
 
 
-def test_a_difference_names_every_field_on_both_sides():
-    there = {"a": {"b": 1, "c": [1, 2]}, "d": "x" * 60}
-    here = {"a": {"b": 2, "c": [1, 2]}, "e": None}
+def test_differences_name_every_field_on_both_sides():
+    there = replace_fields(tiny.experiment().config, {"mechanism.window": 8})
+    here = tiny.experiment("performer").config
+    here = replace_fields(here, {"training.steps": 300, "model.norm": "x" * 60})
     assert differences(there, here) == [
-        "a.b: 1 there, 2 here",
-        f"d: '{'x' * 36}... there, absent here",
-        "e: absent there, None here",
+        "mechanism.feature_map: absent there, 'softmax' here",
+        "mechanism.features: absent there, 64 here",
+        "mechanism.name: 'local' there, 'performer' here",
+        "mechanism.norms: absent there, 'chi' here",
+        "mechanism.orthogonal: absent there, True here",
+        "mechanism.redraw_every: absent there, None here",
+        "mechanism.seed: absent there, 0 here",
+        "mechanism.window: 8 there, absent here",
+        f"model.norm: 'pre' there, '{'x' * 36}... here",
+        "training.steps: 12 there, 300 here",
     ]
     assert differences(there, there) == []
+    assert in_brackets([]) == ""
+    assert in_brackets(["a", "b"]) == " (a; b)"
+    assert in_brackets(list("abcdefghij")) == " (a; b; c; d; e; f; g; h; and 2 more)"
 
 
-def test_what_has_ended_is_known_without_its_data_and_checked_against_the_record_of_it(
+def test_finished_runs_are_loaded_without_their_data_and_checked_against_its_checksum(
     tiny_cache, tmp_path, monkeypatch
 ):
     paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
@@ -115,14 +138,14 @@ def test_what_has_ended_is_known_without_its_data_and_checked_against_the_record
     assert arena([made], paths, Log()) == (results, [])
     path = paths.record_file(made)
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
-    again, (told,) = arena([made], paths, Log())
+    again, (skipped,) = arena([made], paths, Log())
     assert again == []
-    assert "was scored on data 000000000000, here is" in told.reason
-    # where the set is not there either, a record stands for itself
+    assert "was scored on data 000000000000, but the data here is" in skipped.reason
+    # Without a built data set the record is trusted.
     assert len(arena([made], tiny.paths(tmp_path, tmp_path / "empty"), Log())[0]) == 1
 
 
-def test_a_half_written_record_is_refused_by_name_and_kept(tiny_cache, tmp_path):
+def test_a_truncated_record_is_refused_by_name_and_kept(tiny_cache, tmp_path):
     paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
     arena([made], paths, Log())
     path = paths.record_file(made)
@@ -135,9 +158,9 @@ def test_a_half_written_record_is_refused_by_name_and_kept(tiny_cache, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "tuned", [[], ["--tune", "--grid", "model.layers=1,2"]], ids=["grid", "tune"]
+    "tuned", [[], ["--tune", "--grid", "model.num_hidden_layers=1,2"]], ids=["grid", "tune"]
 )
-def test_a_grid_that_has_ended_imports_nothing_that_trains(tiny_cache, tmp_path, cli, tuned):
+def test_a_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tuned):
     where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
     kept = {
         name: x
@@ -162,7 +185,7 @@ def test_a_grid_that_has_ended_imports_nothing_that_trains(tiny_cache, tmp_path,
 
 
 @pytest.mark.parametrize("left", ["step-000012", ".last.json.0a1b2c3d", "best-000000"])
-def test_what_a_kill_left_behind_a_record_is_cleared(tiny_cache, tmp_path, left):
+def test_files_of_a_killed_process_are_removed(tiny_cache, tmp_path, left):
     paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
     arena([made], paths, Log())
     (paths.run_dir(made) / left).mkdir() if "json" not in left else (

@@ -1,4 +1,4 @@
-"""A record says everything about its run, and the run can be scored again from what it left."""
+"""A record describes its run completely, and the saved model gives the recorded scores again."""
 
 import dataclasses
 import datetime
@@ -13,20 +13,19 @@ from rich.console import Console
 
 import longspan
 import tiny
-from longspan.arena import RunPaths, arena, grid, make_model, run
-from longspan.arena import record as recording
+from longspan.arena import RunPaths, arena, grid, make_model, provenance, run
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.console import ConsoleCallback
-from longspan.arena.record import git_commit
+from longspan.arena.provenance import git_commit
 from longspan.arena.rescore import rescore
-from longspan.attention import MECHANISMS, options_of
+from longspan.attention import MECHANISMS
 from longspan.errors import DataError, RunError, UnknownNameError
 from longspan.results import SCHEMA, Result, load_result, load_results
 
 
 @pytest.fixture(scope="module")
-def ended(tiny_cache, tmp_path_factory):
-    """A run that has ended: experiment, task, paths, record."""
+def finished_run(tiny_cache, tmp_path_factory):
+    """A finished run: experiment, task, paths, record."""
     torch.set_num_threads(1)
     paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     made, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
@@ -34,55 +33,67 @@ def ended(tiny_cache, tmp_path_factory):
     return made, task, paths, load_result(paths.record_file(made))
 
 
-def test_the_record_names_what_was_run_on_what(ended):
-    made, task, paths, record = ended
+def test_the_record_identifies_experiment_and_data(finished_run):
+    made, task, paths, record = finished_run
     assert record.filename == paths.record_file(made).name == f"performer-{made.hash}-2.json"
-    names = ("protocol", "task", "task_version", "mechanism", "seed", "config_hash", "selection")
-    values = ("quick", "listops", 1, "performer", 2, made.hash, "best validation")
+    names = ("protocol", "task", "mechanism", "seed", "config_hash", "metric", "selected_on")
+    values = ("quick", "listops", "performer", 2, made.hash, "accuracy", "validation")
     assert tuple(getattr(record, name) for name in names) == values
+    assert record.config == record.effective_config == made.config
     assert record.overrides == made.overrides
-    assert record.task_options == dataclasses.asdict(task.options)
+    assert record.config.task.version == task.info.version
+    assert record.config.task.options == dataclasses.asdict(task.options)
     assert (record.data_source, record.data_checksum) == (task.source, task.checksum)
-    assert record.options == {**options_of("performer"), **made.options}
-    assert record.model == dataclasses.asdict(made.model)
-    assert {**record.training, "betas": tuple(record.training["betas"])} == dataclasses.asdict(
-        made.train
-    )
+    assert (record.tuning, record.resolved_budget) == (None, None)
 
 
-def test_the_record_counts_every_example_and_what_chance_gives(ended):
-    _, task, _, record = ended
+def test_scores_cover_every_example(finished_run):
+    _, task, _, record = finished_run
     assert set(record.scores) == {"validation", "test"}
     for split, score in record.scores.items():
         labels = task.labels(split).tolist()
-        assert score.examples == len(labels) == tiny.TASK[split]
-        assert score.majority == max(map(labels.count, labels)) / len(labels)
-        assert score.accuracy * score.examples == pytest.approx(
-            round(score.accuracy * score.examples)
-        )
+        assert score.num_examples == score.num_targets == len(labels) == tiny.TASK[split]
+        assert score.majority_baseline == max(map(labels.count, labels)) / len(labels)
+        correct = record.score(split) * score.num_targets
+        assert correct == pytest.approx(round(correct))
+        assert score.metrics == {"accuracy": record.score(split)}
         assert math.isfinite(score.loss)
     assert record.chance == 0.1
 
 
-def test_the_record_says_what_it_cost(ended):
-    made, task, _, record = ended
-    assert record.parameters == make_model(made, task).num_parameters(only_trainable=True)
+def test_per_example_scores_give_the_score_on_test(finished_run):
+    *_, record = finished_run
+    statistics = record.example_scores.unpack()
+    assert statistics.shape == (tiny.TASK["test"], 2)
+    assert record.main.aggregate(statistics) == record.score("test")
+    for slices in record.slices.values():
+        total = sum(part.num_targets for part in slices)
+        assert total == tiny.TASK["test"]
+        mean = sum(part.value * part.num_targets for part in slices) / total
+        assert mean == pytest.approx(record.score("test"))
+
+
+def test_the_record_has_the_cost_of_the_run(finished_run):
+    made, task, _, record = finished_run
+    model, full = (make_model(x, task) for x in (made, tiny.experiment("full")))
+    assert record.num_parameters == model.num_parameters(only_trainable=True)
+    assert record.full_num_parameters == full.num_parameters(only_trainable=True)
     assert record.length == task.length == 23
     assert record.flops > 2 * record.length * 4 * 16 * 16
     assert record.attended_pairs is None
-    assert 0 < record.waiting < record.seconds
+    assert 0 < record.data_wait_seconds < record.seconds
     real = sum(
         int(batch.key_mask.sum())
-        for _, batch in zip(range(12), task.batches("train", batch=4, seed=2), strict=False)
+        for _, batch in zip(range(12), task.batches("train", batch_size=4, seed=2), strict=False)
     )
     assert record.tokens_per_second == pytest.approx(real / record.seconds)
     assert record.peak_memory is None or record.peak_memory > 0
 
 
-def test_the_record_says_where_and_when(ended):
-    _, _, _, record = ended
-    assert record.backend == "torch"
-    assert record.dtype == "float32"
+def test_the_record_has_device_versions_and_date(finished_run):
+    _, _, _, record = finished_run
+    assert record.backend_used == "torch"
+    assert (record.dtype, record.world_size, record.parallelism) == ("float32", 1, "none")
     assert record.device == "cpu, 1 threads"
     assert record.versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert record.versions["longspan"] == longspan.__version__
@@ -93,34 +104,36 @@ def test_the_record_says_where_and_when(ended):
 
 
 @pytest.mark.parametrize(
-    ("waiting", "said"),
+    ("waited", "line"),
     [(3.0, "100 s, 3 % of it waiting for data, "), (2.0, "100 s, "), (None, "100 s, ")],
 )
-def test_a_run_that_waited_for_data_says_so(ended, waiting, said):
-    *_, record = ended
+def test_time_spent_waiting_for_data_is_printed(finished_run, waited, line):
+    *_, record = finished_run
     output = io.StringIO()
     callback = ConsoleCallback(Console(file=output))
-    callback.on_run_end(dataclasses.replace(record, seconds=100.0, waiting=waiting))
-    assert f"majority class), {said}{record.tokens_per_second:,.0f} tokens/s" in output.getvalue()
+    callback.on_run_end(dataclasses.replace(record, seconds=100.0, data_wait_seconds=waited))
+    assert f"majority class), {line}{record.tokens_per_second:,.0f} tokens/s" in output.getvalue()
 
 
-def test_the_record_has_the_curve(ended):
-    _, _, _, record = ended
+def test_the_record_has_the_curve(finished_run):
+    _, _, _, record = finished_run
     assert record.steps == 12
     assert [point.step for point in record.curve] == [4, 8, 12]
-    assert all(v is not None for point in record.curve for v in dataclasses.astuple(point))
+    for point in record.curve:
+        assert all(value is not None for value in dataclasses.astuple(point))
+        assert set(point.train_metrics) == set(point.validation_metrics) == {"accuracy"}
 
 
-def test_no_field_of_a_record_is_forgotten_here(ended):
-    """Fields whose default would go unseen; a new one needs a line in the tests above."""
-    *_, record = ended
+def test_only_the_schema_has_a_default(finished_run):
+    """A default would hide a field that the arena does not fill."""
+    *_, record = finished_run
     assert {f.name for f in dataclasses.fields(Result) if f.default is not dataclasses.MISSING} == {
         "schema"
     }
     assert record.schema == SCHEMA
 
 
-def test_pairs_are_counted_where_there_are_some(listops, tiny_cache, tmp_path):
+def test_attended_pairs_are_counted(listops, tiny_cache, tmp_path):
     made = tiny.experiment("full")
     record = run(made, listops, tiny.paths(tmp_path, tiny_cache))
     assert record.attended_pairs == listops.length**2
@@ -137,14 +150,14 @@ def test_rescoring_gives_the_recorded_scores_exactly(listops, tiny_cache, tmp_pa
         assert rescore(paths.record_file(made), split, paths) == record.scores[split]
 
 
-def test_rescoring_is_refused_where_it_would_not_be_the_same(ended, tmp_path):
-    made, _, paths, _ = ended
+def test_rescoring_needs_a_split_a_record_and_a_model(finished_run, tmp_path):
+    made, _, paths, _ = finished_run
     path = paths.record_file(made)
     with pytest.raises(
         UnknownNameError, match="no split to score called 'tset'; did you mean test"
     ):
         rescore(path, "tset", paths)
-    # it has no end
+    # Training batches are endless.
     with pytest.raises(UnknownNameError, match="no split to score called 'train'; there are: test"):
         rescore(path, "train", paths)
     with pytest.raises(DataError, match=r"absent\.json does not exist"):
@@ -156,8 +169,8 @@ def test_rescoring_is_refused_where_it_would_not_be_the_same(ended, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_damaged_model_is_refused_in_one_line(ended, tmp_path, name):
-    made, _, paths, _ = ended
+def test_a_damaged_model_is_refused_in_one_line(finished_run, tmp_path, name):
+    made, _, paths, _ = finished_run
     shutil.copytree(paths.runs, tmp_path / "runs")
     there = tiny.paths(tmp_path / "runs", paths.cache)
     (path,) = there.run_dir(made).glob(f"best-*/{name}")
@@ -167,21 +180,19 @@ def test_a_damaged_model_is_refused_in_one_line(ended, tmp_path, name):
     assert "\n" not in str(e.value)
 
 
-def test_other_data_than_was_trained_on_is_refused(ended, tmp_path):
-    made, _, paths, record = ended
+def test_rescoring_on_other_data_is_refused(finished_run, tmp_path):
+    made, _, paths, record = finished_run
     shutil.copytree(paths.runs, tmp_path / "runs")
     path = tiny.paths(tmp_path / "runs", paths.cache).record_file(made)
     dataclasses.replace(record, data_checksum="0" * 64).save(tmp_path / "runs")
-    with pytest.raises(DataError, match=r"was scored on data 000000000000, here is .*--data"):
+    with pytest.raises(DataError, match=r"was scored on data 000000000000, but .*--data"):
         rescore(path, "test", paths)
 
 
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), torch.OutOfMemoryError()]
 )
-def test_a_machine_that_has_too_little_is_one_line(
-    listops, tiny_cache, tmp_path, monkeypatch, error
-):
+def test_exhausted_disk_and_memory_are_one_line(listops, tiny_cache, tmp_path, monkeypatch, error):
     from longspan.training.loop import _Run
 
     def fail(*_):
@@ -193,7 +204,7 @@ def test_a_machine_that_has_too_little_is_one_line(
         run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
 
 
-def test_an_error_that_is_not_of_the_disk_is_not_said_to_be(
+def test_other_errors_of_the_system_are_raised_unchanged(
     listops, tiny_cache, tmp_path, monkeypatch
 ):
     from longspan.training.loop import _Run
@@ -207,7 +218,7 @@ def test_an_error_that_is_not_of_the_disk_is_not_said_to_be(
 
 
 def test_no_commit_is_recorded_outside_a_working_tree(monkeypatch, tmp_path):
-    monkeypatch.setattr(recording, "__file__", str(tmp_path / "record.py"))
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
     assert git_commit.__wrapped__() is None
 
 
@@ -246,5 +257,5 @@ def test_every_mechanism_runs_on_every_task(tiny_cache, tmp_path):
     assert failed == []
     cells = {(result.task, result.mechanism) for result in results}
     assert cells == {(task, name) for task in ("listops", "text") for name in MECHANISMS}
-    assert all(result.scores["test"].examples in (44, 10) for result in results)
+    assert all(result.scores["test"].num_examples in (44, 10) for result in results)
     assert sorted(map(repr, load_results([paths.runs]))) == sorted(map(repr, results))

@@ -19,7 +19,7 @@ from longspan.arena import WorkerPoolExecutor, arena
 from longspan.arena.executors import worker_pool
 from longspan.arena.executors.worker_pool import _Worker, _WorkerPool, list_visible_gpus
 from longspan.errors import OptionError, RunError
-from longspan.results import load_results, load_failures
+from longspan.results import load_failures, load_results
 
 
 def test_a_run_restarts_after_one_death_and_fails_after_two(

@@ -107,7 +107,7 @@ REFUSED = {
     "training.steps": ("many", OptionError, "steps should be a valid integer, got 'many'"),
     "training.": (1, UnknownNameError, "no field of training called ''"),
     "mechanism.backend": (3, OptionError, "backend should be a valid string, got 3"),
-    "mechanism.temperature": (float("nan"), OptionError, "temperature of 'sinkhorn' must be a J"),
+    "mechanism.temperature": (float("nan"), OptionError, "temperature of 'sinkhorn' must be JSON"),
 }
 
 
@@ -129,7 +129,7 @@ def test_an_option_with_the_name_of_a_field_is_refused(kind):
 
 @pytest.mark.parametrize("value", [float("nan"), [1, float("inf")], {1, 2}, object()])
 def test_an_option_that_json_cannot_hold_is_refused(value):
-    with pytest.raises(OptionError, match="option a of 'x' must be a JSON value with finite num"):
+    with pytest.raises(OptionError, match="option a of 'x' must be JSON with finite num"):
         MechanismConfig(name="x", options={"a": value})
 
 

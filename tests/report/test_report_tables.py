@@ -8,6 +8,7 @@ import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,6 +95,13 @@ def test_every_section_has_tables_with_names_of_their_own():
 def test_every_section_has_tables_or_figures():
     assert all(section.tables or section.figures for section in SECTIONS)
     assert len({section.name for section in SECTIONS}) == len(SECTIONS)
+
+
+def test_every_section_and_mark_is_documented():
+    text = (Path(__file__).parents[2] / "docs" / "arena.md").read_text(encoding="utf-8")
+    assert [name for name in WITH_TABLES if f"`{name}`" not in text] == []
+    assert all(mark in text and mark in LEGEND for mark in "≈↑↓")
+    assert "**beats** another if its score is better and the difference is significant" in text
 
 
 def test_sections_hold_the_recorded_values():
@@ -191,7 +199,7 @@ def test_data_wait_is_shown_where_it_was_recorded():
     runs.append(record(seed=1, data_wait_seconds=None))
     *_, single = section_tables([build_leaderboard(runs)], Context(), "settings")
     at = single.keys.index("data_wait")
-    assert [row[at].text for row in single.rows] == ["1.2", "–"]
+    assert [row[at].text for row in single.rows] == ["1.2 %", "–"]
 
 
 def test_published_scores_are_paired_with_our_rows():

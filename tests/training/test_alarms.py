@@ -127,7 +127,8 @@ def test_a_loss_that_rises_for_long_is_told_once():
     assert raised(losses=losses) == [("diverging", 300)]
     assert diverging(state(curve(losses=losses[:6]))) == (
         "the training loss has risen to 1.70 from 1.00 at step 150; lower the learning rate "
-        "(now 0.0005), lengthen the warmup (now 100 steps) or clip gradients (training.max_grad_norm)"
+        "(now 0.0005), lengthen the warmup (now 100 steps) or clip gradients "
+        "(training.max_grad_norm)"
     )
 
 

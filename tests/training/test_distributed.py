@@ -70,7 +70,7 @@ REFUSED = {
         "mechanism": "full",
         "changes": {"training.batch_size": 1},
     },
-    "local does not support context parallelism: it needs all queries in one place": {
+    "local does not support context parallelism: all queries must be in one process": {
         "mechanism": "local",
         "parallel": "context",
     },
@@ -173,16 +173,16 @@ def test_two_processes_train_like_one(together, name):
     cases, truths, _ = together
     check_equal(cases[name], truths[name])
     check_tidy(cases[name])
-    assert record(truths[name]).processes == 1
+    assert record(truths[name]).world_size == 1
     assert record(truths[name]).parallelism == "none"
-    assert record(cases[name]).processes == 2
+    assert record(cases[name]).world_size == 2
     assert record(cases[name]).parallelism == cases[name].get("parallel", "ddp")
 
 
 def test_a_run_of_one_process_resumes_with_two(together):
     cases, truths, _ = together
     check_equal(cases["resumed"], truths["ddp"])
-    assert record(cases["resumed"]).processes == 2
+    assert record(cases["resumed"]).world_size == 2
 
 
 def test_training_changes_the_weights(together):
@@ -422,6 +422,6 @@ def test_a_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     many.work(truth)
     (path,) = runs.glob("quick/listops/*.json")
     one, other = load_result(path), record(truth)
-    assert one.processes == 2
+    assert one.world_size == 2
     assert one.scores["test"].metrics["accuracy"] == other.scores["test"].metrics["accuracy"]
     assert one.scores["test"].loss == pytest.approx(other.scores["test"].loss, abs=1e-4)

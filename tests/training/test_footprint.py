@@ -23,7 +23,7 @@ from longspan.training.loop import fit
 def made(mechanism="local", changes=None):
     """Return the tiny experiment's model, its task (not open) and its training configuration."""
     experiment = tiny.experiment(mechanism, changes=changes)
-    task = build("listops", dict(experiment.task.options))
+    task = build("listops", experiment.config.task.options)
     return make_model(experiment, task), task, experiment.config.training
 
 
@@ -64,9 +64,9 @@ def test_tensors_held_by_the_autograd_graph_count():
 
 
 def test_parameters_and_optimizer_state():
-    model, task, train = made("performer")
+    model, task, config = made("performer")
     parameters, buffers = list(model.parameters()), list(model.buffers())
-    found = measure_step_memory(model, task, train)
+    found = measure_step_memory(model, task, config)
     numbers = sum(p.numel() for p in parameters)
     assert buffers, "random features are a buffer"
     assert found.parameters == 4 * numbers + sum(b.numel() * b.element_size() for b in buffers)
@@ -90,8 +90,8 @@ def test_tensors_kept_by_a_mechanism_count_in_every_layer(monkeypatch):
         # Long enough for the scores to dominate the peak.
         changes = {"task.max_length": 400, "model.num_hidden_layers": 3}
         seen[twice] = measure_step_memory(*made("full", changes)).working
-    _, task, training = made("full", {"task.max_length": 400})
-    scores = 4 * training.batch_size * 2 * task.length**2
+    _, task, config = made("full", {"task.max_length": 400})
+    scores = 4 * config.batch_size * 2 * task.length**2
     assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
 
 
@@ -103,11 +103,11 @@ QUICK = {"full", "local", "reformer"}
     [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in sorted(MECHANISMS)],
 )
 def test_fake_and_real_tensors_give_the_same_memory(name, monkeypatch):
-    model, task, train = made(name)
-    fake = measure_step_memory(model, task, train)
+    model, task, config = made(name)
+    fake = measure_step_memory(model, task, config)
     monkeypatch.setattr(module, "FakeTensorMode", lambda **_: contextlib.nullcontext())
     monkeypatch.setattr(module, "FakeCopyMode", contextlib.nullcontext)
-    assert measure_step_memory(model, task, train) == fake
+    assert measure_step_memory(model, task, config) == fake
 
 
 def test_shapes_that_depend_on_values_are_measured_with_real_tensors(monkeypatch):
@@ -142,7 +142,7 @@ class _PeakRecorder(Callback):
 def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypatch):
     """The loop differs only in its counters and losses."""
     experiment = tiny.experiment("local", changes={"training.steps": 3, "model.hidden_size": 64})
-    longest = make_dummy_batch(listops, experiment.training.batch_size)
+    longest = make_dummy_batch(listops, experiment.config.training.batch_size)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
     model, recorder = make_model(experiment, listops), _PeakRecorder()
     with LiveTensorBytes() as recorder.live:
@@ -164,24 +164,24 @@ def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypat
 
 
 def test_memory_follows_batch_size_accumulation_precision_and_checkpointing():
-    model, task, train = made("full", {"task.max_length": 100, "training.batch_size": 8})
-    plain = measure_step_memory(model, task, train).working
+    model, task, config = made("full", {"task.max_length": 100, "training.batch_size": 8})
+    plain = measure_step_memory(model, task, config).working
 
     def working(**changes):
-        return measure_step_memory(model, task, dataclasses.replace(train, **changes)).working
+        return measure_step_memory(model, task, dataclasses.replace(config, **changes)).working
 
-    assert working(batch=16) > 1.7 * plain
-    assert working(accumulate=4) < 0.5 * plain
+    assert working(batch_size=16) > 1.7 * plain
+    assert working(gradient_accumulation_steps=4) < 0.5 * plain
     assert working(gradient_checkpointing=True) < plain
     assert working(precision="bf16") != plain
     assert not model.is_activation_checkpointing
 
 
 def test_activation_checkpointing_uses_no_deprecated_name():
-    model, task, train = made(changes={"training.gradient_checkpointing": True})
+    model, task, config = made(changes={"training.gradient_checkpointing": True})
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
-        measure_step_memory(model, task, train)
+        measure_step_memory(model, task, config)
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
@@ -191,5 +191,5 @@ def test_every_task_has_a_dummy_batch(name):
     assert batch.inputs.shape[:2] == batch.key_mask.shape == (3, task.length)
     assert batch.inputs.is_floating_point() == (task.input_features is not None)
     assert (batch.inputs_b is not None) == isinstance(task.layout, PairLayout)
-    per_token = isinstance(task.layout, TokenLayout)
-    assert batch.targets.shape == ((3, task.length) if per_token else (3,))
+    is_per_token = isinstance(task.layout, TokenLayout)
+    assert batch.targets.shape == ((3, task.length) if is_per_token else (3,))

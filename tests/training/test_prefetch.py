@@ -272,7 +272,7 @@ def test_training_and_evaluation_prefetch_and_close(listops, tmp_path, monkeypat
         trained(listops, tmp_path / "a", Stopping(5))
     assert not threads()
     outcome = trained(listops, tmp_path / "b", None)
-    assert 0 < outcome.waiting < outcome.seconds
+    assert 0 < outcome.data_wait_seconds < outcome.seconds
     one = {"longspan-prefetch"}
     assert makers == {"train": one, "validation": one, "test": one}
 
@@ -286,7 +286,7 @@ def test_a_broken_row_ends_the_evaluation_and_its_thread(listops, monkeypatch):
 
 def test_data_wait_time_is_counted_across_resumption(listops, tmp_path, monkeypatch):
     """Making a batch moves the clock by 3 s and a step by 1 s; there is no thread."""
-    now, batches, hits = [0.0], listops.batches, listops.hits
+    now, batches, losses = [0.0], listops.batches, listops.losses
 
     def takes(seconds, result):
         now[0] += seconds
@@ -300,8 +300,8 @@ def test_data_wait_time_is_counted_across_resumption(listops, tmp_path, monkeypa
         evaluation, "prefetch_batches", lambda made, device: batches("test", batch_size=44)
     )
     monkeypatch.setattr(listops, "size", lambda split: 44)
-    monkeypatch.setattr(listops, "hits", lambda *arguments: takes(1.0, hits(*arguments)))
+    monkeypatch.setattr(listops, "losses", lambda *arguments: takes(1.0, losses(*arguments)))
     with pytest.raises(Stop):
         trained(listops, tmp_path, Stopping(9))
     outcome = trained(listops, tmp_path, None)
-    assert (outcome.seconds, outcome.waiting) == (12 * 4.0, 12 * 3.0)
+    assert (outcome.seconds, outcome.data_wait_seconds) == (12 * 4.0, 12 * 3.0)

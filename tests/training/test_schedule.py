@@ -15,9 +15,9 @@ EXACT = {"rel": 1e-9, "abs": 1e-15}
 def config(schedule, steps=100, warmup=10, learning_rate=1e-3):
     return TrainingConfig(
         steps=steps,
-        batch=1,
+        batch_size=1,
         learning_rate=learning_rate,
-        warmup=warmup,
+        warmup_steps=warmup,
         schedule=schedule,
         evaluate_every=steps,
     )

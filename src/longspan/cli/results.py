@@ -13,6 +13,7 @@ from rich.text import Text
 
 from longspan.cli.common import Json, out, print_json
 from longspan.metrics import get_metric
+from longspan.report.numbers import count
 
 if TYPE_CHECKING:
     from longspan.results import Result
@@ -89,9 +90,9 @@ def _print_validation(validation: "Validation") -> None:
         for each in group:
             text = Text.assemble((f"{each.severity}: ", STYLES[each.severity]), _printable(each))
             out.print(text, soft_wrap=True, highlight=False)
-    counts = [f"{len(validation.of(severity))} {severity}s" for severity in ("error", "warning")]
-    failures = f", {validation.num_failures} failures" if validation.num_failures else ""
-    out.print(f"{validation.num_results} results{failures}: {', '.join(counts)}", highlight=False)
+    numbers = {"result": validation.num_results, "failure": validation.num_failures}
+    numbers |= {"error": len(validation.of("error")), "warning": len(validation.of("warning"))}
+    out.print(", ".join(count(x, noun) for noun, x in numbers.items()), highlight=False)
 
 
 @app.command()

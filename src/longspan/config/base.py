@@ -24,7 +24,7 @@ def setting(help: str, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"help": help})
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(cls: type[T]) -> type[T]:
     """Turn a class into a frozen, keyword-only dataclass that validates its values.
 

@@ -79,11 +79,12 @@ def _store_options(config: TaskConfig | MechanismConfig) -> None:
         f"option {name} of {config.name!r} has the name of a field; rename it"
         for name in sorted(fields & config.options.keys())
     ]
-    reasons += [
-        f"option {name} of {config.name!r} must be a JSON value with finite numbers, got {x!r:.60}"
-        for name, x in config.options.items()
-        if not _is_json(x)
-    ]
+    if not _is_json(config.options):
+        reasons += [
+            f"option {name} of {config.name!r} must be JSON with finite numbers, got {x!r:.60}"
+            for name, x in config.options.items()
+            if not _is_json(x)
+        ]
     if reasons:
         raise OptionError("; ".join(reasons))
     object.__setattr__(config, "options", to_json_types(config.options))

@@ -64,7 +64,7 @@ class Metric:
         value = float(self.finalize(statistics.sum(0, dtype=np.float64)))
         if np.isnan(value):
             raise DataError(
-                f"{self.name} is undefined: the {len(statistics)} examples have no target"
+                f"{self.name} is undefined: none of the {len(statistics)} examples has a target"
             )
         return value
 

@@ -10,7 +10,7 @@ from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.leaderboard import leaderboard
 from longspan.report.tables.published import PublishedScore, published
-from longspan.report.tables.settings import settings_tables
+from longspan.report.tables.settings import settings
 from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
@@ -127,7 +127,7 @@ SECTIONS = (
     Section(
         name="settings",
         title="Settings of every run",
-        tables=lambda board, _: settings_tables(board),
+        tables=lambda board, _: settings(board),
     ),
 )
 WITH_TABLES = {section.name: section.tables for section in SECTIONS if section.tables}

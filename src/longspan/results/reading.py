@@ -14,8 +14,9 @@ from longspan.files import read_json
 from longspan.results.record import FAILED, SCHEMA, Failure, Result
 from longspan.results.upgrades import upgrade
 
-# Folders below a folder of results that hold other files than records of finished runs.
-OTHER_FOLDERS = {"work", "trials", "analysis"}
+# Folders below a folder of results that hold other files than records of finished runs;
+# "snapshots" is one of old git revisions.
+OTHER_FOLDERS = {"work", "trials", "analysis", "snapshots"}
 T = TypeVar("T")
 
 

@@ -28,11 +28,12 @@ def load_version(source: str, folder: Path | None = None) -> list[Result | Failu
         return _load(Path(source))
     revision, _, path = source.partition(":")
     with tempfile.TemporaryDirectory() as temporary:
-        extracted = _extract(revision, Path(path) if path else folder or FOLDER, Path(temporary))
+        folder = Path(path) if path else folder or FOLDER
+        extracted = _extract(revision, folder, Path(temporary))
         try:
             return _load(extracted)
         except DataError as error:
-            raise DataError(str(error).replace(f"{temporary}/", f"{revision}:")) from error
+            raise DataError(str(error).replace(str(extracted), f"{revision}:{folder}")) from error
 
 
 def _load(folder: Path) -> list[Result | Failure]:

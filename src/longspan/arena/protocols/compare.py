@@ -8,6 +8,7 @@ from longspan.arena.protocols.base import Choice, Protocol
 from longspan.attention import MECHANISMS
 from longspan.config import flatten
 from longspan.errors import check_name
+from longspan.results import BASELINE
 
 PARTS = ("covered", "task", "model", "training", "budget", "mechanism", "grid")  # order of fields
 
@@ -17,9 +18,9 @@ class Difference:
     """Field whose values differ in the same way on some tasks.
 
     Attributes:
-        field: dotted name as in choices (`training.steps`, `mechanism.NAME.OPTION`); `grid.` and
-            a field of which a source searches several values; or "covered", for a task that one
-            of the protocols lacks.
+        field: dotted name as in choices (`training.steps`, `mechanism.MECHANISM.OPTION`);
+            `grid.FIELD` for a field of which a source searches several values; "covered" for a
+            task that one of the protocols lacks.
         tasks: tasks with this difference.
         a: value of the first protocol.
         b: value of the second protocol.
@@ -82,14 +83,11 @@ def compare(
 
 def recipe_values(protocol: Protocol, task: str, mechanisms: Iterable[str]) -> dict[str, Any]:
     """Return all values of a recipe by dotted field, defaults included."""
-    values: dict[str, Any] = {}
+    common = flatten(protocol.config(task, BASELINE))
+    values = {name: x for name, x in common.items() if not name.startswith("mechanism.")}
     for mechanism in mechanisms:
-        for name, value in flatten(protocol.config(task, mechanism)).items():
-            part, _, field = name.partition(".")
-            if part != "mechanism":
-                values[name] = value
-            elif field not in ("name", "backend"):
-                values[f"mechanism.{mechanism}.{field}"] = value
+        options = protocol.config(task, mechanism).mechanism.options
+        values |= {f"mechanism.{mechanism}.{name}": x for name, x in options.items()}
     grid = {f"grid.{name}": x for name, x in protocol.grids.get(task, {}).items()}
     return values | grid
 

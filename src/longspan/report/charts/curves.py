@@ -141,7 +141,7 @@ def _line(
     row: Row, group: Sequence[tuple[Result, dict[int, float]]], steps: list[int]
 ) -> dict[str, Any]:
     stride = max(1, math.ceil(len(steps) / POINTS))
-    # The last point is where the run ended: it is always kept.
+    # The last point is always kept.
     thin = steps[::stride] + ([steps[-1]] if (len(steps) - 1) % stride else [])
     parts = [[curve[step] for _, curve in group] for step in thin]
     values = [sum(part) / len(part) for part in parts]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from longspan.metrics import Metric
 from longspan.report.charts.styles import (
     Spec,
     Styles,
@@ -18,7 +19,7 @@ from longspan.report.charts.styles import (
     tooltip,
     vertical_rule,
 )
-from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.leaderboard.values import Cell, Leaderboard, Row
 from longspan.report.numbers import Number, count, metric_name
 from longspan.report.tables.leaderboard import interval_text
 from longspan.report.tables.slices import slice_scores
@@ -59,22 +60,29 @@ def score_intervals(
     """Draw the test scores on one task with 95 % intervals, best first; None below two rows."""
     task = board.columns[column]
     metric = task.metric
-    dots = []
-    for row in board.rows:
-        cell = row.cells[column]
-        if cell is None or cell.score is None:
-            continue
-        ends = (cell.interval.low, cell.interval.high) if cell.interval else (cell.score,) * 2
-        shown = metric.format(cell.score)
-        if cell.interval:
-            shown += f" ({interval_text(cell.interval, metric)})"
-        values = map(metric.shown, (cell.score, *ends))
-        dots.append(Dot(row.label, row.mechanism, *values, shown, count(len(cell.runs), "seed")))
+    dots = [
+        _score_dot(row, cell, cell.score, metric)
+        for row in board.rows
+        if (cell := row.cells[column]) is not None and cell.score is not None
+    ]
     dots.sort(key=lambda dot: (-metric.signed(dot.value), dot.row))
     majority = task.majority
     reference = None if majority is None else Reference("majority class", metric.shown(majority))
     text = f"Test {metric_name(metric)} on {task.label} by mechanism, {board.protocol}"
     return dot_chart(dots, axis_title("Test", metric), reference, text, styles, legend=legend)
+
+
+def _score_dot(row: Row, cell: Cell, score: Number, metric: Metric) -> Dot:
+    interval, shown = cell.interval, metric.format(score)
+    return Dot(
+        row=row.label,
+        mechanism=row.mechanism,
+        value=metric.shown(score),
+        low=metric.shown(interval.low if interval else score),
+        high=metric.shown(interval.high if interval else score),
+        shown=f"{shown} ({interval_text(interval, metric)})" if interval else shown,
+        over=count(len(cell.runs), "seed"),
+    )
 
 
 def dot_chart(
@@ -118,19 +126,22 @@ def dot_chart(
             "opacity": focus_opacity(0.55),
         },
     }
-    marks = {
-        "mark": {"type": "point", "filled": True, "size": 55},
-        "encoding": {
-            **base,
-            "x": x,
-            "shape": shape(styles, legend),
-            "opacity": focus_opacity(),
-            "tooltip": tooltip(about),
-        },
-    }
+    marks = _marks({**base, "x": x}, 55, tooltip(about), styles, legend)
     rules = _reference_rule(reference, dots) if reference else []
     height = 19 * len(set(order)) + 12
     return layered_chart([dot._asdict() for dot in dots], [*rules, bars, marks], text, height)
+
+
+def _marks(base: Spec, size: int, about: list[Spec], styles: Styles, legend: bool) -> Spec:
+    return {
+        "mark": {"type": "point", "filled": True, "size": size},
+        "encoding": {
+            **base,
+            "shape": shape(styles, legend),
+            "opacity": focus_opacity(),
+            "tooltip": about,
+        },
+    }
 
 
 def _reference_rule(reference: Reference, dots: Sequence[Dot]) -> list[Spec]:
@@ -208,15 +219,7 @@ def series_chart(
             "opacity": focus_opacity(0.45),
         },
     }
-    marks = {
-        "mark": {"type": "point", "filled": True, "size": 40},
-        "encoding": {
-            **base,
-            "shape": shape(styles, legend),
-            "opacity": focus_opacity(0.9),
-            "tooltip": tooltip(about),
-        },
-    }
+    marks = _marks(base, 40, tooltip(about), styles, legend)
     rules = horizontal_rule(reference.value, reference.name) if reference else []
     rows = [point._asdict() for point in points]
     return layered_chart(rows, [*rules, lines, marks], text, height=240)

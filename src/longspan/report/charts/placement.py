@@ -105,7 +105,7 @@ def _candidates(box: Box) -> list[Place]:
     """Return the places around a mark in order of preference, the near ones first."""
     side, corner = box.radius + 4, 0.7 * box.radius + 3
     across = [Place(side, 0, "left"), Place(-side, 0, "right")]
-    # Farther places keep the labels of a cluster apart.
+    # Farther places separate the labels of a cluster.
     along = [
         Place(0, sign * (side + 4 + LINE * lines), "center")
         for lines in range(4)

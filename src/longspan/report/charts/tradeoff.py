@@ -120,17 +120,16 @@ def _chart(
         "x": _axis("speed", "Training speed, tokens/s", across),
         "y": _axis("score", axis_title("Test", metric), up),
     }
+    layers = _layers(plain, _areas(dots, largest), styles)
+    inside = floor is not None and up.low <= floor <= up.high
+    rules = horizontal_rule(floor, "majority class") if floor is not None and inside else []
+    about = f"{axis_title('Test', metric)} against training speed, area by peak memory: {text}"
+    return layered_chart(dots, [*rules, *layers], about, height=HEIGHT)
+
+
+def _layers(plain: Spec, areas: Spec, styles: Styles) -> list[Spec]:
+    """Return the layers of intervals, marks and names."""
     base = {**plain, "color": color(styles, legend=False)}
-    marks = {
-        "mark": {"type": "point", "filled": True, "stroke": "white", "strokeWidth": 0.5},
-        "encoding": {
-            **base,
-            "size": _areas(dots, largest),
-            "shape": shape(styles, legend=False),
-            "opacity": focus_opacity(0.8),
-            "tooltip": tooltip(TOOLTIP),
-        },
-    }
     bars = {
         "mark": {"type": "rule", "strokeWidth": 1.25},
         "encoding": {
@@ -140,6 +139,16 @@ def _chart(
             "opacity": focus_opacity(0.45),
         },
     }
+    marks = {
+        "mark": {"type": "point", "filled": True, "stroke": "white", "strokeWidth": 0.5},
+        "encoding": {
+            **base,
+            "size": areas,
+            "shape": shape(styles, legend=False),
+            "opacity": focus_opacity(0.8),
+            "tooltip": tooltip(TOOLTIP),
+        },
+    }
     places = {name: {"expr": f"datum.{name}"} for name in ("dx", "dy", "align")}
     # A narrow chart has no room for names; there the legend of the page identifies mechanisms.
     wide = {"condition": {"test": "width > 420", "value": 1}, "value": 0}
@@ -147,10 +156,7 @@ def _chart(
         "mark": {"type": "text", "fontSize": 11, "baseline": "middle", **places},
         "encoding": {**plain, "text": nominal("row"), "opacity": wide},
     }
-    inside = floor is not None and up.low <= floor <= up.high
-    rules = horizontal_rule(floor, "majority class") if floor is not None and inside else []
-    about = f"{axis_title('Test', metric)} against training speed, area by peak memory: {text}"
-    return layered_chart(dots, [*rules, bars, marks, names], about, height=HEIGHT)
+    return [bars, marks, names]
 
 
 def _axis(field: str, title: str, axis: Axis) -> Spec:

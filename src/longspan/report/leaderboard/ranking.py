@@ -116,8 +116,8 @@ def find_wins(
     better = scores[:, None] > scores[None, :]
     # Over the seeds in common, the difference may have the other sign.
     tested = (sign * contrasts.difference > 0) & (contrasts.p < LEVEL)
-    apart = low[:, None] > high[None, :]
-    return better & np.where(np.isnan(contrasts.p), apart, tested)
+    separate = low[:, None] > high[None, :]
+    return better & np.where(np.isnan(contrasts.p), separate, tested)
 
 
 def _place(

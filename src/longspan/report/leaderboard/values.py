@@ -1,5 +1,6 @@
 """A leaderboard as values: nothing is rounded, and missing parts stay missing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,7 +55,7 @@ class Placement:
     @property
     def marks(self) -> str:
         """Signs behind the score."""
-        return ("≈" if self.is_tied else "") + self.arrow
+        return " ".join(filter(None, ["≈" if self.is_tied else "", self.arrow]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ class Pairs:
 
     @property
     def has_comparisons(self) -> bool:
-        """Whether at least one row was compared with another."""
+        """True if at least one row was compared with another."""
         found = ~np.isnan(self.p)
         return bool(found.sum() > found.trace())
 
@@ -193,7 +194,7 @@ class Leaderboard:
 UNSCORED = Metric(name="", title="Score", columns=("score",), finalize=lambda sums: sums[..., 0])
 
 
-def common_metric(columns: "tuple[TaskColumn, ...] | list[TaskColumn]") -> Metric | None:
+def common_metric(columns: Sequence[TaskColumn]) -> Metric | None:
     """Return the metric that all scored tasks share, or None."""
     metrics = {one.metric.name: one.metric for one in columns if one.metric is not UNSCORED}
     return next(iter(metrics.values())) if len(metrics) == 1 else None

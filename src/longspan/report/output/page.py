@@ -53,7 +53,7 @@ class Part:
 
     @property
     def is_small(self) -> bool:
-        """Whether all figures are heatmaps, which need little room."""
+        """True if all figures are heatmaps, which need little room."""
         return all(isinstance(figure.content, Heatmap) for figure in self.figures)
 
 

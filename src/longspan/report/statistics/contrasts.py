@@ -84,7 +84,7 @@ def _compare(first: list[Sample], second: list[Sample]) -> np.ndarray:
 
 
 def _compare_single_seeds(
-    first: list[Sample], second: list[Sample], difference: np.ndarray, error: np.ndarray
+    first: list[Sample], second: list[Sample], difference: np.ndarray, error: Values
 ) -> np.ndarray:
     if all(sample.has_single_targets for sample in (*first, *second)):
         one, other = (np.stack([x.statistics[0, :, 0] for x in part]) for part in (first, second))
@@ -149,7 +149,7 @@ def _distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def two_sided(
-    difference: np.ndarray, seed_error: np.ndarray, freedom: np.ndarray, example_error: np.ndarray
+    difference: Values, seed_error: Values, freedom: Values, example_error: Values
 ) -> np.ndarray:
     """Return P(|t seed_error + z example_error| >= |difference|), t Student's and z normal.
 

@@ -67,7 +67,7 @@ class Sample:
 
     @property
     def has_single_targets(self) -> bool:
-        """Whether each example is one right or wrong answer."""
+        """True if each example is one right or wrong answer."""
         single = self.metric.comparison == "mcnemar"
         return single and bool((self.statistics[..., 1] == 1).all())
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.costs import data_wait_share
+from longspan.report.leaderboard.costs import cost_of_runs, data_wait_share
 from longspan.report.leaderboard.grouping import list_values
 from longspan.report.leaderboard.values import (
     Cell,
@@ -60,12 +60,16 @@ class Line:
 
     @property
     def cost(self) -> Cost:
-        """Cost on the task."""
+        """Cost on the task, or of the run."""
+        if self.run is not None:
+            return cost_of_runs([self.run])
         return self.cell.cost if self.cell else Cost()
 
     @property
     def runs(self) -> tuple[Result, ...]:
-        """Runs on the task."""
+        """Runs on the task, or the one run."""
+        if self.run is not None:
+            return (self.run,)
         return self.cell.runs if self.cell else ()
 
     @property
@@ -169,9 +173,15 @@ def _comparison(line: Line, name: str) -> float | None:
     return getattr(line.comparison, name) if line.comparison else None
 
 
+def _test_field(line: Line, name: str) -> Number | None:
+    assert line.run is not None
+    return getattr(line.run.scores.get("test"), name, None)
+
+
 MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
 SEED = Column("Seed", "lower", value=lambda x: x.item.seed)
+RUN_SEED = Column("Seed", "lower", value=lambda x: x.run.seed)
 STEP = Column("Step", "lower", value=lambda x: x.item.step)
 PARAMETERS = Column("Parameters", "lower", value=lambda x: x.cost.parameters, show=magnitude)
 TOKENS_PER_SECOND = Column(
@@ -189,6 +199,30 @@ MEMORY = Column(
     show=memory,
 )
 GFLOPS = Column("GFLOPs", "lower", "One example, forward.", lambda x: x.cost.gflops, significant)
+TRAINING_TIME = Column(
+    name="Training time",
+    kind="lower",
+    about="Without evaluation.",
+    value=lambda x: mean([run.seconds for run in x.runs]),
+    show=duration,
+)
+DATA_WAIT = Column(
+    name="Data wait",
+    kind="lower",
+    about="Share of the training time spent waiting for batches.",
+    value=lambda x: mean([data_wait_share(run) for run in x.runs]),
+    show=lambda share: f"{percent(share)} %",
+)
+VALIDATION = Column(
+    name="Validation",
+    kind="score",
+    value=lambda x: score_entry(mean_score_on(x.runs, "validation"), x.metric),
+)
+TEST = Column(
+    name="Test",
+    kind="score",
+    value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric),
+)
 HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware)
 
 COST = (
@@ -219,20 +253,8 @@ COST = (
         value=lambda x: _quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
         show=ratio,
     ),
-    Column(
-        name="Training time",
-        kind="lower",
-        about="Without evaluation.",
-        value=lambda x: mean([run.seconds for run in x.runs]),
-        show=duration,
-    ),
-    Column(
-        name="Data wait",
-        kind="lower",
-        about="Share of the training time spent waiting for batches.",
-        value=lambda x: mean([data_wait_share(run) for run in x.runs]),
-        show=lambda share: f"{percent(share)} %",
-    ),
+    TRAINING_TIME,
+    DATA_WAIT,
     Column(
         name="Backend",
         kind="text",
@@ -298,12 +320,8 @@ GENERALIZATION_GAP = (
         about="Running mean, with dropout.",
         value=lambda x: score_entry(mean_train_score(x.runs), x.metric),
     ),
-    Column(
-        name="Validation",
-        kind="score",
-        value=lambda x: score_entry(mean_score_on(x.runs, "validation"), x.metric),
-    ),
-    Column("Test", "score", value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric)),
+    VALIDATION,
+    TEST,
     Column("Gap", "lower", "By how much train is better than test.", _gap),
     Column("Seeds", "higher", value=lambda x: len(x.runs)),
 )
@@ -321,7 +339,7 @@ TUNING = (
 ALARMS = (
     MECHANISM,
     TASK,
-    Column("Seed", "lower", value=lambda x: x.run.seed),
+    RUN_SEED,
     Column("Alarm", "text", value=lambda x: x.item.kind),
     STEP,
     Column("Message", "text", value=lambda x: x.item.message),
@@ -334,4 +352,30 @@ FAILURES = (
     Column("Kind", "text", value=lambda x: x.item.kind),
     STEP,
     Column("Reason", "text", value=lambda x: x.item.reason),
+)
+
+RUNS = (
+    MECHANISM,
+    TASK,
+    RUN_SEED,
+    TEST,
+    VALIDATION,
+    Column("Test loss", "lower", value=lambda x: _test_field(x, "loss"), show=significant),
+    Column(
+        name="Examples",
+        kind="lower",
+        about="Scored test examples.",
+        value=lambda x: _test_field(x, "num_examples"),
+    ),
+    Column("Steps", "lower", value=lambda x: x.run.steps),
+    Column(
+        name="Tested step",
+        kind="lower",
+        about="Step of the tested checkpoint.",
+        value=lambda x: x.run.selected_step,
+    ),
+    TRAINING_TIME,
+    DATA_WAIT,
+    TOKENS_PER_SECOND,
+    MEMORY,
 )

@@ -197,7 +197,7 @@ def baselines(board: Leaderboard) -> list[tuple[str, list[Number | None]]]:
 def _baseline(
     board: Leaderboard, name: str, values: Sequence[Number | None], width: int
 ) -> Entries:
-    metrics = [one.metric for one in (*board.columns, *board.means)]
+    metrics = [*(task.metric for task in board.columns), *(mean.metric for mean in board.means)]
     scores = [score_entry(value, metric) for value, metric in zip(values, metrics, strict=True)]
     return (Entry(value=name, text=name), *scores, *[Entry(value=None)] * (width - 1 - len(scores)))
 

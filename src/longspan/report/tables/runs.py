@@ -24,7 +24,7 @@ GAP = (
 )
 TUNING = "Every trial, scored on validation alone. Bold: selected, and then scored on test."
 ALARMS = "Alarms raised during training in runs that finished."
-FAILURES = "Runs that ended without a score. A task with a failed run has no mean over seeds."
+FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
 
 
 def scores(board: Leaderboard) -> list[Table]:

@@ -1,15 +1,13 @@
 """Settings of every run, each listed once at the widest scope where it holds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from longspan.config import flatten
-from longspan.report.leaderboard.costs import data_wait_share
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.numbers import MISSING, duration, magnitude, memory, percent, significant
-from longspan.report.tables.columns import MECHANISM, TASK, Line, lines_of, score_entry
+from longspan.report.tables.columns import MECHANISM, RUNS, TASK, Line, lines_of
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Result
 
@@ -31,107 +29,44 @@ FACTS: dict[str, Callable[[Result], Any]] = {
     "date": lambda run: run.date,
 }
 
-SEED = Column("Seed", "lower", value=lambda x: x.run.seed)
-MEASUREMENTS = (
-    Column("Test", "score", value=lambda x: _score(x, "test")),
-    Column("Validation", "score", value=lambda x: _score(x, "validation")),
-    Column(
-        name="Test loss",
-        kind="lower",
-        value=lambda x: x.run.scores["test"].loss if "test" in x.run.scores else None,
-        show=significant,
-    ),
-    Column("Examples", "text", "Scored test examples of all.", value=lambda x: _examples(x)),
-    Column("Steps", "lower", value=lambda x: x.run.steps),
-    Column(
-        name="Tested step",
-        kind="lower",
-        about="Step of the tested checkpoint.",
-        value=lambda x: x.run.selected_step,
-    ),
-    Column("Time", "lower", "Training, without evaluation.", lambda x: x.run.seconds, duration),
-    Column(
-        name="Data wait",
-        kind="lower",
-        about="Share of the time spent waiting for batches, %.",
-        value=lambda x: data_wait_share(x.run),
-        show=percent,
-    ),
-    Column(
-        name="Tokens/s",
-        kind="higher",
-        about="Training, without padding.",
-        value=lambda x: x.run.tokens_per_second,
-        show=magnitude,
-    ),
-    Column(
-        name="Memory",
-        kind="lower",
-        about="Peak memory above the pre-run baseline.",
-        value=lambda x: x.run.peak_memory,
-        show=memory,
-    ),
+
+COMMON = (
+    Column("Setting", "text", value=lambda pair: pair[0]),
+    Column("Value", "text", value=lambda pair: pair[1]),
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings that all runs share, as name and value, and tables of those that differ."""
+def settings(board: Leaderboard) -> list[Table]:
+    """Return the tables of all settings of a leaderboard, each setting in one of them.
 
-    common: tuple[tuple[str, str], ...]
-    tables: tuple[Table, ...]
-
-
-def settings(board: Leaderboard) -> Settings:
-    """Return the settings of all runs of a leaderboard.
-
-    Settings that are equal for all runs are common. Settings that are equal for all runs of a task,
-    or of a mechanism on a task, are in a table of those. The last table has the others, and the
-    measurements, by run.
+    The first table has those that are equal for all runs. The next have those that are equal for
+    all runs of a task, or of a mechanism on a task. The last has the others, and the measurements,
+    by run.
     """
-    lines = [
-        Line(board=line.board, row=line.row, task=line.task, cell=line.cell, run=run)
-        for line in lines_of(board)
-        for run in line.runs
-    ]
+    lines = [replace(line, run=run) for line in lines_of(board) for run in line.runs]
     if not lines:
-        return Settings(common=(), tables=())
+        return []
     values = _values([line.run for line in lines if line.run])
     scopes = {name: _scope(lines, column) for name, column in values.items()}
     by_scope = [[name for name in values if scopes[name] == scope] for scope in range(4)]
-    common = [(name, value_text(values[name][0])) for name in by_scope[0]]
     places = {id(line): i for i, line in enumerate(lines)}
 
-    def column(name: str) -> Column:
-        return _column(name, values[name], places)
+    def columns(scope: int) -> list[Column]:
+        return [_column(name, values[name], places) for name in by_scope[scope]]
 
-    title = f"{board.title}-settings"
-    tables = []
+    name = f"{board.title}-settings"
+    common = [(name, value_text(values[name][0])) for name in by_scope[0]]
+    title = f"Settings of all runs, {board.title}"
+    tables = [make_table(f"{name}-common", title, COMMON, common)]
     for scope, label, by in ((1, "task", [TASK]), (2, "mechanism and task", [MECHANISM, TASK])):
         if by_scope[scope]:
             first = {tuple(one.entry(line).text for one in by): line for line in lines[::-1]}
-            shown = [*by, *map(column, by_scope[scope])]
-            name = f"{title}-by-{label}"
-            tables.append(
-                make_table(name, f"Settings by {label}", shown, list(first.values())[::-1])
-            )
-    runs = [MECHANISM, TASK, SEED, *MEASUREMENTS, *map(column, by_scope[3])]
-    tables.append(make_table(f"{title}-runs", "Every run", runs, lines, metric=board.metric))
-    return Settings(common=tuple(common), tables=tuple(tables))
-
-
-def settings_tables(board: Leaderboard) -> list[Table]:
-    """Return the common settings as a table, and the tables of those that differ."""
-    found = settings(board)
-    if not found.tables:
-        return []
-    columns = (
-        Column("Setting", "text", value=lambda pair: pair[0]),
-        Column("Value", "text", value=lambda pair: pair[1]),
-    )
-    title = f"Settings of all runs, {board.title}"
-    common = make_table(f"{board.title}-settings-common", title, columns, found.common)
-    return [common, *found.tables]
+            subjects = list(first.values())[::-1]
+            shown = [*by, *columns(scope)]
+            tables.append(make_table(f"{name}-by-{label}", f"Settings by {label}", shown, subjects))
+    runs = [*RUNS, *columns(3)]
+    tables.append(make_table(f"{name}-runs", "Every run", runs, lines, metric=board.metric))
+    return tables
 
 
 def _values(runs: Sequence[Result]) -> dict[str, list[Any]]:
@@ -196,15 +131,3 @@ def _setting(value: Any) -> Entry:
         return Entry(value=None)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return Entry(value=value if is_number else value_text(value), text=value_text(value))
-
-
-def _score(line: Line, split: str) -> Entry:
-    assert line.run is not None
-    value = line.run.score(split) if split in line.run.scores else None
-    return score_entry(value, line.metric)
-
-
-def _examples(line: Line) -> str:
-    assert line.run is not None
-    test = line.run.scores.get("test")
-    return MISSING if test is None else f"{test.num_examples} of {line.task.num_examples}"

@@ -1,6 +1,6 @@
 """A table as a value: columns, entries, notes.
 
-Entries keep the unrounded value beside the text, so that sorting and exports never use a rounded
+Entries keep the unrounded value next to the text, so that sorting and exports never use a rounded
 number.
 """
 

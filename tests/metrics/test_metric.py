@@ -1,0 +1,253 @@
+"""Metric values: aggregation, direction, display, registration, statistics from logits."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from longspan.errors import DataError, OptionError, UnknownNameError
+from longspan.metrics import METRICS, Metric, get_metric, register
+from longspan.metrics.base import ratio
+from longspan.tasks.scoring import (
+    IGNORE,
+    LOGIT_STATISTICS,
+    accuracy_statistics,
+    f1_statistics,
+    likelihood_statistics,
+    reciprocal_rank_statistics,
+)
+
+every_metric = pytest.mark.parametrize("name", sorted(METRICS))
+
+
+def statistics_of(name, examples=50, seed=0):
+    """Return plausible statistics: a value up to the number of targets, for each example."""
+    columns = len(get_metric(name).columns)
+    generator = np.random.default_rng(seed)
+    targets = generator.integers(1, 9, (examples, 1))
+    values = targets * generator.random((examples, columns - 1))
+    return np.concatenate((values, targets), axis=1)
+
+
+def metric(**changes):
+    fields = {"name": "made_up", "title": "Made up", "columns": ("value", "examples")}
+    return Metric(**{**fields, "finalize": ratio, **changes})
+
+
+@every_metric
+def test_aggregate_is_finalize_of_the_sums(name):
+    found, statistics = get_metric(name), statistics_of(name)
+    assert found.aggregate(statistics) == pytest.approx(float(found.finalize(statistics.sum(0))))
+
+
+@every_metric
+def test_aggregate_of_parts_is_that_of_concatenated_data(name):
+    found, parts = get_metric(name), [statistics_of(name, 20, seed) for seed in range(3)]
+    sums = np.sum([part.sum(0) for part in parts], axis=0)
+    assert found.aggregate(np.concatenate(parts)) == pytest.approx(float(found.finalize(sums)))
+
+
+@every_metric
+def test_aggregate_does_not_depend_on_the_order_of_examples(name):
+    found, statistics = get_metric(name), statistics_of(name)
+    assert found.aggregate(statistics[::-1]) == pytest.approx(found.aggregate(statistics))
+
+
+@every_metric
+def test_resampling_by_example_equals_repeating_examples(name):
+    """Weighted sums of a bootstrap give the values of the resampled data sets."""
+    found, statistics = get_metric(name), statistics_of(name)
+    rows = np.random.default_rng(1).integers(0, 50, (7, 50))
+    counts = np.stack([np.bincount(sample, minlength=50) for sample in rows])
+    values = found.finalize(counts @ statistics)
+    assert values.shape == (7,)
+    expected = [found.aggregate(statistics[sample]) for sample in rows]
+    np.testing.assert_allclose(values, expected)
+
+
+@every_metric
+def test_statistics_of_another_shape_are_rejected(name):
+    columns = len(get_metric(name).columns)
+    for shape in ((5, columns + 1), (5, columns - 1), (columns,), (2, 5, columns)):
+        with pytest.raises(DataError, match=rf"{name} takes statistics of shape \(N, {columns}\)"):
+            get_metric(name).aggregate(np.ones(shape))
+    with pytest.raises(DataError, match=f"{name} needs at least one example"):
+        get_metric(name).aggregate(np.ones((0, columns)))
+
+
+def test_value_without_a_target_is_rejected():
+    with pytest.raises(DataError, match="accuracy is undefined: none of the 3 examples has a tar"):
+        get_metric("accuracy").aggregate(np.zeros((3, 2)))
+    assert np.isnan(ratio(np.zeros((2, 2)))).all()
+    # F1 without any positive, predicted or true, is 0.
+    assert get_metric("f1").aggregate(np.zeros((3, 3))) == 0
+
+
+@every_metric
+def test_direction(name):
+    found = get_metric(name)
+    lower_is_better = {"bits_per_byte", "bits_per_character", "perplexity"}
+    assert found.higher_is_better == (name not in lower_is_better)
+    better, worse = (2.0, 1.0) if found.higher_is_better else (1.0, 2.0)
+    assert found.is_better(better, worse)
+    assert not found.is_better(worse, better)
+    assert not found.is_better(better, better)
+    assert found.signed(better) > found.signed(worse)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text", "bare"),
+    [
+        ("accuracy", 0.3714, "37.1 %", "37.1"),
+        ("accuracy", 1.0, "100.0 %", "100.0"),
+        ("f1", 0.0, "0.0 %", "0.0"),
+        ("mrr", 0.3333, "33.3 %", "33.3"),
+        ("rougeL", 0.41259, "41.3 %", "41.3"),
+        ("bits_per_byte", 1.23456, "1.235 bits/byte", "1.235"),
+        ("perplexity", 18.318, "18.32", "18.32"),
+    ],
+)
+def test_format(name, value, text, bare):
+    assert get_metric(name).format(value) == text
+    assert get_metric(name).format(value, unit=False) == bare
+
+
+@every_metric
+def test_metadata(name):
+    found = get_metric(name)
+    assert found.name == name
+    assert found.title[0].isupper()
+    assert (found.unit == "%") == (found.scale == 100)
+    assert (found.comparison == "mcnemar") == (name == "accuracy")
+
+
+def test_second_metric_of_one_name_is_rejected():
+    with pytest.raises(OptionError, match="metric 'accuracy' is already registered"):
+        register(metric(name="accuracy"))
+    assert get_metric("accuracy").comparison == "mcnemar"
+    assert register(get_metric("accuracy")) is get_metric("accuracy")
+
+
+def test_metric_compared_by_mcnemar_needs_its_columns():
+    with pytest.raises(OptionError, match=r"McNemar's test takes \('correct', 'targets'\)"):
+        register(metric(comparison="mcnemar"))
+    assert "made_up" not in METRICS
+
+
+def test_unknown_metric_is_rejected():
+    with pytest.raises(UnknownNameError, match="no metric called 'acuracy'; did you mean accuracy"):
+        get_metric("acuracy")
+
+
+# Statistics from logits.
+
+
+def random_logits(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def one_hot(classes, num_classes=3):
+    return torch.nn.functional.one_hot(torch.tensor(classes), num_classes).float()
+
+
+def test_accuracy_by_hand():
+    logits, targets = one_hot([0, 1, 2, 2]), torch.tensor([0, 1, 1, 2])
+    statistics = accuracy_statistics(logits, targets).numpy()
+    assert statistics.tolist() == [[1, 1], [1, 1], [0, 1], [1, 1]]
+    assert get_metric("accuracy").aggregate(statistics) == 0.75
+
+
+def test_accuracy_of_scored_tokens_by_hand():
+    logits = one_hot([[0, 1, 2], [2, 2, 2]])
+    targets = torch.tensor([[0, 0, IGNORE], [IGNORE, 2, 2]])
+    statistics = accuracy_statistics(logits, targets).numpy()
+    assert statistics.tolist() == [[1, 2], [2, 2]]
+    assert get_metric("accuracy").aggregate(statistics) == 0.75
+
+
+def test_f1_by_hand():
+    # 2 true positives, 1 false positive, 2 false negatives: precision 2/3, recall 1/2.
+    predicted, target = [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 1, 0]
+    statistics = f1_statistics(one_hot(predicted, 2), torch.tensor(target)).numpy()
+    assert statistics.sum(0).tolist() == [2, 1, 2]
+    assert get_metric("f1").aggregate(statistics) == pytest.approx(4 / 7)
+
+
+@pytest.mark.parametrize("predicted", list(itertools.product((0, 1), repeat=4)))
+def test_f1_by_brute_force(predicted):
+    """The harmonic mean of precision and recall, for every assignment of four examples."""
+    for target in itertools.product((0, 1), repeat=4):
+        pairs = list(zip(predicted, target, strict=True))
+        hits = pairs.count((1, 1))
+        statistics = f1_statistics(one_hot(list(predicted), 2), torch.tensor(target)).numpy()
+        expected = 0.0
+        if hits:
+            precision, recall = hits / sum(predicted), hits / sum(target)
+            expected = 2 * precision * recall / (precision + recall)
+        assert get_metric("f1").aggregate(statistics) == pytest.approx(expected)
+
+
+def test_f1_ignores_unscored_tokens():
+    statistics = f1_statistics(one_hot([[1, 1, 0]], 2), torch.tensor([[1, IGNORE, IGNORE]]))
+    assert statistics.tolist() == [[1, 0, 0]]
+
+
+def test_mrr_by_sorting():
+    logits = random_logits(40, 9)
+    targets = torch.arange(40) % 9
+    statistics = reciprocal_rank_statistics(logits, targets).numpy()
+    for row, (reciprocal, queries) in enumerate(statistics):
+        ranking = sorted(range(9), key=lambda candidate: -logits[row, candidate])
+        assert reciprocal == pytest.approx(1 / (1 + ranking.index(int(targets[row]))), rel=1e-6)
+        assert queries == 1
+    assert get_metric("mrr").aggregate(statistics) == pytest.approx(statistics[:, 0].mean())
+
+
+def test_mrr_of_ties_and_nan_is_that_of_the_last_rank():
+    targets = torch.tensor([1, 1, 0])
+    nan = math.nan
+    logits = torch.tensor([[0.0, 0.0, 0.0, 0.0], [nan, nan, nan, nan], [1.0, nan, 0.0, 2.0]])
+    found = reciprocal_rank_statistics(logits, targets)[:, 0]
+    torch.testing.assert_close(found, torch.tensor([1 / 4, 1 / 4, 1 / 3], dtype=torch.float64))
+
+
+def test_mrr_of_scored_tokens():
+    logits = torch.tensor([[[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [0.0, 0.0, 0.0]]])
+    statistics = reciprocal_rank_statistics(logits, torch.tensor([[1, 0, IGNORE]]))
+    assert statistics.tolist() == [[1.5, 2]]
+
+
+def test_bits_and_perplexity_of_a_uniform_guess():
+    """A uniform guess among 256 bytes takes 8 bits, with perplexity 256."""
+    statistics = likelihood_statistics(torch.zeros(3, 5, 256), torch.full((3, 5), 7)).numpy()
+    assert statistics[:, 1].tolist() == [5] * 3
+    for name in ("bits_per_byte", "bits_per_character"):
+        assert get_metric(name).aggregate(statistics) == pytest.approx(8, rel=1e-6)
+    assert get_metric("perplexity").aggregate(statistics) == pytest.approx(256, rel=1e-6)
+
+
+def test_bits_and_perplexity_in_closed_form():
+    """One target has probability 1/2, the other one 1/8: 1 and 3 bits."""
+    logits = torch.tensor([[0.5, 0.5], [0.125, 0.875]]).log()
+    statistics = likelihood_statistics(logits, torch.tensor([0, 0])).numpy()
+    np.testing.assert_allclose(statistics[:, 0], [math.log(2), math.log(8)], rtol=1e-6)
+    assert get_metric("bits_per_byte").aggregate(statistics) == pytest.approx(2, rel=1e-6)
+    assert get_metric("perplexity").aggregate(statistics) == pytest.approx(4, rel=1e-6)
+
+
+def test_bits_are_weighted_by_length_not_by_example():
+    statistics = np.array([[8 * math.log(2), 2], [2 * math.log(2), 8]])
+    assert get_metric("bits_per_byte").aggregate(statistics) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", sorted(LOGIT_STATISTICS))
+@pytest.mark.parametrize("shape", [(6,), (6, 4)])
+def test_statistics_have_a_row_for_each_example(name, shape):
+    logits, targets = random_logits(*shape, 3), torch.zeros(shape, dtype=torch.int64)
+    found = LOGIT_STATISTICS[name](logits, targets)
+    assert found.shape == (6, len(get_metric(name).columns))
+    assert found.dtype == torch.float64
+    one_by_one = [LOGIT_STATISTICS[name](logits[i : i + 1], targets[i : i + 1]) for i in range(6)]
+    torch.testing.assert_close(found, torch.cat(one_by_one))

@@ -1,0 +1,146 @@
+"""Differences between two sets of records, from folders and git revisions."""
+
+import dataclasses
+import subprocess
+
+import pytest
+from record_examples import FAILURE, RESULT
+
+from longspan.config import replace_fields
+from longspan.errors import DataError
+from longspan.results.differences import diff_results
+from longspan.results.versions import load_version
+
+
+def variant(changes=None, accuracy=None, **fields):
+    """Return the example result with other configuration fields, score or fields."""
+    config = replace_fields(RESULT.config, changes or {})
+    if accuracy is not None:
+        test = dataclasses.replace(RESULT.scores["test"], metrics={"accuracy": accuracy})
+        fields["scores"] = {**RESULT.scores, "test": test}
+    return dataclasses.replace(RESULT, config=config, config_hash=config.hash, **fields)
+
+
+def test_equal_runs_have_no_difference():
+    assert diff_results([RESULT], [variant(seconds=2.0, date="2026-02-02")]) == []
+
+
+def test_new_and_gone_runs_are_found():
+    old, new = diff_results([RESULT], [variant(seed=4)])
+    assert (old.kind, old.seed, old.before, old.after) == ("gone", 3, 0.5, None)
+    assert (new.kind, new.seed, new.before, new.after) == ("new", 4, None, 0.5)
+    assert (old.protocol, old.task, old.mechanism) == ("quick", "listops", "local")
+
+
+def test_changed_score_is_found():
+    (found,) = diff_results([RESULT], [variant(accuracy=0.75)])
+    assert (found.kind, found.metric, found.before, found.after) == (
+        "changed",
+        "accuracy",
+        0.5,
+        0.75,
+    )
+    assert found.fields == {}
+    assert not found.is_other_data
+
+
+def test_changed_configuration_names_its_fields():
+    (found,) = diff_results([RESULT], [variant({"training.steps": 24, "mechanism.window": 8})])
+    assert found.kind == "changed"
+    assert found.fields == {"mechanism.window": (16, 8), "training.steps": (12, 24)}
+
+
+def test_absent_option_is_none():
+    options = {"window": 16}
+    mechanism = dataclasses.replace(RESULT.config.mechanism, options=options)
+    config = dataclasses.replace(RESULT.config, mechanism=mechanism)
+    (found,) = diff_results([RESULT], [dataclasses.replace(RESULT, config=config)])
+    assert found.fields == {"mechanism.nested": ([1, None], None)}
+
+
+def test_other_data_is_a_change():
+    (found,) = diff_results([RESULT], [variant(data_checksum="cd" * 32)])
+    assert (found.kind, found.is_other_data) == ("changed", True)
+
+
+def test_failure_has_its_kind_in_place_of_a_score():
+    (found,) = diff_results([FAILURE], [RESULT])
+    assert (found.kind, found.before, found.after) == ("changed", "diverged", 0.5)
+    (found,) = diff_results([], [FAILURE])
+    assert (found.metric, found.after) == (None, "diverged")
+
+
+def test_most_similar_configurations_are_paired():
+    before = [RESULT, variant({"mechanism.window": 8}, accuracy=0.25)]
+    after = [
+        variant({"mechanism.window": 8, "training.steps": 24}, accuracy=0.25),
+        variant(accuracy=0.75),
+        variant({"mechanism.window": 64, "training.steps": 48, "training.batch_size": 1}),
+    ]
+    same, fewer, new = diff_results(before, after)
+    assert (same.before, same.after, same.fields) == (0.5, 0.75, {})
+    assert (fewer.before, fewer.fields) == (0.25, {"training.steps": (12, 24)})
+    assert (new.kind, new.fields) == ("new", {})
+
+
+def test_differences_are_ordered_by_task_mechanism_and_seed():
+    found = diff_results([], [variant(seed=2), variant(seed=1), variant(protocol="lra")])
+    assert [(x.protocol, x.seed) for x in found] == [("lra", 3), ("quick", 1), ("quick", 2)]
+
+
+def git(*command):
+    author = ["-c", "user.name=name", "-c", "user.email=name@example.org"]
+    subprocess.run(["git", *author, *command], check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """Return a repository whose tag v1 has one result, and whose folder has another score."""
+    monkeypatch.chdir(tmp_path)
+    git("init", "-q")
+    RESULT.save(tmp_path / "results")
+    git("add", ".")
+    git("commit", "-qm", "records")
+    git("tag", "v1")
+    variant(accuracy=0.75).save(tmp_path / "results")
+    return tmp_path
+
+
+def test_revision_and_folder_are_compared(repository):
+    before = load_version("v1", repository / "results")
+    (found,) = diff_results(before, load_version("results"))
+    assert (found.before, found.after) == (0.5, 0.75)
+
+
+@pytest.mark.parametrize("source", ["v1", "HEAD", "v1:results", "v1:results/quick", "v1:."])
+def test_revision_has_the_records_of_its_commit(repository, source):
+    assert load_version(source) == [RESULT]
+
+
+def test_folder_of_a_revision_may_be_gone(repository):
+    (repository / "results").rename(repository / "moved")
+    assert load_version("v1") == [RESULT]
+
+
+def test_revision_works_from_another_working_directory(repository, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert load_version("v1", repository / "results") == [RESULT]
+
+
+def test_failures_are_loaded(tmp_path):
+    FAILURE.save(tmp_path)
+    assert load_version(str(tmp_path)) == [FAILURE]
+
+
+@pytest.mark.parametrize("source", ["v2", "v1:absent", "absent"])
+def test_absent_revision_or_folder_is_refused(repository, source):
+    with pytest.raises(DataError, match=r"pass FOLDER, REVISION or REVISION:FOLDER"):
+        load_version(source)
+
+
+def test_invalid_record_is_named_with_its_revision(repository):
+    path = repository / "results" / "quick" / "listops" / RESULT.filename
+    path.write_text("{}")
+    git("commit", "-qam", "invalid")
+    with pytest.raises(DataError, match=rf"HEAD:results/quick/listops/{RESULT.filename} is not"):
+        load_version("HEAD:results")
