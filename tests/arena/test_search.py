@@ -1,0 +1,145 @@
+"""A search trains every combination of its grid; invalid grids are refused before any run."""
+
+import pytest
+from search_cases import small_search
+
+from longspan.arena import SearchSpace, get, search, searches
+from longspan.attention import MECHANISMS
+from longspan.errors import OptionError, UnknownNameError
+
+BATCHES = {"training.batch_size": [4]}
+
+
+def recipe(experiment):
+    training = experiment.config.training
+    rates = (training.learning_rate, training.warmup_steps, training.weight_decay)
+    return (*rates, experiment.seed)
+
+
+def test_every_combination_is_tried_with_every_seed():
+    experiments = search("xiong", "listops", "local", SearchSpace()).experiments
+    own = get("xiong").grids["listops"]
+    assert len(experiments) == 2 * 1 * 2 * 4
+    tried = [recipe(x) for x in experiments]
+    assert len(set(tried)) == 16
+    assert tried[:5] == [
+        *((1e-4, 2_000, 0.02, seed) for seed in own["seed"]),
+        (1e-4, 2_000, 0.05, own["seed"][0]),
+    ]
+    assert experiments[0] == get("xiong").experiment("listops", "local", 1234)
+    assert all(x.overrides == {} for x in experiments)
+
+
+def test_added_values_are_overrides_and_those_of_the_protocol_are_not():
+    def made(**space):
+        space = SearchSpace(seeds=[0], **space)
+        return search("xiong", "listops", "local", space).experiments
+
+    replaced = made(grid={"training.learning_rate": [3e-4, 7e-4]})
+    assert [x.config.training.learning_rate for x in replaced] == [3e-4, 3e-4, 7e-4, 7e-4]
+    assert [x.overrides for x in replaced] == [{}, {}, *[{"training.learning_rate": 7e-4}] * 2]
+    added = made(grid={"model.num_hidden_layers": [2, 3]})
+    assert len(added) == 8
+    assert [x.overrides for x in added[:2]] == [{}, {"model.num_hidden_layers": 3}]
+    changed = {"model.hidden_dropout_prob": 0.3}
+    assert all(x.overrides == changed for x in made(changes=changed))
+
+
+def test_seeds_replace_those_of_the_grid():
+    def seeds(protocol, **space):
+        found = search(protocol, "text", "local", SearchSpace(**space))
+        return {x.seed for x in found.experiments}
+
+    assert seeds("xiong", seeds=[7, 8, 7]) == {7, 8}
+    assert seeds("quick", grid=BATCHES) == {0}
+    twice = r"seeds are given twice, \[1\] and in the grid \[0, 1\]"
+    with pytest.raises(OptionError, match=twice):
+        small_search(seeds=[1])
+
+
+def test_a_trial_prints_the_values_of_its_fields():
+    trials = small_search().trials
+    assert str(trials[0]) == "learning_rate=1e-12"
+    assert small_search().title == "local on listops"
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "message"),
+    [
+        ({"training.learning_rat": [1]}, UnknownNameError, "called 'learning_rat'; did you mean l"),
+        ({"trianing.steps": [1]}, UnknownNameError, "called 'trianing'; did you mean training"),
+        ({"mechanism.windw": [1]}, UnknownNameError, "called 'windw'; did you mean window"),
+        ({"sede": [1]}, OptionError, "'sede' names no field; use PART.FIELD"),
+        (
+            {"training.max_grad_norm": [1.0, "no"]},
+            OptionError,
+            "max_grad_norm should be a valid number, got 'no'",
+        ),
+        (
+            {"training.max_grad_norm": []},
+            OptionError,
+            r"the grid of training.max_grad_norm must be a list of values, got \[\]",
+        ),
+        ({"training.schedule": "linear"}, OptionError, "must be a list of values, got 'linear'"),
+        (
+            {"seed": [0, -1], "training.max_grad_norm": [4]},
+            OptionError,
+            "seed must be at least 0, got -1",
+        ),
+        ({"seed": [0, 1]}, OptionError, "'quick' has no grid for listops; pass one, such as --gri"),
+        ({}, OptionError, "protocol 'quick' has no grid for listops; pass one"),
+        (
+            {"training.steps": [5]},
+            OptionError,
+            "training.steps is both overridden and in the grid; pass its one value as a grid, --gr",
+        ),
+    ],
+)
+def test_invalid_grids_are_refused(grid, error, message):
+    with pytest.raises(error, match=message):
+        small_search(grid=grid)
+
+
+def test_a_search_never_selects_on_test():
+    space = SearchSpace(grid=BATCHES, seeds=[0], changes={"task.validation": "test"})
+    message = "validation split of text is its test split here, and a search must not select on te"
+    with pytest.raises(OptionError, match=message):
+        search("quick", "text", "local", space)
+    made, left_out = searches("lra-paper", SearchSpace(grid=BATCHES), mechanisms=["local"])
+    assert "text" not in {one.trials[0].experiment.task for one in made}
+    assert [x.name for x in left_out] == ["text"]
+    with pytest.raises(OptionError, match="protocol 'quick' has no grid for any of its tasks"):
+        searches("quick", SearchSpace())
+
+
+def test_every_combination_is_checked_for_selection_on_test():
+    for values in (["test"], [5000, "test"]):
+        with pytest.raises(OptionError, match="split of text is its test split here"):
+            search("quick", "text", "local", SearchSpace(grid={"task.validation": values}))
+    held_out = search("lra-paper", "text", "local", SearchSpace(grid={"task.validation": [5000]}))
+    assert all(x.config.task.options["validation"] == 5000 for x in held_out.experiments)
+
+
+def test_options_of_a_mechanism_are_not_applied_to_the_baseline():
+    changes = {"mechanism.window": 8, "task.min_length": 4}
+    with pytest.raises(UnknownNameError, match="option of task 'text' called 'min_length'"):
+        searches("quick", SearchSpace(grid=BATCHES, changes=changes), mechanisms=["local"])
+    space = SearchSpace(grid=BATCHES, changes={"mechanism.window": 8})
+    (made, *_), _ = searches("quick", space, mechanisms=["local"])
+    assert made.experiments[0].config.mechanism.options["window"] == 8
+
+
+def test_a_search_runs_in_one_process(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(OptionError, match="a search runs in one process, but torchrun has started"):
+        small_search()
+
+
+def test_combinations_that_do_not_fit_are_refused_or_left_out():
+    # Three heads do not divide the hidden size.
+    space = SearchSpace(grid={"model.num_attention_heads": [2, 3]})
+    with pytest.raises(OptionError, match="must be a multiple of"):
+        searches("quick", space, tasks=["listops"], mechanisms=["local"])
+    made, left_out = searches("quick", space, tasks=["listops"])
+    assert (made, len(left_out)) == ([], len(MECHANISMS))
+    assert "must be a multiple of" in left_out[0].reason
