@@ -90,6 +90,9 @@ def small_disk(small_mount):
 def cli(monkeypatch, capsys, one_thread):
     """Run a command in this process: exit code, output, error output."""
     import longspan.cli
+    from longspan.cli import common
+
+    monkeypatch.setattr(common.out, "width", common.PIPE_WIDTH)
 
     def invoke(*arguments):
         monkeypatch.setattr(sys, "argv", ["longspan", *map(str, arguments)])

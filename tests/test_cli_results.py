@@ -93,7 +93,7 @@ def test_absent_path_is_refused(cli, tmp_path):
 
 def test_diff_of_equal_sets_is_empty(cli, results):
     code, out, _ = cli("results", "diff", results, results)
-    assert (code, out) == (0, f"{results} and {results} hold the same runs.\n")
+    assert (code, " ".join(out.split())) == (0, f"{results} and {results} hold the same runs.")
 
 
 def test_diff_has_a_row_for_each_run_that_differs(cli, results, tmp_path):

@@ -112,7 +112,7 @@ def test_the_page_of_a_task_says_where_its_data_comes_from(name, task_pages):
     assert info.license in page
     assert all(f"{size:,}" in page for size in info.sizes.values())
     assert re.search(rf"^longspan data (build|import) {name}", page, re.MULTILINE)
-    assert ("These are not the published files" in page) == ("## Example" in page)
+    assert ("not the published files" in page) == ("## An example" in page)
     # a page has no path of the machine that rendered it
     assert "/tmp" not in page
     assert str(Path.home()) not in page

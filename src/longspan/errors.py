@@ -36,6 +36,15 @@ class DivergedError(RunError):
     """Loss of a run is NaN or infinite."""
 
 
+class NonFiniteLossError(DivergedError):
+    """Evaluation loss that is NaN or infinite."""
+
+    def __init__(self, loss: float):
+        """Keep the loss for the message of the training loop."""
+        super().__init__(f"the loss is {loss}")
+        self.loss = loss
+
+
 class NoMemoryError(RunError):
     """Run needs more memory than is available."""
 

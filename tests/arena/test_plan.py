@@ -218,7 +218,10 @@ def test_train_runs_under_a_budget(cli, paths):
 
 
 def test_numbers_of_a_plan_are_never_truncated(monkeypatch, capsys):
+    from longspan.cli.common import PIPE_WIDTH, out
     from longspan.cli.planning import print_plan
+
+    monkeypatch.setattr(out, "width", PIPE_WIDTH)
 
     row = PlannedRun(
         name="position_infused-0123456789-0", protocol="lra-paper", task="retrieval",

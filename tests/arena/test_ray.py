@@ -232,8 +232,11 @@ def test_a_missing_ray_names_the_remedy(monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--ray", "auto", "--workers", "2"], "--ray for a cluster; give one of them"),
-        (["--cpus-per-run", "2"], "--cpus-per-run and --gpus-per-run are for --ray ADDRESS"),
+        (
+            ["--ray", "auto", "--workers", "2"],
+            "--workers (this machine) and --ray (a cluster) exclude each other",
+        ),
+        (["--cpus-per-run", "2"], "--cpus-per-run and --gpus-per-run need --ray ADDRESS"),
         (["--workers", "0"], "--workers must be an integer >= 1, got 0"),
     ],
 )

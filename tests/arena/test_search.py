@@ -52,7 +52,7 @@ def test_seeds_replace_those_of_the_grid():
 
     assert seeds("xiong", seeds=[7, 8, 7]) == {7, 8}
     assert seeds("quick", grid=BATCHES) == {0}
-    twice = r"seeds are given twice, \[1\] and in the grid \[0, 1\]"
+    twice = r"seeds are given twice: \[1\], and \[0, 1\] in the grid"
     with pytest.raises(OptionError, match=twice):
         small_search(seeds=[1])
 

@@ -115,7 +115,7 @@ def test_the_door_refuses_what_refusals_says():
         ({"name": "linea"}, "no mechanism called 'linea'; did you mean linear"),
         ({"name": "qqq"}, "no mechanism called 'qqq'; there are: .*full"),
         ({"name": "local", "widow": 3}, "no option of 'local' called 'widow'; did you mean window"),
-        ({"name": "full", "window": 3}, "no option of 'full' called 'window'; there are: $"),
+        ({"name": "full", "window": 3}, "no option of 'full' called 'window'; there are none$"),
         ({"name": "full", "backend": "torhc"}, "no backend of 'full' called 'torhc'; .* torch"),
     ],
 )

@@ -57,7 +57,7 @@ def by_hand(attention, q, k, v, real, t):
     for run in runs:
         if real[run].any():
             P = projection(attention, k, real, run)
-            pair = (k, v) if keys.plain else near
+            pair = (k, v) if keys.unnormalized else near
             parts.append([normal(far.norm, P @ x[:, run]) for x in pair])
     K, V = (torch.cat(x, 1) for x in zip(*parts, strict=True))
     weights = (K @ q[:, t, :, None] / math.sqrt(8)).softmax(1)

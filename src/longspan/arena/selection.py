@@ -16,6 +16,7 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.search import SEED, Search, SearchSpace, Trial, searches
 from longspan.config import flatten
 from longspan.errors import LongspanError, RunError, check_name
+from longspan.files import to_json_types
 from longspan.results import (
     FAILED,
     Result,
@@ -55,7 +56,7 @@ class TrialResult:
         """Return the entry in the tuning of a result."""
         score = self.result.scores["validation"] if self.result else None
         return TrialRecord(
-            changes=dict(self.trial.changes),
+            changes=to_json_types(dict(self.trial.changes)),
             seed=self.trial.experiment.seed,
             config_hash=self.trial.experiment.hash,
             metrics=score.metrics if score else None,
@@ -227,8 +228,8 @@ def _tuning(
         chosen[SEED] = selected[0].trial.experiment.seed
     return Tuning(
         rule=f"{rule}: {RULES[rule]}",
-        grid={name: list(values) for name, values in search.grid.items()},
-        chosen=chosen,
+        grid={name: to_json_types(list(values)) for name, values in search.grid.items()},
+        chosen=to_json_types(chosen),
         trials=[one.record() for one in ended],
     )
 

@@ -6,7 +6,7 @@ Pydantic checks every value at construction and on reading a record. A bad value
 
 import dataclasses
 import functools
-from typing import Any, TypeVar, dataclass_transform, no_type_check
+from typing import Any, TypeVar, cast, dataclass_transform, no_type_check
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -44,8 +44,8 @@ def settings(cls: type[T]) -> type[T]:
         except pydantic.ValidationError as error:
             raise OptionError(describe_errors(error)) from None
 
-    made.__init__ = no_type_check(__init__)  # type: ignore[misc]
-    return made
+    made.__init__ = no_type_check(__init__)  # type: ignore[method-assign]
+    return cast("type[T]", made)
 
 
 def help_of(record: Any) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """Reading records: validated field by field; older schemas are upgraded."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pydantic
 
@@ -71,7 +71,7 @@ def validate(kind: type[T], content: Any, path: Path) -> T:
     """
     try:
         # JSON mode is strict, but takes mappings for dataclasses and lists for tuples.
-        return _adapter(kind).validate_json(json.dumps(content))
+        return _adapter(cast(Hashable, kind)).validate_json(json.dumps(content))
     except pydantic.ValidationError as error:
         raise DataError(f"{path}: {describe_errors(error)}") from error
 
@@ -94,7 +94,7 @@ def _validated(kind: type[T], content: Any, path: Path) -> T:
 
 
 @cache
-def _adapter(kind: type) -> pydantic.TypeAdapter:
+def _adapter(kind: Hashable) -> pydantic.TypeAdapter:
     return pydantic.TypeAdapter(kind)
 
 

@@ -97,7 +97,7 @@ class PathXOptions(PathfinderOptions):
 class Pathfinder(PixelTask):
     """Two classes, images of 32 x 32 or 64 x 64 pixels."""
 
-    Options = PathfinderOptions
+    Options: ClassVar[type] = PathfinderOptions
     options: PathfinderOptions
     # https://github.com/state-spaces/s4, src/dataloaders/lra.py
     mean, std = 0.5, 0.5

@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import math
 
 import numpy as np
 import torch
 from torch import nn
 
+from longspan.errors import NonFiniteLossError
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
 from longspan.tasks.scoring import IGNORE
@@ -57,6 +59,9 @@ def evaluate(
 
     The mode of the model (train or eval) is restored. Each process scores its shard of the rows
     of every batch; all of them return the whole.
+
+    Raises:
+        NonFiniteLossError: the loss is NaN or infinite.
     """
     training = model.training
     model.eval()
@@ -78,10 +83,13 @@ class _SplitSums:
 
     def __init__(self, task: Task, split: Split, device: torch.device):
         self.task, self.split, self.device = task, split, device
-        size, wide = task.size(split), {"dtype": torch.float64, "device": device}
-        self.statistics = {x.name: torch.zeros(size, len(x.columns), **wide) for x in task.metrics}
+        size, columns = task.size(split), {x.name: len(x.columns) for x in task.metrics}
+        self.statistics = {
+            name: torch.zeros(size, count, dtype=torch.float64, device=device)
+            for name, count in columns.items()
+        }
         self.num_targets = torch.zeros(size, dtype=torch.int64, device=device)
-        self.loss = torch.zeros((), **wide)
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
 
     def add(self, batch: Batch, shard: RowShard, logits: torch.Tensor) -> None:
         """Add some rows of a batch."""
@@ -97,10 +105,13 @@ class _SplitSums:
     def evaluation(self) -> Evaluation:
         """Return the scores of the whole split."""
         metrics, num_targets = self.task.metrics, int(self.num_targets.sum())
+        loss = self.loss.item() / num_targets
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(loss)
         arrays = {name: values.cpu().numpy() for name, values in self.statistics.items()}
         score = Score(
             metrics={metric.name: metric.aggregate(arrays[metric.name]) for metric in metrics},
-            loss=self.loss.item() / num_targets,
+            loss=loss,
             num_examples=len(self.num_targets),
             num_targets=num_targets,
             majority_baseline=self.task.majority_baseline(self.split),

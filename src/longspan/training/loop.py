@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from longspan.attention import Attention
 from longspan.config import TrainingConfig
 from longspan.config.training import Parallelism
-from longspan.errors import DivergedError
+from longspan.errors import DivergedError, NonFiniteLossError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
 from longspan.tasks.base import Batch, Split, Task
@@ -252,7 +252,7 @@ class _Run:
             self.progress.seconds += time.perf_counter() - started
 
     def _evaluate(self) -> None:
-        self._check_finite("training", float(self.window_loss))
+        self._check_finite()
         score = self._score("validation").score
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
@@ -318,15 +318,18 @@ class _Run:
         metrics = self.task.training_metrics
         return {metric.name: float(metric.finalize(sums[metric.name])) for metric in metrics}
 
-    def _check_finite(self, which: str, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise DivergedError(
-                f"the {which} loss is {loss} at step {self.progress.step}; lower the learning "
-                f"rate ({self.config.learning_rate}) or clip gradients"
-            )
+    def _check_finite(self) -> None:
+        if not math.isfinite(loss := float(self.window_loss)):
+            raise self._diverged("training", loss)
+
+    def _diverged(self, name: str, loss: float) -> DivergedError:
+        return DivergedError(
+            f"the {name} loss is {loss} at step {self.progress.step}; lower the learning rate "
+            f"({self.config.learning_rate}) or clip gradients"
+        )
 
     def _save(self) -> None:
-        self._check_finite("training", float(self.window_loss))
+        self._check_finite()
         self.progress.window_loss = float(self.window_loss)
         self.progress.window_steps = self.window_steps
         self.progress.window_statistics = {
@@ -344,16 +347,17 @@ class _Run:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
     def _score(self, split: Split) -> Evaluation:
-        evaluation = evaluate(
-            self.model,
-            self.task,
-            split,
-            batch_size=self.config.eval_batch_size,
-            device=self.device,
-            group=self.group,
-        )
-        self._check_finite(split, evaluation.score.loss)
-        return evaluation
+        try:
+            return evaluate(
+                self.model,
+                self.task,
+                split,
+                batch_size=self.config.eval_batch_size,
+                device=self.device,
+                group=self.group,
+            )
+        except NonFiniteLossError as error:
+            raise self._diverged(split, error.loss) from error
 
     def _outcome(self, test: bool) -> TrainingOutcome:
         """Load the selected model and score it; test is scored here for the only time."""
