@@ -94,7 +94,7 @@ def _validated(kind: type[T], content: Any, path: Path) -> T:
 
 
 @cache
-def _adapter(kind: Hashable) -> pydantic.TypeAdapter:
+def _adapter(kind: Any) -> pydantic.TypeAdapter:
     return pydantic.TypeAdapter(kind)
 
 

@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from longspan.config import TrainingConfig
 from longspan.tasks.base import Batch, Task
 from longspan.tasks.layout import PairLayout, TokenLayout
+from longspan.training.distributed.sharding import recompute_activations
 from longspan.training.evaluate import model_inputs
 
 NEEDS_VALUES = (
@@ -118,7 +119,7 @@ def measure_step_memory(model: PreTrainedModel, task: Task, config: TrainingConf
 def _measure(model: PreTrainedModel, task: Task, config: TrainingConfig) -> StepMemory:
     model.train()
     if config.gradient_checkpointing:
-        model.activation_checkpointing_enable()
+        recompute_activations(model)
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, foreach=True)
     with LiveTensorBytes() as live:

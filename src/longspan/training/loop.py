@@ -32,7 +32,7 @@ from longspan.training.distributed.group import (
     current_group,
     make_accelerator,
 )
-from longspan.training.distributed.sharding import check_config, wrap_model
+from longspan.training.distributed.sharding import check_config, recompute_activations, wrap_model
 from longspan.training.evaluate import Evaluation, count_targets, evaluate, model_inputs
 from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
@@ -96,7 +96,7 @@ class _Run:
         self.accelerator = make_accelerator(config.precision, folder, device)
         self.device = self.accelerator.device
         if config.gradient_checkpointing:
-            model.activation_checkpointing_enable()
+            recompute_activations(model)
         self.bare, self.model = model, wrap_model(model, self.accelerator, group)
         # Memory counts from here: restored state belongs to the run as much as computed state.
         self.memory = PeakMemory(self.device.type)

@@ -38,6 +38,13 @@ def check_config(config: TrainingConfig, group: ProcessGroup) -> None:
         raise OptionError("; ".join(reasons))
 
 
+def recompute_activations(model: PreTrainedModel) -> None:
+    """Recompute activations in the backward pass, under the name that transformers has for it."""
+    # activation_checkpointing_enable replaced gradient_checkpointing_enable in transformers 5.23.
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)()
+
+
 def wrap_model(model: PreTrainedModel, accelerator: Accelerator, group: ProcessGroup) -> nn.Module:
     """Prepare a model for training in all processes; fsdp replaces its parameters.
 
