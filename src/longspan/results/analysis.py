@@ -1,4 +1,4 @@
-"""Records of what a trained model attends to, stored beside the record of its run.
+"""Records of what a trained model attends to, stored next to the record of its run.
 
 The path is `<results>/<protocol>/<task>/analysis/<file name of the record>`.
 """

@@ -39,7 +39,7 @@ from longspan.training.prefetch import prefetch_batches
 from longspan.training.schedule import compute_learning_rate
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
-REDRAW_SEEDS = 2**43  # times the million by which mechanisms tell layers apart: below 2^63
+REDRAW_SEEDS = 2**43  # mechanisms multiply seeds by 1,000,003, and torch takes 64 bits
 
 
 def fit(

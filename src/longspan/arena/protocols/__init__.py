@@ -1,4 +1,4 @@
-"""One file per protocol: a named recipe. Importing this finds them all."""
+"""Protocols, one file each; importing the package registers them."""
 
 import importlib
 import pkgutil

@@ -1,8 +1,8 @@
-"""Can a mechanism look a token up? Small models on recall and copying, which full attention solves.
+"""Diagnostic protocol: recall and copying with small models, which full attention solves.
 
-Not a published recipe: sizes at which two layers of full attention solve both in minutes on a CPU
-(100.0 % of recall, 94.3 % of copying at seed 0), so that what a mechanism loses is its own. Raise
-`task.length` and the other size_options to find where it breaks.
+Not a published recipe. Two layers of full attention solve both tasks in minutes on a CPU (100.0 %
+of recall, 94.3 % of copying, seed 0), so a lower score is due to the mechanism. Raise `task.length`
+and the other task options to find the limit of a mechanism.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Long Range Arena as its paper describes it.
 
-Tay et al. 2021 (https://arxiv.org/abs/2011.04006). The text leaves much open; what it does not say
-is taken from the repository, and each such value is a choice below.
+Tay et al. 2021 (https://arxiv.org/abs/2011.04006). Values that the text does not state are taken
+from the repository, and each of them is a choice below.
 """
 
 import dataclasses

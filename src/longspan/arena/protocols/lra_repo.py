@@ -1,7 +1,7 @@
 """Long Range Arena as its repository configures the Transformer.
 
 Tay et al. 2021; google-research/long-range-arena at cd31e5c, the last commit. Paper and code
-disagree about most sizes; the other half is `lra-paper`.
+disagree about most sizes; `lra-paper` follows the paper.
 """
 
 import dataclasses

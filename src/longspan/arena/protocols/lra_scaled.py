@@ -1,8 +1,8 @@
-"""Long Range Arena's three kinds of input, cut down for CPU cores: minutes a run.
+"""Long Range Arena with shortened inputs, which takes minutes per run on CPU.
 
 The small model of Nystromformer and Xiong et al. on shorter inputs, in about a thousand steps. Its
-scores stand beside each other and nowhere else: inputs, steps and learning rates are not those of
-any paper.
+scores are comparable with each other only: inputs, steps and learning rates are not those of any
+paper.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Minutes on two CPU cores, to see that everything runs and who learns first."""
+"""Quick protocol: shows in minutes on two CPU cores that every mechanism runs and learns."""
 
 import dataclasses
 from typing import Any

@@ -1,8 +1,8 @@
-"""The data and training of the state-space line (S4 and after), around a Transformer.
+"""Data and training of state-space models (S4 and its successors), with a Transformer.
 
 Gu et al., "Efficiently Modeling Long Sequences with Structured State Spaces", 2022
 (state-spaces/s4, configs/experiment/lra); Amos et al., "Never Train from Scratch", 2024
-(IdoAmos/not-from-scratch), who put Transformers into it. Continuous pixels, characters, an end
+(IdoAmos/not-from-scratch), who train Transformers this way. Continuous pixels, characters, an end
 symbol, and ten times the updates of LRA: not comparable with the other protocols.
 """
 
