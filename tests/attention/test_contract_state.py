@@ -189,7 +189,7 @@ def compiled(request):
     name = "test_compiling_the_whole_graph_changes_nothing"
     chosen = [x.callspec.params for x in request.session.items if x.originalname == name]
     keys = [key_of(x["name"], x["causal"], x["backend"]) for x in chosen]
-    return json.loads(in_new_process(COMPILED, "aot_eager", *keys))
+    return json.loads(in_new_process(COMPILED, "eager", *keys))
 
 
 @every_mechanism

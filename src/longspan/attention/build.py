@@ -63,8 +63,12 @@ def build(
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """Return the options of a mechanism with their defaults, without sizes and `causal`."""
+    """Return the options of a mechanism with their defaults, without sizes and `causal`.
+
+    Options are keyword-only arguments of the constructor.
+    """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     parameters = inspect.signature(cls.__init__).parameters.values()
-    given = {"self", "causal", *cls.traits.sizes}
-    return {p.name: p.default for p in parameters if p.name not in given}
+    given = {"causal", *cls.traits.sizes}
+    options = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given)
+    return {p.name: p.default for p in options}

@@ -55,17 +55,19 @@ def help_of(record: Any) -> dict[str, str]:
 
 def describe_errors(error: pydantic.ValidationError) -> str:
     """Join all reasons of a validation error into one line."""
-    reasons = (_describe(details) for details in error.errors(include_url=False))
+    reasons = (_describe(details, error.title) for details in error.errors(include_url=False))
     return "; ".join(dict.fromkeys(reasons))
 
 
-def _describe(details: ErrorDetails) -> str:
+def _describe(details: ErrorDetails, title: str) -> str:
     # Pydantic names the members of a union too, such as constrained-int.
     parts = [str(part) for part in details["loc"]]
     name = ".".join(part for part in parts if part.isidentifier() or part.isdigit())
     if details["type"] == "value_error":
         return str(details["ctx"]["error"])
-    if details["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+    if details["type"] == "missing_keyword_only_argument" and len(parts) == 1:
+        return f"{title} requires {name}"
+    if details["type"].startswith("missing"):
         return f"{name} is missing"
     if details["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{name} is not a known field"
