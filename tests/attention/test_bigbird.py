@@ -16,7 +16,7 @@ from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 # Runtime type checks use `random`; the strategies do not.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `num_random_blocks` module")
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 
 def bigbird(heads=HEADS, max_length=128, block=4, **options):
