@@ -49,7 +49,7 @@ def performer_pair(H=3, D=16, features=256, causal=False, feature_map="softmax")
         generalized_attention=feature_map == "relu",
     )
     ours = build(
-        "performer", heads=H, head_dim=D, features=features, causal=causal, map=feature_map
+        "performer", heads=H, head_dim=D, features=features, causal=causal, feature_map=feature_map
     )
     ours.projection.copy_(theirs.projection_matrix.expand(H, -1, -1))
     return theirs, ours
