@@ -3,8 +3,8 @@ import torch
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _one_thread():
-    """The tensors are tiny: handing them to threads costs more than the work."""
+def _single_thread():
+    """Use one thread: on tiny tensors, threads cost more than they save."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

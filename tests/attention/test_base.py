@@ -1,4 +1,4 @@
-"""The one door: what it refuses, what it says, and what it records."""
+"""Building and calling: validation, error messages, kernels and recorded backends."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ from longspan.errors import InputError, LongspanError, OptionError, UnknownNameE
 SOURCE = Path(longspan.__file__).parents[1]
 
 
-def refusals(*inputs, name="local", causal=False, **masks):
+def join_refusals(*inputs, name="local", causal=False, **masks):
     return "; ".join(build(name, causal=causal).refusals(*inputs, **masks))
 
 
@@ -54,40 +54,40 @@ def refusals(*inputs, name="local", causal=False, **masks):
         ),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(change, message):
+def test_mismatched_inputs_are_rejected(change, message):
     with pytest.raises(AssertionError, match=message):
-        raise AssertionError(refusals(*change(*qkv(9))))
+        raise AssertionError(join_refusals(*change(*qkv(9))))
 
 
-def test_fewer_dimensions_are_refused():
+def test_inputs_with_three_dimensions_are_rejected():
     with pytest.raises(InputError, match=r"must be \(B, H, T, D\), got shapes \[\(3, 9, 8\)"):
-        refusals(*(x[:, 0] for x in qkv(9)))
+        join_refusals(*(x[:, 0] for x in qkv(9)))
 
 
 @pytest.mark.parametrize("mask", ["key_mask", "query_mask", "global_mask"])
-def test_masks_of_another_dtype_or_shape_are_refused(mask):
+def test_masks_of_wrong_dtype_or_shape_are_rejected(mask):
     wrong = torch.ones(3, 9)
-    found = refusals(*qkv(9), **{mask: wrong})
+    found = join_refusals(*qkv(9), **{mask: wrong})
     assert f"{mask} must be boolean (True = real), got torch.float32; use mask.bool()" in found
-    # A mask of one sample, or of one per head, would broadcast without a word.
+    # These shapes would broadcast silently.
     for shape in ((1, 9), (3, 1), (3, 8), (3, 1, 9)):
-        found = refusals(*qkv(9), **{mask: torch.ones(shape, dtype=torch.bool)})
+        found = join_refusals(*qkv(9), **{mask: torch.ones(shape, dtype=torch.bool)})
         assert f"{mask} must have shape (3, 9), got {shape}" in found
 
 
-def test_masks_of_keys_and_queries_have_their_own_lengths():
+def test_key_mask_and_query_mask_have_separate_lengths():
     masks = {m: torch.ones(3, 5, dtype=torch.bool) for m in ("key_mask", "query_mask")}
-    found = refusals(*qkv(5, 9), name="full", **masks)
+    found = join_refusals(*qkv(5, 9), name="full", **masks)
     assert found == "key_mask must have shape (3, 9), got (3, 5)"
 
 
-def test_a_causal_form_needs_a_key_for_each_query():
-    found = refusals(*qkv(9, 5), name="full", causal=True)
+def test_causal_requires_a_key_for_each_query():
+    found = join_refusals(*qkv(9, 5), name="full", causal=True)
     assert found == "causal=True requires T <= S, got T=9 and S=5"
-    assert not refusals(*qkv(9, 5), name="full")
+    assert not join_refusals(*qkv(9, 5), name="full")
 
 
-def test_every_reason_is_listed_at_once():
+def test_error_lists_every_reason():
     masks = {"key_mask": torch.ones(3, 9), "global_mask": torch.ones(3, 8, dtype=torch.bool)}
     reasons = build("linear", causal=True).refusals(*qkv(9, 7), **masks)
     assert len(reasons) == 5
@@ -99,7 +99,7 @@ def test_every_reason_is_listed_at_once():
         build("local")(q[:, :, :4].float(), k, v)
 
 
-def test_the_door_refuses_what_refusals_says():
+def test_forward_rejects_what_refusals_reports():
     q, k, v = qkv(9)
     with pytest.raises((InputError, TypeCheckError)):
         build("local")(q, k, v, torch.ones(1, 9, dtype=torch.bool))
@@ -119,14 +119,14 @@ def test_the_door_refuses_what_refusals_says():
         ({"name": "full", "backend": "torhc"}, "no backend of 'full' called 'torhc'; .* torch"),
     ],
 )
-def test_unknown_names_are_refused_with_near_ones(arguments, message):
+def test_unknown_names_are_rejected_with_suggestions(arguments, message):
     with pytest.raises(UnknownNameError, match=message) as caught:
         build(**arguments)
     assert isinstance(caught.value, KeyError)
     assert isinstance(caught.value, LongspanError)
 
 
-def test_sizes_and_the_causal_form_are_no_options():
+def test_sizes_and_causal_are_not_options():
     with pytest.raises(UnknownNameError, match="no option of 'local' called 'self'"):
         build("local", **{"self": 1})
     assert options_of("local") == {"window": 128}
@@ -138,13 +138,13 @@ def test_sizes_and_the_causal_form_are_no_options():
         backends("loca")
 
 
-def test_all_missing_sizes_are_named_at_once():
+def test_error_names_all_missing_sizes():
     message = "heads is required .number of heads.; max_length is required .longest input."
     with pytest.raises(OptionError, match=message):
         build("linformer")
 
 
-def test_an_option_out_of_range_is_refused():
+def test_options_out_of_range_are_rejected():
     with pytest.raises(OptionError, match=r"sizes >= 0 .* got Window\(left=-4"):
         build("local", window=-4)
     for name in ("blockwise", "disjoint"):
@@ -152,7 +152,7 @@ def test_an_option_out_of_range_is_refused():
             build(name, block=0)
 
 
-def test_a_name_is_taken_once():
+def test_registering_a_name_twice_is_rejected():
     with pytest.raises(
         OptionError, match="mechanism 'full' is already registered, by FullAttention"
     ):
@@ -161,44 +161,44 @@ def test_a_name_is_taken_once():
     assert Attention.__dict__.get("name") is None
 
 
-class Bare(Attention):
-    """A mechanism that forgot everything."""
+class Undefined(Attention):
+    """Mechanism without any method."""
 
-    name = "bare"
+    name = "undefined"
     traits = Traits(paper="none", cost="T", exact=False)
 
 
 @pytest.mark.parametrize("backend", ["torch", "reference"])
-def test_a_body_that_is_missing_is_named(backend):
-    bare = Bare()
-    bare.backend = backend
-    body = {"torch": "attend", "reference": "reference"}[backend]
-    with pytest.raises(TypeError, match=f"Bare does not define {body}"):
-        bare(*qkv(3))
-    with pytest.raises(TypeError, match="Bare does not define flops"):
-        bare.flops(3, 8)
-    assert bare.pairs(3) is None
+def test_error_names_the_missing_method(backend):
+    undefined = Undefined()
+    undefined.backend = backend
+    method = {"torch": "attend", "reference": "reference"}[backend]
+    with pytest.raises(TypeError, match=f"Undefined does not define {method}"):
+        undefined(*qkv(3))
+    with pytest.raises(TypeError, match="Undefined does not define flops"):
+        undefined.flops(3, 8)
+    assert undefined.pairs(3) is None
 
 
 @pytest.fixture
-def kernel(monkeypatch):
-    """A kernel of "full" that answers with zeros and refuses lengths beyond four."""
+def register_zeros(monkeypatch):
+    """Return a function that registers a kernel of "full": zeros, for at most four queries."""
     cls = MECHANISMS["full"]
     monkeypatch.setitem(KERNELS, cls, {})
 
-    def refuses(attention, q, *rest):
+    def find_reasons(attention, q, *rest):
         return [f"T={q.shape[2]} is beyond 4"] if q.shape[2] > 4 else []
 
-    def registered(automatic):
-        register_kernel(cls, "zeros", refuses, automatic=automatic)(
+    def register(automatic):
+        register_kernel(cls, "zeros", find_reasons, automatic=automatic)(
             lambda attention, q, k, v, *masks: torch.zeros_like(v)
         )
 
-    return registered
+    return register
 
 
-def test_a_kernel_asked_for_by_name_runs_or_raises(kernel):
-    kernel(automatic=False)
+def test_kernel_selected_by_name_runs_or_raises(register_zeros):
+    register_zeros(automatic=False)
     assert backends("full") == ["auto", "torch", "reference", "zeros"]
     attention = build("full", backend="zeros")
     assert not attention(*qkv(4)).any()
@@ -209,27 +209,27 @@ def test_a_kernel_asked_for_by_name_runs_or_raises(kernel):
         attention(*qkv(5))
 
 
-def test_auto_takes_an_automatic_kernel_where_it_does_not_refuse(kernel):
-    kernel(automatic=True)
+def test_auto_uses_automatic_kernel_for_supported_inputs(register_zeros):
+    register_zeros(automatic=True)
     attention = build("full")
-    for T, ran in ((4, "zeros"), (5, "torch")):
+    for T, expected in ((4, "zeros"), (5, "torch")):
         attention(*qkv(T))
-        assert attention.backend_used == ran
+        assert attention.backend_used == expected
     for backend in ("torch", "reference"):
         attention = build("full", backend=backend)
         assert attention(*qkv(4)).any()
         assert attention.backend_used == backend
 
 
-def test_auto_leaves_other_kernels_alone(kernel):
-    kernel(automatic=False)
+def test_auto_ignores_kernels_that_are_not_automatic(register_zeros):
+    register_zeros(automatic=False)
     attention = build("full")
     attention(*qkv(4))
     assert attention.backend_used == "torch"
 
 
-def test_a_kernel_is_unknown_to_other_mechanisms(kernel):
-    kernel(automatic=True)
+def test_kernel_is_unknown_to_other_mechanisms(register_zeros):
+    register_zeros(automatic=True)
     with pytest.raises(UnknownNameError, match="no backend of 'local' called 'zeros'"):
         build("local", backend="zeros")
 
@@ -240,12 +240,12 @@ allowed = {name.partition(".")[0] for name in sys.modules} | set(sys.stdlib_modu
 allowed |= {"longspan", "torch", "sympy", "mpmath", "networkx", "jinja2", "fsspec", "filelock"}
 allowed -= {"jaxtyping", "beartype", "transformers"}
 
-class Refuse:
+class BlockImports:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in allowed:
-            raise ModuleNotFoundError(f"not with torch alone: {name}")
+            raise ModuleNotFoundError(f"blocked: {name}")
 
-sys.meta_path.insert(0, Refuse())
+sys.meta_path.insert(0, BlockImports())
 import longspan
 x = torch.randn(1, 2, 9, 4)
 out = longspan.build("local")(x, x, x, torch.ones(1, 9, dtype=torch.bool))
@@ -254,12 +254,12 @@ for name in ("jaxtyping", "transformers", "datasets", "numba"):
         __import__(name)
     except ModuleNotFoundError:
         continue
-    raise SystemExit(f"{name} could be imported: the test sees nothing")
+    raise SystemExit(f"{name} was imported: the test proves nothing")
 print(tuple(out.shape))
 """
 
 
-def test_the_library_needs_torch_alone():
+def test_library_runs_with_torch_alone():
     done = subprocess.run(
         [sys.executable, "-c", TORCH_ALONE],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
@@ -271,13 +271,13 @@ def test_the_library_needs_torch_alone():
     assert done.stdout.strip() == "(1, 2, 9, 4)"
 
 
-def test_the_example_of_the_package_is_true():
+def test_package_example_runs():
     q = k = v = torch.randn(1, 8, 1000, 64, generator=torch.Generator().manual_seed(0))
     assert build("local", window=64)(q, k, v).shape == (1, 8, 1000, 64)
 
 
-class _Summed(Attention):
-    """A causal sum over values and states, for what the base does with a source."""
+class _CausalSum(Attention):
+    """Causal sum of values and layer-input states, to test the base class."""
 
     name = "summed"
     traits = Traits(paper="-", cost="T", exact=False, causal=True, needs_layer_input=True)
@@ -288,20 +288,20 @@ class _Summed(Attention):
         return (v + states).cumsum(2)
 
 
-def test_steps_keep_the_states_of_a_source():
-    attention, inputs = _Summed(), qkv(9)
+def test_steps_cache_layer_input_states():
+    attention, inputs = _CausalSum(), qkv(9)
     states, mask = inputs[0][:, 0], torch.arange(9) >= torch.tensor([0, 2, 7])[:, None]
     states = torch.where(mask[..., None], states, torch.nan)
     maps = (torch.nn.Identity(), torch.nn.Identity())
-    whole = attention(*inputs, mask, layer_input=LayerInput(states, *maps))
-    assert whole.isfinite().all()
-    assert not torch.equal(whole, attention(*inputs, mask))
+    expected = attention(*inputs, mask, layer_input=LayerInput(states, *maps))
+    assert expected.isfinite().all()
+    assert not torch.equal(expected, attention(*inputs, mask))
     outs, cache = [], None
     for rows in torch.arange(9).split(4):
         layer_input = LayerInput(states[:, rows], *maps)
         new = (x[:, :, rows] for x in inputs)
         out, cache = attention.step(*new, cache, mask[:, rows], layer_input)
         outs.append(out)
-    torch.testing.assert_close(torch.cat(outs, 2), whole)
+    torch.testing.assert_close(torch.cat(outs, 2), expected)
     with pytest.raises(InputError, match="this step: layer_input is not supported"):
         build("local", causal=True).step(*inputs, layer_input=LayerInput(states, *maps))

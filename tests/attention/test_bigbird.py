@@ -1,4 +1,4 @@
-"""BigBird: blocks as sets, drawn once, the same whatever the padding."""
+"""BigBird: sets of blocks, drawn once, independent of padding."""
 
 import itertools
 from collections import Counter
@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from contract import HEADS, assert_near, gradients, obeys, qkv, unchecked
+from contract import HEADS, assert_near, build_unchecked, check_contract, gradients, qkv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,35 +15,37 @@ from longspan.attention.mechanisms.bigbird import BlockRule, published_parts
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
-# Checking shapes draws from `num_random_blocks`, which no strategy here does.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `num_random_blocks` module")
+# Runtime type checks use `random`; the strategies do not.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 
 def bigbird(heads=HEADS, max_length=128, block=4, **options):
     return build("bigbird", heads=heads, max_length=max_length, block=block, **options).double()
 
 
-def support(attention, T):
-    """Which pairs have a weight, (H, T, T), as the fast body computes it."""
+def nonzero_weights(attention, T):
+    """Return the pairs with a nonzero weight (H, T, T) in the backend `torch`."""
     q, k, _ = qkv(T, B=1, H=len(attention.draws))
     identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
     return attention(q, k, identity)[0] != 0
 
 
 def block_sets(attention, N):
-    """The blocks that each block of queries attends to, in each head; they are whole blocks."""
+    """Return the key blocks of each query block of each head; check that no block is split."""
     b = attention.rule.block
-    pairs = support(attention, N * b).unflatten(2, (N, b)).unflatten(1, (N, b)).transpose(2, 3)
-    assert (pairs == pairs[..., :1, :1]).all(), "a block is attended in part"
+    pairs = (
+        nonzero_weights(attention, N * b).unflatten(2, (N, b)).unflatten(1, (N, b)).transpose(2, 3)
+    )
+    assert (pairs == pairs[..., :1, :1]).all(), "a block is split"
     return [[{J for J in range(N) if row[J, 0, 0]} for row in head] for head in pairs]
 
 
-@pytest.mark.parametrize("globals_", ["ends", "first"])
+@pytest.mark.parametrize("global_blocks", ["ends", "first"])
 @pytest.mark.parametrize("r", [0, 1, 3, 50])
-def test_it_is_the_window_the_ends_and_r_other_blocks(r, globals_):
+def test_blocks_are_window_ends_and_r_others(r, global_blocks):
     for N in (1, 2, 3, 4, 5, 6, 7, 12, 25):
-        ends = {0, N - 1} if globals_ == "ends" else {0}
-        for head in block_sets(bigbird(num_random_blocks=r, global_blocks=globals_), N):
+        ends = {0, N - 1} if global_blocks == "ends" else {0}
+        for head in block_sets(bigbird(num_random_blocks=r, global_blocks=global_blocks), N):
             for row, found in enumerate(head):
                 near = {row - 1, row, row + 1} & set(range(N))
                 others = set(range(N)) - near - ends
@@ -54,17 +56,17 @@ def test_it_is_the_window_the_ends_and_r_other_blocks(r, globals_):
                 assert len(found - near - ends) == min(r, len(others)), (N, row)
 
 
-def test_causal_blocks_lie_in_the_past():
-    pairs = support(bigbird(num_random_blocks=2, causal=True), 64)
+def test_causal_blocks_are_in_the_past():
+    pairs = nonzero_weights(bigbird(num_random_blocks=2, causal=True), 64)
     assert not pairs.triu(1).any()
     pairs = pairs.unflatten(2, (16, 4))
     for t in range(64):
         blocks = pairs[:, t].any(-1)
-        past = max(t // 4 - 2, 0)  # neither the first block nor the window
+        past = max(t // 4 - 2, 0)  # blocks between the first one and the window
         assert (blocks.sum(1) == min(t // 4 + 1, 3) + min(2, past)).all(), t
         assert blocks[:, sorted({0, max(t // 4 - 1, 0), t // 4})].all()
-        whole = pairs[:, t, : t // 4].sum(-1)
-        assert ((whole == 0) | (whole == 4)).all()
+        per_block = pairs[:, t, : t // 4].sum(-1)
+        assert ((per_block == 0) | (per_block == 4)).all()
         assert (pairs[:, t, t // 4].sum(-1) == t % 4 + 1).all()
 
 
@@ -84,34 +86,35 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_form_obeys_the_contract(options):
-    obeys(bigbird(**options), lengths=(1, 9, 33, 50))
+def test_every_form_obeys_contract(options):
+    check_contract(bigbird(**options), lengths=(1, 9, 33, 50))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_pairs_are_counted(options):
+def test_pairs_are_counted_per_head(options):
     attention = bigbird(**options)
     for T in (1, 5, 8, 33, 64):
-        assert attention.pairs(T) == tuple(support(attention, T).sum((1, 2)).tolist()), T
+        assert attention.pairs(T) == tuple(nonzero_weights(attention, T).sum((1, 2)).tolist()), T
 
 
-def test_pairs_take_no_memory_of_all_pairs():
+def test_pairs_take_no_quadratic_memory():
     T, b, r = 1 << 18, 64, 3
-    middle = (T // b - 4) * (5 + r) + 2 * (4 + r)  # rows 1 and N-2 see a global block beside them
-    counts = bigbird(block=b, max_length=T).pairs(T)
-    assert counts == (middle * b * b + 2 * b * T,) * HEADS
+    # The windows of rows 1 and N - 2 contain a global block.
+    middle = (T // b - 4) * (5 + r) + 2 * (4 + r)
+    pairs = bigbird(block=b, max_length=T).pairs(T)
+    assert pairs == (middle * b * b + 2 * b * T,) * HEADS
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_more_random_blocks_than_there_are_is_full_attention(causal):
+def test_more_random_blocks_than_exist_equals_full_attention(causal):
     for T in (1, 9, 40, 77):
         inputs = qkv(T)
         full = build("full", causal=causal)(*inputs)
         assert_near(bigbird(num_random_blocks=30, causal=causal)(*inputs), full, f"T={T}")
 
 
-def test_a_short_input_is_full_attention():
-    inputs = qkv(64)  # four blocks: the ends, and the window of what lies between
+def test_short_input_equals_full_attention():
+    inputs = qkv(64)  # four blocks: two ends and a window over both others
     assert_near(bigbird(block=16, num_random_blocks=0)(*inputs), build("full")(*inputs), "output")
     assert not torch.equal(bigbird(block=12, num_random_blocks=0)(*inputs), build("full")(*inputs))
 
@@ -138,19 +141,19 @@ def test_seeds_and_layers_draw_different_blocks():
     assert not torch.equal(*layers)
 
 
-def test_training_and_evaluation_attend_to_the_same():
+def test_training_and_evaluation_use_the_same_blocks():
     attention, inputs = bigbird(num_random_blocks=2), qkv(60)
     assert torch.equal(attention.train()(*inputs), attention.eval()(*inputs))
 
 
-def test_another_length_in_between_changes_nothing():
+def test_output_is_independent_of_previous_lengths():
     attention, inputs = bigbird(num_random_blocks=2), qkv(100)
     before = attention(*inputs)
     attention(*qkv(7))
     assert torch.equal(attention(*inputs), before)
 
 
-def test_another_dtype_draws_the_same_blocks():
+def test_random_blocks_are_independent_of_dtype():
     attention = bigbird(num_random_blocks=2, block=1, max_length=4096)
     before = attention.rule.lists(attention.draws, torch.full((1, 1, 1, 1), 4096))
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -159,7 +162,7 @@ def test_another_dtype_draws_the_same_blocks():
         assert torch.equal(before, after), dtype
 
 
-def test_room_for_longer_inputs_changes_nothing():
+def test_output_is_independent_of_max_length():
     inputs = qkv(50)
     short, long = (bigbird(num_random_blocks=2, max_length=n)(*inputs) for n in (50, 128))
     assert torch.equal(short, long)
@@ -189,7 +192,7 @@ def test_holes_do_not_move_the_last_block():
     assert_near(out[:, :, real[0]], softmax_reference(q, k, v, mask)[:, :, real[0]], "output")
 
 
-def test_etc_is_a_window_of_blocks_behind_the_global_tokens():
+def test_etc_is_a_window_of_blocks_after_the_global_tokens():
     g, T = 3, 42
     mask = torch.tensor(
         [
@@ -202,7 +205,7 @@ def test_etc_is_a_window_of_blocks_behind_the_global_tokens():
     assert_near(bigbird(form="etc", global_tokens=g)(*inputs), expected, "output")
 
 
-def test_a_window_that_holds_only_padding_gives_zeros():
+def test_window_of_only_padding_gives_zeros():
     q, k, v = qkv(40)
     real = torch.arange(40) < torch.tensor([40, 3, 9])[:, None]
     out = bigbird(form="etc")(q, k, v, real, query_mask=torch.ones_like(real))
@@ -212,64 +215,66 @@ def test_a_window_that_holds_only_padding_gives_zeros():
         assert not out[b, :, 4 * (blocks + 1) :].any()
 
 
-def test_etc_takes_its_global_tokens_from_a_ragged_mask():
+def test_etc_accepts_a_ragged_global_mask():
     q, k, v = qkv(40)
-    chosen = torch.arange(40) < torch.tensor([3, 0, 9])[:, None]
-    place = torch.arange(40) // 4
-    window = (place[:, None] - place).abs() < 2
-    mask = window | chosen[:, None, :, None] | chosen[:, None, None, :]
-    out = bigbird(form="etc")(q, k, v, global_mask=chosen)
+    global_mask = torch.arange(40) < torch.tensor([3, 0, 9])[:, None]
+    block = torch.arange(40) // 4
+    window = (block[:, None] - block).abs() < 2
+    mask = window | global_mask[:, None, :, None] | global_mask[:, None, None, :]
+    out = bigbird(form="etc")(q, k, v, global_mask=global_mask)
     assert_near(out, softmax_reference(q, k, v, mask), "output")
 
 
-def test_a_global_token_inside_the_window_counts_once():
+def test_global_token_inside_the_window_counts_once():
     q, k, v = qkv(60)
     for causal in (False, True):
         attention = bigbird(num_random_blocks=2, causal=causal)
         none = torch.zeros(3, 60, dtype=torch.bool)
         own = none.clone()
-        own[:, :2] = True  # global already: the first block is
+        own[:, :2] = True  # in the first block, which is global
         plain = attention(q, k, v)
         assert_near(attention(q, k, v, global_mask=none), plain, "no global token")
         assert_near(attention(q, k, v, global_mask=own), plain, "global twice")
 
 
-def test_scores_beyond_any_fixed_penalty_stay_within_the_blocks():
+def test_block_mask_holds_for_scores_below_any_penalty():
     q, k, v = qkv(64, B=1)
     q, k = 1e3 * q.abs(), -1e3 * k.abs()
-    k[:, :, 20:24] = 0  # the keys that would win, were they only discouraged
+    k[:, :, 20:24] = 0  # a finite penalty would let these keys win
     attention = bigbird(num_random_blocks=1)
     out = attention(q, k, v)
-    assert_near(out[0], softmax_reference(q[0], k[0], v[0], support(attention, 64)), "output", 1e-8)
+    assert_near(
+        out[0], softmax_reference(q[0], k[0], v[0], nonzero_weights(attention, 64)), "output", 1e-8
+    )
 
 
-def test_the_gradient_of_global_keys_is_one_sum():
-    """A thousand terms of one sign: were each sum rounded to bfloat16, they would stop to count."""
+def test_gradient_of_global_keys_accumulates_in_float32():
+    """Accumulated in bfloat16, a sum of a thousand positive terms would stop growing."""
     T = 4096
     zeros = torch.zeros(1, 1, T, 1, dtype=torch.bfloat16)
     v = zeros.clone().requires_grad_()
     bigbird(1, T, num_random_blocks=2).bfloat16()(zeros, zeros, v).sum().backward()
-    keys = 4 * torch.full((T // 4,), 7.0)  # two global blocks, three near ones, two drawn
+    keys = 4 * torch.full((T // 4,), 7.0)  # two global blocks, three in the window, two random
     expected = (4 / keys[2:-2]).sum() + 8 / T
     first = v.grad[0, 0, :4, 0].float()
     assert ((first - expected).abs() < 0.01 * expected).all()
 
 
-counts = st.integers(0, 6)
-blocks_ = st.sampled_from([1, 4, 64, 100, 128, 256, 400, 512])
+block_counts = st.integers(0, 6)
+block_sizes = st.sampled_from([1, 4, 64, 100, 128, 256, 400, 512])
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from(["uniform", "original", "given"]),
-    blocks_,
-    counts,
+    block_sizes,
+    block_counts,
     st.lists(st.integers(0, 70) | st.sampled_from([16, 32, 48, 64]), min_size=1, max_size=3),
     st.integers(0, 1),
     st.booleans(),
     st.integers(0, 99),
 )
-def test_the_lists_are_the_sets_of_every_row(sampling, block, r, lengths, first, causal, seed):
+def test_lists_are_the_sets_of_every_row(sampling, block, r, lengths, first, causal, seed):
     causal = causal and sampling != "original"
     first = 1 if sampling == "original" or causal else first
     rule = BlockRule(block, 0, first, int(first and not causal), causal, sampling)
@@ -284,12 +289,12 @@ def test_the_lists_are_the_sets_of_every_row(sampling, block, r, lengths, first,
                 chosen = rule._chosen(head[row], row, blocks)
                 near = {row - 1, row} | ({row + 1} if not causal else set())
                 listed = [J for J in own[row] if J >= 0]
-                assert len(set(listed)) == len(listed), "a block twice"
+                assert len(set(listed)) == len(listed), "a block is listed twice"
                 assert set(listed) == set(chosen) | (near & set(range(blocks)))
                 assert own[row][0] == row
 
 
-def test_every_set_of_blocks_is_as_likely():
+def test_every_set_of_blocks_is_equally_likely():
     rule, draws = BlockRule(4, 0, 1, 1, False, "uniform"), 24_000
     g = torch.Generator().manual_seed(0)
     lists = rule.lists(
@@ -322,22 +327,25 @@ def test_every_set_of_blocks_is_as_likely():
         ),
         (lambda: bigbird(global_blocks="last"), "global_blocks must be one of ends, first"),
         (
-            lambda: unchecked("bigbird", heads=1, max_length=8, form="x"),
+            lambda: build_unchecked("bigbird", heads=1, max_length=8, form="x"),
             "invalid form='x', global_blocks='ends' or",
         ),
         (
-            lambda: unchecked("bigbird", heads=1, max_length=8, global_blocks="x"),
+            lambda: build_unchecked("bigbird", heads=1, max_length=8, global_blocks="x"),
             "invalid form='itc', global_blocks='x' or",
         ),
-        (lambda: unchecked("bigbird", heads=1, max_length=8, sampling="x"), "or sampling='x'"),
+        (
+            lambda: build_unchecked("bigbird", heads=1, max_length=8, sampling="x"),
+            "or sampling='x'",
+        ),
     ],
 )
-def test_options_without_a_meaning_are_refused(make, message):
+def test_invalid_options_are_rejected(make, message):
     with pytest.raises(OptionError, match=message):
         make()
 
 
-def test_inputs_it_was_not_built_for_are_refused():
+def test_inputs_of_other_sizes_are_rejected():
     attention = bigbird(max_length=20, causal=True)
     with pytest.raises(InputError, match="must be 3, as built; got 2; S=21 exceeds"):
         attention(*qkv(21, H=2))
@@ -347,10 +355,10 @@ def test_inputs_it_was_not_built_for_are_refused():
         attention.step(*qkv(6), cache)
 
 
-# The public code, in training mode: what it draws is given to ours.
+# Parity with transformers, on the blocks that it draws.
 
 
-def published_layer(block, r, heads=2, head_dim=4, max_length=1024):
+def transformers_layer(block, r, heads=2, head_dim=4, max_length=1024):
     from transformers.models.big_bird import modeling_big_bird as hf
 
     config = hf.BigBirdConfig(
@@ -364,8 +372,8 @@ def published_layer(block, r, heads=2, head_dim=4, max_length=1024):
     return hf, hf.BigBirdBlockSparseAttention(config, seed=0).double()
 
 
-def published_table(layer, n, block, r, heads=2):
-    """The blocks that the public code draws for each head and block of queries but the ends."""
+def transformers_table(layer, n, block, r, heads=2):
+    """Return the blocks that transformers draws for each head and inner block of queries."""
     before = np.random.get_state()
     np.random.seed(0)
     if n in (1024, 3072, 4096):
@@ -382,8 +390,8 @@ def published_table(layer, n, block, r, heads=2):
     return torch.tensor(np.stack(table)).long()
 
 
-def published_output(hf, layer, x, real, block):
-    """Heads apart (B, H, n, D), the layer's q, k and v with them."""
+def transformers_output(hf, layer, x, real, block):
+    """Return the output (B, H, n, D) of the layer and its q, k and v."""
     masks = hf.BigBirdModel.create_masks_for_block_sparse_attn(real.double(), block)
     blocked, band, from_, to = masks
     before = np.random.get_state()
@@ -403,15 +411,15 @@ def published_output(hf, layer, x, real, block):
     return split(out), [split(f(x)) for f in (layer.query, layer.key, layer.value)]
 
 
-def ours(table, n, block):
+def bigbird_with_blocks(table, n, block):
     attention = bigbird(len(table), n, block, num_random_blocks=table.shape[2], sampling="given")
     assert (attention.draws == -1).all()
     attention.draws[:, 1:-1] = table
     return attention
 
 
-def times(table, n, block):
-    """How often the public code counts a pair, (H, n, n)."""
+def count_pairs(table, n, block):
+    """Return how often transformers counts each pair, (H, n, n)."""
     N = n // block
     count = torch.zeros(len(table), N, N, dtype=torch.float64)
     for row in range(1, N - 1):
@@ -423,30 +431,30 @@ def times(table, n, block):
     return count.repeat_interleave(block, 1).repeat_interleave(block, 2)
 
 
-def counted(q, k, v, count):
-    """Softmax attention with each pair as often as it is counted."""
+def attention_with_counts(q, k, v, count):
+    """Compute softmax attention with repeated pairs."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
     return (scores + count.log()).softmax(-1) @ v
 
 
 @pytest.mark.parametrize(("n", "r"), [(32, 1), (32, 3), (84, 8), (64, 2), (64, 3)])
-def test_the_public_code_gives_the_same_in_training(n, r):
-    hf, layer = published_layer(4, r)
-    table = published_table(layer, n, 4, r)
+def test_equals_transformers_in_training(n, r):
+    hf, layer = transformers_layer(4, r)
+    table = transformers_table(layer, n, 4, r)
     x = torch.randn(2, n, 8, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     x.requires_grad_()
-    out, (q, k, v) = published_output(hf, layer.train(), x, torch.ones(2, n), 4)
-    own = ours(table, n, 4)(q, k, v)
+    out, (q, k, v) = transformers_output(hf, layer.train(), x, torch.ones(2, n), 4)
+    own = bigbird_with_blocks(table, n, 4)(q, k, v)
     assert_near(own, out, "output", 1e-9)
     for a, b in zip(gradients(own, [x], layer), gradients(out, [x], layer), strict=True):
         assert_near(a, b, "gradient", 1e-9)
 
 
-def test_where_the_public_code_finds_too_few_blocks_we_take_them_all():
-    n, r = 44, 3  # eleven blocks: two draws from the three behind the first eight
-    _, layer = published_layer(4, r)
+def test_takes_all_blocks_where_transformers_raises():
+    n, r = 44, 3  # 11 blocks: it draws two of the three after the first eight
+    _, layer = transformers_layer(4, r)
     with pytest.raises(ValueError, match="could not broadcast"):
-        published_table(layer.train(), n, 4, r)
+        transformers_table(layer.train(), n, 4, r)
     for head in block_sets(bigbird(num_random_blocks=r, sampling="original"), 11):
         for row in range(1, 10):
             window = {0, row - 1, row, row + 1, 10}
@@ -454,29 +462,34 @@ def test_where_the_public_code_finds_too_few_blocks_we_take_them_all():
             assert len(head[row] - window) == sum(min(n, len(all_)) for n, all_ in parts), row
 
 
-def test_the_public_code_counts_the_first_block_again_in_evaluation():
+def test_transformers_repeats_the_first_block_in_evaluation():
     n, block, r = 64, 4, 3
-    hf, layer = published_layer(block, r)
+    hf, layer = transformers_layer(block, r)
     x = torch.randn(1, n, 8, dtype=torch.float64)
-    out, qkv_ = published_output(hf, layer.eval(), x, torch.ones(1, n), block)
+    out, qkv_ = transformers_output(hf, layer.eval(), x, torch.ones(1, n), block)
     zeros = torch.zeros(2, n // block - 2, r).long()
-    assert_near(out, counted(*qkv_, times(zeros, n, block)), "1 + r times block 0", 1e-9)
-    own = ours(zeros, n, block)(*qkv_)
+    assert_near(
+        out,
+        attention_with_counts(*qkv_, count_pairs(zeros, n, block)),
+        "block 0 counts 1 + r times",
+        1e-9,
+    )
+    own = bigbird_with_blocks(zeros, n, block)(*qkv_)
     assert_near(own, bigbird(2, n, block, num_random_blocks=0)(*qkv_), "blocks are sets")
     assert (own - out).abs().max() > 1e-2
 
 
-def test_the_public_code_counts_blocks_twice_at_1024_tokens():
+def test_transformers_counts_blocks_twice_at_1024_tokens():
     n, block, r = 1024, 64, 3
-    hf, layer = published_layer(block, r)
-    table = published_table(layer, n, block, r)
-    count = times(table, n, block)
-    assert count.max() == 2, "no block is drawn twice; choose another seed"
+    hf, layer = transformers_layer(block, r)
+    table = transformers_table(layer, n, block, r)
+    count = count_pairs(table, n, block)
+    assert count.max() == 2, "no block is drawn twice: choose another seed"
     x = torch.randn(1, n, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    out, qkv_ = published_output(hf, layer.train(), x, torch.ones(1, n), block)
-    assert_near(out, counted(*qkv_, count), "twice", 1e-9)
-    once = counted(*qkv_, count.clamp(max=1))
-    assert_near(ours(table, n, block)(*qkv_), once, "once", 1e-9)
+    out, qkv_ = transformers_output(hf, layer.train(), x, torch.ones(1, n), block)
+    assert_near(out, attention_with_counts(*qkv_, count), "twice", 1e-9)
+    once = attention_with_counts(*qkv_, count.clamp(max=1))
+    assert_near(bigbird_with_blocks(table, n, block)(*qkv_), once, "once", 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -493,17 +506,18 @@ def test_the_public_code_counts_blocks_twice_at_1024_tokens():
         (128, 8, 1),
     ],
 )
-def test_the_original_plan_is_the_public_one(block, blocks, r):
-    """What it draws in 300 heads is all that we say it may draw, part by part."""
-    _, layer = published_layer(block, r, max_length=4096)
+def test_original_plan_equals_transformers(block, blocks, r):
+    """Over 300 heads, transformers draws exactly the blocks of each part of the plan."""
+    _, layer = transformers_layer(block, r, max_length=4096)
     n = block * blocks
-    table = published_table(layer.train(), n, block, r, heads=300)
+    table = transformers_table(layer.train(), n, block, r, heads=300)
     for row in range(1, blocks - 1):
         parts, start = published_parts(row, blocks, block, r), 0
         for count, choices in parts:
             drawn = set(table[:, row - 1, start : start + count].flatten().tolist())
             if n == 1024:
-                drawn -= {blocks - 1, row - 1, row, row + 1}  # there they count twice
+                # transformers counts these blocks twice.
+                drawn -= {blocks - 1, row - 1, row, row + 1}
             assert drawn == set(choices), (row, count)
             start += count
         assert start == r

@@ -1,10 +1,10 @@
-"""Slots of what leaves the memory: which rows, in which order, and what teaches f_c."""
+"""Compressive Transformer: slots for rows that leave the memory, and the losses that train them."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, unchecked
-from test_transformer_xl import shaken, xl
+from contract import HEAD_DIM, HEADS, assert_near, build_unchecked, check_contract, key_masks, qkv
+from test_transformer_xl import randomize_parameters, transformer_xl
 
 from longspan import build
 from longspan.attention.mechanisms.compressive import Compression
@@ -13,13 +13,13 @@ from longspan.errors import InputError, OptionError
 
 KINDS = ["max", "mean", "conv", "dilated", "most_used"]
 SIZES = {"heads": HEADS, "head_dim": HEAD_DIM}
-both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def compressive(causal=True, **options):
-    """With random weights in place of the mean that learned compressions begin as."""
-    return shaken(build("compressive", causal=causal, **SIZES, **options))
+    """Build with random parameters, because learned compressions begin as the mean."""
+    return randomize_parameters(build("compressive", causal=causal, **SIZES, **options))
 
 
 def compression(kind, ratio, **options):
@@ -33,7 +33,7 @@ def last_cache(attention, inputs, sizes):
     return cache
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     "options",
     [
@@ -51,24 +51,24 @@ def last_cache(attention, inputs, sizes):
     ],
     ids=str,
 )
-def test_it_obeys_the_contract_with_other_compressions(options, causal):
-    obeys(compressive(causal, **options), lengths=(1, 6, 31))
+def test_obeys_contract_with_other_compressions(options, causal):
+    check_contract(compressive(causal, **options), lengths=(1, 6, 31))
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize("memory", [0, 5, 8, 19])
-def test_without_slots_it_is_the_memory_alone(causal, memory):
+def test_without_slots_equals_transformer_xl(causal, memory):
     sizes = {"segment": 6, "memory": memory}
-    plain = xl(causal, **sizes)
+    without_slots = transformer_xl(causal, **sizes)
     attention = compressive(causal, compressed_memory=0, ratio=4, **sizes)
-    attention.load_state_dict(plain.state_dict())
+    attention.load_state_dict(without_slots.state_dict())
     for mask in key_masks(40).values():
-        assert_near(attention(*qkv(40), mask), plain(*qkv(40), mask), "output")
+        assert_near(attention(*qkv(40), mask), without_slots(*qkv(40), mask), "output")
 
 
-@both_orders
+@full_and_causal
 @every_kind
-def test_slots_of_one_row_are_a_longer_memory(kind, causal):
+def test_slots_of_one_row_equal_a_longer_memory(kind, causal):
     attention = build(
         "compressive",
         **SIZES,
@@ -79,15 +79,15 @@ def test_slots_of_one_row_are_a_longer_memory(kind, causal):
         ratio=1,
         compression=kind,
     ).double()
-    plain = xl(causal, segment=6, memory=13)
-    attention.load_state_dict(plain.state_dict(), strict=False)
+    without_slots = transformer_xl(causal, segment=6, memory=13)
+    attention.load_state_dict(without_slots.state_dict(), strict=False)
     for mask in key_masks(50).values():
-        assert_near(attention(*qkv(50), mask), plain(*qkv(50), mask), "output")
+        assert_near(attention(*qkv(50), mask), without_slots(*qkv(50), mask), "output")
 
 
 @pytest.mark.parametrize(("n", "memory", "ratio"), [(6, 4, 4), (5, 7, 3), (4, 0, 6), (3, 2, 7)])
 def test_rows_wait_in_memory_until_they_fill_a_group(n, memory, ratio):
-    """No row is lost between the memory and the slots, and none is in both."""
+    """Each row is in the memory or in one slot."""
     attention = compressive(segment=n, memory=memory, compressed_memory=100, ratio=ratio)
     T, inputs = 41, qkv(41)
     for end in range(1, T + 1, 5):
@@ -95,19 +95,19 @@ def test_rows_wait_in_memory_until_they_fill_a_group(n, memory, ratio):
         start = end // n * n
         groups = state["slot_k"].shape[2]
         assert groups == max(0, start - memory) // ratio
-        whole = inputs[1][:, :, : groups * ratio].unflatten(2, (-1, ratio)).mean(3)
-        assert_near(state["slot_k"], whole, "slots, the oldest first")
+        expected = inputs[1][:, :, : groups * ratio].unflatten(2, (-1, ratio)).mean(3)
+        assert_near(state["slot_k"], expected, "slots, oldest first")
         assert_near(state["k"], inputs[1][:, :, groups * ratio : end], "rows")
         assert_near(state["v"], inputs[2][:, :, groups * ratio : end], "rows of values")
 
 
-def test_the_newest_slots_are_kept():
+def test_newest_slots_are_kept():
     attention = compressive(segment=6, memory=4, compressed_memory=3, ratio=2)
     inputs = qkv(40)
     state = last_cache(attention, inputs, 9).state
     groups = (36 - 4) // 2
-    wanted = inputs[2][:, :, : groups * 2].unflatten(2, (-1, 2)).mean(3)[:, :, -3:]
-    assert_near(state["slot_v"], wanted, "slots")
+    expected = inputs[2][:, :, : groups * 2].unflatten(2, (-1, 2)).mean(3)[:, :, -3:]
+    assert_near(state["slot_v"], expected, "slots")
     assert state["slot_real"].all()
     assert set(state) == {"k", "v", "slot_k", "slot_v", "slot_real"}
     used = compressive(segment=6, memory=4, compressed_memory=3, ratio=2, compression="most_used")
@@ -115,30 +115,30 @@ def test_the_newest_slots_are_kept():
     assert torch.equal(state["q"], inputs[0][:, :, 36:])
 
 
-def test_it_sees_as_far_as_its_slots():
-    """(l)(n_m + c n_cm) of the paper, for one layer; nothing before has any influence."""
+def test_receptive_field_ends_at_the_oldest_slot():
+    """One layer of the paper's l (n_m + c n_cm): earlier tokens have no influence."""
     n, memory, slots, ratio = 6, 4, 3, 5
     attention = compressive(segment=n, memory=memory, compressed_memory=slots, ratio=ratio)
     q, k, v = (x.requires_grad_() for x in qkv(48))
     attention.backprop_through_memory = True
     found = torch.autograd.grad(attention(q, k, v)[:, :, 42:].sum(), v)[0]
-    touched = found.abs().sum((0, 1, 3)) > 0
+    with_gradient = found.abs().sum((0, 1, 3)) > 0
     groups = (42 - memory) // ratio
     first = (groups - slots) * ratio
-    assert touched[first:].all()
-    assert not touched[:first].any()
+    assert with_gradient[first:].all()
+    assert not with_gradient[:first].any()
 
 
-def rows_of(T, mask=None):
+def random_rows(T, mask=None):
     q, k, v = qkv(T)
     return q, Rows(k, v, mask)
 
 
 @pytest.mark.parametrize("ratio", [1, 2, 3, 4, 5])
-def test_learned_compressions_are_torch_convolutions(ratio):
-    _, rows = rows_of(4 * ratio)
+def test_learned_compressions_equal_torch_convolutions(ratio):
+    _, rows = random_rows(4 * ratio)
     for kind in ("conv", "dilated"):
-        f = shaken(compression(kind, ratio))
+        f = randomize_parameters(compression(kind, ratio))
         found = f(rows, rows.k, None)
         for h in range(HEADS):
             for x, weight, slot in ((rows.k, f.keys, found.k), (rows.v, f.values, found.v)):
@@ -158,7 +158,7 @@ def test_learned_compressions_are_torch_convolutions(ratio):
 
 def test_learned_compressions_begin_as_the_mean():
     for ratio in (2, 4, 8):
-        q, rows = rows_of(3 * ratio)
+        q, rows = random_rows(3 * ratio)
         mean = compression("mean", ratio)(rows, q, None)
         for kind in ("conv", "dilated"):
             found = compression(kind, ratio)(rows, q, None)
@@ -166,12 +166,12 @@ def test_learned_compressions_begin_as_the_mean():
             assert_near(found.v, mean.v, f"{kind}, values", 1e-6)
 
 
-def test_pooling_leaves_padded_rows_out():
+def test_pooling_ignores_padding():
     real = torch.tensor([[1, 0, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0]]).bool()
-    q, rows = rows_of(6, real)
+    q, rows = random_rows(6, real)
     low = Rows(rows.k - 9, rows.v - 9, real)
     for kind, pool in (("mean", lambda x: x.mean(1)), ("max", lambda x: x.amax(1))):
-        # The contract puts zeros at padded rows.
+        # Mechanisms receive zeros at padded rows.
         zeros = Rows(*(x * real[:, None, :, None] for x in low[:2]), real)
         found = compression(kind, 3)(zeros, q, None)
         assert_near(found.k[0, :, 0], pool(low.k[0, :, [0, 2]]), kind)
@@ -181,9 +181,9 @@ def test_pooling_leaves_padded_rows_out():
         assert not found.v[0, :, 1].any()
 
 
-def test_most_used_keeps_what_the_queries_looked_at():
+def test_most_used_keeps_the_rows_with_most_attention():
     v = qkv(6)[2]
-    # Query i looks at a key that points along axis i; without one, at all keys alike.
+    # Query i attends to the key along axis i, or else to all keys equally.
     q, axes = 60 * torch.eye(6, 8).double().expand(3, HEADS, -1, -1), torch.eye(8).double()
     k = torch.zeros_like(q)
     k[0, 0, 1], k[0, 0, 5] = axes[2], axes[3]
@@ -192,19 +192,19 @@ def test_most_used_keeps_what_the_queries_looked_at():
     assert torch.equal(found.v[0, 0], v[0, 0, [1, 5]])
     assert torch.equal(found.v[0, 1], v[0, 1, [2, 3]])
     assert torch.equal(found.k[0, 1], k[0, 1, [2, 3]])
-    # Of rows that nothing tells apart, the oldest real one.
+    # Ties select the oldest real row.
     real = torch.ones(3, 6, dtype=torch.bool)
     real[1, 0] = False
     found = compression("most_used", 3)(Rows(torch.zeros_like(k), v, real), q, None)
     assert torch.equal(found.v[1], v[1][:, [1, 3]])
-    nobody = torch.zeros(3, 6, dtype=torch.bool)
-    found = compression("most_used", 3)(Rows(k, v, real), torch.zeros_like(q), nobody)
+    no_queries = torch.zeros(3, 6, dtype=torch.bool)
+    found = compression("most_used", 3)(Rows(k, v, real), torch.zeros_like(q), no_queries)
     assert torch.equal(found.v[1], v[1][:, [1, 3]])
-    # Padded queries have no say.
-    asked = torch.ones(3, 6, dtype=torch.bool)
-    asked[0, 2] = False
+    # Padded queries have no influence.
+    query_mask = torch.ones(3, 6, dtype=torch.bool)
+    query_mask[0, 2] = False
     k[0, 0, 0] = 0.1 * axes[1]
-    found = compression("most_used", 3)(Rows(k, v, None), q, asked)
+    found = compression("most_used", 3)(Rows(k, v, None), q, query_mask)
     assert torch.equal(found.v[0, 0, 0], v[0, 0, 0])
 
 
@@ -212,13 +212,13 @@ LEARNED = {"segment": 6, "memory": 4, "compressed_memory": 8, "ratio": 3, "autoe
 
 
 @pytest.mark.parametrize("kind", ["conv", "dilated"])
-def test_only_f_and_g_learn_from_the_losses_and_nothing_else_teaches_them(kind):
+def test_losses_train_f_and_g_and_forward_trains_the_rest(kind):
     attention = compressive(compression=kind, **LEARNED)
     f = {"compression.keys", "compression.values"}
     g = {"compression.back_keys", "compression.back_values"}
     inputs = [x.requires_grad_() for x in qkv(40)]
 
-    def touched(loss):
+    def names_with_gradient(loss):
         attention.zero_grad(set_to_none=True)
         for x in inputs:
             x.grad = None
@@ -227,62 +227,62 @@ def test_only_f_and_g_learn_from_the_losses_and_nothing_else_teaches_them(kind):
         named = {**dict(attention.named_parameters()), **dict(zip("qkv", inputs, strict=True))}
         return {n for n, p in named.items() if p.grad is not None and p.grad.any()}
 
-    everything = {"q", "k", "v", "position", "content_bias", "position_bias"}
+    attention_inputs = {"q", "k", "v", "position", "content_bias", "position_bias"}
     for _ in range(2):
-        assert touched(attention.reconstruction_loss(*inputs)) == f
-        assert touched(attention.autoencoding_loss(*inputs)) == f | g
-        assert touched(attention(*inputs).square().sum()) == everything
+        assert names_with_gradient(attention.reconstruction_loss(*inputs)) == f
+        assert names_with_gradient(attention.autoencoding_loss(*inputs)) == f | g
+        assert names_with_gradient(attention(*inputs).square().sum()) == attention_inputs
     attention.backprop_through_memory = True
-    assert touched(attention(*inputs).square().sum()) == everything | f
+    assert names_with_gradient(attention(*inputs).square().sum()) == attention_inputs | f
 
 
 @pytest.mark.parametrize("kind", ["mean", "max", "conv", "dilated", "most_used"])
-def test_nothing_is_lost_where_rows_of_a_group_are_equal(kind):
+def test_losses_are_zero_where_rows_of_a_group_are_equal(kind):
     options = LEARNED | {"ratio": 4, "compression": kind}
     attention = build("compressive", **SIZES, **options).double()
     q, k, v = qkv(32)
-    same = [x[:, :, ::4].repeat_interleave(4, 2) for x in (k, v)]
+    equal_rows = [x[:, :, ::4].repeat_interleave(4, 2) for x in (k, v)]
     for loss in (attention.reconstruction_loss, attention.autoencoding_loss):
-        assert loss(q, *same) < 1e-12
+        assert loss(q, *equal_rows) < 1e-12
         assert loss(q, k, v) > 1e-2
-        assert loss(*(x[:, :, :11] for x in (q, k, v))) == 0  # nothing has left the memory
+        assert loss(*(x[:, :, :11] for x in (q, k, v))) == 0  # all rows are still in the memory
 
 
-def test_reconstruction_compares_what_left_with_its_slots():
-    """Content attention of a segment over the rows that leave with it, not over all memory."""
+def test_reconstruction_compares_evicted_rows_with_their_slots():
+    """The loss attends to the rows that leave the memory with a segment, not to all of it."""
     attention = compressive(segment=6, memory=8, compressed_memory=9, ratio=3)
     q, k, v = qkv(20)
     total, count = 0, 0
     for end, rows in ((12, slice(0, 3)), (18, slice(3, 9))):
-        asking = q[:, :, end - 6 : end]
+        queries = q[:, :, end - 6 : end]
         slots = [x[:, :, rows].unflatten(2, (-1, 3)).mean(3) for x in (k, v)]
-        exact = F.scaled_dot_product_attention(asking, k[:, :, rows], v[:, :, rows])
-        found = F.scaled_dot_product_attention(asking, *slots)
+        exact = F.scaled_dot_product_attention(queries, k[:, :, rows], v[:, :, rows])
+        found = F.scaled_dot_product_attention(queries, *slots)
         total, count = total + (exact - found).square().sum(), count + exact.numel()
     assert_near(attention.reconstruction_loss(q, k, v), total / count, "loss")
 
 
 def real_groups(b, rows, mask):
-    """The real rows of each group that has some."""
+    """Return the real rows of each group that has any."""
     groups = (torch.arange(3) + start for start in range(rows.start, rows.stop, 3))
     return [group[mask[b, group]] for group in groups if mask[b, group].any()]
 
 
-def test_padding_has_no_part_in_the_losses():
+def test_losses_ignore_padding():
     attention = compressive(**LEARNED | {"compression": "max"})
     (q, k, v), mask = qkv(24), key_masks(24)["holes"]
     sums, counts = [0, 0], [0, 0]
     for end, rows in ((12, slice(0, 6)), (18, slice(6, 12)), (24, slice(12, 18))):
         for b in range(3):
-            asking = q[b, :, end - 6 : end][:, mask[b, end - 6 : end]]
+            queries = q[b, :, end - 6 : end][:, mask[b, end - 6 : end]]
             groups = real_groups(b, rows, mask)
-            counts[0] += asking.numel()
+            counts[0] += queries.numel()
             counts[1] += 2 * k[b, :, rows][:, mask[b, rows]].numel()
             if not groups:
                 continue
             slots = [torch.stack([x[b][:, g].amax(1) for g in groups], 1) for x in (k, v)]
             old = [x[b][:, torch.cat(groups)] for x in (k, v)]
-            exact, found = (F.scaled_dot_product_attention(asking, *x) for x in (old, slots))
+            exact, found = (F.scaled_dot_product_attention(queries, *x) for x in (old, slots))
             sums[0] += (exact - found).square().sum()
             back = (attention.compression.back_keys, attention.compression.back_values)
             for x, slot, weight in zip((k, v), slots, back, strict=True):
@@ -290,18 +290,18 @@ def test_padding_has_no_part_in_the_losses():
                 for n, g in enumerate(groups):
                     sums[1] += (x[b][:, g] - restored[:, n, (g - rows.start) % 3]).square().sum()
     padded = [torch.where(mask[:, None, :, None], x, torch.nan) for x in (q, k, v)]
-    assert_near(attention.reconstruction_loss(*padded, mask), sums[0] / counts[0], "first")
-    assert_near(attention.autoencoding_loss(*padded, mask), sums[1] / counts[1], "second")
+    assert_near(attention.reconstruction_loss(*padded, mask), sums[0] / counts[0], "reconstruction")
+    assert_near(attention.autoencoding_loss(*padded, mask), sums[1] / counts[1], "autoencoding")
 
 
-def test_a_learned_compression_gets_better_than_the_mean():
+def test_learned_compression_improves_on_the_mean():
     g = torch.Generator().manual_seed(0)
-    turn = torch.randn(HEAD_DIM, HEAD_DIM, generator=g, dtype=torch.float64)
+    rotation = torch.randn(HEAD_DIM, HEAD_DIM, generator=g, dtype=torch.float64)
     options = {"segment": 8, "memory": 8, "compressed_memory": 8, "ratio": 2, "compression": "conv"}
     attention = build("compressive", **SIZES, **options).double()
     q, k, v = qkv(64)
     # The newer row of each pair is a function of the older one.
-    v[:, :, 1::2], k[:, :, 1::2] = v[:, :, ::2] @ turn, -k[:, :, ::2]
+    v[:, :, 1::2], k[:, :, 1::2] = v[:, :, ::2] @ rotation, -k[:, :, ::2]
     q = 2 * q
     before = attention.reconstruction_loss(q, k, v).item()
     optimizer = torch.optim.Adam(attention.parameters(), lr=0.03)
@@ -312,7 +312,7 @@ def test_a_learned_compression_gets_better_than_the_mean():
     assert attention.reconstruction_loss(q, k, v).item() < 0.7 * before
 
 
-def test_what_it_refuses():
+def test_invalid_options_and_inputs_are_rejected():
     for options, message in (
         (
             {"compressed_memory": -1},
@@ -322,7 +322,7 @@ def test_what_it_refuses():
         ({"compression": "sum"}, "one of max, mean, conv, dilated, most_used; got 'sum'"),
     ):
         with pytest.raises(OptionError, match=message):
-            unchecked("compressive", **SIZES, **options)
+            build_unchecked("compressive", **SIZES, **options)
     with pytest.raises(InputError, match="the width of values must be 8, as built; got 5"):
         compressive(compression="conv")(*qkv(5, E=5))
     assert compressive(compression="max")(*qkv(5, E=5)).shape[-1] == 5

@@ -1,4 +1,4 @@
-"""The option that a mechanism names as its size_option exists, is a number, and buys something."""
+"""Size options: they exist, take integers and enlarge the receptive field."""
 
 import pytest
 
@@ -10,8 +10,8 @@ SIZE_OPTIONS = {
 T = 2048
 
 
-def reach(name, size):
-    """Pairs of one head, or operations where there are none to count."""
+def receptive_field(name, size):
+    """Return the number of query-key pairs, or FLOPs where pairs are not counted."""
     options = {**MECHANISMS[name].small_options, SIZE_OPTIONS[name]: size}
     attention = build(name, heads=2, head_dim=8, max_length=T, **options)
     pairs = attention.pairs(T)
@@ -20,19 +20,19 @@ def reach(name, size):
 
 
 @pytest.mark.parametrize("name", sorted(SIZE_OPTIONS))
-def test_a_size_option_is_an_option_that_takes_whole_numbers(name):
+def test_size_option_exists_and_takes_integers(name):
     assert SIZE_OPTIONS[name] in options_of(name)
     assert build(name, heads=2, head_dim=8, max_length=T, **{SIZE_OPTIONS[name]: 16}) is not None
 
 
 @pytest.mark.parametrize("name", sorted(SIZE_OPTIONS))
-def test_a_larger_size_reaches_further(name):
-    """From the square root of the length on: sizes below it may make many small pieces."""
-    reached = [reach(name, size) for size in (64, 128, 256, 512)]
-    assert reached == sorted(reached)
-    assert len(set(reached)) == 4
+def test_larger_size_gives_larger_receptive_field(name):
+    """Sizes start near sqrt(T): below it, a smaller size may create many more blocks."""
+    fields = [receptive_field(name, size) for size in (64, 128, 256, 512)]
+    assert fields == sorted(fields)
+    assert len(set(fields)) == 4
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS.keys() - SIZE_OPTIONS))
-def test_without_a_size_option_there_is_no_number_to_choose(name):
+def test_mechanism_without_size_option_has_no_integer_option(name):
     assert not [x for x in options_of(name).values() if isinstance(x, int) and x is not True]

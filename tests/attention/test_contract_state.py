@@ -1,4 +1,4 @@
-"""What a mechanism leaves behind: nothing hidden, nothing global, the same in every process."""
+"""State of a mechanism: saved in full, never global, identical in every process."""
 
 import json
 import os
@@ -9,7 +9,16 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from contract import CASES, TOLERANCE, assert_near, built, every_mechanism, gradients, qkv, run
+from contract import (
+    CASES,
+    TOLERANCE,
+    assert_near,
+    build_small,
+    every_mechanism,
+    gradients,
+    qkv,
+    run_or_skip,
+)
 from safetensors.torch import load_file, save_file
 from torch.utils.checkpoint import checkpoint
 
@@ -20,12 +29,12 @@ HERE = Path(__file__).parent
 SOURCE = Path(longspan.__file__).parents[1]
 
 
-def key_of(name, causal, backend):
+def case_key(name, causal, backend):
     return f"{name}-{causal}-{backend}"
 
 
-def in_new_process(code, *arguments, seed="7"):
-    """Run `code` where nothing of this process is left, and shapes are not checked."""
+def run_in_new_process(code, *arguments, seed="7"):
+    """Run `code` in a new process, without the runtime type checks of the tests."""
     paths = os.pathsep.join([str(SOURCE), str(HERE)])
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -38,17 +47,17 @@ def in_new_process(code, *arguments, seed="7"):
     return done.stdout
 
 
-FRESH = """
+RUN_CHECKPOINTS = """
 import sys, torch
 from pathlib import Path
 from safetensors.torch import load_file, save_file
-from contract import CASES, built
+from contract import CASES, build_small
 torch.set_num_threads(1)
 torch.manual_seed(99)
 folder = Path(sys.argv[1])
 inputs = load_file(folder / "inputs.safetensors")
 for case in CASES:
-    attention = built(*case.values).float()
+    attention = build_small(*case.values).float()
     stem = "-".join(map(str, case.values))
     found = {f"buffer.{n}": x.clone() for n, x in attention.named_buffers()}
     attention.load_state_dict(load_file(folder / f"{stem}.safetensors"), strict=True)
@@ -58,81 +67,86 @@ for case in CASES:
 
 
 @pytest.fixture(scope="module")
-def round_trip(tmp_path_factory):
-    """Outputs and fresh buffers of each case here, and in a process with other seeds."""
+def outputs_by_case(tmp_path_factory):
+    """Return outputs and initial buffers of each case, here and in a process with other seeds."""
     folder = tmp_path_factory.mktemp("round-trip")
     inputs = dict(zip("qkv", qkv(33, dtype=torch.float32), strict=True))
     inputs["key_mask"] = torch.arange(33) < torch.tensor([33, 20, 7])[:, None]
     save_file(inputs, folder / "inputs.safetensors")
     torch.manual_seed(1)
-    here = {}
+    results_by_case = {}
     for case in CASES:
-        attention, stem = built(*case.values).float(), key_of(*case.values)
+        attention, stem = build_small(*case.values).float(), case_key(*case.values)
         state = {n: x.contiguous() for n, x in attention.state_dict().items()}
         save_file(state, folder / f"{stem}.safetensors")
         found = {f"buffer.{n}": x.clone() for n, x in attention.named_buffers()}
         found["out"] = (
             attention(*(inputs[x] for x in "qkv"), inputs["key_mask"]).detach().contiguous()
         )
-        here[stem] = found
-    in_new_process(FRESH, folder)
-    return {stem: (x, load_file(folder / f"{stem}.found.safetensors")) for stem, x in here.items()}
+        results_by_case[stem] = found
+    run_in_new_process(RUN_CHECKPOINTS, folder)
+    return {
+        stem: (x, load_file(folder / f"{stem}.found.safetensors"))
+        for stem, x in results_by_case.items()
+    }
 
 
 @every_mechanism
-def test_a_checkpoint_gives_the_same_bits_in_a_new_process(name, causal, backend, round_trip):
-    here, there = round_trip[key_of(name, causal, backend)]
-    assert sorted(here) == sorted(there)
-    for what, x in here.items():
-        assert torch.equal(x, there[what]), what
+def test_checkpoint_gives_the_same_bits_in_a_new_process(name, causal, backend, outputs_by_case):
+    results, new_process_results = outputs_by_case[case_key(name, causal, backend)]
+    assert sorted(results) == sorted(new_process_results)
+    for label, x in results.items():
+        assert torch.equal(x, new_process_results[label]), label
 
 
 @every_mechanism
-def test_all_state_is_saved_and_none_is_shared(name, causal, backend):
-    first, second = built(name, causal, backend), built(name, causal, backend)
+def test_all_state_is_saved_and_not_shared(name, causal, backend):
+    first, second = build_small(name, causal, backend), build_small(name, causal, backend)
     assert {n for n, _ in first.named_buffers()} <= set(first.state_dict())
-    ours, theirs = ({x.data_ptr() for x in y.state_dict().values()} for y in (first, second))
-    assert not ours & theirs
+    first_pointers, second_pointers = (
+        {x.data_ptr() for x in y.state_dict().values()} for y in (first, second)
+    )
+    assert not first_pointers & second_pointers
 
 
 @every_mechanism
 def test_two_calls_are_equal_and_change_no_state(name, causal, backend):
-    attention = built(name, causal, backend)
+    attention = build_small(name, causal, backend)
     inputs = qkv(50)
     copies = [x.clone() for x in inputs]
     mask = torch.arange(50) < torch.tensor([50, 30, 9])[:, None]
-    kept = mask.clone()
+    mask_before = mask.clone()
     for training in (True, False):
         attention.train(training)
         before = {n: x.clone() for n, x in attention.state_dict().items()}
-        first = run(attention, *inputs, mask)
-        run(attention, *qkv(20))
-        assert torch.equal(run(attention, *inputs, mask), first)
+        first = run_or_skip(attention, *inputs, mask)
+        run_or_skip(attention, *qkv(20))
+        assert torch.equal(run_or_skip(attention, *inputs, mask), first)
         for n, x in attention.state_dict().items():
             assert torch.equal(x, before[n]), n
     assert all(torch.equal(x, y) for x, y in zip(inputs, copies, strict=True))
-    assert torch.equal(mask, kept)
+    assert torch.equal(mask, mask_before)
 
 
 @every_mechanism
-def test_global_random_state_is_left_alone(name, causal, backend):
+def test_global_random_state_is_unchanged(name, causal, backend):
     torch_before, numpy_before = torch.get_rng_state(), numpy.random.get_state()[1].copy()
-    attention = built(name, causal, backend)
-    # Initial parameters follow torch.manual_seed, like those of any module; nothing else does.
+    attention = build_small(name, causal, backend)
+    # As in any module, initial parameters follow torch.manual_seed; nothing else does.
     if not list(attention.parameters()):
         assert torch.equal(torch.get_rng_state(), torch_before)
     torch_before = torch.get_rng_state()
     inputs = [x.requires_grad_() for x in qkv(33)]
-    gradients(run(attention, *inputs), inputs, attention)
+    gradients(run_or_skip(attention, *inputs), inputs, attention)
     assert torch.equal(torch.get_rng_state(), torch_before)
     assert (numpy.random.get_state()[1] == numpy_before).all()
 
 
 @every_mechanism
-def test_gradient_checkpointing_changes_nothing(name, causal, backend):
-    attention = built(name, causal, backend)
+def test_gradient_checkpointing_preserves_results(name, causal, backend):
+    attention = build_small(name, causal, backend)
     inputs = [x.requires_grad_() for x in qkv(50)]
-    plain = run(attention, *inputs)
+    plain = run_or_skip(attention, *inputs)
     again = checkpoint(attention, *inputs, use_reentrant=False)
     assert torch.equal(plain, again)
     pairs = zip(
@@ -142,36 +156,39 @@ def test_gradient_checkpointing_changes_nothing(name, causal, backend):
 
 
 @every_mechanism
-def test_autocast_does_not_change_the_dtype_of_the_computation(name, causal, backend):
-    attention = built(name, causal, backend).float()
+def test_autocast_does_not_change_the_computation_dtype(name, causal, backend):
+    attention = build_small(name, causal, backend).float()
     inputs = qkv(33, dtype=torch.float32)
-    plain = run(attention, *inputs)
+    plain = run_or_skip(attention, *inputs)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = run(attention, *inputs)
+        inside = run_or_skip(attention, *inputs)
     assert torch.equal(inside, plain)
 
 
 @every_mechanism
-def test_the_body_that_ran_is_recorded(name, causal, backend):
-    attention = built(name, causal, backend)
+def test_used_backend_is_recorded(name, causal, backend):
+    attention = build_small(name, causal, backend)
     assert attention.backend_used is None
-    run(attention, *qkv(9))
+    run_or_skip(attention, *qkv(9))
     assert attention.backend_used == backend
     attention.backend = "auto"
     attention(*qkv(9))
     assert attention.backend_used in backends(name)
 
 
-COMPILED = """
+COMPARE_COMPILED = """
 import json, sys, torch
-from contract import CASES, built, gradients, qkv
+from contract import CASES, build_small, gradients, qkv
 torch.set_num_threads(1)
+padding = torch.arange(70) < torch.tensor([70, 40, 0])[:, None]
 found = {}
 for case in CASES:
     if "-".join(map(str, case.values)) not in sys.argv[2:]:
         continue
-    attention, worst = built(*case.values), 0.0
-    for mask in (None, torch.arange(70) < torch.tensor([70, 40, 0])[:, None]):
+    attention, worst = build_small(*case.values), 0.0
+    # Tracing takes seconds: one mask for each form, unless the test is marked slow.
+    masks = (None, padding) if sys.argv[1] == "inductor" else (None if case.values[1] else padding,)
+    for mask in masks:
         inputs = [x.requires_grad_() for x in qkv(70)]
         torch.compiler.reset()
         compiled = torch.compile(attention, fullgraph=True, backend=sys.argv[1])
@@ -185,24 +202,24 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def compiled(request):
-    """The largest difference of each case that is to be tested."""
-    name = "test_compiling_the_whole_graph_changes_nothing"
-    chosen = [x.callspec.params for x in request.session.items if x.originalname == name]
-    keys = [key_of(x["name"], x["causal"], x["backend"]) for x in chosen]
-    return json.loads(in_new_process(COMPILED, "eager", *keys))
+    """Return the largest difference of each selected case."""
+    name = "test_compiling_full_graph_preserves_results"
+    selected = [x.callspec.params for x in request.session.items if x.originalname == name]
+    keys = [case_key(x["name"], x["causal"], x["backend"]) for x in selected]
+    return json.loads(run_in_new_process(COMPARE_COMPILED, "eager", *keys))
 
 
 @every_mechanism
 @pytest.mark.timeout(600)
-def test_compiling_the_whole_graph_changes_nothing(name, causal, backend, compiled):
-    assert compiled[key_of(name, causal, backend)] <= TOLERANCE[torch.float64]
+def test_compiling_full_graph_preserves_results(name, causal, backend, compiled):
+    assert compiled[case_key(name, causal, backend)] <= TOLERANCE[torch.float64]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_compiling_to_machine_code_changes_nothing():
-    keys = [key_of(*case.values) for case in CASES]
-    for case, worst in json.loads(in_new_process(COMPILED, "inductor", *keys)).items():
+def test_compiling_with_inductor_preserves_results():
+    keys = [case_key(*case.values) for case in CASES]
+    for case, worst in json.loads(run_in_new_process(COMPARE_COMPILED, "inductor", *keys)).items():
         assert worst <= TOLERANCE[torch.float64], case
 
 
@@ -210,10 +227,10 @@ def test_compiling_to_machine_code_changes_nothing():
     "name", sorted(n for n, c in MECHANISMS.items() if "layer" in c.traits.sizes)
 )
 def test_layers_draw_different_buffers(name):
-    first, second = (dict(built(name, layer=layer).named_buffers()) for layer in (0, 1))
+    first, second = (dict(build_small(name, layer=layer).named_buffers()) for layer in (0, 1))
     if not first:
-        pytest.skip("no buffers: the layer chooses among its options")
+        pytest.skip("no buffers: `layer` only selects options")
     assert any(not torch.equal(x, second[n]) for n, x in first.items())
-    again = dict(built(name, layer=1).named_buffers())
+    again = dict(build_small(name, layer=1).named_buffers())
     for n, x in second.items():
         assert_near(x, again[n], n, 0.0)

@@ -1,23 +1,23 @@
-"""Step by step, a causal mechanism gives what it gives the whole sequence at once."""
+"""Steps of a causal mechanism: outputs equal forward, caches are values."""
 
 import pytest
 import torch
-from contract import TOLERANCE, assert_near, built, every_mechanism, gradients, key_masks, qkv
+from contract import TOLERANCE, assert_near, build_small, every_mechanism, gradients, key_masks, qkv
 from jaxtyping import TypeCheckError
 
 from longspan.errors import InputError
 
-STEPS = (1, 1, 7, 1, 23, 8, 1, 33, 2, 23)  # one token, or many at once, in any order
+STEPS = (1, 1, 7, 1, 23, 8, 1, 33, 2, 23)  # numbers of tokens
 T = sum(STEPS)
 
 
-def causal_only(causal, backend):
+def skip_unless_causal(causal, backend):
     if not causal or backend != "torch":
-        pytest.skip("steps belong to causal mechanisms, and have one body")
+        pytest.skip("step() requires causal=True and has one backend")
 
 
-def stepped(attention, inputs, mask=None):
-    """Outputs of all steps, and the last cache."""
+def run_steps(attention, inputs, mask=None):
+    """Return the outputs of all steps and the last cache."""
     outs, cache, start = [], None, 0
     for size in STEPS:
         rows = slice(start, start + size)
@@ -30,19 +30,23 @@ def stepped(attention, inputs, mask=None):
 
 @every_mechanism
 @pytest.mark.parametrize("kind", ["none", "ragged", "holes"])
-def test_steps_equal_the_whole_sequence(name, causal, backend, kind):
-    causal_only(causal, backend)
-    attention, mask = built(name, causal, backend), key_masks(T)[kind]
+def test_steps_equal_forward(name, causal, backend, kind):
+    skip_unless_causal(causal, backend)
+    attention, mask = build_small(name, causal, backend), key_masks(T)[kind]
     inputs = qkv(T, E=5)
-    out, cache = stepped(attention, inputs, mask)
+    out, cache = run_steps(attention, inputs, mask)
     assert cache.length == T
     assert_near(out, attention(*inputs, mask), kind)
 
 
 @every_mechanism
-def test_a_mask_may_begin_late_and_end_early(name, causal, backend):
-    causal_only(causal, backend)
-    attention, inputs, mask = built(name, causal, backend), qkv(T), key_masks(T)["holes"].clone()
+def test_key_mask_may_be_given_in_some_steps_only(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention, inputs, mask = (
+        build_small(name, causal, backend),
+        qkv(T),
+        key_masks(T)["holes"].clone(),
+    )
     outs, cache = [], None
     for n, rows in enumerate(torch.arange(T).split(20)):
         own = mask[:, rows] if n % 2 else None
@@ -54,22 +58,22 @@ def test_a_mask_may_begin_late_and_end_early(name, causal, backend):
 
 @every_mechanism
 def test_gradients_flow_through_the_cache(name, causal, backend):
-    causal_only(causal, backend)
-    if built(name, causal, backend).detaches_memory:
-        pytest.skip("no gradient passes into its memory")
-    attention = built(name, causal, backend)
+    skip_unless_causal(causal, backend)
+    if build_small(name, causal, backend).detaches_memory:
+        pytest.skip("its memory is detached")
+    attention = build_small(name, causal, backend)
     inputs = [x.requires_grad_() for x in qkv(T)]
-    found = gradients(stepped(attention, inputs)[0], inputs, attention)
-    wanted = gradients(attention(*inputs), inputs, attention)
-    for a, b in zip(found, wanted, strict=True):
+    found = gradients(run_steps(attention, inputs)[0], inputs, attention)
+    expected = gradients(attention(*inputs), inputs, attention)
+    for a, b in zip(found, expected, strict=True):
         assert_near(a, b, "gradient")
 
 
 @every_mechanism
-def test_a_step_changes_neither_the_cache_nor_the_module(name, causal, backend):
-    causal_only(causal, backend)
-    attention, inputs = built(name, causal, backend), qkv(T)
-    _, cache = stepped(attention, inputs)
+def test_step_changes_neither_cache_nor_module(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention, inputs = build_small(name, causal, backend), qkv(T)
+    _, cache = run_steps(attention, inputs)
     before = {n: x.clone() for n, x in (cache.state | attention.state_dict()).items()}
     for new in (qkv(3, seed=1), qkv(1, seed=2)):
         first, _ = attention.step(*new, cache)
@@ -83,31 +87,31 @@ def test_a_step_changes_neither_the_cache_nor_the_module(name, causal, backend):
 
 @every_mechanism
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_steps_keep_the_dtype(name, causal, backend, dtype):
-    causal_only(causal, backend)
-    attention, inputs = built(name, causal, backend).to(dtype), qkv(T, dtype=dtype)
-    out, _ = stepped(attention, inputs)
+def test_steps_preserve_dtype(name, causal, backend, dtype):
+    skip_unless_causal(causal, backend)
+    attention, inputs = build_small(name, causal, backend).to(dtype), qkv(T, dtype=dtype)
+    out, _ = run_steps(attention, inputs)
     assert out.dtype == dtype
     exact = attention.double()(*(x.double() for x in inputs))
     assert_near(out.double(), exact, "output", TOLERANCE[dtype])
 
 
 @every_mechanism
-def test_rows_of_a_cache_are_independent(name, causal, backend):
-    causal_only(causal, backend)
-    attention, inputs = built(name, causal, backend), qkv(T)
+def test_cache_rows_are_independent(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention, inputs = build_small(name, causal, backend), qkv(T)
     mask = key_masks(T)["holes"]
-    out, _ = stepped(attention, inputs, mask)
+    out, _ = run_steps(attention, inputs, mask)
     for b in range(3):
         row = slice(b, b + 1)
-        alone, _ = stepped(attention, [x[row] for x in inputs], mask[row])
+        alone, _ = run_steps(attention, [x[row] for x in inputs], mask[row])
         assert_near(out[row], alone, f"row {b}")
 
 
 @every_mechanism
-def test_a_cache_of_other_inputs_is_refused(name, causal, backend):
-    causal_only(causal, backend)
-    attention = built(name, causal, backend)
+def test_cache_of_different_shape_is_rejected(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention = build_small(name, causal, backend)
     _, cache = attention.step(*qkv(5), None)
     with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
         attention.step(*qkv(1, B=2), cache)
@@ -117,17 +121,17 @@ def test_a_cache_of_other_inputs_is_refused(name, causal, backend):
 
 @every_mechanism
 @pytest.mark.parametrize("kind", ["none", "holes"])
-def test_chosen_rows_of_a_cache_forget(name, causal, backend, kind):
-    """Such rows go on as if all their tokens so far had been padding; the others go on."""
-    causal_only(causal, backend)
-    attention, inputs, mask = built(name, causal, backend), qkv(T, E=5), key_masks(T)[kind]
-    forgets, begin, cache = torch.tensor([False, True, False]), 43, None
+def test_reset_rows_forget_earlier_tokens(name, causal, backend, kind):
+    """Reset rows treat all earlier tokens as padding; other rows keep them."""
+    skip_unless_causal(causal, backend)
+    attention, inputs, mask = build_small(name, causal, backend), qkv(T, E=5), key_masks(T)[kind]
+    reset_rows, begin, cache = torch.tensor([False, True, False]), 43, None
     for rows in torch.arange(begin).split(20):
         own = None if mask is None else mask[:, rows]
         _, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own)
-    kept = {n: x.clone() for n, x in cache.state.items()}
-    fresh, outs = attention.reset(cache, forgets), []
-    assert all(torch.equal(x, kept[n]) for n, x in cache.state.items())
+    state_before = {n: x.clone() for n, x in cache.state.items()}
+    fresh, outs = attention.reset(cache, reset_rows), []
+    assert all(torch.equal(x, state_before[n]) for n, x in cache.state.items())
     for rows in torch.arange(begin, T).split(20):
         own = None if mask is None else mask[:, rows]
         out, fresh = attention.step(*(x[:, :, rows] for x in inputs), fresh, own)
@@ -138,9 +142,9 @@ def test_chosen_rows_of_a_cache_forget(name, causal, backend, kind):
 
 
 @every_mechanism
-def test_a_reset_of_another_batch_is_refused(name, causal, backend):
-    causal_only(causal, backend)
-    attention = built(name, causal, backend)
+def test_reset_with_invalid_rows_is_rejected(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention = build_small(name, causal, backend)
     _, cache = attention.step(*qkv(5), None)
     with pytest.raises(InputError, match=r"rows must have shape \(3,\), got \(2,\)"):
         attention.reset(cache, torch.ones(2, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""Every trait is a claim; here each claim of each mechanism is put to the test."""
+"""Traits: each claim of each mechanism is tested."""
 
 import dataclasses
 
@@ -8,12 +8,12 @@ from contract import (
     HEAD_DIM,
     HEADS,
     assert_near,
-    built,
+    build_small,
     every_mechanism,
     key_masks,
     qkv,
-    run,
-    slow_twin,
+    reference_copy,
+    run_or_skip,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
@@ -27,14 +27,14 @@ SHORT, LONG = 128, 1024
 
 
 def weights(attention, T):
-    """The matrix that the mechanism applies to the values, (B, H, T, T), and its logits."""
+    """Return the matrix applied to the values, (B, H, T, T), and the softmax logits."""
     q, k, _ = qkv(T)
     identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
-    return run(attention, q, k, identity), q @ k.mT / q.shape[-1] ** 0.5
+    return run_or_skip(attention, q, k, identity), q @ k.mT / q.shape[-1] ** 0.5
 
 
-def spread(weights, logits):
-    """How far log w - q.k/sqrt(D) is from being constant over the support of each row."""
+def softmax_deviation(weights, logits):
+    """Return the largest range of log w - q k^T / sqrt(D) over the support of a row."""
     if (weights < 0).any():
         return torch.inf
     excess = weights.log() - logits
@@ -44,19 +44,21 @@ def spread(weights, logits):
 
 
 @every_mechanism
-def test_exact_means_softmax_over_the_support(name, causal, backend):
-    attention = built(name, causal, backend)
+def test_exact_trait_means_softmax_over_the_support(name, causal, backend):
+    attention = build_small(name, causal, backend)
     w, logits = weights(attention, 40)
     if attention.traits.exact:
-        assert spread(w, logits) < 1e-8
+        assert softmax_deviation(w, logits) < 1e-8
         assert_near(w.sum(-1), torch.ones_like(w[..., 0]), "sum of the weights of a row")
     else:
-        assert spread(w, logits) > 1e-2, "it is exact: the trait is too modest"
+        assert softmax_deviation(w, logits) > 1e-2, (
+            "the mechanism is exact, but its trait says it is not"
+        )
 
 
 @every_mechanism
-def test_pairs_counts_the_weights_that_are_not_zero(name, causal, backend):
-    attention = built(name, causal, backend)
+def test_pairs_counts_nonzero_weights(name, causal, backend):
+    attention = build_small(name, causal, backend)
     assert not attention.traits.exact or attention.pairs(1) is not None
     for T in (1, 7, 40, 64):
         if attention.pairs(T) is not None:
@@ -65,9 +67,9 @@ def test_pairs_counts_the_weights_that_are_not_zero(name, causal, backend):
 
 
 class Allocations(TorchDispatchMode):
-    """Bytes of the largest tensor, and of all tensors, that operations returned.
+    """Bytes of the largest tensor and of all tensors returned by operations.
 
-    A view counts with what it shows: cutting a tensor into pieces makes no more of it.
+    A view counts by its own elements, so splitting a tensor adds no bytes.
     """
 
     def __init__(self):
@@ -83,7 +85,7 @@ class Allocations(TorchDispatchMode):
         return out
 
 
-def masks_of(name, kind, T):
+def build_masks(name, kind, T):
     if kind == "none":
         return {}
     masks = {"key_mask": key_masks(T, B=2)["ragged"]}
@@ -95,46 +97,48 @@ def masks_of(name, kind, T):
 @every_mechanism
 @pytest.mark.parametrize("kind", ["none", "masked"])
 def test_memory_grows_as_claimed(name, causal, backend, kind):
-    seen = {}
+    allocated = {}
     for T in (SHORT, LONG):
         inputs = [x.requires_grad_() for x in qkv(T, B=2)]
-        attention = built(name, causal, backend, max_length=T)
+        attention = build_small(name, causal, backend, max_length=T)
         with Allocations() as forward:
-            out = run(attention, *inputs, **masks_of(name, kind, T))
+            out = run_or_skip(attention, *inputs, **build_masks(name, kind, T))
         with Allocations() as backward:
             out.sum().backward()
-        seen[T] = (forward.largest, forward.total, backward.largest, backward.total)
+        allocated[T] = (forward.largest, forward.total, backward.largest, backward.total)
     claimed = GROWTH[attention.traits.cost]
-    for what, short, long in zip(
-        ("largest, forward", "sum, forward", "largest, backward", "sum, backward"),
-        seen[SHORT],
-        seen[LONG],
+    for label, short, long in zip(
+        ("largest, forward", "total, forward", "largest, backward", "total, backward"),
+        allocated[SHORT],
+        allocated[LONG],
         strict=True,
     ):
-        assert long <= 1.1 * claimed * short, f"{what}: grew {long / short:.1f} times"
+        assert long <= 1.1 * claimed * short, f"{label}: grew {long / short:.1f} times"
 
 
-def _fused(q, k, v, *args, **kwargs):
+def _fused_attention_flops(q, k, v, *args, **kwargs):
     return sdpa_flop_count(q, k, v)
 
 
-# torch counts its fused attention on CUDA, and forgets the one on the CPU.
-FORGOTTEN = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused}
+# torch counts FLOPs of fused attention on CUDA only.
+UNCOUNTED_BY_TORCH = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused_attention_flops
+}
 
 
-def counted_flops(attention, T, masks):
-    with FlopCounterMode(display=False, custom_mapping=FORGOTTEN) as counter:
-        run(attention, *qkv(T, B=2), **masks)
+def count_flops(attention, T, masks):
+    with FlopCounterMode(display=False, custom_mapping=UNCOUNTED_BY_TORCH) as counter:
+        run_or_skip(attention, *qkv(T, B=2), **masks)
     return counter.get_total_flops()
 
 
 @every_mechanism
 @pytest.mark.parametrize("kind", ["none", "masked"])
-def test_flops_grow_as_claimed_and_are_counted_honestly(name, causal, backend, kind):
+def test_flops_grow_as_claimed_and_match_counted_flops(name, causal, backend, kind):
     counted = {}
     for T in (SHORT, LONG):
-        attention = built(name, causal, backend, max_length=T)
-        counted[T] = counted_flops(attention, T, masks_of(name, kind, T))
+        attention = build_small(name, causal, backend, max_length=T)
+        counted[T] = count_flops(attention, T, build_masks(name, kind, T))
         if kind == "none":
             claimed = 2 * HEADS * attention.flops(T, HEAD_DIM)
             assert 0.3 <= claimed / counted[T] <= 3, f"T={T}: {claimed} against {counted[T]}"
@@ -144,94 +148,94 @@ def test_flops_grow_as_claimed_and_are_counted_honestly(name, causal, backend, k
 
 @every_mechanism
 def test_values_may_be_wider_or_narrower_than_keys(name, causal, backend):
-    attention = built(name, causal, backend)
+    attention = build_small(name, causal, backend)
     for E in (1, 5, 13):
         for mask in (None, key_masks(33)["holes"]):
             inputs = qkv(33, E=E)
-            out = run(attention, *inputs, mask)
+            out = run_or_skip(attention, *inputs, mask)
             assert out.shape == (3, HEADS, 33, E)
-            assert_near(out, slow_twin(attention)(*inputs, mask), f"E={E}")
+            assert_near(out, reference_copy(attention)(*inputs, mask), f"E={E}")
 
 
 @every_name
-def test_other_keys_than_queries_are_refused_without_the_trait(name):
+def test_cross_attention_is_rejected_without_the_trait(name):
     if MECHANISMS[name].traits.cross:
         return
     with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=7 and S=9"):
-        built(name)(*qkv(7, 9))
+        build_small(name)(*qkv(7, 9))
 
 
 @every_mechanism
-def test_some_queries_get_the_rows_that_all_of_them_get(name, causal, backend):
-    """What lets processes share positions out; and who says it cannot is right to say so."""
-    attention = built(name, causal, backend)
+def test_query_subset_gives_the_same_rows(name, causal, backend):
+    """Distributed inference splits queries; split_refusals() must be justified."""
+    attention = build_small(name, causal, backend)
     q, k, v = qkv(33)
     mask = key_masks(33)["ragged"]
     if reasons := attention.split_refusals():
         assert causal or not attention.traits.cross, reasons
         return
-    whole = run(attention, q, k, v, key_mask=mask)
+    expected = run_or_skip(attention, q, k, v, key_mask=mask)
     for rows in (slice(0, 16), slice(16, 33), slice(32, 33)):
-        part = run(attention, q[:, :, rows], k, v, key_mask=mask, query_mask=mask[:, rows])
-        assert_near(part, whole[:, :, rows], f"rows {rows}")
+        out = run_or_skip(attention, q[:, :, rows], k, v, key_mask=mask, query_mask=mask[:, rows])
+        assert_near(out, expected[:, :, rows], f"rows {rows}")
 
 
 @every_name
-def test_global_tokens_are_refused_without_the_trait(name):
+def test_global_tokens_are_rejected_without_the_trait(name):
     if MECHANISMS[name].traits.global_tokens:
         return
     with pytest.raises(InputError, match="global_mask is not supported"):
-        built(name)(*qkv(7), global_mask=torch.zeros(3, 7, dtype=torch.bool))
+        build_small(name)(*qkv(7), global_mask=torch.zeros(3, 7, dtype=torch.bool))
 
 
 @every_mechanism
-def test_what_is_not_read_has_no_influence(name, causal, backend):
-    attention = built(name, causal, backend)
+def test_undeclared_inputs_have_no_influence(name, causal, backend):
+    attention = build_small(name, causal, backend)
     inputs = dict(zip("qkv", qkv(33), strict=True))
-    out = run(attention, *inputs.values())
+    out = run_or_skip(attention, *inputs.values())
     for letter in inputs:
         other = {**inputs, letter: inputs[letter] + 1}
-        same = torch.equal(run(attention, *other.values()), out)
+        same = torch.equal(run_or_skip(attention, *other.values()), out)
         assert same == (letter not in attention.traits.inputs), letter
 
 
 @every_name
-def test_a_source_is_refused_without_the_trait(name):
+def test_layer_input_is_rejected_without_the_trait(name):
     layer_input = LayerInput(torch.zeros(3, 7, 24, dtype=torch.float64), *[torch.nn.Identity()] * 2)
     if MECHANISMS[name].traits.needs_layer_input:
         with pytest.raises(
             InputError, match=r"layer_input.states must be .* \(3, 9\), got \(3, 7\)"
         ):
-            built(name)(*qkv(9), layer_input=layer_input)
+            build_small(name)(*qkv(9), layer_input=layer_input)
         return
     with pytest.raises(InputError, match="layer_input is not supported"):
-        built(name)(*qkv(7), layer_input=layer_input)
+        build_small(name)(*qkv(7), layer_input=layer_input)
 
 
 @every_name
-def test_a_causal_form_is_refused_without_the_trait(name):
+def test_causal_is_rejected_without_the_trait(name):
     if MECHANISMS[name].traits.causal:
-        assert built(name, causal=True).causal
+        assert build_small(name, causal=True).causal
         with pytest.raises(InputError, match=r"causal=True requires T <= S|cross-attention is not"):
-            built(name, causal=True)(*qkv(9, 7))
+            build_small(name, causal=True)(*qkv(9, 7))
         return
     with pytest.raises(OptionError, match=f"{name} cannot be built: causal=True is not supported"):
-        built(name, causal=True)
+        build_small(name, causal=True)
 
 
 @every_name
-def test_steps_are_refused_without_a_causal_form(name):
+def test_step_is_rejected_without_causal(name):
     with pytest.raises(
         InputError, match=f"{name} does not support this step: .*requires causal=True"
     ):
-        built(name).step(*qkv(7))
+        build_small(name).step(*qkv(7))
 
 
 @every_name
-def test_exactly_the_declared_sizes_are_needed(name):
+def test_exactly_the_declared_sizes_are_required(name):
     traits = MECHANISMS[name].traits
-    given = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 32}
-    declared = {size: value for size, value in given.items() if size in traits.sizes}
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 32}
+    declared = {size: value for size, value in sizes.items() if size in traits.sizes}
     build(name, **declared, **MECHANISMS[name].small_options)
     for size in declared:
         others = {key: value for key, value in declared.items() if key != size}
@@ -240,13 +244,13 @@ def test_exactly_the_declared_sizes_are_needed(name):
 
 
 @every_name
-def test_the_traits_of_a_class_are_those_of_its_defaults(name):
-    built_by_default = build(name, heads=HEADS, head_dim=HEAD_DIM, max_length=32)
-    assert built_by_default.traits == MECHANISMS[name].traits
+def test_class_traits_equal_those_of_default_options(name):
+    with_defaults = build(name, heads=HEADS, head_dim=HEAD_DIM, max_length=32)
+    assert with_defaults.traits == MECHANISMS[name].traits
 
 
 @every_name
-def test_traits_are_frozen_and_cite_their_source(name):
+def test_traits_are_frozen_and_cite_their_paper(name):
     traits = MECHANISMS[name].traits
     assert "https://" in traits.paper
     with pytest.raises(dataclasses.FrozenInstanceError):

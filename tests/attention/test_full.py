@@ -1,4 +1,4 @@
-"""Full softmax attention is what torch computes, aligned to the end of the keys."""
+"""Full attention: equals torch, with queries aligned to the end of the keys."""
 
 import torch
 import torch.nn.functional as F
@@ -7,18 +7,18 @@ from contract import assert_near, qkv
 from longspan import build
 
 
-def by_hand(q, k, v, allowed):
-    """One query at a time, over the keys it may see."""
+def loop_attention(q, k, v, allowed):
+    """Compute attention one query at a time over its allowed keys."""
     out = torch.zeros(*q.shape[:3], v.shape[-1], dtype=v.dtype)
     for b, t in torch.cartesian_prod(torch.arange(q.shape[0]), torch.arange(q.shape[2])).tolist():
-        seen = allowed[b, t]
-        if seen.any():
-            scores = (k[b, :, seen] * q[b, :, t, None]).sum(-1) / q.shape[-1] ** 0.5
-            out[b, :, t] = (scores.softmax(-1)[..., None] * v[b, :, seen]).sum(1)
+        keys = allowed[b, t]
+        if keys.any():
+            scores = (k[b, :, keys] * q[b, :, t, None]).sum(-1) / q.shape[-1] ** 0.5
+            out[b, :, t] = (scores.softmax(-1)[..., None] * v[b, :, keys]).sum(1)
     return out
 
 
-def test_it_is_the_attention_of_torch():
+def test_equals_torch_attention():
     q, k, v = qkv(30, 41)
     assert_near(build("full")(q, k, v), F.scaled_dot_product_attention(q, k, v), "no mask")
     q, k, v = qkv(30)
@@ -26,7 +26,7 @@ def test_it_is_the_attention_of_torch():
     assert_near(build("full", causal=True)(q, k, v), expected, "causal")
 
 
-def test_it_is_the_sum_over_the_real_keys_no_later_than_the_query():
+def test_equals_softmax_over_real_and_past_keys():
     q, k, v = qkv(9, 14)
     key_mask = torch.rand(3, 14, generator=torch.Generator().manual_seed(0)) < 0.5
     key_mask[1, :8] = False
@@ -34,26 +34,26 @@ def test_it_is_the_sum_over_the_real_keys_no_later_than_the_query():
         allowed = key_mask[:, None, :].expand(3, 9, 14)
         if causal:
             allowed = allowed & (torch.arange(14) <= torch.arange(9)[:, None] + 5)
-        expected = by_hand(q, k, v, allowed)
+        expected = loop_attention(q, k, v, allowed)
         for backend in ("torch", "reference"):
             out = build("full", causal=causal, backend=backend)(q, k, v, key_mask)
             assert_near(out, expected, f"{backend}, causal {causal}")
             assert not out[1, :, :3].any() or not causal
 
 
-def test_fewer_queries_than_keys_are_the_last_ones():
+def test_fewer_queries_than_keys_are_the_last_queries():
     q, k, v = qkv(40)
     attention = build("full", causal=True)
-    whole = attention(q, k, v)
+    full_output = attention(q, k, v)
     for T in (1, 7, 39):
-        assert_near(attention(q[:, :, -T:], k, v), whole[:, :, -T:], f"last {T}")
+        assert_near(attention(q[:, :, -T:], k, v), full_output[:, :, -T:], f"last {T}")
 
 
-def test_very_large_scores_stay_finite():
+def test_large_scores_stay_finite():
     q, k, v = (x.float() for x in qkv(20))
     key_mask = torch.arange(20).expand(3, -1) < 11
     out = build("full")(1e4 * q, 1e4 * k, v, key_mask)
     assert out.isfinite().all()
     best = (q @ k.mT).masked_fill(~key_mask[:, None, None, :], -torch.inf).argmax(-1)
     expected = v.gather(2, best[..., None].expand_as(v)).masked_fill(~key_mask[:, None, :, None], 0)
-    assert_near(out, expected, "the nearest key takes all", 1e-5)
+    assert_near(out, expected, "largest score", 1e-5)

@@ -1,4 +1,4 @@
-"""Linear attention is a recurrence over a state, and the same thing computed in chunks."""
+"""Linear attention: chunks equal the recurrence over a state; sums stay in range."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from contract import assert_near, gradients, qkv
 from longspan import build
 
 
-def recurrent(q, k, v, key_mask=None):
-    """One step per token: the state holds sums, nothing else is remembered."""
+def recurrence(q, k, v, key_mask=None):
+    """Compute causal linear attention token by token; the state is two sums."""
     state = torch.zeros(*k.shape[:2], k.shape[-1], v.shape[-1], dtype=v.dtype)
     total = torch.zeros(*k.shape[:2], k.shape[-1], dtype=v.dtype)
     rows = []
@@ -25,39 +25,39 @@ def recurrent(q, k, v, key_mask=None):
 
 
 @pytest.mark.parametrize("T", [1, 63, 64, 65, 128, 200])
-def test_the_chunked_causal_form_is_the_recurrence(T):
+def test_causal_chunks_equal_recurrence(T):
     inputs = [x.requires_grad_() for x in qkv(T)]
     attention = build("linear", causal=True)
-    out, expected = attention(*inputs), recurrent(*inputs)
+    out, expected = attention(*inputs), recurrence(*inputs)
     assert_near(out, expected, "output")
-    both = (gradients(x, inputs, attention) for x in (out, expected))
-    for x, y in zip(*both, strict=True):
+    grads = (gradients(x, inputs, attention) for x in (out, expected))
+    for x, y in zip(*grads, strict=True):
         assert_near(x, y, "gradient")
 
 
-def test_the_last_row_of_the_recurrence_is_the_bidirectional_form():
+def test_last_row_of_recurrence_equals_bidirectional_attention():
     q, k, v = qkv(90)
     key_mask = torch.arange(90) % 7 < torch.tensor([7, 4, 1])[:, None]
-    every = torch.ones(3, 90, dtype=torch.bool)
-    both = build("linear")(q, k, v, key_mask, query_mask=every)
-    assert_near(both[:, :, -1], recurrent(q, k, v, key_mask)[:, :, -1], "last row")
+    all_real = torch.ones(3, 90, dtype=torch.bool)
+    bidirectional = build("linear")(q, k, v, key_mask, query_mask=all_real)
+    assert_near(bidirectional[:, :, -1], recurrence(q, k, v, key_mask)[:, :, -1], "last row")
 
 
 @pytest.mark.parametrize("T", [1, 40, 64, 99])
-def test_fewer_queries_than_keys_are_the_last_ones(T):
+def test_fewer_queries_than_keys_are_the_last_queries(T):
     q, k, v = qkv(100)
     attention = build("linear", causal=True)
-    whole = attention(q, k, v)
-    assert_near(attention(q[:, :, -T:], k, v), whole[:, :, -T:], f"last {T}")
+    full_output = attention(q, k, v)
+    assert_near(attention(q[:, :, -T:], k, v), full_output[:, :, -T:], f"last {T}")
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_the_weights_of_a_row_sum_to_one(causal, dtype):
+def test_weights_of_a_row_sum_to_one(causal, dtype):
     q, k, v = (x.to(dtype) for x in qkv(100))
     key_mask = torch.arange(100) % 5 < torch.tensor([5, 3, 1])[:, None]
     ones = torch.ones_like(v)
-    # Below -17 the difference of elu from -1 is lost in float32; the feature must not be.
+    # Below -17, elu(x) + 1 rounds to zero in float32; the feature map must not.
     for shift in (0, -20, -35):
         out = build("linear", causal=causal)(q + shift, k, ones, key_mask)
         expected = ones.masked_fill(~key_mask[:, None, :, None], 0)
@@ -66,15 +66,15 @@ def test_the_weights_of_a_row_sum_to_one(causal, dtype):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_summed_in_single(causal, dtype):
-    """In half precision these sums overflow, and their quotient is not one."""
+def test_half_precision_accumulates_in_float32(causal, dtype):
+    """Accumulated in half precision, these sums overflow."""
     q, k, v = qkv(5000, B=1, H=1, dtype=dtype)
     out = build("linear", causal=causal)(q, k + 20, torch.ones_like(v))
     assert_near(out, torch.ones_like(v), "output", 0.0)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_inputs_of_fifty_stay_finite(causal):
+def test_large_inputs_stay_finite(causal):
     g = torch.Generator().manual_seed(0)
     signs = [torch.randint(0, 2, (2, 3, 100, 8), generator=g) * 100.0 - 50 for _ in range(3)]
     inputs = [x.requires_grad_() for x in signs]

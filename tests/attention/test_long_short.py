@@ -1,11 +1,11 @@
-"""Long-Short attention: what is near as it is, what is far as a few learned means."""
+"""Long-Short attention: a window of tokens and learned landmarks in one softmax."""
 
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, key_masks, obeys, qkv, unchecked
+from contract import assert_near, build_unchecked, check_contract, key_masks, qkv
 
 from longspan import build
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
@@ -16,7 +16,7 @@ SIZES = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}
 
 
 def long_short(causal=False, heads=3, **options):
-    """Small, in float64, and away from its initial scales and shifts."""
+    """Build a small float64 mechanism with perturbed parameters."""
     options = {**SIZES, **options}
     torch.manual_seed(0)
     attention = build("long_short", heads=heads, head_dim=8, causal=causal, **options).double()
@@ -27,46 +27,46 @@ def long_short(causal=False, heads=3, **options):
     return attention
 
 
-def normal(norm, x):
-    """LayerNorm over the merged heads of one sample (H, S, D)."""
+def normalize(norm, x):
+    """Apply LayerNorm over the merged heads of one sample (H, S, D)."""
     merged = x.transpose(0, 1).flatten(1)
     out = F.layer_norm(merged, merged.shape[1:], norm.weight, norm.bias)
     return out.view(x.shape[1], x.shape[0], -1).transpose(0, 1)
 
 
-def projection(attention, k, real, part):
-    """P of one sample over the positions of `part` (H, rank, |part|)."""
-    merged = k[:, part].transpose(0, 1).flatten(1)
+def projection_weights(attention, k, real, tokens):
+    """Return P of one sample over `tokens`, (H, rank, len(tokens))."""
+    merged = k[:, tokens].transpose(0, 1).flatten(1)
     logits = (merged @ attention.keys.far.logits.weight.T).T
-    logits = logits.masked_fill(~real[part], -torch.inf)
+    logits = logits.masked_fill(~real[tokens], -torch.inf)
     return logits.softmax(-1).view(k.shape[0], -1, logits.shape[-1])
 
 
-def by_hand(attention, q, k, v, real, t):
-    """The output of one query of one sample: gather its keys, one softmax."""
+def attend_one_query(attention, q, k, v, real, t):
+    """Compute the output of one query of one sample from its gathered keys."""
     keys, far, w = attention.keys, attention.keys.far, SIZES["window"]
-    near = [normal(keys.near, x) for x in (k, v)]
+    near = [normalize(keys.near, x) for x in (k, v)]
     T, start = q.shape[1], t // w * w
-    places = range(start - w // 2, start + w + w // 2)
-    runs = [slice(0, T)]
+    window_keys = range(start - w // 2, start + w + w // 2)
+    segments = [slice(0, T)]
     if attention.causal:
-        places = range(t - w + 1, t + 1)
-        runs = [slice(4 * c, 4 * c + 4) for c in range(t // 4)]
-    places = [s for s in places if 0 <= s < T and real[s]]
-    parts = [[x[:, places] for x in near]]
-    for run in runs:
-        if real[run].any():
-            P = projection(attention, k, real, run)
+        window_keys = range(t - w + 1, t + 1)
+        segments = [slice(4 * c, 4 * c + 4) for c in range(t // 4)]
+    window_keys = [s for s in window_keys if 0 <= s < T and real[s]]
+    gathered = [[x[:, window_keys] for x in near]]
+    for segment in segments:
+        if real[segment].any():
+            P = projection_weights(attention, k, real, segment)
             pair = (k, v) if keys.unnormalized else near
-            parts.append([normal(far.norm, P @ x[:, run]) for x in pair])
-    K, V = (torch.cat(x, 1) for x in zip(*parts, strict=True))
+            gathered.append([normalize(far.norm, P @ x[:, segment]) for x in pair])
+    K, V = (torch.cat(x, 1) for x in zip(*gathered, strict=True))
     weights = (K @ q[:, t, :, None] / math.sqrt(8)).softmax(1)
     return (weights * V).sum(1)
 
 
 @pytest.mark.parametrize("variant", ["ls", "xiong"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_a_query_attends_to_its_window_and_its_landmarks_in_one_softmax(variant, causal):
+def test_one_softmax_covers_window_and_landmarks(variant, causal):
     attention = long_short(causal, variant=variant)
     q, k, v = qkv(23)
     mask = key_masks(23)["holes"]
@@ -76,7 +76,7 @@ def test_a_query_attends_to_its_window_and_its_landmarks_in_one_softmax(variant,
     k, v = (x * mask[:, None, :, None] for x in (k, v))
     for b in range(3):
         for t in (t for t in (0, 5, 6, 11, 12, 22) if mask[b, t]):
-            row = by_hand(attention, q[b], k[b], v[b], mask[b], t)
+            row = attend_one_query(attention, q[b], k[b], v[b], mask[b], t)
             assert_near(out[b, :, t], row, f"sample {b}, query {t}")
 
 
@@ -99,61 +99,61 @@ def test_a_query_attends_to_its_window_and_its_landmarks_in_one_softmax(variant,
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
-def test_the_contract_holds(options):
-    obeys(long_short(**options), lengths=(1, 7, 9, 33))
+def test_every_option_obeys_contract(options):
+    check_contract(long_short(**options), lengths=(1, 7, 9, 33))
 
 
 @pytest.mark.parametrize("window", [1, 6, 7])
-def test_without_landmarks_it_is_blockwise_attention_on_normalised_keys_and_values(window):
+def test_without_landmarks_equals_blockwise_on_normalized_inputs(window):
     attention = long_short(window=window, rank=0)
     q, k, v = qkv(40)
-    near = [torch.stack([normal(attention.keys.near, y) for y in x]) for x in (k, v)]
+    near = [torch.stack([normalize(attention.keys.near, y) for y in x]) for x in (k, v)]
     mask = torch.arange(40) < torch.tensor([40, 31, 2])[:, None]
     blockwise = build("blockwise", block=window)
     assert_near(attention(q, k, v, mask), blockwise(q, *near, mask), "output")
 
 
-def test_without_landmarks_the_causal_form_is_a_window_on_normalised_keys_and_values():
+def test_causal_without_landmarks_equals_local_on_normalized_inputs():
     attention = long_short(True, segment_rank=0)
     q, k, v = qkv(40)
-    near = [torch.stack([normal(attention.keys.near, y) for y in x]) for x in (k, v)]
+    near = [torch.stack([normalize(attention.keys.near, y) for y in x]) for x in (k, v)]
     local = build("local", window=SIZES["window"] - 1, causal=True)
     assert_near(attention(q, k, v), local(q, *near), "output")
     assert attention.traits.cost == "T"
 
 
-def test_without_a_window_a_token_sees_itself_and_the_landmarks():
+def test_without_window_a_token_attends_to_itself_and_landmarks():
     attention = long_short(window=0)
     q, k, v = qkv(20)
     far = attention.keys.far
-    K, V = (torch.stack([normal(attention.keys.near, y) for y in x]) for x in (k, v))
+    K, V = (torch.stack([normalize(attention.keys.near, y) for y in x]) for x in (k, v))
     real = torch.ones(20, dtype=torch.bool)
-    P = torch.stack([projection(attention, x, real, slice(0, 20)) for x in k])
-    Kc, Vc = (torch.stack([normal(far.norm, y) for y in P @ x]) for x in (K, V))
+    P = torch.stack([projection_weights(attention, x, real, slice(0, 20)) for x in k])
+    Kc, Vc = (torch.stack([normalize(far.norm, y) for y in P @ x]) for x in (K, V))
     scores = torch.cat([(q * K).sum(-1, keepdim=True), q @ Kc.mT], -1) / math.sqrt(8)
     weights = scores.softmax(-1)
     assert_near(attention(q, k, v), weights[..., :1] * V + weights[..., 1:] @ Vc, "output")
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_weights_of_the_projection_sum_to_one_over_real_tokens(causal):
+def test_projection_weights_sum_to_one_over_real_tokens(causal):
     attention, (_, k, _) = long_short(causal), qkv(22)
     far = attention.keys.far
     for mask in key_masks(22).values():
-        # Real tokens have lower logits than the zeros of padding: no penalty may hide that.
+        # Real tokens get lower logits than zero padding: a finite penalty would fail.
         with torch.no_grad():
             far.logits.weight.fill_(-100.0)
         some = torch.ones(3, 22, dtype=torch.bool) if mask is None else mask
         P, live = far.weights(k.abs() * some[:, None, :, None], mask)
         length = P.shape[2] * P.shape[4]
         real = some[:, :length].unflatten(1, (P.shape[2], P.shape[4]))[:, None, :, None]
-        alive = real.any(-1).expand(P.shape[:-1])
-        assert_near(P.sum(-1)[alive], torch.ones_like(P.sum(-1)[alive]), "sum")
-        assert not P[alive & ~real.all(-1)][~real.expand_as(P)[alive & ~real.all(-1)]].any()
-        assert torch.equal(live.expand(3, -1), alive[:, 0].flatten(1))
+        has_real = real.any(-1).expand(P.shape[:-1])
+        assert_near(P.sum(-1)[has_real], torch.ones_like(P.sum(-1)[has_real]), "sum")
+        assert not P[has_real & ~real.all(-1)][~real.expand_as(P)[has_real & ~real.all(-1)]].any()
+        assert torch.equal(live.expand(3, -1), has_real[:, 0].flatten(1))
 
 
-def test_a_sharp_projection_selects_one_token():
+def test_sharp_projection_selects_one_token():
     attention = long_short(window=0, rank=1, variant="xiong")
     _, k, v = qkv(15)
     with torch.no_grad():
@@ -162,11 +162,11 @@ def test_a_sharp_projection_selects_one_token():
     chosen = scores.argmax(-1)[:, :, None, None].expand(-1, -1, 1, 8)
     *far, _ = attention.keys.far(k, (k, v), None)
     for found, x in zip(far, (k, v), strict=True):
-        picked = torch.stack([normal(attention.keys.far.norm, y) for y in x.gather(2, chosen)])
+        picked = torch.stack([normalize(attention.keys.far.norm, y) for y in x.gather(2, chosen)])
         assert_near(found, picked, "landmark")
 
 
-def test_far_keys_reach_a_query_through_landmarks_only():
+def test_distant_keys_have_influence_through_landmarks_only():
     q, k, v = qkv(60)
     other = v.clone()
     other[:, :, 50] = qkv(1, seed=1)[2][:, :, 0]
@@ -181,8 +181,8 @@ def test_far_keys_reach_a_query_through_landmarks_only():
         assert same != changes
 
 
-def test_a_segment_is_seen_only_by_queries_after_it():
-    """With a window of one segment, key 0 reaches 0..3 nearby and 4.. as part of its landmark."""
+def test_landmarks_are_visible_only_after_their_segment():
+    """Keys 4..7 are in the window of queries 4..7 and in landmarks for later queries."""
     attention = long_short(True, window=4, segment=4)
     q, k, v = qkv(14)
     other = k.clone()
@@ -205,43 +205,43 @@ def test_global_tokens_attend_to_all_real_keys_and_no_padding(causal, variant):
     global_mask = torch.zeros(3, 30, dtype=torch.bool)
     global_mask[0, [2, 29]] = global_mask[1, [8, 25]] = True
     out = attention(q, k, v, key_mask, global_mask=global_mask)
-    near = [torch.stack([normal(attention.keys.near, y) for y in x]) for x in (k, v)]
+    near = [torch.stack([normalize(attention.keys.near, y) for y in x]) for x in (k, v)]
     full = build("full", causal=causal)(q, *near, key_mask)
     for b, t in ((0, 2), (0, 29), (1, 8)):
         assert_near(out[b, :, t], full[b, :, t], f"{b} {t}")
-    assert_near(out[2], attention(q, k, v, key_mask)[2], "a row without global tokens")
+    assert_near(out[2], attention(q, k, v, key_mask)[2], "row without global tokens")
 
 
-def test_the_first_token_is_global_only_on_demand():
+def test_first_token_is_global_only_with_first_global():
     q, k, v = qkv(30)
     key_mask = torch.ones(3, 30, dtype=torch.bool)
     key_mask[1, 0] = False
     first = torch.zeros_like(key_mask)
     first[:, 0] = True
     forced, free = long_short(first_global=True), long_short()
-    wanted = free(q, k, v, key_mask, global_mask=first)
-    assert_near(forced(q, k, v, key_mask), wanted, "output")
+    expected = free(q, k, v, key_mask, global_mask=first)
+    assert_near(forced(q, k, v, key_mask), expected, "output")
     plain = free(q, k, v, key_mask)
-    assert not torch.allclose(plain[0], wanted[0])
-    assert_near(plain[1], wanted[1], "a first token that is padded")
+    assert not torch.allclose(plain[0], expected[0])
+    assert_near(plain[1], expected[1], "padded first token")
 
 
-def test_the_convolution_starts_at_zero_and_reads_normalised_real_values():
+def test_convolution_starts_at_zero_and_reads_normalized_values():
     q, k, v = qkv(20)
     fresh = build("long_short", heads=3, head_dim=8, conv_kernel_size=3)
     assert not fresh.conv.weight.any()
     attention = long_short(conv_kernel_size=3)
     mask = torch.arange(20) < torch.tensor([20, 13, 2])[:, None]
-    both = attention(q, k, v, mask)
+    with_convolution = attention(q, k, v, mask)
     weight, attention.conv = attention.conv.weight[:, 0].detach(), None
-    V = torch.stack([normal(attention.keys.near, y) for y in v]) * mask[:, None, :, None]
+    V = torch.stack([normalize(attention.keys.near, y) for y in v]) * mask[:, None, :, None]
     padded = F.pad(V, (0, 0, 1, 1))
-    mixed = sum(weight[None, :, i, None, None] * padded[:, :, i : i + 20] for i in range(3))
-    difference = both - attention(q, k, v, mask)
-    assert_near(difference, mixed * mask[:, None, :, None], "output")
+    convolved = sum(weight[None, :, i, None, None] * padded[:, :, i : i + 20] for i in range(3))
+    difference = with_convolution - attention(q, k, v, mask)
+    assert_near(difference, convolved * mask[:, None, :, None], "output")
 
 
-def test_values_of_another_width_have_no_scale_and_shift():
+def test_values_of_another_width_have_no_affine_normalization():
     attention = long_short(window=0, rank=0)
     q, k, v = qkv(9, E=5)
     merged = v.transpose(1, 2).flatten(2)
@@ -249,27 +249,27 @@ def test_values_of_another_width_have_no_scale_and_shift():
     assert_near(attention(q, k, v), expected, "output")
     same = long_short(window=0, rank=0)(q, k, k)
     norm = attention.keys.near
-    assert_near(same, torch.stack([normal(norm, x) for x in k]), "the width of keys")
+    assert_near(same, torch.stack([normalize(norm, x) for x in k]), "values as wide as keys")
 
 
-def test_what_a_step_keeps_does_not_grow_but_for_the_landmarks():
+def test_cache_grows_by_landmarks_only():
     attention = long_short(True, first_global=True)
     cache = None
     for _ in range(6):
         _, cache = attention.step(*qkv(25), cache)
     assert cache.state["far_k"].shape[2] == 150 // 4 * 2
-    held = cache.state["k"].shape[2]
+    cached = cache.state["k"].shape[2]
     _, cache = attention.step(*qkv(96), cache)
-    assert cache.state["k"].shape[2] <= held + 32
+    assert cache.state["k"].shape[2] <= cached + 32
     assert cache.state["far_k"].shape[2] == 246 // 4 * 2
 
 
-def test_only_the_causal_landmarks_cost_more_than_linear():
+def test_only_causal_landmarks_cost_more_than_linear():
     assert long_short().traits.cost == "T"
     assert long_short(True).traits.cost == "T^2"
 
 
-def test_parameters_are_those_of_the_paper():
+def test_parameters_equal_those_of_the_paper():
     shapes = {n: tuple(x.shape) for n, x in long_short(conv_kernel_size=3).named_parameters()}
     assert shapes == {
         "keys.near.weight": (24,),
@@ -291,26 +291,26 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-@pytest.mark.parametrize("each", [False, True], ids=["all queries alike", "each query its own"])
-def test_keys_beside_a_pattern_join_its_softmax(pattern, each):
+@pytest.mark.parametrize("per_query", [False, True], ids=["one mask", "mask per query"])
+def test_shared_keys_join_the_softmax_of_a_pattern(pattern, per_query):
     T = 29
     (q, k, v), (_, far_k, far_v) = qkv(T), qkv(5, seed=1)
     generator = torch.Generator().manual_seed(0)
-    mask = torch.rand(3, 1, T if each else 1, 5, generator=generator) < 0.5
+    mask = torch.rand(3, 1, T if per_query else 1, 5, generator=generator) < 0.5
     real = key_masks(T)["holes"]
     k, v = (x * real[:, None, :, None] for x in (k, v))
-    beside = SharedKeys(far_k, far_v, mask)
-    out = pattern_attention(q, k, v, pattern, real, None, beside)
-    ordinary = [t for t in range(T) if t not in pattern.layout.globals]
+    shared_keys = SharedKeys(far_k, far_v, mask)
+    out = pattern_attention(q, k, v, pattern, real, None, shared_keys)
+    not_global = [t for t in range(T) if t not in pattern.layout.globals]
     near = pattern.dense(T) & real[:, None, None, :]
     allowed = torch.cat([near.expand(3, 1, T, T), mask.expand(3, 1, T, 5)], -1)
     scores = q @ torch.cat([k, far_k], 2).mT / math.sqrt(8)
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num()
     expected = weights @ torch.cat([v, far_v], 2)
-    assert_near(out[:, :, ordinary], expected[:, :, ordinary], "output")
+    assert_near(out[:, :, not_global], expected[:, :, not_global], "output")
 
 
-def test_what_it_was_not_built_for_is_refused():
+def test_inputs_of_other_sizes_are_rejected():
     for inputs, got in ((qkv(5, H=2), r"\(2, 8\)"), (qkv(5, D=4), r"\(3, 4\)")):
         with pytest.raises(
             InputError, match=rf"\(heads, head_dim\) must be \(3, 8\), as built; got {got}"
@@ -335,6 +335,6 @@ def test_what_it_was_not_built_for_is_refused():
         ({"window": 15, "causal": True}, "causal=True requires window >= segment, got 15 and 16"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
-        unchecked("long_short", heads=3, head_dim=8, **options)
+        build_unchecked("long_short", heads=3, head_dim=8, **options)

@@ -1,4 +1,4 @@
-"""Longformer: two branches with projections of their own, against the dense form and against HF."""
+"""Longformer: local and global projections, compared with the reference and Hugging Face."""
 
 import copy
 
@@ -9,12 +9,12 @@ from contract import (
     HEADS,
     TOLERANCE,
     assert_near,
+    check_contract,
     global_masks,
     gradients,
     key_masks,
-    obeys,
     qkv,
-    slow_twin,
+    reference_copy,
 )
 from test_contract_traits import Allocations
 from torch import nn
@@ -28,7 +28,7 @@ from longspan.attention.ops.softmax import softmax_reference
 from longspan.errors import InputError, OptionError
 
 WIDTH = HEADS * HEAD_DIM
-both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
 def longformer(causal=False, layer=0, seed=0, heads=HEADS, head_dim=HEAD_DIM, **options):
@@ -38,7 +38,7 @@ def longformer(causal=False, layer=0, seed=0, heads=HEADS, head_dim=HEAD_DIM, **
         return build("longformer", causal=causal, **sizes, **options).double()
 
 
-def projecting(causal=False, **options):
+def with_projections(causal=False, **options):
     return longformer(causal, **{"window": 4, "global_projections": True, **options})
 
 
@@ -51,56 +51,58 @@ def layer_input(x):
     return LayerInput(x, nn.Identity(), nn.Identity())
 
 
-def results(attention, inputs, x, rows=None, **masks):
-    """Output (its first rows), and gradients of q, k, v, x and every parameter."""
+def output_and_gradients(attention, inputs, x, rows=None, **masks):
+    """Return the output (first `rows`) and gradients of q, k, v, x and every parameter."""
     inputs = [y.detach().requires_grad_() for y in (*inputs, x)]
     out = attention(*inputs[:3], layer_input=layer_input(inputs[3]), **masks)[:, :, :rows]
     return out, *gradients(out, inputs, attention)
 
 
-def last_global(global_mask):
-    """The mask with one more token, the last one of the last row, which had none."""
+def add_last_global(global_mask):
+    """Make the last token of the last row global; the row has no other."""
     global_mask = global_mask.clone()
     global_mask[-1, -1] = True
     return global_mask
 
 
-# What it computes
+# Output
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     "options", [{}, {"dilation": [1, 2, 5]}, {"window": [9, 0], "layer": 1}], ids=str
 )
 def test_output_and_gradients_equal_the_reference(options, causal):
-    attention = projecting(causal, **options)
+    attention = with_projections(causal, **options)
     names = ["output", "q", "k", "v", "x", *(n for n, _ in attention.named_parameters())]
     for T in (1, 7, 8, 33, 64):
         inputs, x, ragged = qkv(T), states(T), global_masks("longformer", T)[1]
-        every = torch.ones_like(ragged)
+        all_tokens = torch.ones_like(ragged)
         for kind, key_mask in key_masks(T).items():
-            for which, mask in {"none": None, "ragged": ragged, "all": every}.items():
+            for globals_kind, mask in {"none": None, "ragged": ragged, "all": all_tokens}.items():
                 masks = {"key_mask": key_mask, "global_mask": mask}
-                fast = results(attention, inputs, x, **masks)
-                slow = results(slow_twin(attention), inputs, x, **masks)
-                for what, a, b in zip(names, fast, slow, strict=True):
-                    assert_near(a, b, f"T={T}, {kind}, globals {which}, {what}")
+                actual = output_and_gradients(attention, inputs, x, **masks)
+                expected = output_and_gradients(reference_copy(attention), inputs, x, **masks)
+                for label, a, b in zip(names, actual, expected, strict=True):
+                    assert_near(a, b, f"T={T}, {kind}, globals {globals_kind}, {label}")
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     "options", [{"window": 2, "dilation": [1, 3, 1]}, {"window": 100}, {"window": [8, 12]}], ids=str
 )
-def test_without_projections_it_obeys_the_contract(options, causal):
-    obeys(longformer(causal, **options, layer=1 if isinstance(options["window"], list) else 0))
+def test_obeys_contract_without_projections(options, causal):
+    check_contract(
+        longformer(causal, **options, layer=1 if isinstance(options["window"], list) else 0)
+    )
 
 
-@both_orders
-def test_all_tokens_global_is_full_attention_with_the_global_projections(causal):
-    attention, x = projecting(causal), states(40)
-    every = torch.ones(3, 40, dtype=torch.bool)
+@full_and_causal
+def test_all_tokens_global_is_full_attention_of_global_projections(causal):
+    attention, x = with_projections(causal), states(40)
+    all_tokens = torch.ones(3, 40, dtype=torch.bool)
     for kind, key_mask in key_masks(40).items():
-        out = attention(*qkv(40), key_mask, global_mask=every, layer_input=layer_input(x))
+        out = attention(*qkv(40), key_mask, global_mask=all_tokens, layer_input=layer_input(x))
         inputs = [
             layer(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
             for layer in (
@@ -112,15 +114,15 @@ def test_all_tokens_global_is_full_attention_with_the_global_projections(causal)
         assert_near(out, build("full", causal=causal)(*inputs, key_mask), kind)
 
 
-@both_orders
-def test_a_window_over_all_and_no_global_token_is_full_attention(causal):
+@full_and_causal
+def test_window_over_all_without_global_tokens_is_full_attention(causal):
     inputs = qkv(40)
-    out = projecting(causal, window=40)(*inputs, layer_input=layer_input(states(40)))
+    out = with_projections(causal, window=40)(*inputs, layer_input=layer_input(states(40)))
     assert_near(out, build("full", causal=causal)(*inputs), "output")
 
 
-@both_orders
-def test_a_global_key_inside_the_window_counts_once(causal):
+@full_and_causal
+def test_global_key_inside_the_window_counts_once(causal):
     T, window = 30, 4
     is_global = torch.zeros(3, T, dtype=torch.bool)
     is_global[0, [0, T - 1]], is_global[1, [11, 12, 15]] = True, True
@@ -134,26 +136,26 @@ def test_a_global_key_inside_the_window_counts_once(causal):
     assert_near(weights, softmax_reference(q, k, identity, mask), "weights")
 
 
-def test_local_rows_read_the_local_projections_and_global_rows_the_global():
-    T, attention = 30, projecting()
+def test_local_and_global_rows_read_their_own_projections():
+    T, attention = 30, with_projections()
     inputs, x = qkv(T), states(T)
     is_global = global_masks("longformer", T)[1]
     before = attention(*inputs, global_mask=is_global, layer_input=layer_input(x))
     rows = is_global[:, None, :, None].expand_as(before)
-    other = projecting(seed=1)(*inputs, global_mask=is_global, layer_input=layer_input(x))
+    other = with_projections(seed=1)(*inputs, global_mask=is_global, layer_input=layer_input(x))
     assert torch.equal(other[~rows], before[~rows])
     assert not torch.isclose(other[rows], before[rows]).any()
     changed = attention(*(y + 1 for y in inputs), global_mask=is_global, layer_input=layer_input(x))
     assert_near(changed[rows], before[rows], "global rows")
 
 
-@both_orders
+@full_and_causal
 def test_gradients_reach_all_six_projections(causal):
     T, x = 30, states(30)
     torch.manual_seed(0)
     local = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3)).double()
-    attention = projecting(causal)
-    is_global = last_global(global_masks("longformer", T)[1])
+    attention = with_projections(causal)
+    is_global = add_last_global(global_masks("longformer", T)[1])
     inputs = [y(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2) for y in local]
     out = attention(
         *inputs, key_masks(T)["ragged"], global_mask=is_global, layer_input=layer_input(x)
@@ -161,39 +163,39 @@ def test_gradients_reach_all_six_projections(causal):
     out.square().sum().backward()
     for name, parameter in [*local.named_parameters(), *attention.named_parameters()]:
         assert parameter.grad is not None, name
-        # A key's bias adds the same to all scores of a row: nothing.
-        drops_out = name in ("1.bias", "projections.key.bias")
-        assert (parameter.grad.abs().max() < 1e-12) == drops_out, name
+        # The bias of a key shifts all scores of a row and cancels in the softmax.
+        cancels = name in ("1.bias", "projections.key.bias")
+        assert (parameter.grad.abs().max() < 1e-12) == cancels, name
 
 
-# What has no influence
+# Independence
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize("garbage", [50.0, torch.nan, torch.inf])
 def test_padding_has_no_influence(garbage, causal):
-    T, attention = 33, projecting(causal)
+    T, attention = 33, with_projections(causal)
     inputs, x, ragged = qkv(T), states(T), global_masks("longformer", T)[1]
-    expected, *wanted = results(attention, inputs, x, global_mask=ragged)
+    expected, *expected_grads = output_and_gradients(attention, inputs, x, global_mask=ragged)
     for p in (1, 8, 17):
         padded = [torch.cat([y, garbage * y[:, :, :p]], 2) for y in inputs]
         longer = torch.cat([x, garbage * x[:, :p]], 1)
         masks = {
             "key_mask": (torch.arange(T + p) < T).expand(3, -1),
-            # Padding is global in the caller's mask, and still has no influence.
+            # Global padding has no influence either.
             "global_mask": torch.cat([ragged, torch.ones(3, p, dtype=torch.bool)], 1),
         }
         assert not attention(*padded, **masks, layer_input=layer_input(longer))[:, :, T:].any()
-        out, *found = results(attention, padded, longer, rows=T, **masks)
+        out, *found = output_and_gradients(attention, padded, longer, rows=T, **masks)
         assert_near(out, expected, f"{p} padded")
-        for a, b in zip(found, wanted, strict=True):
+        for a, b in zip(found, expected_grads, strict=True):
             a = a[:, :, :T] if a.dim() == 4 else a[:, :T] if a.dim() == 3 else a
             assert_near(a, b, f"gradient, {p} padded")
 
 
-@both_orders
-def test_rows_of_a_batch_are_independent(causal):
-    T, attention = 50, projecting(causal)
+@full_and_causal
+def test_batch_rows_are_independent(causal):
+    T, attention = 50, with_projections(causal)
     size = torch.tensor([1.0, 4.0, 0.1], dtype=torch.float64)
     inputs = [size[:, None, None, None] * y for y in qkv(T)]
     x, ragged = size[:, None, None] * states(T), global_masks("longformer", T)[1]
@@ -211,8 +213,8 @@ def test_rows_of_a_batch_are_independent(causal):
             assert_near(out[row], alone, f"row {b}, {kind}")
 
 
-def test_a_causal_row_ignores_the_future_of_inputs_and_source():
-    T, attention = 60, projecting(True, dilation=[1, 2, 3])
+def test_causal_rows_ignore_the_future_of_inputs_and_states():
+    T, attention = 60, with_projections(True, dilation=[1, 2, 3])
     inputs, x = qkv(T), states(T)
     for ragged in global_masks("longformer", T):
         before = attention(*inputs, global_mask=ragged, layer_input=layer_input(x))
@@ -220,16 +222,16 @@ def test_a_causal_row_ignores_the_future_of_inputs_and_source():
             future = torch.arange(T) > t
             new = [torch.where(future[:, None], 50 * y, y) for y in inputs]
             x_new = torch.where(future[:, None], 50 * x, x)
-            # Which later tokens are global is of the future, too.
+            # The future includes which later tokens are global.
             mask = None if ragged is None else ragged | future
             after = attention(*new, global_mask=mask, layer_input=layer_input(x_new))
             assert_near(after[:, :, : t + 1], before[:, :, : t + 1], f"rows up to {t}")
 
 
-@both_orders
-def test_scores_of_any_size_stay_within_the_masks(causal):
-    """Real scores of global rows far below zero, where padding (x = 0) has zero."""
-    T, attention = 40, projecting(causal)
+@full_and_causal
+def test_masks_hold_for_scores_of_any_size(causal):
+    """Real scores of global rows are far below zero; padding (x = 0) has zero."""
+    T, attention = 40, with_projections(causal)
     identity = torch.eye(WIDTH, dtype=torch.float64)
     with torch.no_grad():
         attention.projections.query.weight.copy_(100 * identity)
@@ -238,24 +240,24 @@ def test_scores_of_any_size_stay_within_the_masks(causal):
     for kind, key_mask in key_masks(T).items():
         masks = {"key_mask": key_mask, "global_mask": ragged, "layer_input": layer_input(x)}
         out = attention(*qkv(T), **masks)
-        assert_near(out, slow_twin(attention)(*qkv(T), **masks), kind, 1e-8)
+        assert_near(out, reference_copy(attention)(*qkv(T), **masks), kind, 1e-8)
 
 
-def test_an_all_padded_row_is_zero_with_zero_gradients():
-    T, attention = 20, projecting()
+def test_padded_row_is_zero_with_zero_gradients():
+    T, attention = 20, with_projections()
     some = torch.ones(3, T, dtype=torch.bool)
     some[1] = False
     masks = {"key_mask": some, "global_mask": torch.ones_like(some)}
-    out, *found = results(attention, qkv(T), states(T), **masks)
+    out, *found = output_and_gradients(attention, qkv(T), states(T), **masks)
     assert not out[1].any()
     assert all(y.isfinite().all() for y in found)
     assert not any(y[1].any() for y in found[:4])
 
 
-def test_no_global_token_falls_through_to_the_window():
+def test_empty_global_mask_falls_back_to_the_window():
     T, inputs, x = 300, qkv(300), states(300)
     none = torch.zeros(3, T, dtype=torch.bool)
-    attention = projecting()
+    attention = with_projections()
     with Allocations() as plain:
         expected = attention(*inputs, layer_input=layer_input(x))
     with Allocations() as masked:
@@ -264,11 +266,11 @@ def test_no_global_token_falls_through_to_the_window():
     assert masked.total <= plain.total + 4 * none.numel()
 
 
-# What it costs
+# Cost
 
 
 class Syncs(TorchDispatchMode):
-    """How often the host reads a value of a tensor, and so waits for the device."""
+    """Count the reads of tensor values by the host; each synchronizes the device."""
 
     count = 0
 
@@ -278,8 +280,8 @@ class Syncs(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("options", [{}, {"dilation": [1, 2, 3]}], ids=str)
-def test_the_device_is_waited_for_once_and_only_with_ragged_tokens(options):
-    for attention in (longformer(**options), projecting(**options)):
+def test_device_is_synchronized_once_and_only_for_ragged_masks(options):
+    for attention in (longformer(**options), with_projections(**options)):
         for mask, expected in zip(global_masks("longformer", 40), (0, 1), strict=True):
             with Syncs() as syncs:
                 attention(*qkv(40), global_mask=mask, layer_input=layer_input(states(40)))
@@ -287,51 +289,53 @@ def test_the_device_is_waited_for_once_and_only_with_ragged_tokens(options):
 
 
 def extra_flops(T, tokens):
-    """What some global tokens cost beyond the window."""
+    """Return the FLOPs that global tokens add to the window."""
     counted = []
     for mask in (None, (torch.arange(T) < tokens).expand(3, T)):
         with FlopCounterMode(display=False) as counter:
-            projecting()(*qkv(T), global_mask=mask, layer_input=layer_input(states(T)))
+            with_projections()(*qkv(T), global_mask=mask, layer_input=layer_input(states(T)))
         counted.append(counter.get_total_flops())
     return counted[1] - counted[0]
 
 
-def test_few_global_tokens_project_no_other_token_and_many_do():
+def test_few_global_tokens_project_themselves_and_many_all_tokens():
     T = 512
     all_tokens = 3 * 2 * 2 * T * WIDTH * WIDTH  # kg and vg of three rows of the batch
     assert extra_flops(T, 1) < all_tokens / 4
     threshold = HEAD_DIM * WIDTH // (WIDTH - HEAD_DIM)
     costs = [extra_flops(T, threshold + n) for n in (-2, -1, 0)]
-    assert costs[2] - costs[1] < 1.2 * (costs[1] - costs[0]), "the forms cost the same here"
+    assert costs[2] - costs[1] < 1.2 * (costs[1] - costs[0]), (
+        "the cost does not jump at the threshold"
+    )
     assert costs[2] > all_tokens
     assert extra_flops(T, 4 * threshold) < 0.75 * 4 * costs[2]
 
 
 @pytest.mark.parametrize("kind", ["few", "many"])
-def test_memory_grows_with_the_length_alone(kind):
-    seen = []
+def test_memory_is_linear_in_length(kind):
+    allocated = []
     for T in (128, 1024):
         mask = (torch.arange(T) < (2 if kind == "few" else 20)).expand(2, T)
         inputs, x = [y.requires_grad_() for y in qkv(T, B=2)], states(T, B=2).requires_grad_()
-        attention = projecting()
+        attention = with_projections()
         with Allocations() as forward:
             out = attention(*inputs, global_mask=mask, layer_input=layer_input(x))
         with Allocations() as backward:
             out.sum().backward()
-        seen.append((forward.largest, forward.total, backward.largest, backward.total))
-    assert all(long <= 1.1 * 8 * short for short, long in zip(*seen, strict=True))
+        allocated.append((forward.largest, forward.total, backward.largest, backward.total))
+    assert all(long <= 1.1 * 8 * short for short, long in zip(*allocated, strict=True))
 
 
-# How it is used
+# Use
 
 
-@both_orders
-def test_copies_of_the_local_projections_give_the_tied_form(causal):
+@full_and_causal
+def test_copies_of_local_projections_equal_shared_projections(causal):
     T, x = 40, states(40)
     torch.manual_seed(3)
     local = [nn.Linear(WIDTH, WIDTH, bias=bias).double() for bias in (True, True, False)]
     inputs = [y(x).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2) for y in local]
-    attention = projecting(causal)
+    attention = with_projections(causal)
     attention.copy_projections(*local)
     assert not any(
         own.data_ptr() == other.data_ptr()
@@ -347,21 +351,21 @@ def test_copies_of_the_local_projections_give_the_tied_form(causal):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("weights", ["same", "float32"])
 def test_lower_precision_is_near_the_float64_reference(dtype, weights):
-    """Under autocast x and the projections stay in float32 while q, k and v do not."""
-    wide = dtype if weights == "same" else torch.float32
-    attention, T = projecting().to(wide), 64
-    inputs, x = qkv(T, dtype=dtype), states(T).to(wide)
+    """Under autocast, x and the projections are float32 while q, k and v are not."""
+    state_dtype = dtype if weights == "same" else torch.float32
+    attention, T = with_projections().to(state_dtype), 64
+    inputs, x = qkv(T, dtype=dtype), states(T).to(state_dtype)
     for mask in ((torch.arange(T) < n).expand(3, T) for n in (3, 30)):
         out = attention(*inputs, global_mask=mask, layer_input=layer_input(x))
         assert out.dtype == dtype
-        exact = slow_twin(attention).double()(
+        exact = reference_copy(attention).double()(
             *(y.double() for y in inputs), global_mask=mask, layer_input=layer_input(x.double())
         )
         assert_near(out.double(), exact, "output", TOLERANCE[dtype])
 
 
-def test_autocast_and_checkpointing_change_nothing():
-    attention, T = projecting().float(), 40
+def test_autocast_and_checkpointing_preserve_results():
+    attention, T = with_projections().float(), 40
     inputs = [y.float().requires_grad_() for y in qkv(T)]
     masks = {
         "global_mask": global_masks("longformer", T)[1],
@@ -375,8 +379,8 @@ def test_autocast_and_checkpointing_change_nothing():
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_a_step_needs_no_source_and_equals_the_whole():
-    T, attention = 40, projecting(True, dilation=[1, 2, 3])
+def test_step_without_layer_input_equals_forward():
+    T, attention = 40, with_projections(True, dilation=[1, 2, 3])
     inputs, outs, cache = qkv(T), [], None
     for t in range(T):
         out, cache = attention.step(*(y[:, :, t : t + 1] for y in inputs), cache)
@@ -386,7 +390,7 @@ def test_a_step_needs_no_source_and_equals_the_whole():
     )
 
 
-def test_a_model_trains_with_projections_and_windows_of_each_layer():
+def test_model_trains_with_projections_and_windows_per_layer():
     models = pytest.importorskip("longspan.models")
     config = models.LongspanConfig(
         vocab_size=50,
@@ -409,17 +413,17 @@ def test_a_model_trains_with_projections_and_windows_of_each_layer():
     assert (first.pattern.left, second.pattern.heads) == (3, 3)
 
 
-# What is refused
+# Errors
 
 
-def test_projections_without_a_source_or_with_another_are_refused():
+def test_missing_or_mismatched_layer_input_is_rejected():
     inputs = qkv(9)
     with pytest.raises(InputError, match="global_projections=True requires layer_input"):
-        projecting()(*inputs)
+        with_projections()(*inputs)
     with pytest.raises(InputError, match=r"layer_input\.states must be 24 wide, got 16"):
-        projecting()(*inputs, layer_input=layer_input(states(9)[..., :16]))
+        with_projections()(*inputs, layer_input=layer_input(states(9)[..., :16]))
     with pytest.raises(InputError, match=r"\(B, S\) = \(3, 9\), got \(3, 8\)"):
-        projecting()(*inputs, layer_input=layer_input(states(8)))
+        with_projections()(*inputs, layer_input=layer_input(states(8)))
     assert (
         longformer()(*inputs).shape
         == longformer()(*inputs, layer_input=layer_input(states(9))).shape
@@ -427,28 +431,28 @@ def test_projections_without_a_source_or_with_another_are_refused():
 
 
 @pytest.mark.parametrize(("H", "D", "E"), [(2, 12, 12), (3, 4, 8), (3, 8, 5)])
-def test_projections_of_another_shape_are_refused(H, D, E):
+def test_inputs_of_other_sizes_are_rejected(H, D, E):
     message = rf"\(heads, D, E\) must be \(3, 8, 8\), as built; got \({H}, {D}, {E}\)"
     with pytest.raises(InputError, match=message):
-        projecting()(*qkv(9, H=H, D=D, E=E), layer_input=layer_input(states(9)))
+        with_projections()(*qkv(9, H=H, D=D, E=E), layer_input=layer_input(states(9)))
 
 
-def test_copies_that_cannot_be_made_are_refused():
+def test_invalid_copies_are_rejected():
     layers = [nn.Linear(WIDTH, WIDTH) for _ in range(3)]
     with pytest.raises(OptionError, match="global_projections=True"):
         longformer().copy_projections(*layers)
-    attention = projecting()
+    attention = with_projections()
     before = copy.deepcopy(attention.state_dict())
     with pytest.raises(OptionError, match=r"must have shape \(24, 24\), got \(1, 24\)"):
         attention.copy_projections(*layers[:2], nn.Linear(WIDTH, 1))
     assert all(torch.equal(y, before[n]) for n, y in attention.state_dict().items())
 
 
-# Hugging Face
+# Parity with Hugging Face
 
 
-def theirs(kind, window):
-    """A layer of Hugging Face and its six projections."""
+def hugging_face_layer(kind, window):
+    """Return an attention layer of Hugging Face."""
     modules = pytest.importorskip(f"transformers.models.{kind}.modeling_{kind}")
     torch.manual_seed(0)
     if kind == "longformer":
@@ -470,16 +474,16 @@ def theirs(kind, window):
         )
         layer = modules.LEDEncoderSelfAttention(config, 0)
     for parameter in layer.parameters():
-        # Larger than they start: a softmax far from uniform, and biases.
+        # Larger than the initial ones, so that the softmax is far from uniform.
         nn.init.normal_(parameter, std=0.4)
     return layer.double()
 
 
 @pytest.mark.parametrize("kind", ["longformer", "led"])
 @pytest.mark.parametrize("tied", [False, True], ids=["own", "tied"])
-def test_it_is_the_layer_of_hugging_face(kind, tied):
+def test_equals_hugging_face_layer(kind, tied):
     window, T = 4, 48
-    layer, x = theirs(kind, window), states(T)
+    layer, x = hugging_face_layer(kind, window), states(T)
     if tied:
         for name in ("query", "key", "value"):
             getattr(layer, f"{name}_global").load_state_dict(getattr(layer, name).state_dict())
@@ -506,5 +510,5 @@ def test_it_is_the_layer_of_hugging_face(kind, tied):
             is_index_global_attn=mask > 0,
             is_global_attn=bool(ragged.any()),
         )[0]
-        # Theirs takes the softmax in float32 whatever the inputs.
+        # Hugging Face computes the softmax in float32.
         assert_near(out.transpose(1, 2).flatten(2)[real], expected[real], "output", 2e-6)

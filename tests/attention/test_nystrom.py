@@ -1,11 +1,11 @@
-"""Nystromformer: exact where theory says so, and one row never knows of another."""
+"""Nystromformer: exact in the known cases, convergent, with independent batch rows."""
 
 from itertools import pairwise
 
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import assert_near, gradients, obeys, qkv
+from contract import assert_near, check_contract, gradients, qkv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,18 +29,18 @@ def nystrom(heads=3, landmarks=6, **options):
     ],
     ids=str,
 )
-def test_other_options_obey_the_contract(options):
+def test_other_options_obey_contract(options):
     torch.manual_seed(0)
-    obeys(nystrom(**options))
+    check_contract(nystrom(**options))
 
 
-def test_an_exact_inverse_obeys_the_contract_where_one_exists():
-    """Of single tokens and of as many as landmarks A is never inverted; random A are regular."""
-    obeys(nystrom(iterations=None, landmarks=3), lengths=(1, 7, 9, 33))
+def test_exact_inverse_obeys_contract_for_regular_matrices():
+    """Up to `landmarks` tokens A is not inverted; beyond, random A are regular."""
+    check_contract(nystrom(iterations=None, landmarks=3), lengths=(1, 7, 9, 33))
 
 
-def test_an_exact_inverse_is_that_of_moore_and_penrose():
-    """Landmarks alike make A singular; what is left still has an inverse on its image."""
+def test_exact_inverse_is_the_moore_penrose_inverse():
+    """Equal landmarks make A singular, so the pseudo-inverse is not an inverse."""
     x = torch.rand(2, 4, 7, dtype=torch.float64)
     A = torch.cat([x, x[:, 1:]], 1).softmax(-1)
     assert (torch.linalg.matrix_rank(A) == 4).all()
@@ -53,7 +53,7 @@ def test_an_exact_inverse_is_that_of_moore_and_penrose():
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(0, 9), st.integers(0, 99))
-def test_segments_share_the_real_tokens_evenly_and_in_order(count, landmarks, holes, seed):
+def test_segments_divide_real_tokens_evenly_and_in_order(count, landmarks, holes, seed):
     real = torch.cat([torch.ones(count), torch.zeros(holes)]).bool()
     real = real[torch.randperm(count + holes, generator=torch.Generator().manual_seed(seed))]
     index, used = segment_tokens(real[None], landmarks)
@@ -69,8 +69,8 @@ def test_segments_share_the_real_tokens_evenly_and_in_order(count, landmarks, ho
 
 
 @pytest.mark.parametrize("T", [12, 18, 25, 40])
-def test_queries_and_keys_constant_in_each_segment_are_exact(T):
-    """F A^+ B is the whole matrix if its rows and columns repeat those at the landmarks."""
+def test_exact_if_queries_and_keys_are_constant_in_each_segment(T):
+    """F A^+ B equals softmax(QK^T) if its rows and columns repeat those of the landmarks."""
     q, k, v = qkv(T)
     index, _ = segment_tokens(torch.ones(1, T, dtype=torch.bool), 6)
     q, k = (x[:, :, index[0]] for x in (q, k))
@@ -79,15 +79,15 @@ def test_queries_and_keys_constant_in_each_segment_are_exact(T):
 
 
 @pytest.mark.parametrize("T", [1, 5, 6])
-def test_as_many_landmarks_as_tokens_are_exact(T):
+def test_exact_with_as_many_landmarks_as_tokens(T):
     inputs = qkv(T)
     for iterations in (1, 6, None):
         out = nystrom(iterations=iterations)(*inputs)
         assert_near(out, build("full")(*inputs), f"iterations {iterations}")
 
 
-def test_the_iteration_converges_to_the_inverse():
-    # Six groups of like tokens, far from each other: a matrix A that is well conditioned.
+def test_iteration_converges_to_the_inverse():
+    # Six distant clusters of tokens give a well-conditioned A.
     x, noise, v = 1.5 * qkv(6)[0].repeat_interleave(10, 2), qkv(60)[1], qkv(60)[2]
     x = x + 0.05 * noise
     exact = nystrom(iterations=None)(x, x, v)
@@ -100,7 +100,7 @@ def test_the_iteration_converges_to_the_inverse():
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_the_iteration_is_equation_14(iterations):
+def test_iteration_equals_equation_14(iterations):
     A = torch.rand(2, 3, 5, 5, dtype=torch.float64).softmax(-1)
     Z = torch.stack([a.T / (a.sum(0).max() * a.sum(1).max()) for a in A.flatten(0, 1)])
     for _ in range(iterations):
@@ -109,7 +109,7 @@ def test_the_iteration_is_equation_14(iterations):
     assert_near(pseudo_inverse(A, iterations), Z.view_as(A), "Z")
 
 
-def test_it_approaches_softmax_as_landmarks_grow():
+def test_error_to_softmax_falls_with_landmarks():
     time = torch.arange(96, dtype=torch.float64)[:, None] / 96
     waves = torch.cos(torch.pi * time * torch.arange(1, 5))
     q, k, v = (waves @ x for x in qkv(4))
@@ -118,22 +118,22 @@ def test_it_approaches_softmax_as_landmarks_grow():
         (nystrom(landmarks=n, iterations=None)(q, k, v) - full).square().mean().sqrt()
         for n in (4, 8, 16, 32)
     ]
-    assert all(many < few / 2 for few, many in pairwise(errors))
+    assert all(following < error / 2 for error, following in pairwise(errors))
     assert errors[-1] < 0.01
 
 
-def test_a_row_does_not_know_the_size_of_another():
+def test_output_is_independent_of_the_scale_of_other_rows():
     q, k, v = qkv(30)
     attention = nystrom()
     alone = attention(q[:1], k[:1], v[:1])
     for scale in (0.0, 1.0, 40.0):
         size = torch.tensor([1.0, scale, scale], dtype=torch.float64)[:, None, None, None]
-        assert_near(attention(size * q, size * k, v)[:1], alone, f"others times {scale}", 1e-12)
+        assert_near(attention(size * q, size * k, v)[:1], alone, f"other rows times {scale}", 1e-12)
 
 
 @pytest.mark.parametrize("iterations", [1, 6, 30, None])
-def test_landmarks_that_do_not_exist_change_nothing(iterations):
-    """Eight real tokens and room for 16 landmarks; then 20 real ones, in a longer batch."""
+def test_unused_landmarks_have_no_influence(iterations):
+    """Padded batches with fewer real tokens than landmarks, as many, and more."""
     attention = nystrom(landmarks=16, iterations=iterations)
     q, k, v = qkv(50)
     for real in (1, 8, 16, 17, 20):
@@ -143,8 +143,8 @@ def test_landmarks_that_do_not_exist_change_nothing(iterations):
 
 
 @pytest.mark.parametrize("iterations", [6, 200, None])
-def test_landmarks_that_do_not_exist_keep_gradients_finite(iterations):
-    """Their matrix is singular, and its inverse is computed all the same."""
+def test_unused_landmarks_keep_gradients_finite(iterations):
+    """The matrix of unused landmarks is singular."""
     attention = build("nystrom", heads=3, landmarks=16, iterations=iterations)
     inputs = [x.requires_grad_() for x in qkv(40, dtype=torch.float32)]
     mask = torch.arange(40) < torch.tensor([5, 1, 0])[:, None]
@@ -152,14 +152,14 @@ def test_landmarks_that_do_not_exist_keep_gradients_finite(iterations):
     assert all(x.isfinite().all() for x in found)
 
 
-def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():
+def test_convolution_is_depthwise_over_the_values():
     q, k, v = qkv(20)
     attention = nystrom(conv_kernel_size=5)
     mask = torch.arange(20) < torch.tensor([20, 13, 2])[:, None]
-    both = attention(q, k, v, mask)
+    with_convolution = attention(q, k, v, mask)
     weight = attention.conv.weight[:, 0].detach()
     attention.conv = None
-    difference = both - attention(q, k, v, mask)
+    difference = with_convolution - attention(q, k, v, mask)
     v = v * mask[:, None, :, None]
     padded = F.pad(v, (0, 0, 2, 2))
     expected = sum(weight[None, :, i, None, None] * padded[:, :, i : i + 20] for i in range(5))
@@ -167,14 +167,14 @@ def test_the_convolution_alone_is_a_depthwise_convolution_of_the_values():
     assert sum(x.numel() for x in nystrom(conv_kernel_size=5).parameters()) == 3 * 5
 
 
-def test_half_precision_is_inverted_in_single():
+def test_half_precision_is_inverted_in_float32():
     inputs = qkv(60, dtype=torch.bfloat16)
     out = build("nystrom", heads=3, landmarks=16, iterations=20)(*inputs)
     exact = build("nystrom", heads=3, landmarks=16, iterations=20)(*(x.double() for x in inputs))
     assert_near(out.double(), exact, "output", 1e-2)
 
 
-def test_heads_of_another_convolution_are_refused():
+def test_wrong_number_of_heads_is_rejected_with_convolution():
     with pytest.raises(InputError, match="heads must be 3, as built; got 2"):
         nystrom(conv_kernel_size=3)(*qkv(9, H=2))
     nystrom()(*qkv(9, H=2))
@@ -189,6 +189,6 @@ def test_heads_of_another_convolution_are_refused():
         ({"conv_kernel_size": -3}, "conv_kernel_size must be odd, or 0 .*; got -3"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
         nystrom(**options)

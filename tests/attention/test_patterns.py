@@ -1,4 +1,4 @@
-"""A pattern is one value: its mask, its picture, its count and its kernel must agree."""
+"""Patterns: mask, drawing, pair count and kernel agree."""
 
 import doctest
 import math
@@ -18,7 +18,7 @@ from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import BlockWindow, Both, Causal, Either, Global, PerHead, Window
 from longspan.errors import OptionError
 
-# Checking shapes draws from `random`, which no strategy here does.
+# Runtime type checks use `random`; the strategies do not.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 windows = st.builds(
@@ -31,8 +31,8 @@ global_sets = st.lists(st.integers(0, 45), min_size=1, max_size=3, unique=True).
 
 
 @st.composite
-def random_local(draw):
-    """Unions and intersections of windows."""
+def local_patterns(draw):
+    """Draw unions and intersections of windows."""
     pattern = draw(windows | block_windows)
     for _ in range(draw(st.integers(0, 2))):
         other = draw(windows | block_windows)
@@ -42,8 +42,8 @@ def random_local(draw):
 
 @st.composite
 def random_patterns(draw, with_globals=True):
-    """Unions and intersections of every kind of pattern, causal or not."""
-    pattern = draw(random_local())
+    """Draw unions and intersections of every kind of pattern, causal or not."""
+    pattern = draw(local_patterns())
     if with_globals and draw(st.booleans()):
         chosen = draw(global_sets)
         pattern = draw(st.sampled_from([pattern | chosen, chosen | pattern]))
@@ -52,8 +52,8 @@ def random_patterns(draw, with_globals=True):
     return pattern & Causal() if draw(st.booleans()) else pattern
 
 
-def naive(pattern, q, kv):
-    """Whether a pair is in the pattern: the definition, in Python numbers."""
+def contains_pair(pattern, q, kv):
+    """Return whether a pair is in the pattern, by its definition."""
     if isinstance(pattern, Window):
         after = pattern.left if pattern.right is None else pattern.right
         steps = range(-pattern.left, after + 1)
@@ -65,14 +65,14 @@ def naive(pattern, q, kv):
         return q in pattern.positions or kv in pattern.positions
     if isinstance(pattern, Causal):
         return kv <= q
-    sides = naive(pattern.first, q, kv), naive(pattern.second, q, kv)
+    sides = contains_pair(pattern.first, q, kv), contains_pair(pattern.second, q, kv)
     return any(sides) if isinstance(pattern, patterns.Either) else all(sides)
 
 
 @settings(max_examples=80, deadline=None)
 @given(random_patterns(), st.integers(1, 50))
-def test_the_mask_is_the_definition_and_pairs_counts_it(pattern, T):
-    expected = [[naive(pattern, q, kv) for kv in range(T)] for q in range(T)]
+def test_mask_equals_definition_and_pairs_counts_it(pattern, T):
+    expected = [[contains_pair(pattern, q, kv) for kv in range(T)] for q in range(T)]
     assert pattern.dense(T)[0].tolist() == expected
     assert pattern.pairs(T) == sum(map(sum, expected))
 
@@ -83,46 +83,48 @@ def test_pairs_is_exact_over_many_blocks(pattern, T):
     assert pattern.pairs(T) == int(pattern.dense(T).sum())
 
 
-def test_pairs_takes_no_memory_of_all_pairs():
+def test_pairs_takes_no_quadratic_memory():
     T, w = 100_000, 100
     assert Window(w).pairs(T) == T * (2 * w + 1) - w * (w + 1)
     assert (Window(w) & Causal()).pairs(T) == T * (w + 1) - w * (w + 1) // 2
 
 
 @st.composite
-def patterns_of_heads(draw, heads):
-    """A pattern that differs between heads, and the patterns that its heads should have."""
-    own = draw(st.lists(random_local(), min_size=heads, max_size=heads))
+def per_head_patterns(draw, heads):
+    """Draw a pattern that differs between heads, and the expected pattern of each head."""
+    head_patterns = draw(st.lists(local_patterns(), min_size=heads, max_size=heads))
     if draw(st.booleans()):
-        own[-1] = own[0]
-    pattern = PerHead(tuple(own))
+        head_patterns[-1] = head_patterns[0]
+    pattern = PerHead(tuple(head_patterns))
     for _ in range(draw(st.integers(0, 2))):
-        other = draw(random_local() | global_sets)
+        other = draw(local_patterns() | global_sets)
         side = draw(st.sampled_from(["left", "right"]))
         pattern = pattern | other if side == "left" else other | pattern
-        own = [x | other if side == "left" else other | x for x in own]
+        head_patterns = [x | other if side == "left" else other | x for x in head_patterns]
     if draw(st.booleans()):
-        pattern, own = pattern & Causal(), [x & Causal() for x in own]
-    return pattern, own
+        pattern, head_patterns = pattern & Causal(), [x & Causal() for x in head_patterns]
+    return pattern, head_patterns
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 3).flatmap(patterns_of_heads), st.integers(1, 24))
+@given(st.integers(1, 3).flatmap(per_head_patterns), st.integers(1, 24))
 def test_each_head_has_its_own_mask_and_count(case, T):
-    pattern, own = case
-    expected = [[[naive(x, q, kv) for kv in range(T)] for q in range(T)] for x in own]
-    assert pattern.heads == len(own)
+    pattern, head_patterns = case
+    expected = [
+        [[contains_pair(x, q, kv) for kv in range(T)] for q in range(T)] for x in head_patterns
+    ]
+    assert pattern.heads == len(head_patterns)
     assert pattern.dense(T).tolist() == expected
     counts = tuple(sum(map(sum, mask)) for mask in expected)
-    assert pattern.pairs(T) == (counts if len(own) > 1 else counts[0])
-    assert len(own) == 1 or pattern.each == tuple(own)
-    assert pattern.causal == own[0].causal
-    assert pattern.layout.globals == own[0].layout.globals
+    assert pattern.pairs(T) == (counts if len(head_patterns) > 1 else counts[0])
+    assert len(head_patterns) == 1 or pattern.each == tuple(head_patterns)
+    assert pattern.causal == head_patterns[0].causal
+    assert pattern.layout.globals == head_patterns[0].layout.globals
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(2, 3).flatmap(patterns_of_heads), st.integers(0, 100))
-def test_no_query_from_a_start_on_reaches_behind_the_earliest(case, start):
+@given(st.integers(2, 3).flatmap(per_head_patterns), st.integers(0, 100))
+def test_later_queries_reach_no_key_before_earliest(case, start):
     pattern, _ = case
     T, first = start + 30, pattern.earliest(start)
     keys = [n for n in range(first) if n not in pattern.layout.globals]
@@ -130,45 +132,49 @@ def test_no_query_from_a_start_on_reaches_behind_the_earliest(case, start):
     assert not pattern.dense(T)[:, rows][:, :, keys].any()
 
 
-def test_what_no_head_can_reach_is_forgotten():
+def test_earliest_is_near_the_reach_of_the_farthest_head():
     pattern = PerHead((Window(3), Window(3, dilation=5), BlockWindow(10)))
     assert 10_000 - 5 * (3 + 32) - 5 <= pattern.earliest(10_000) <= 10_000 - 5 * 3
 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    patterns_of_heads(2), st.integers(1, 120), st.booleans(), st.booleans(), st.integers(0, 1000)
+    per_head_patterns(2), st.integers(1, 120), st.booleans(), st.booleans(), st.integers(0, 1000)
 )
-def test_the_block_kernel_serves_heads_that_differ(case, T, masked, ragged, seed):
+def test_block_kernel_equals_masked_softmax_with_different_heads(case, T, masked, ragged, seed):
     pattern, _ = case
-    inputs, key_mask, global_mask, dense = masked_case(pattern, T, masked, ragged, seed)
+    inputs, key_mask, global_mask, dense = build_case(pattern, T, masked, ragged, seed)
     inputs = [x.requires_grad_() for x in inputs]
-    fast = pattern_attention(*inputs, pattern, key_mask, global_mask)
-    slow = softmax_reference(*inputs, dense)
-    fast, slow = rows_that_count(fast, key_mask), rows_that_count(slow, key_mask)
-    assert_near(fast, slow, "output")
-    nothing = nn.Module()
-    pairs = zip(gradients(fast, inputs, nothing), gradients(slow, inputs, nothing), strict=True)
+    actual = pattern_attention(*inputs, pattern, key_mask, global_mask)
+    expected = softmax_reference(*inputs, dense)
+    actual, expected = zero_padded_rows(actual, key_mask), zero_padded_rows(expected, key_mask)
+    assert_near(actual, expected, "output")
+    no_parameters = nn.Module()
+    pairs = zip(
+        gradients(actual, inputs, no_parameters),
+        gradients(expected, inputs, no_parameters),
+        strict=True,
+    )
     for x, y in pairs:
         assert_near(x, y, "gradient")
 
 
-def test_heads_come_back_in_their_order():
+def test_heads_keep_their_order():
     inputs = qkv(40, H=6)
-    each = (Window(1), Window(4), Window(1), Window(2, dilation=3), Window(4), Window(1))
-    out = pattern_attention(*inputs, PerHead(each), None, None)
-    for head, pattern in enumerate(each):
+    head_patterns = (Window(1), Window(4), Window(1), Window(2, dilation=3), Window(4), Window(1))
+    out = pattern_attention(*inputs, PerHead(head_patterns), None, None)
+    for head, pattern in enumerate(head_patterns):
         alone = pattern_attention(*(x[:, head : head + 1] for x in inputs), pattern, None, None)
         assert_near(out[:, head : head + 1], alone, f"head {head}")
 
 
-def test_one_pattern_serves_any_number_of_heads():
+def test_single_pattern_applies_to_any_number_of_heads():
     inputs = qkv(40)
     out = pattern_attention(*inputs, PerHead((Window(3),)), None, None)
     assert_near(out, pattern_attention(*inputs, Window(3), None, None), "output")
 
 
-def test_patterns_of_heads_combine_head_by_head():
+def test_per_head_patterns_combine_head_by_head():
     heads = PerHead((Window(1), Window(2)))
     assert heads | PerHead((Window(3), Window(4))) == PerHead(
         (Window(1) | Window(3), Window(2) | Window(4))
@@ -181,13 +187,13 @@ def test_patterns_of_heads_combine_head_by_head():
 
 @settings(max_examples=60, deadline=None)
 @given(random_patterns(with_globals=False), st.integers(1, 60))
-def test_shifting_by_the_period_changes_nothing(pattern, T):
+def test_mask_is_invariant_to_shifts_by_the_period(pattern, T):
     p = pattern.period
     assert torch.equal(pattern.dense(T + p)[:, p:, p:], pattern.dense(T))
 
 
-def masked_case(pattern, T, masked, ragged, seed):
-    """Inputs as a mechanism hands them over (zero where masked), masks, and the dense mask."""
+def build_case(pattern, T, masked, ragged, seed):
+    """Return inputs as mechanisms pass them (zero where masked), masks, and the dense mask."""
     g = torch.Generator().manual_seed(seed)
     q, k, v = qkv(T, B=2, H=2, D=4, E=3, seed=seed)
     dense, key_mask, global_mask = pattern.dense(T), None, None
@@ -197,30 +203,34 @@ def masked_case(pattern, T, masked, ragged, seed):
     if ragged:
         global_mask = torch.rand(2, T, generator=g) < torch.tensor([[0.2], [0.05]])
         real = global_mask if key_mask is None else global_mask & key_mask
-        opened = real[:, None, :, None] | real[:, None, None, :]
-        dense = dense | (opened.tril() if pattern.causal else opened)
+        global_pairs = real[:, None, :, None] | real[:, None, None, :]
+        dense = dense | (global_pairs.tril() if pattern.causal else global_pairs)
     dense = dense.expand(2, pattern.heads, T, T)
     if masked:
         dense = dense & key_mask[:, None, None, :]
     return (q, k, v), key_mask, global_mask, dense
 
 
-def rows_that_count(out, key_mask):
-    """A padded global position keeps its pattern's row in the mask and not in the kernel."""
+def zero_padded_rows(out, key_mask):
+    """Zero padded rows: mask and kernel differ at padded global positions."""
     return out if key_mask is None else out.masked_fill(~key_mask[:, None, :, None], 0)
 
 
 @settings(max_examples=200, deadline=None)
 @given(random_patterns(), st.integers(1, 150), st.booleans(), st.booleans(), st.integers(0, 1000))
-def test_the_block_kernel_is_softmax_under_the_mask(pattern, T, masked, ragged, seed):
-    inputs, key_mask, global_mask, dense = masked_case(pattern, T, masked, ragged, seed)
+def test_block_kernel_equals_masked_softmax(pattern, T, masked, ragged, seed):
+    inputs, key_mask, global_mask, dense = build_case(pattern, T, masked, ragged, seed)
     inputs = [x.requires_grad_() for x in inputs]
-    fast = pattern_attention(*inputs, pattern, key_mask, global_mask)
-    slow = softmax_reference(*inputs, dense)
-    fast, slow = rows_that_count(fast, key_mask), rows_that_count(slow, key_mask)
-    assert_near(fast, slow, "output")
-    nothing = nn.Module()
-    pairs = zip(gradients(fast, inputs, nothing), gradients(slow, inputs, nothing), strict=True)
+    actual = pattern_attention(*inputs, pattern, key_mask, global_mask)
+    expected = softmax_reference(*inputs, dense)
+    actual, expected = zero_padded_rows(actual, key_mask), zero_padded_rows(expected, key_mask)
+    assert_near(actual, expected, "output")
+    no_parameters = nn.Module()
+    pairs = zip(
+        gradients(actual, inputs, no_parameters),
+        gradients(expected, inputs, no_parameters),
+        strict=True,
+    )
     for x, y in pairs:
         assert_near(x, y, "gradient")
 
@@ -242,14 +252,14 @@ LARGE = [
 
 @pytest.mark.parametrize("pattern", LARGE, ids=str)
 @pytest.mark.parametrize("T", [31, 97, 260])
-def test_the_block_kernel_is_right_over_many_blocks(pattern, T):
+def test_block_kernel_equals_masked_softmax_over_many_blocks(pattern, T):
     for ragged in (False, True):
-        inputs, _, global_mask, dense = masked_case(pattern, T, False, ragged, T)
-        fast = pattern_attention(*inputs, pattern, None, global_mask)
-        assert_near(fast, softmax_reference(*inputs, dense), f"ragged globals {ragged}")
+        inputs, _, global_mask, dense = build_case(pattern, T, False, ragged, T)
+        actual = pattern_attention(*inputs, pattern, None, global_mask)
+        assert_near(actual, softmax_reference(*inputs, dense), f"ragged globals {ragged}")
 
 
-def test_no_global_token_at_all_is_the_pattern_alone():
+def test_empty_global_mask_equals_the_pattern_alone():
     q, k, v = qkv(40)
     none = torch.zeros(3, 40, dtype=torch.bool)
     alone = pattern_attention(q, k, v, Window(3), None, None)
@@ -257,7 +267,7 @@ def test_no_global_token_at_all_is_the_pattern_alone():
 
 
 @pytest.mark.parametrize("pattern", LARGE, ids=str)
-def test_work_grows_with_the_length_alone(pattern):
+def test_work_is_linear_in_length(pattern):
     flops = []
     for T in (4096, 16384):
         with FlopCounterMode(display=False) as counter:
@@ -266,22 +276,22 @@ def test_work_grows_with_the_length_alone(pattern):
     assert flops[1] <= 1.1 * 4 * flops[0]
 
 
-def test_equal_dilations_stay_dilated_and_a_grid_ends_them():
-    dilated = Window(40, dilation=2) | Window(3, dilation=2) | Global((31, 32))
-    assert (dilated.layout.dilation, dilated.layout.left) == (2, 40)
-    assert (dilated & Causal()).layout.dilation == 2
-    gridded = Window(40, dilation=2) | BlockWindow(10)
-    assert (gridded.layout.dilation, gridded.layout.left) == (1, 80)
-    assert gridded.layout.block % 10 == 0
+def test_union_of_equal_dilations_is_dilated_but_not_with_blocks():
+    same_dilation = Window(40, dilation=2) | Window(3, dilation=2) | Global((31, 32))
+    assert (same_dilation.layout.dilation, same_dilation.layout.left) == (2, 40)
+    assert (same_dilation & Causal()).layout.dilation == 2
+    with_blocks = Window(40, dilation=2) | BlockWindow(10)
+    assert (with_blocks.layout.dilation, with_blocks.layout.left) == (1, 80)
+    assert with_blocks.layout.block % 10 == 0
 
 
-def test_a_drawing_shows_the_mask():
+def test_drawing_shows_the_mask():
     pattern = (Window(2) | Global((3,))) & Causal()
     cells = [[cell == "█" for cell in line] for line in pattern.draw(9).split("\n")]
     assert cells == pattern.dense(9)[0].tolist()
 
 
-def test_the_svg_has_a_square_for_each_pair():
+def test_svg_has_a_square_for_each_pair():
     pattern, space = BlockWindow(4, 1) | Global((0,)), "{http://www.w3.org/2000/svg}"
     root = ET.fromstring(pattern.svg(10))
     squares = root.find(f"{space}g").findall(f"{space}rect")
@@ -291,12 +301,12 @@ def test_the_svg_has_a_square_for_each_pair():
     assert root.find(f"{space}title").text == f"{pattern}, 10 positions"
 
 
-def test_patterns_are_values():
+def test_patterns_are_hashable_values():
     assert Window(3) | Global((0,)) == Window(3) | Global((0,))
     assert len({Window(3), Window(3), Window(4)}) == 2
 
 
-def test_the_examples_of_the_module_are_true():
+def test_module_examples_are_correct():
     assert doctest.testmod(patterns).attempted >= 3
     assert doctest.testmod(patterns).failed == 0
 
@@ -326,6 +336,6 @@ def test_the_examples_of_the_module_are_true():
         (lambda: PerHead((Window(1) & Causal(), Window(1))), "all heads or none must be causal"),
     ],
 )
-def test_what_cannot_be_a_pattern_is_refused(make, message):
+def test_invalid_patterns_are_rejected(make, message):
     with pytest.raises(OptionError, match=message):
         make()

@@ -1,10 +1,18 @@
-"""Random features: unbiased, orthogonal, in range, and drawn only when asked."""
+"""Performer: random features are unbiased, orthogonal, in range and drawn on request only."""
 
 import math
 
 import pytest
 import torch
-from contract import assert_near, gradients, key_masks, obeys, qkv, slow_twin, unchecked
+from contract import (
+    assert_near,
+    build_unchecked,
+    check_contract,
+    gradients,
+    key_masks,
+    qkv,
+    reference_copy,
+)
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan import build
@@ -19,16 +27,16 @@ def performer(features=64, head_dim=16, heads=3, **options):
 MAPS = ["softmax", "hyperbolic", "trigonometric", "relu"]
 UNBIASED = MAPS[:3]
 every_map = pytest.mark.parametrize("feature_map", MAPS)
-both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
-def features_of(attention, x):
-    """The published features, written out: (B, H, T, M)."""
+def published_features(attention, x):
+    """Compute features by the published formulas, (B, H, T, M)."""
     x = x / x.shape[-1] ** 0.25
     rows = attention.projection.to(x.dtype)
     p = torch.einsum("hmd,bhtd->bhtm", rows, x)
     half = x.square().sum(-1, keepdim=True) / 2
-    made = {
+    feature_maps = {
         "softmax": lambda: (p - half).exp() / math.sqrt(p.shape[-1]),
         "hyperbolic": lambda: (
             torch.cat([p.exp(), (-p).exp()], -1) * (-half).exp() / math.sqrt(2 * p.shape[-1])
@@ -38,18 +46,18 @@ def features_of(attention, x):
         ),
         "relu": lambda: p.relu() + 1e-3,
     }
-    return made[attention.feature_map]()
+    return feature_maps[attention.feature_map]()
 
 
-@both_orders
+@full_and_causal
 @every_map
-def test_it_is_the_published_formula(feature_map, causal):
+def test_equals_published_formula(feature_map, causal):
     attention = performer(feature_map=feature_map, causal=causal, features=256).double()
     for T in (1, 64, 150):
         q, k, v = qkv(T, D=16)
-        # Small enough that trigonometric weights do not add up to nothing.
+        # With larger norms, trigonometric weights cancel.
         q, k = 0.3 * q, 0.3 * k
-        weights = features_of(attention, q) @ features_of(attention, k).mT
+        weights = published_features(attention, q) @ published_features(attention, k).mT
         weights = weights.tril() if causal else weights
         expected = weights @ v / weights.sum(-1, keepdim=True)
         assert_near(attention(q, k, v), expected, f"T={T}", 1e-9)
@@ -58,20 +66,20 @@ def test_it_is_the_published_formula(feature_map, causal):
         attention.backend = "torch"
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     "options",
     [{"feature_map": feature_map} for feature_map in MAPS[1:]]
     + [{"feature_map": "relu", "features": None}, {"orthogonal": False}, {"norms": "sqrt_d"}],
     ids=str,
 )
-def test_other_options_obey_the_contract(options, causal):
-    obeys(performer(head_dim=8, causal=causal, **{"features": 14, **options}).double())
+def test_other_options_obey_contract(options, causal):
+    check_contract(performer(head_dim=8, causal=causal, **{"features": 14, **options}).double())
 
 
-@both_orders
+@full_and_causal
 @every_map
-def test_gradients_in_single_precision_are_near(feature_map, causal):
+def test_float32_gradients_are_near_the_float64_reference(feature_map, causal):
     attention = performer(feature_map=feature_map, causal=causal)
     for mask in key_masks(90).values():
         found = []
@@ -84,9 +92,9 @@ def test_gradients_in_single_precision_are_near(feature_map, causal):
             assert_near(x.double(), y, "output or gradient", 1e-4)
 
 
-def estimates_of(attention, q, k):
-    """What each row alone says of the kernel of each pair (q_t, k_t): (T, rows)."""
-    products = features_of(attention, q) * features_of(attention, k)
+def estimate_kernel(attention, q, k):
+    """Return the estimate of the kernel of each pair (q_t, k_t) from each row, (T, rows)."""
+    products = published_features(attention, q) * published_features(attention, k)
     if attention.feature_map in MAPS[1:3]:
         products = products.unflatten(-1, (2, -1)).sum(-2)
     return products[0, 0] * products.shape[-1]
@@ -95,8 +103,8 @@ def estimates_of(attention, q, k):
 @pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "iid"])
 @pytest.mark.parametrize("mean", [0.3, -0.3])
 @pytest.mark.parametrize("feature_map", UNBIASED)
-def test_the_kernel_is_estimated_without_bias(feature_map, mean, orthogonal):
-    """Vectors that lean to one side show directions that do: QR without its signs fails."""
+def test_kernel_estimate_is_unbiased(feature_map, mean, orthogonal):
+    """A nonzero mean reveals biased directions, such as QR without sign correction."""
     g = torch.Generator().manual_seed(0)
     q, k = (mean + 0.1 * torch.randn(1, 1, 4, 16, generator=g, dtype=torch.float64) for _ in "qk")
     options = {"feature_map": feature_map, "orthogonal": orthogonal, "heads": 1}
@@ -104,16 +112,16 @@ def test_the_kernel_is_estimated_without_bias(feature_map, mean, orthogonal):
         features=2000 * 16 * (1 if feature_map == "softmax" else 2), **options
     ).double()
     # Blocks of orthogonal rows are independent of each other.
-    draws = estimates_of(attention, q, k).unflatten(-1, (2000, 16)).mean(-1)
+    draws = estimate_kernel(attention, q, k).unflatten(-1, (2000, 16)).mean(-1)
     error = draws.mean(1) - ((q * k).sum(-1) / 4).exp().flatten()
     deviation = draws.std(1) / 2000**0.5
     assert (error.abs() < 4 * deviation).all()
-    assert (deviation < 0.03).all(), "too few draws to see a bias"
+    assert (deviation < 0.03).all(), "too few draws to detect a bias"
 
 
 @pytest.mark.parametrize("feature_map", UNBIASED)
-def test_variances_are_those_of_the_paper(feature_map):
-    """Lemma 2, for independent rows."""
+def test_variances_equal_lemma_2(feature_map):
+    """Compare with Lemma 2, which holds for independent rows."""
     g = torch.Generator().manual_seed(4)
     q, k = (0.4 * torch.randn(1, 1, 30, 16, generator=g, dtype=torch.float64) for _ in "qk")
     x, y = q[0, 0] / 2, k[0, 0] / 2
@@ -130,13 +138,13 @@ def test_variances_are_those_of_the_paper(feature_map):
     attention = performer(
         features=40000, heads=1, feature_map=feature_map, orthogonal=False
     ).double()
-    ratio = estimates_of(attention, q, k).var(1) / expected[feature_map]
+    ratio = estimate_kernel(attention, q, k).var(1) / expected[feature_map]
     assert 0.9 < ratio.median() < 1.1
-    # For as many features there are half as many mirrored rows: still less variance.
+    # With equal numbers of features, half the rows still give less variance.
     assert (2 * expected["hyperbolic"] < expected["softmax"]).all()
 
 
-def test_rows_of_a_block_are_orthogonal_and_their_norms_are_chi():
+def test_rows_of_a_block_are_orthogonal_with_chi_norms():
     g = torch.Generator().manual_seed(2)
     rows = random_rows(4000, 16, g, True, "chi")
     blocks = rows.view(-1, 16, 16)
@@ -146,17 +154,17 @@ def test_rows_of_a_block_are_orthogonal_and_their_norms_are_chi():
     # |w|^2 is chi^2 of 16 degrees: mean 16, variance 32.
     assert (norms.mean() - 16).abs() < 4.5 * (32 / 4000) ** 0.5
     assert 24 < norms.var() < 40
-    neighbours = (rows[15:-1:16] * rows[16::16]).sum(-1)
-    assert neighbours.abs().max() > 1, "blocks are not independent"
+    adjacent = (rows[15:-1:16] * rows[16::16]).sum(-1)
+    assert adjacent.abs().max() > 1, "blocks are not independent"
     assert random_rows(5, 16, g, True, "chi").shape == (5, 16)
 
 
 @pytest.mark.parametrize("orthogonal", [True, False], ids=["orthogonal", "iid"])
-def test_rows_may_all_have_the_root_of_the_width_as_norm(orthogonal):
+def test_norms_sqrt_d_are_the_root_of_the_width(orthogonal):
     g = torch.Generator().manual_seed(5)
     rows = random_rows(4000, 16, g, orthogonal, "sqrt_d")
     assert_near(rows.norm(dim=1), torch.full((4000,), 4.0).double(), "norms", 1e-12)
-    # Entries have variance one, however many rows there are (not D / rows).
+    # The variance of entries is one, independent of the number of rows.
     assert (rows.square().mean(0) - 1).abs().max() < 0.15
     assert rows.mean(0).abs().max() < 4.5 / 4000**0.5
 
@@ -169,8 +177,8 @@ def test_independent_rows_are_gaussian():
     assert (rows.view(-1, 16, 16) @ rows.view(-1, 16, 16).mT).triu(1).abs().max() > 1
 
 
-def errors_of(features, draws, **options):
-    """Root mean square distances of single draws to softmax attention, small norms."""
+def measure_errors(features, draws, **options):
+    """Return root mean square errors of single draws to softmax attention, for small norms."""
     g = torch.Generator().manual_seed(3)
     q, k = (0.3 * torch.randn(1, 2, 64, 16, generator=g, dtype=torch.float64) + 0.2 for _ in "qk")
     v = torch.randn(1, 2, 64, 16, generator=g, dtype=torch.float64)
@@ -183,9 +191,9 @@ def errors_of(features, draws, **options):
 
 
 @pytest.mark.parametrize("feature_map", UNBIASED)
-def test_the_error_shrinks_with_the_root_of_the_features(feature_map):
+def test_error_falls_with_the_root_of_the_features(feature_map):
     counts = [2**n for n in (8, 11, 14)]
-    errors = torch.stack([errors_of(n, 5, feature_map=feature_map).median() for n in counts])
+    errors = torch.stack([measure_errors(n, 5, feature_map=feature_map).median() for n in counts])
     slope = (errors[-1] / errors[0]).log() / math.log(counts[-1] / counts[0])
     assert -0.6 < slope < -0.4
     assert (errors[1:] < 0.5 * errors[:-1]).all()
@@ -193,23 +201,26 @@ def test_the_error_shrinks_with_the_root_of_the_features(feature_map):
 
 
 @pytest.mark.parametrize("feature_map", UNBIASED)
-def test_orthogonal_rows_have_the_smaller_error(feature_map):
+def test_orthogonal_rows_reduce_the_error(feature_map):
     orthogonal, iid = (
-        errors_of(32, 40, feature_map=feature_map, orthogonal=x).mean() for x in (True, False)
+        measure_errors(32, 40, feature_map=feature_map, orthogonal=x).mean() for x in (True, False)
     )
     assert orthogonal < iid
 
 
-def test_mirrored_rows_have_the_smaller_error():
-    assert errors_of(256, 20, feature_map="hyperbolic").mean() < 0.9 * errors_of(256, 20).mean()
+def test_mirrored_rows_reduce_the_error():
+    assert (
+        measure_errors(256, 20, feature_map="hyperbolic").mean()
+        < 0.9 * measure_errors(256, 20).mean()
+    )
 
 
 @every_map
-def test_a_later_huge_key_does_not_disturb_earlier_rows(feature_map):
+def test_large_later_key_does_not_change_earlier_rows(feature_map):
     attention = performer(features=32, causal=True, feature_map=feature_map)
     q, k, v = qkv(200, D=16, dtype=torch.float32)
     before = attention(q, k, v)
-    # At the end of its chunk, at the start of one, and far away.
+    # At the end of a chunk, at the start of one, and far away.
     for t in (63, 64, 100, 199):
         k2 = k.clone()
         k2[:, :, t] *= 50
@@ -221,20 +232,20 @@ def test_a_later_huge_key_does_not_disturb_earlier_rows(feature_map):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("size", [20, 100])
-def test_huge_norms_stay_finite_whatever_is_masked(causal, size):
+def test_large_norms_stay_finite_under_every_mask(causal, size):
     attention = performer(features=32, causal=causal)
     masks = {"none": None, "leading": torch.arange(200).expand(3, -1) >= 100, **key_masks(200)}
-    for what, mask in masks.items():
+    for label, mask in masks.items():
         inputs = [x.requires_grad_() for x in qkv(200, D=16, dtype=torch.float32)]
         out = attention(size * inputs[0], size * inputs[1], inputs[2], mask)
-        assert out.isfinite().all(), what
-        assert all(x.isfinite().all() for x in gradients(out, inputs, attention)), what
+        assert out.isfinite().all(), label
+        assert all(x.isfinite().all() for x in gradients(out, inputs, attention)), label
 
 
 @pytest.mark.parametrize("feature_map", ["softmax", "hyperbolic"])
 @pytest.mark.parametrize("size", [1, 20, 100])
-def test_huge_norms_keep_their_weights(feature_map, size):
-    """Against sums of logarithms: no feature and no row may underflow."""
+def test_large_norms_keep_their_weights(feature_map, size):
+    """Compare with weights computed in log space, where nothing underflows."""
     attention = performer(features=32, feature_map=feature_map).double()
     q, k, v = qkv(50, D=16)
     q, k = size * q, size * k
@@ -247,9 +258,9 @@ def test_huge_norms_keep_their_weights(feature_map, size):
     assert (single.norm(dim=-1) > 0).all()
 
 
-@both_orders
+@full_and_causal
 def test_trigonometric_keys_of_any_norm_keep_their_weights(causal):
-    """exp(|k|^2 / 2) leaves the range; weights relative to the largest do not."""
+    """exp(|k|^2 / 2) overflows; weights relative to the largest do not."""
     attention = performer(features=512, feature_map="trigonometric", causal=causal).double()
     q, k, v = qkv(40, D=16)
     k = k * torch.linspace(0.1, 60, 40).double()[:, None]
@@ -267,9 +278,9 @@ def test_trigonometric_keys_of_any_norm_keep_their_weights(causal):
     assert not out[~safe].any()
 
 
-@both_orders
+@full_and_causal
 def test_weights_that_cancel_give_zero(causal):
-    """Two keys of equal size whose estimates are 1 and nearly -1: nothing to divide by."""
+    """Estimates of 1 and nearly -1 leave no sum of weights to divide by."""
     attention = performer(
         features=2, head_dim=2, heads=1, feature_map="trigonometric", causal=causal
     )
@@ -287,20 +298,20 @@ def test_weights_that_cancel_give_zero(causal):
 
 
 @pytest.mark.parametrize("feature_map", ["softmax", "hyperbolic"])
-def test_masked_keys_at_the_start_do_not_disturb_later_ones(feature_map):
-    """The first chunks hold no key at all, and the first real key has a very small weight."""
+def test_leading_padding_does_not_disturb_later_keys(feature_map):
+    """The first chunks contain no key, and the first real key has a very small weight."""
     attention = performer(features=32, causal=True, feature_map=feature_map)
     q, k, v = qkv(200, D=16, dtype=torch.float32)
     k[:, :, 130:140] *= 12
     mask = torch.arange(200).expand(3, -1) >= 130
     out = attention(q, k, v, mask).double()
-    exact = slow_twin(attention).double()(q.double(), k.double(), v.double(), mask)
+    exact = reference_copy(attention).double()(q.double(), k.double(), v.double(), mask)
     assert_near(out, exact, "output", 1e-4)
 
 
-@both_orders
+@full_and_causal
 @every_map
-def test_the_weights_of_a_row_sum_to_one(causal, feature_map):
+def test_weights_of_a_row_sum_to_one(causal, feature_map):
     attention = performer(causal=causal, feature_map=feature_map, features=128)
     q, k, v = qkv(100, D=16, dtype=torch.float32)
     q, k = 0.5 * q, 0.5 * k
@@ -311,7 +322,7 @@ def test_the_weights_of_a_row_sum_to_one(causal, feature_map):
 
 
 @every_map
-def test_features_are_redrawn_only_on_demand(feature_map):
+def test_features_change_only_by_redraw(feature_map):
     attention = performer(feature_map=feature_map)
     drawn = attention.projection.clone()
     for training in (True, False):
@@ -325,15 +336,15 @@ def test_features_are_redrawn_only_on_demand(feature_map):
     assert not attention.projection.requires_grad
 
 
-def test_layers_redrawn_from_one_seed_draw_apart():
+def test_layers_redrawn_from_one_seed_draw_different_rows():
     first, second = performer(), performer(layer=1)
     for attention in (first, second):
         attention.redraw(7)
     assert not torch.allclose(first.projection, second.projection, atol=1)
 
 
-def test_without_rows_the_coordinates_are_the_features():
-    """phi(x) = relu(x) + 1e-3, the kernel of Long Range Arena."""
+def test_without_projection_the_coordinates_are_the_features():
+    """φ(x) = relu(x) + 1e-3 is the feature map of Long Range Arena."""
     attention = performer(features=None, feature_map="relu").double()
     q, k, v = qkv(30, D=16)
     weights = (q.relu() + 1e-3) @ (k.relu() + 1e-3).mT
@@ -344,7 +355,7 @@ def test_without_rows_the_coordinates_are_the_features():
 
 
 @every_map
-def test_a_paired_map_has_half_the_rows(feature_map):
+def test_paired_feature_map_has_half_the_rows(feature_map):
     attention = performer(features=64, feature_map=feature_map)
     assert attention.projection.shape[1] == (32 if feature_map in MAPS[1:3] else 64)
     with FlopCounterMode(display=False) as counter:
@@ -352,7 +363,7 @@ def test_a_paired_map_has_half_the_rows(feature_map):
     assert 3 * attention.flops(1024, 16) == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
-def test_heads_layers_and_seeds_draw_apart():
+def test_heads_layers_and_seeds_draw_different_rows():
     drawn = [performer(layer=a, seed=b).projection for a, b in ((0, 0), (1, 0), (0, 1), (1, 1))]
     rows = torch.cat(drawn).flatten(1)
     rows = rows / rows.norm(dim=1, keepdim=True)
@@ -360,7 +371,7 @@ def test_heads_layers_and_seeds_draw_apart():
     assert torch.equal(drawn[0], performer().projection)
 
 
-def test_other_heads_or_widths_are_refused():
+def test_inputs_of_other_sizes_are_rejected():
     with pytest.raises(
         InputError, match=r"\(heads, head_dim\) must be \(3, 16\), as built; got \(3, 8\)"
     ):
@@ -386,18 +397,18 @@ def test_other_heads_or_widths_are_refused():
         ({"norms": "one"}, "expected one of chi, sqrt_d; got 'one'"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
-        unchecked("performer", heads=3, head_dim=16, **options)
+        build_unchecked("performer", heads=3, head_dim=16, **options)
 
 
-def test_a_row_that_forgets_forgets_the_level_of_its_weights():
-    """Keys so large that their features, on a level left behind, would be zeros."""
+def test_reset_rows_forget_the_scale_of_their_weights():
+    """On the scale of the forgotten tokens, features of these large keys would underflow."""
     attention = performer(causal=True)
     _, cache = attention.step(*qkv(5, D=16))
     cache = attention.reset(cache, torch.tensor([True, False, True]))
     q, k, v = qkv(7, D=16, seed=1)
     rows = [0, 2]
     found = attention.step(q, 40 * k, v, cache)[0][rows]
-    assert_near(found, attention.step(q, 40 * k, v)[0][rows], "rows that forgot")
+    assert_near(found, attention.step(q, 40 * k, v)[0][rows], "reset rows")
     assert found.abs().max() > 0.1

@@ -1,28 +1,28 @@
-"""Positions in queries and keys alone, counted anew in each segment."""
+"""Position-infused attention: queries and keys carry positions, numbered in each segment."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, slow_twin
+from contract import HEAD_DIM, HEADS, assert_near, check_contract, key_masks, qkv, reference_copy
 from test_transformer_xl import sinusoid
 
 from longspan import build
 from longspan.attention import LayerInput
 from longspan.errors import InputError
 
-both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 WIDTH = HEADS * HEAD_DIM
 
 
-def infused(causal=True, **options):
+def position_infused(causal=True, **options):
     return build("position_infused", causal=causal, **options)
 
 
-def table(T, width):
+def sinusoid_table(T, width):
     return torch.tensor([sinusoid(p, width) for p in range(T)], dtype=torch.float64)
 
 
-def maps(seed=0):
+def projection_weights(seed=0):
     g = torch.Generator().manual_seed(seed)
     return torch.randn(3, WIDTH, WIDTH, generator=g, dtype=torch.float64) / WIDTH**0.5
 
@@ -32,18 +32,18 @@ def states(T, B=3, seed=1):
     return torch.randn(B, T, WIDTH, generator=g, dtype=torch.float64)
 
 
-def heads(x):
+def split_heads(x):
     return x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(-3, -2)
 
 
-def projected(x):
-    """q, k, v of x and the layer input."""
-    wq, wk, wv = maps()
-    layer_input = LayerInput(x, lambda p: heads(p @ wq), lambda p: heads(p @ wk))
-    return heads(x @ wq), heads(x @ wk), heads(x @ wv), layer_input
+def project(x):
+    """Return q, k, v of x and the layer input."""
+    wq, wk, wv = projection_weights()
+    layer_input = LayerInput(x, lambda p: split_heads(p @ wq), lambda p: split_heads(p @ wk))
+    return split_heads(x @ wq), split_heads(x @ wk), split_heads(x @ wv), layer_input
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     "options",
     [
@@ -54,41 +54,45 @@ def projected(x):
     ],
     ids=str,
 )
-def test_it_obeys_the_contract_with_other_sizes(options, causal):
-    obeys(infused(causal, **options), lengths=(1, 8, 33))
+def test_obeys_contract_with_other_sizes(options, causal):
+    check_contract(position_infused(causal, **options), lengths=(1, 8, 33))
 
 
-@both_orders
-def test_it_is_attention_of_the_projected_sum_of_states_and_positions(causal):
-    wq, wk, wv = maps()
+@full_and_causal
+def test_equals_attention_of_projected_states_plus_positions(causal):
+    wq, wk, wv = projection_weights()
     for T in (1, 9, 20):
         x = states(T)
-        q, k, v, layer_input = projected(x)
-        found = infused(causal, segment=30)(q, k, v, layer_input=layer_input)
-        placed = x + table(T, WIDTH)
-        inputs = heads(placed @ wq), heads(placed @ wk), heads(x @ wv)
+        q, k, v, layer_input = project(x)
+        found = position_infused(causal, segment=30)(q, k, v, layer_input=layer_input)
+        with_positions = x + sinusoid_table(T, WIDTH)
+        inputs = (
+            split_heads(with_positions @ wq),
+            split_heads(with_positions @ wk),
+            split_heads(x @ wv),
+        )
         expected = F.scaled_dot_product_attention(*inputs, is_causal=causal)
         assert_near(found, expected, f"T={T}")
 
 
-@both_orders
-def test_a_source_changes_both_bodies_alike(causal):
-    attention, x = infused(causal, segment=6, memory=7), states(33)
-    *inputs, layer_input = projected(x)
+@full_and_causal
+def test_layer_input_has_the_same_effect_in_both_backends(causal):
+    attention, x = position_infused(causal, segment=6, memory=7), states(33)
+    *inputs, layer_input = project(x)
     plain = attention(*inputs)
     for mask in key_masks(33).values():
         found = attention(*inputs, mask, layer_input=layer_input)
         assert_near(
             found,
-            slow_twin(attention)(*inputs, mask, layer_input=layer_input),
+            reference_copy(attention)(*inputs, mask, layer_input=layer_input),
             "with a layer input",
         )
         assert mask is not None or not torch.allclose(found, plain, atol=1e-2)
 
 
-def test_steps_with_a_source_equal_the_whole():
-    attention, x = infused(segment=6, memory=7), states(23)
-    *inputs, layer_input = projected(x)
+def test_steps_with_layer_input_equal_forward():
+    attention, x = position_infused(segment=6, memory=7), states(23)
+    *inputs, layer_input = project(x)
     outs, cache = [], None
     for rows in torch.arange(23).split([1, 4, 3, 11, 2, 1, 1]):
         part = LayerInput(x[:, rows], layer_input.query, layer_input.key)
@@ -98,31 +102,31 @@ def test_steps_with_a_source_equal_the_whole():
     assert_near(torch.cat(outs, 2), attention(*inputs, layer_input=layer_input), "steps")
 
 
-@both_orders
-def test_the_cache_and_a_segment_are_one_pass_of_new_numbers(causal):
-    """The first segment has no cache: it counts from 0; then as many keys as there are."""
+@full_and_causal
+def test_positions_restart_at_the_oldest_key_of_each_segment(causal):
+    """Each segment equals one pass over its memory and itself, numbered from zero."""
     n, memory, inputs = 7, 9, qkv(28)
-    out = infused(causal, segment=n, memory=memory)(*inputs)
-    whole = infused(True, segment=100)
+    out = position_infused(causal, segment=n, memory=memory)(*inputs)
+    single_segment = position_infused(True, segment=100)
     for start in range(0, 28, n):
         oldest = max(0, start - memory)
         q, k, v = (x[:, :, oldest : start + n] for x in inputs)
         if causal:
-            expected = whole(q, k, v)
+            expected = single_segment(q, k, v)
         else:
-            p = table(start + n - oldest, HEAD_DIM)
+            p = sinusoid_table(start + n - oldest, HEAD_DIM)
             expected = F.scaled_dot_product_attention(q + p, k + p, v)
         found = out[:, :, start : start + n]
         assert_near(found, expected[:, :, start - oldest :], f"segment at {start}")
 
 
-@both_orders
+@full_and_causal
 def test_values_carry_no_position(causal):
     q, k, v = qkv(40)
-    attention = infused(causal, segment=8, memory=8)
-    same = v[:, :, :1].expand_as(v)
-    assert_near(attention(q, k, same), same, "equal values")
-    # Positions decide alone, and the same way in each segment after the first.
+    attention = position_infused(causal, segment=8, memory=8)
+    constant = v[:, :, :1].expand_as(v)
+    assert_near(attention(q, k, constant), constant, "constant values")
+    # With zero queries and keys, weights depend on positions only.
     weights = attention(
         torch.zeros_like(q),
         torch.zeros_like(k),
@@ -132,18 +136,18 @@ def test_values_carry_no_position(causal):
     assert weights[0, 0, 20, 8:21].std() > 1e-3
 
 
-def test_the_same_text_gives_the_same_output_in_every_segment():
+def test_equal_segments_give_equal_outputs():
     n = 6
     inputs = [x.repeat(1, 1, 5, 1) for x in qkv(n)]
-    out = infused(segment=n, memory=2 * n)(*inputs)
+    out = position_infused(segment=n, memory=2 * n)(*inputs)
     assert_near(out[:, :, 3 * n : 4 * n], out[:, :, 2 * n : 3 * n], "third and fourth")
     assert not torch.allclose(out[:, :, n : 2 * n], out[:, :, :n], atol=1e-3)
 
 
-def test_a_cache_of_another_batch_is_refused_not_dropped():
-    attention = infused(segment=4, memory=4)
+def test_cache_of_another_batch_size_is_rejected():
+    attention = position_infused(segment=4, memory=4)
     _, cache = attention.step(*qkv(6))
     with pytest.raises(InputError, match=r"the cache requires \(B, H, D, E\) = \(3, 3, 8, 8\)"):
         attention.step(*qkv(1, B=2), cache)
     with pytest.raises(InputError, match=r"layer_input.states must be .* \(3, 1\), got \(3, 2\)"):
-        attention.step(*qkv(1), cache, layer_input=projected(states(2))[3])
+        attention.step(*qkv(1), cache, layer_input=project(states(2))[3])

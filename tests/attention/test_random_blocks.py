@@ -1,4 +1,4 @@
-"""Random blocks as a value: what was drawn, which pairs, and how many."""
+"""Random blocks: draws, pairs and pair counts."""
 
 import itertools
 from collections import Counter
@@ -13,7 +13,7 @@ from longspan.errors import OptionError
 CHOSEN = ((2, 0), (), (1,), (0, 3))
 
 
-def test_the_mask_is_the_listed_blocks_and_pairs_counts_it():
+def test_mask_equals_listed_blocks_and_pairs_counts_it():
     pattern = RandomBlocks(3, CHOSEN)
     for T in (1, 2, 5, 9, 11, 12, 20):
         dense = pattern.dense(T)
@@ -22,14 +22,14 @@ def test_the_mask_is_the_listed_blocks_and_pairs_counts_it():
         assert pattern.pairs(T) == int(dense.sum())
 
 
-def test_it_joins_with_other_patterns():
+def test_union_with_other_patterns_equals_union_of_masks():
     pattern = BlockWindow(3, 3) | Global((0,)) | RandomBlocks(3, CHOSEN)
     parts = [x.dense(12) for x in (BlockWindow(3, 3), Global((0,)), RandomBlocks(3, CHOSEN))]
     assert torch.equal(pattern.dense(12), parts[0] | parts[1] | parts[2])
     assert pattern.draw(12).count("█") == int(pattern.dense(12).sum())
 
 
-def test_a_seed_is_a_value():
+def test_seed_determines_the_blocks():
     before = torch.get_rng_state()
     first, again, other = (RandomBlocks.seeded(4, 3, 10, seed) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
@@ -39,8 +39,8 @@ def test_a_seed_is_a_value():
     assert {len(row) for row in RandomBlocks.seeded(4, 7, 5, 0).chosen} == {5}
 
 
-def test_draws_choose_every_subset_as_often():
-    """All pairs of draws on a grid that the numbers of choices divide."""
+def test_draws_choose_every_subset_equally_often():
+    """Enumerate pairs of draws on a grid whose size is a multiple of the number of choices."""
     steps = [-(-n * 2**BITS // 12) for n in range(12)]
     found = Counter(
         frozenset(draw_distinct(pair, range(4))) for pair in itertools.product(steps, steps)
@@ -48,7 +48,7 @@ def test_draws_choose_every_subset_as_often():
     assert found == {frozenset(pair): 24 for pair in itertools.combinations(range(4), 2)}
 
 
-def test_draws_never_repeat_and_take_all_there_is():
+def test_draws_are_distinct_and_exhaust_the_choices():
     high = 2**BITS - 1
     assert draw_distinct([0, 0, 0], range(5)) == (0, 3, 4)
     assert draw_distinct([high, high, high], range(5)) == (2, 3, 4)
@@ -67,6 +67,6 @@ def test_draws_never_repeat_and_take_all_there_is():
         (lambda: RandomBlocks(4, CHOSEN).period, "no period"),
     ],
 )
-def test_what_random_blocks_cannot_be_or_say_is_refused(make, message):
+def test_invalid_blocks_and_unsupported_properties_are_rejected(make, message):
     with pytest.raises(OptionError, match=message):
         make()

@@ -1,9 +1,9 @@
-"""Reformer: hashing, who meets whom, the identity with log counts, limits, peers."""
+"""Reformer: hashing, pair counts, limiting cases and parity with transformers."""
 
 import contract
 import pytest
 import torch
-from contract import HEAD_DIM, HEADS, assert_near, gradients, key_masks, qkv, unchecked
+from contract import HEAD_DIM, HEADS, assert_near, build_unchecked, gradients, key_masks, qkv
 
 from longspan.attention import build
 from longspan.attention.mechanisms.reformer import count_pairs_reference, count_past_pairs
@@ -16,23 +16,23 @@ def reformer(heads=HEADS, head_dim=HEAD_DIM, max_length=128, causal=False, **opt
     return build("reformer", causal=causal, **sizes, **options).double()
 
 
-def one_bucket(**options):
-    """All tokens in bucket 0: the order is that of positions."""
+def reformer_with_one_bucket(**options):
+    """Hash all tokens into bucket 0, so that sorting keeps their order."""
     attention = reformer(**options)
     attention.hash.rotations.zero_()
     return attention
 
 
-def unit(u):
+def normalize(u):
     return u / u.norm(dim=-1, keepdim=True)
 
 
-def dense(q, v, mask, scale="root"):
-    """Shared-QK softmax over the pairs of a mask, the token itself left out unless alone."""
-    itself = torch.eye(q.shape[2], dtype=torch.bool)
-    mask = mask & ~itself
-    mask = mask | itself & ~mask.any(-1, keepdim=True)
-    scores = q @ unit(q).mT / (q.shape[-1] ** 0.5 if scale == "root" else 1)
+def shared_qk_attention(q, v, mask, scale="root"):
+    """Compute shared-QK attention; a token attends to itself only without other keys."""
+    diagonal = torch.eye(q.shape[2], dtype=torch.bool)
+    mask = mask & ~diagonal
+    mask = mask | diagonal & ~mask.any(-1, keepdim=True)
+    scores = q @ normalize(q).mT / (q.shape[-1] ** 0.5 if scale == "root" else 1)
     return scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v
 
 
@@ -54,8 +54,8 @@ def dense(q, v, mask, scale="root"):
     ],
     ids=str,
 )
-def test_every_option_obeys_the_contract(options):
-    contract.obeys(reformer(**options), lengths=(1, 8, 33))
+def test_every_option_obeys_contract(options):
+    contract.check_contract(reformer(**options), lengths=(1, 8, 33))
 
 
 KINDS = [
@@ -69,7 +69,7 @@ KINDS = [
 @pytest.mark.parametrize("kinds", KINDS, ids=str)
 @pytest.mark.parametrize("hashes", [1, 2, 4])
 @pytest.mark.parametrize("dedupe", [False, True])
-def test_the_rounds_are_one_softmax_with_the_counts_of_the_sort_table(kinds, hashes, dedupe):
+def test_hash_rounds_equal_one_softmax_with_log_counts(kinds, hashes, dedupe):
     attention = reformer(chunk=4, hashes=hashes, buckets=8, dedupe=dedupe, **kinds)
     q, k, v = qkv(37)
     for mask in key_masks(37).values():
@@ -79,15 +79,15 @@ def test_the_rounds_are_one_softmax_with_the_counts_of_the_sort_table(kinds, has
             assert hashes == 1 or N.max() > 1
             N = N.clamp(max=1)
         alone = torch.eye(37) * (N.sum(-1, keepdim=True) == 0)
-        scores = q @ unit(q).mT / HEAD_DIM**0.5 + (N + alone).double().log()
+        scores = q @ normalize(q).mT / HEAD_DIM**0.5 + (N + alone).double().log()
         expected = scores.softmax(-1) @ v * real[:, None, :, None]
-        # The norm of the keys has an epsilon that the formula above has not.
+        # Unlike the formula above, the mechanism adds an epsilon to key norms.
         assert_near(attention(q, k, v, mask), expected, "output", 1e-5)
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids=str)
 @pytest.mark.parametrize("T", [4, 5, 16, 37])
-def test_the_sort_table_counts_as_lists_do(kinds, T):
+def test_sort_table_counts_equal_those_of_lists(kinds, T):
     attention = reformer(chunk=4, hashes=3, buckets=8, **kinds)
     q = qkv(T)[0]
     none = torch.zeros(3, T, dtype=torch.bool)
@@ -112,11 +112,11 @@ def test_sorting_is_stable_and_puts_padding_last_in_every_round():
         for b in range(3):
             tokens = mask[b].nonzero()[:, 0].tolist()
             for h in range(HEADS):
-                wanted = sorted(tokens, key=bucket[r, b, h].tolist().__getitem__)
-                assert table.order[r, b, h, : len(tokens)].tolist() == wanted
+                expected = sorted(tokens, key=bucket[r, b, h].tolist().__getitem__)
+                assert table.order[r, b, h, : len(tokens)].tolist() == expected
 
 
-def test_no_chunk_of_padding_is_added_to_whole_chunks():
+def test_no_padding_is_added_to_whole_chunks():
     attention = reformer(chunk=8)
     for T, slots in ((8, 8), (16, 16), (17, 24), (3, 3)):
         assert (
@@ -126,72 +126,74 @@ def test_no_chunk_of_padding_is_added_to_whole_chunks():
 
 @pytest.mark.parametrize("hashes", [1, 3])
 @pytest.mark.parametrize("scale", ["root", "none"])
-def test_two_chunks_with_wrap_are_full_shared_attention(hashes, scale):
+def test_two_chunks_with_wrap_equal_full_shared_attention(hashes, scale):
     q, k, v = qkv(32)
     attention = reformer(chunk=16, hashes=1, wrap=True, scale=scale)
-    everything = torch.ones(32, 32, dtype=torch.bool)
-    assert_near(attention(q, k, v), dense(q, v, everything, scale), "two chunks", 1e-5)
+    all_pairs = torch.ones(32, 32, dtype=torch.bool)
+    assert_near(attention(q, k, v), shared_qk_attention(q, v, all_pairs, scale), "two chunks", 1e-5)
     attention = reformer(chunk=32, hashes=hashes, scale=scale)
     for T in (1, 2, 20, 32):
         q, k, v = qkv(T)
-        short = everything[:T, :T]
-        assert_near(attention(q, k, v), dense(q, v, short, scale), f"one chunk, T={T}", 1e-5)
+        short = all_pairs[:T, :T]
+        assert_near(
+            attention(q, k, v), shared_qk_attention(q, v, short, scale), f"one chunk, T={T}", 1e-5
+        )
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_one_bucket_is_block_local_attention(causal):
+def test_one_bucket_equals_block_local_attention(causal):
     q, k, v = qkv(45)
     chunk = torch.arange(45) // 8
     mask = (chunk[:, None] == chunk) | (chunk[:, None] == chunk + 1)
     mask = mask.tril() if causal else mask
-    attention = one_bucket(chunk=8, hashes=3, causal=causal)
+    attention = reformer_with_one_bucket(chunk=8, hashes=3, causal=causal)
     order = attention.table(q, torch.ones(3, 45, dtype=torch.bool)).order[..., :45]
     assert (order == torch.arange(45)).all()
-    assert_near(attention(q, k, v), dense(q, v, mask), "block local", 1e-5)
+    assert_near(attention(q, k, v), shared_qk_attention(q, v, mask), "block local", 1e-5)
 
 
-def test_a_token_is_its_own_key_only_where_it_has_no_other():
+def test_token_is_its_own_key_only_without_other_keys():
     q, k, v = qkv(9)
     assert_near(reformer(causal=True, chunk=4)(q, k, v)[:, :, 0], v[:, :, 0], "first token")
     one = torch.arange(9) == 5
     assert_near(reformer(chunk=4)(q, k, v, one.expand(3, -1))[:, :, 5], v[:, :, 5], "only token")
-    # Scores far below any fixed penalty for attending to oneself.
+    # These scores are below any finite penalty on attending to oneself.
     u = torch.tensor([1.0, -1.0]).double()[None, None, :, None] * 1e9 * qkv(1)[0]
     out = reformer(chunk=4, scale="none")(u, u, v[:, :, :2])
     assert_near(out, v[:, :, :2].flip(2), "each attends to its opposite")
     both = torch.zeros(3, 2, dtype=torch.bool)
     both[:, 0] = True
     out = reformer(chunk=4, same_bucket=True)(u, u, v[:, :, :2])
-    assert_near(out, v[:, :, :2], "opposites are in different buckets")
+    assert_near(out, v[:, :, :2], "opposite tokens have different buckets")
     out = reformer(chunk=4, same_bucket=True)(u, u, v[:, :, :2], global_mask=both)
-    assert_near(out, v[:, :, :2].flip(2), "a global token is one more key")
+    assert_near(out, v[:, :, :2].flip(2), "a global token is an additional key")
 
 
-def test_alone_in_one_round_is_not_alone():
+def test_token_alone_in_one_round_only_is_not_its_own_key():
     attention = reformer(chunk=4, hashes=2, buckets=8, same_bucket=True)
     q, k, _ = qkv(12)
     table = attention.table(q, torch.ones(3, 12, dtype=torch.bool))
-    first, met = table._replace(high=table.high.clone()), table.counts()[..., :12, :12].sum(-1)
+    first, keys_met = table._replace(high=table.high.clone()), table.counts()[..., :12, :12].sum(-1)
     first.high[1:] = 0
-    met_first = first.counts()[..., :12, :12].sum(-1)
-    once = (met_first == 0) & (met > 0)
-    assert once.any()
+    keys_met_in_first_round = first.counts()[..., :12, :12].sum(-1)
+    only_in_later_rounds = (keys_met_in_first_round == 0) & (keys_met > 0)
+    assert only_in_later_rounds.any()
     weights = attention(q, k, torch.eye(12).double().expand(3, HEADS, 12, 12))
-    assert (weights.diagonal(dim1=-2, dim2=-1)[once] == 0).all()
-    assert (weights.diagonal(dim1=-2, dim2=-1)[met == 0] == 1).all()
+    assert (weights.diagonal(dim1=-2, dim2=-1)[only_in_later_rounds] == 0).all()
+    assert (weights.diagonal(dim1=-2, dim2=-1)[keys_met == 0] == 1).all()
 
 
-def test_all_tokens_global_is_full_shared_attention():
+def test_all_tokens_global_equals_full_shared_attention():
     q, k, v = qkv(20)
     for causal in (False, True):
         mask = torch.ones(20, 20, dtype=torch.bool)
         mask = mask.tril() if causal else mask
         attention = reformer(chunk=4, causal=causal)
         out = attention(q, k, v, global_mask=torch.ones(3, 20, dtype=torch.bool))
-        assert_near(out, dense(q, v, mask), "all global", 1e-5)
+        assert_near(out, shared_qk_attention(q, v, mask), "all global", 1e-5)
 
 
-def test_global_tokens_leave_the_chunks_of_the_others_alone():
+def test_global_tokens_do_not_change_chunks_of_other_tokens():
     attention = reformer(chunk=4, hashes=2)
     q = qkv(40)[0]
     chosen = (torch.arange(40) % 9 == 4).expand(3, -1)
@@ -205,9 +207,9 @@ def test_global_tokens_leave_the_chunks_of_the_others_alone():
     assert torch.equal(N[:, :, ~chosen[0]][..., ~chosen[0]], alone)
 
 
-def test_more_rounds_come_nearer_to_full_shared_attention():
+def test_more_hash_rounds_approach_full_shared_attention():
     q, k, v = qkv(64, H=2)
-    full = dense(q, v, torch.ones(64, 64, dtype=torch.bool))
+    full = shared_qk_attention(q, v, torch.ones(64, 64, dtype=torch.bool))
     found = []
     for hashes in (1, 4, 16, 64):
         errors = []
@@ -221,19 +223,19 @@ def test_more_rounds_come_nearer_to_full_shared_attention():
     assert found[3] < 0.01
 
 
-def test_neighbours_meet_more_often_than_strangers():
+def test_similar_tokens_meet_more_often_than_others():
     g = torch.Generator().manual_seed(0)
-    centres = torch.randn(1, 1, 32, 1, 16, generator=g).double()
+    centers = torch.randn(1, 1, 32, 1, 16, generator=g).double()
     noise = torch.randn(1, 1, 32, 8, 16, generator=g).double()
-    q = (centres + 0.3 * noise).flatten(2, 3)[:, :, torch.randperm(256, generator=g)]
+    q = (centers + 0.3 * noise).flatten(2, 3)[:, :, torch.randperm(256, generator=g)]
     attention = reformer(1, 16, 256, chunk=16, hashes=4, buckets=32)
     N = attention.table(q, torch.ones(1, 256, dtype=torch.bool)).counts()[0, 0]
-    near = unit(q[0, 0]) @ unit(q[0, 0]).mT > 0.7
+    near = normalize(q[0, 0]) @ normalize(q[0, 0]).mT > 0.7
     near = near & ~torch.eye(256, dtype=torch.bool)
     assert N[near].double().mean() > 4 * N[~near].double().mean()
 
 
-def test_the_number_of_buckets_comes_from_the_longest_input_only():
+def test_number_of_buckets_depends_on_max_length_only():
     for chunk, length, sizes in (
         (64, 4096, [128]),
         (64, 1000, [16]),
@@ -252,15 +254,15 @@ def test_the_number_of_buckets_comes_from_the_longest_input_only():
     assert short.max() < 64
 
 
-def test_a_bucket_is_the_nearest_of_the_directions_and_their_opposites():
+def test_bucket_is_the_nearest_direction_or_opposite():
     hashing = RotationHash(2, 8, 3, 6, seed=1)
     u = qkv(40, H=2, dtype=torch.float32)[0]
     for r in range(3):
         for h in range(2):
             G = hashing.rotations[h, :, r]
-            wanted = torch.cat([u[:, h] @ G, -u[:, h] @ G], -1).argmax(-1)
-            assert torch.equal(hashing(u)[r, :, h], wanted)
-    # Two hashes: 16 x 16, the first one counts fastest.
+            expected = torch.cat([u[:, h] @ G, -u[:, h] @ G], -1).argmax(-1)
+            assert torch.equal(hashing(u)[r, :, h], expected)
+    # Two hashes of 16 buckets; the first is the low digit.
     hashing = RotationHash(2, 8, 1, 256, seed=1)
     first, second = hashing.rotations[:, :, 0].split(8, -1)
     sides = [torch.cat([u @ G, -u @ G], -1).argmax(-1) for G in (first, second)]
@@ -268,7 +270,7 @@ def test_a_bucket_is_the_nearest_of_the_directions_and_their_opposites():
     assert torch.equal(hashing.reference(u), hashing(u))
 
 
-def test_directions_are_gaussian_and_of_every_head_round_seed_and_layer():
+def test_directions_are_gaussian_and_differ_by_head_round_and_seed():
     G = RotationHash(4, 64, 4, 128, seed=0).rotations
     assert abs(G.mean()) < 0.01
     assert abs(G.std() - 1) < 0.01
@@ -282,14 +284,14 @@ def test_directions_are_gaussian_and_of_every_head_round_seed_and_layer():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_hashes_as_double_does(dtype):
+def test_half_precision_hashes_equal_float64(dtype):
     hashing = RotationHash(HEADS, HEAD_DIM, 2, 64, seed=0).to(dtype)
     u = (3000 * qkv(100)[0]).to(dtype)
     rounded = hashing(u)
     assert torch.equal(rounded, hashing.double().reference(u.double()))
 
 
-def test_a_token_of_zeros_has_the_gradients_of_the_formula():
+def test_token_of_zeros_has_the_reference_gradients():
     q, k, v = (x.requires_grad_() for x in qkv(9))
     with torch.no_grad():
         q[:, :, 3:5] = 0
@@ -301,22 +303,22 @@ def test_a_token_of_zeros_has_the_gradients_of_the_formula():
         assert_near(x, y, "gradient")
 
 
-def test_inputs_of_any_length_leave_nothing_behind():
+def test_output_is_independent_of_previous_lengths():
     attention, fresh = reformer(chunk=4), reformer(chunk=4)
     attention(*qkv(9))
     attention(*qkv(200))
     assert torch.equal(attention(*qkv(70)), fresh(*qkv(70)))
 
 
-def test_padding_of_whole_chunks_is_not_looked_back_at():
+def test_chunks_of_padding_are_not_looked_back_at():
     attention = reformer(chunk=4, hashes=2, wrap=True)
     inputs, mask = qkv(20), (torch.arange(36) < 20).expand(3, -1)
     padded = [torch.cat([x, 9 * qkv(16)[0]], 2) for x in inputs]
     assert_near(attention(*padded, mask)[:, :, :20], attention(*inputs), "wrap over padding")
 
 
-def layer_of_transformers(hashes, buckets, T, seed=5):
-    """Its layer in float64, and the rotations that it draws."""
+def transformers_layer(hashes, buckets, T, seed=5):
+    """Return the layer in float64 and the rotations that it draws."""
     transformers = pytest.importorskip("transformers")
     from transformers.models.reformer.modeling_reformer import LSHSelfAttention
 
@@ -345,9 +347,9 @@ def layer_of_transformers(hashes, buckets, T, seed=5):
 
 @pytest.mark.parametrize("hashes", [1, 2, 3])
 @pytest.mark.parametrize("buckets", [8, 256], ids=str)
-def test_it_equals_the_layer_of_transformers(hashes, buckets):
+def test_equals_transformers_layer(hashes, buckets):
     T, width = 64, HEADS * HEAD_DIM
-    layer, rotations = layer_of_transformers(hashes, [16, 16] if buckets == 256 else buckets, T)
+    layer, rotations = transformers_layer(hashes, [16, 16] if buckets == 256 else buckets, T)
     attention = reformer(chunk=8, hashes=hashes, buckets=buckets, wrap=True, scale="none")
     attention.hash.rotations.copy_(rotations)
     g = torch.Generator().manual_seed(0)
@@ -364,17 +366,17 @@ def test_it_equals_the_layer_of_transformers(hashes, buckets):
         return attention(u, u, v).transpose(1, 2).flatten(2)
 
     def theirs(x):
-        with torch.random.fork_rng():  # it resets the global seed
+        with torch.random.fork_rng():  # the layer sets the global seed
             return layer(x).hidden_states
 
-    for body in (ours, theirs):
-        out = body(x)
+    for layer_function in (ours, theirs):
+        out = layer_function(x)
         found.append((out, *torch.autograd.grad(out, parameters, cotangent)))
-    for what, a, b in zip(("output", "x", "query_key", "value"), *found, strict=True):
-        assert_near(a, b, what, 1e-9)
+    for label, a, b in zip(("output", "x", "query_key", "value"), *found, strict=True):
+        assert_near(a, b, label, 1e-9)
 
 
-REFUSED = [
+INVALID_OPTIONS = [
     ({"chunk": 0}, "chunk and hashes must be >= 1, got 0, 2"),
     ({"hashes": 0}, "chunk and hashes must be >= 1, got 64, 0"),
     ({"scale": "sqrt"}, "scale must be root or none, got 'sqrt'"),
@@ -387,13 +389,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), REFUSED, ids=str)
-def test_options_out_of_range_are_refused(options, message):
+@pytest.mark.parametrize(("options", "message"), INVALID_OPTIONS, ids=str)
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
-        unchecked("reformer", heads=HEADS, head_dim=HEAD_DIM, max_length=128, **options)
+        build_unchecked("reformer", heads=HEADS, head_dim=HEAD_DIM, max_length=128, **options)
 
 
-def test_inputs_of_other_heads_are_refused():
+def test_inputs_of_other_sizes_are_rejected():
     for sizes in ({"H": 2}, {"D": 4}):
         with pytest.raises(InputError, match=r"\(heads, head_dim\) must be \(3, 8\)"):
             reformer()(*qkv(9, **sizes))

@@ -1,10 +1,19 @@
-"""Sinkhorn: balanced, a permutation when cold, and no trace of padding or the future."""
+"""Sinkhorn: balanced sort matrices, permutations at low temperature, masks and causality."""
 
 import math
 
 import pytest
 import torch
-from contract import HEAD_DIM, HEADS, assert_near, key_masks, obeys, qkv, slow_twin, unchecked
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    build_unchecked,
+    check_contract,
+    key_masks,
+    qkv,
+    reference_copy,
+)
 
 from longspan import build
 from longspan.attention.mechanisms.sinkhorn import (
@@ -22,8 +31,8 @@ def sinkhorn(block=8, causal=False, **options):
     return build("sinkhorn", causal=causal, block=block, **(SIZES | options)).double()
 
 
-class Given(torch.nn.Module):
-    """A sorter whose S is known."""
+class FixedSort(torch.nn.Module):
+    """Sort with a given matrix S."""
 
     def __init__(self, S):
         super().__init__()
@@ -39,21 +48,21 @@ class Given(torch.nn.Module):
         return []
 
 
-def with_matrix(S, **options):
-    """The mechanism with S given for all heads and samples."""
+def sinkhorn_with_matrix(S, **options):
+    """Build the mechanism with a given S for all heads and samples."""
     attention = sinkhorn(**options)
-    attention.sort = Given(S)
+    attention.sort = FixedSort(S)
     return attention
 
 
-def sorted_by(attention, q, k, mask=None):
-    """S of these queries and keys."""
+def sort_matrix(attention, q, k, mask=None):
+    """Return S of these queries and keys."""
     mask = torch.ones(1, q.shape[2], dtype=torch.bool) if mask is None else mask
     q, k = (split_blocks(x * mask[:, None, :, None], attention.block, 2) for x in (q, k))
     return attention.sort(q, k, split_blocks(mask, attention.block, 1))
 
 
-def dense(q, k, v, mask):
+def masked_attention(q, k, v, mask):
     weights = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -torch.inf).softmax(-1)
     return weights @ v
 
@@ -70,24 +79,24 @@ OPTIONS = [
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_option_obeys_the_contract(options, causal):
-    obeys(sinkhorn(causal=causal, **options), lengths=(1, 8, 9, 33))
+def test_every_option_obeys_contract(options, causal):
+    check_contract(sinkhorn(causal=causal, **options), lengths=(1, 8, 9, 33))
 
 
 @pytest.mark.parametrize("options", [{"sortcut": 1}, {"sortcut": 3}, {"sortcut": 2, "block": 3}])
-def test_sortcut_obeys_the_contract(options):
-    obeys(sinkhorn(**options), lengths=(1, 8, 9, 33))
+def test_sortcut_obeys_contract(options):
+    check_contract(sinkhorn(**options), lengths=(1, 8, 9, 33))
 
 
 def test_rows_and_columns_sum_to_one():
     q, k, _ = (2 * x for x in qkv(64))
     for sorting in ("attention", "linear", "mlp"):
-        S = sorted_by(sinkhorn(iterations=20, sorting=sorting), q, k)
+        S = sort_matrix(sinkhorn(iterations=20, sorting=sorting), q, k)
         assert S.shape == (3, HEADS, 8, 8)
         assert S.std() > 1e-2
         for dim in (-1, -2):
             assert (S.sum(dim) - 1).abs().max() < 1e-3
-    S = sorted_by(sinkhorn(iterations=0, temperature=0.1), q, k)
+    S = sort_matrix(sinkhorn(iterations=0, temperature=0.1), q, k)
     assert (S.sum(-2) - 1).abs().max() > 0.1, "the columns are balanced without iterations"
 
 
@@ -99,10 +108,10 @@ def test_one_iteration_divides_rows_then_columns_then_rows():
     assert_near(sinkhorn_normalize(Z, torch.ones(1, 6, dtype=torch.bool), 1, False), S, "S")
 
 
-def test_columns_are_balanced_among_the_real_blocks_only():
+def test_columns_are_balanced_over_real_blocks_only():
     q, k, _ = (2 * x for x in qkv(64))
     mask = torch.arange(64) < torch.tensor([64, 40, 17])[:, None]
-    S = sorted_by(sinkhorn(iterations=30), q, k, mask)
+    S = sort_matrix(sinkhorn(iterations=30), q, k, mask)
     for row, blocks in enumerate((8, 5, 3)):
         live = (torch.arange(8) < blocks).double().expand(HEADS, -1)
         for dim in (-1, -2):
@@ -126,7 +135,7 @@ def test_means_are_over_real_tokens():
 
 
 @pytest.mark.parametrize("sorting", ["attention", "linear", "mlp"])
-def test_scores_between_blocks_are_those_of_the_paper(sorting):
+def test_scores_between_blocks_equal_the_paper(sorting):
     q, k, _ = (3 * x for x in qkv(24))
     attention = sinkhorn(sorting=sorting, iterations=0, temperature=0.5)
     y, z = (x.unflatten(2, (3, 8)).mean(3) for x in (q, k))
@@ -141,19 +150,19 @@ def test_scores_between_blocks_are_those_of_the_paper(sorting):
         R = z if sorting == "linear" else (z @ net.weights[0] + net.biases[0]).relu()
         R = (R @ W + c)[..., :3]
         R = R if sorting == "linear" else R.relu()
-        assert W.shape == (HEADS, HEAD_DIM, 16), "a column for each block up to max_length"
-    S = sorted_by(attention, q, k)
+        assert W.shape == (HEADS, HEAD_DIM, 16), "one column per block up to max_length"
+    S = sort_matrix(attention, q, k)
     assert_near(S, (R / 0.5).softmax(-1), "S")
     assert S.std() > 1e-2
 
 
-def one_hot_means(T, block, order, size=40.0):
-    """Queries and keys whose block means select block order[I] for block I, far from any other."""
+def inputs_for_order(T, block, order, size=40.0):
+    """Return inputs whose block means strongly select block order[I] for block I."""
     blocks = torch.arange(T) // block
     q, k, v = qkv(T)
-    centre = q.unflatten(2, (-1, block)).mean(3).repeat_interleave(block, 2)
+    block_mean = q.unflatten(2, (-1, block)).mean(3).repeat_interleave(block, 2)
     k = k - k.unflatten(2, (-1, block)).mean(3).repeat_interleave(block, 2)
-    q = q - centre
+    q = q - block_mean
     identity = size * torch.eye(HEAD_DIM, dtype=torch.float64)
     return q + identity[torch.tensor(order)[blocks]], k + identity[blocks], v
 
@@ -161,23 +170,23 @@ def one_hot_means(T, block, order, size=40.0):
 ORDER = (2, 0, 3, 1)
 
 
-def test_cold_it_is_a_permutation_of_blocks():
-    q, k, v = one_hot_means(32, 8, ORDER)
+def test_low_temperature_gives_a_permutation_of_blocks():
+    q, k, v = inputs_for_order(32, 8, ORDER)
     attention = sinkhorn(temperature=1e-2)
     permutation = torch.eye(4, dtype=torch.float64)[list(ORDER)]
-    S = sorted_by(attention, q, k)
+    S = sort_matrix(attention, q, k)
     assert_near(S, permutation.expand_as(S), "S")
     blocks = torch.arange(32) // 8
-    beside = torch.tensor(ORDER)[blocks]
-    mask = (blocks[:, None] == blocks) | (beside[:, None] == blocks)
-    assert_near(attention(q, k, v), dense(q, k, v, mask), "output")
+    sorted_blocks = torch.tensor(ORDER)[blocks]
+    mask = (blocks[:, None] == blocks) | (sorted_blocks[:, None] == blocks)
+    assert_near(attention(q, k, v), masked_attention(q, k, v, mask), "output")
 
 
-def test_the_cooler_the_nearer_to_a_permutation():
-    q, k, _ = one_hot_means(32, 8, ORDER, size=3.0)
+def test_lower_temperature_approaches_a_permutation():
+    q, k, _ = inputs_for_order(32, 8, ORDER, size=3.0)
     permutation = torch.eye(4, dtype=torch.float64)[list(ORDER)]
     errors = [
-        (sorted_by(sinkhorn(temperature=t, iterations=40), q, k) - permutation).abs().max().item()
+        (sort_matrix(sinkhorn(temperature=t, iterations=40), q, k) - permutation).abs().max().item()
         for t in (3.0, 1.0, 0.3, 0.1)
     ]
     assert errors == sorted(errors, reverse=True)
@@ -185,26 +194,28 @@ def test_the_cooler_the_nearer_to_a_permutation():
     assert errors[-1] < 1e-10
 
 
-def test_a_permutation_of_padded_blocks_keeps_to_their_real_tokens():
-    """The last block has three tokens: the places of the others beside it are no keys."""
+def test_permutation_of_padded_blocks_attends_to_real_tokens_only():
+    """The last block has three tokens; its padding gives no keys in the sorted block."""
     q, k, v = qkv(32)
     S = torch.eye(4, dtype=torch.float64)[[3, 0, 1, 2]]
     real = torch.arange(32) < 27
     blocks = torch.arange(32) // 8
     mask = ((blocks[:, None] == blocks) | ((blocks[:, None] - 1) % 4 == blocks)) & real
-    out = with_matrix(S)(q, k, v, real.expand(3, -1))
-    assert_near(out[:, :, :27], dense(q, k, v, mask)[:, :, :27], "output")
+    out = sinkhorn_with_matrix(S)(q, k, v, real.expand(3, -1))
+    assert_near(out[:, :, :27], masked_attention(q, k, v, mask)[:, :, :27], "output")
 
 
-def test_sorted_in_place_it_is_attention_within_blocks():
+def test_identity_permutation_equals_attention_within_blocks():
     q, k, v = qkv(30)
     blocks = torch.arange(30) // 8
-    expected = dense(q, k, v, blocks[:, None] == blocks)
-    assert_near(with_matrix(torch.eye(4, dtype=torch.float64))(q, k, v), expected, "output")
+    expected = masked_attention(q, k, v, blocks[:, None] == blocks)
+    assert_near(
+        sinkhorn_with_matrix(torch.eye(4, dtype=torch.float64))(q, k, v), expected, "output"
+    )
 
 
 @pytest.mark.parametrize("T", [1, 5, 8])
-def test_one_block_is_full_attention(T):
+def test_one_block_equals_full_attention(T):
     inputs = qkv(T)
     for options in ({}, {"causal": True}, {"sorting": "linear"}, {"sortcut": 2}):
         out = sinkhorn(**options)(*inputs)
@@ -212,7 +223,7 @@ def test_one_block_is_full_attention(T):
         assert_near(out, full(*inputs), str(options))
 
 
-def test_a_soft_matrix_gives_the_softmax_over_mixed_and_own_keys():
+def test_soft_matrix_gives_softmax_over_mixed_and_own_keys():
     q, k, v = qkv(32)
     S = torch.rand(4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     S = S / S.sum(-1, keepdim=True)
@@ -220,13 +231,17 @@ def test_a_soft_matrix_gives_the_softmax_over_mixed_and_own_keys():
     blocks = torch.arange(32) // 8
     mask = (blocks[:, None] == blocks).repeat(1, 2)
     keys, values = (torch.cat([mixture @ x, x], 2) for x in (k, v))
-    assert_near(with_matrix(S)(q, k, v), dense(q, keys, values, mask), "output")
-    # Cut to the first two blocks of the sorted sequence, for all queries.
+    assert_near(sinkhorn_with_matrix(S)(q, k, v), masked_attention(q, keys, values, mask), "output")
+    # With sortcut=2, all queries attend to the first two sorted blocks.
     mask[:, :32] = blocks < 2
-    assert_near(with_matrix(S, sortcut=2)(q, k, v), dense(q, keys, values, mask), "sortcut")
+    assert_near(
+        sinkhorn_with_matrix(S, sortcut=2)(q, k, v),
+        masked_attention(q, keys, values, mask),
+        "sortcut",
+    )
 
 
-def test_no_values_give_nothing_and_equal_values_give_themselves():
+def test_zero_values_give_zero_and_constant_values_are_preserved():
     q, k, v = qkv(40)
     for options in ({}, {"causal": True}, {"sortcut": 2}):
         attention = sinkhorn(**options)
@@ -237,7 +252,7 @@ def test_no_values_give_nothing_and_equal_values_give_themselves():
             assert_near(out, real.double()[:, None, :, None].expand_as(out), str(options))
 
 
-def test_every_block_is_reached_by_each_head_and_sends_gradients_to_the_sort_net():
+def test_every_block_is_reached_and_trains_every_head_of_the_sort():
     q, k, v = (x.requires_grad_() for x in qkv(40))
     attention = sinkhorn(sorting="mlp")
     attention(q, k, v)[:, :, :8].square().sum().backward()
@@ -249,8 +264,8 @@ def test_every_block_is_reached_by_each_head_and_sends_gradients_to_the_sort_net
 
 @pytest.mark.parametrize("sorting", ["attention", "linear", "mlp"])
 @pytest.mark.parametrize("start", [8, 9, 15, 16])
-def test_the_future_begins_right_after_the_token(sorting, start):
-    """At every border of blocks, and when blocks come to life or not."""
+def test_future_has_no_influence_at_block_borders(sorting, start):
+    """Cover every side of block borders, with and without padded blocks."""
     attention = sinkhorn(causal=True, sorting=sorting)
     inputs = [x.requires_grad_() for x in qkv(40)]
     mask = torch.ones(3, 40, dtype=torch.bool)
@@ -265,13 +280,13 @@ def test_the_future_begins_right_after_the_token(sorting, start):
     assert (after[:, :, start:] - before[:, :, start:]).abs().max() > 1e-3
 
 
-def test_the_first_block_has_no_other_and_the_second_has_the_first():
+def test_first_two_causal_blocks_equal_full_attention():
     inputs = qkv(16)
     out = sinkhorn(causal=True)(*inputs)
     assert_near(out, build("full", causal=True)(*inputs), "two blocks")
     longer = qkv(24)
     out, full = (f(*longer) for f in (sinkhorn(causal=True), build("full", causal=True)))
-    assert_near(out[:, :, :16], full[:, :, :16], "the first two of three blocks")
+    assert_near(out[:, :, :16], full[:, :, :16], "first two of three blocks")
     assert (out[:, :, 16:] - full[:, :, 16:]).abs().max() > 1e-2
 
 
@@ -286,7 +301,7 @@ def test_causal_rows_of_the_sort_depend_on_earlier_rows_only():
         assert_near(S[..., :rows, :rows], fewer, f"{rows} rows", 1e-14)
 
 
-def test_more_causal_iterations_lead_to_the_block_before():
+def test_more_causal_iterations_approach_the_previous_block():
     Z = qkv(7, D=7)[0]
     live = torch.ones(1, 7, dtype=torch.bool)
     shift = torch.eye(7, dtype=torch.float64).roll(1, 0).tril(-1)
@@ -297,7 +312,7 @@ def test_more_causal_iterations_lead_to_the_block_before():
     assert errors[-1] < 0.05
 
 
-def test_noise_is_for_training_and_drawn_on_demand():
+def test_noise_is_for_training_only_and_changes_only_by_redraw():
     inputs = qkv(40)
     plain, noisy = sinkhorn(), sinkhorn(gumbel=True)
     first = noisy(*inputs)
@@ -315,7 +330,7 @@ def test_noise_is_for_training_and_drawn_on_demand():
     assert (other(*inputs) - first).abs().max() > 1e-3
 
 
-def test_noise_is_gumbel_and_each_head_has_its_own():
+def test_noise_is_gumbel_and_differs_between_heads():
     noise = sinkhorn(block=1, gumbel=True).sort.noise
     assert noise.shape == (HEADS, 128, 128)
     assert abs(noise.mean().item() - 0.5772) < 0.02
@@ -323,60 +338,60 @@ def test_noise_is_gumbel_and_each_head_has_its_own():
     assert (noise[0] - noise[1]).abs().mean() > 1
 
 
-def test_the_block_follows_the_longest_input():
+def test_default_block_depends_on_max_length():
     for length, block in ((1, 4), (128, 12), (1024, 32), (4096, 64), (16384, 128)):
         attention = build("sinkhorn", **(SIZES | {"max_length": length}))
         assert attention.block == block
 
 
-def test_a_global_token_is_in_no_block():
-    """Its key is seen by all once, and mixed with none."""
+def test_global_token_is_in_no_block():
+    """Its key counts once for all queries and joins no mixture."""
     inputs = qkv(40)
     chosen = torch.zeros(3, 40, dtype=torch.bool)
     chosen[:, 11] = True
     for options in ({}, {"causal": True}, {"sortcut": 2}):
         attention = sinkhorn(**options)
-        without = sorted_by(attention, *inputs[:2], ~chosen)
-        rows = slow_twin(attention)(*inputs, global_mask=chosen)
+        fixed_matrix = sort_matrix(attention, *inputs[:2], ~chosen)
+        rows = reference_copy(attention)(*inputs, global_mask=chosen)
         out = attention(*inputs, global_mask=chosen)
         assert_near(out, rows, str(options))
         full = build("full", causal=options.get("causal", False))(*inputs)
-        assert_near(out[:, :, 11], full[:, :, 11], "its own row")
-        attention.sort = Given(without)
-        assert_near(attention(*inputs, global_mask=chosen), out, "blocks without it")
+        assert_near(out[:, :, 11], full[:, :, 11], "global row")
+        attention.sort = FixedSort(fixed_matrix)
+        assert_near(attention(*inputs, global_mask=chosen), out, "blocks without the global token")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_mixtures_of_small_weight_stay_exact(dtype):
-    """One token in a hundred thousand is real at its offset, and is the key there."""
+def test_mixtures_of_small_weight_stay_accurate(dtype):
+    """Where only a block of weight 1e-6 has a real token, that token is the key."""
     S = torch.tensor([[1.0, 1e-6], [1e-6, 1.0]], dtype=torch.float64)
     mask = torch.ones(3, 16, dtype=torch.bool)
     mask[:, 12:] = False
     inputs = qkv(16, dtype=dtype)
-    exact = with_matrix(S)(*(x.double() for x in inputs), mask)
-    attention = with_matrix(S.float()).to(dtype)
-    attention.sort = Given(S.float())
+    exact = sinkhorn_with_matrix(S)(*(x.double() for x in inputs), mask)
+    attention = sinkhorn_with_matrix(S.float()).to(dtype)
+    attention.sort = FixedSort(S.float())
     out = attention(*inputs, mask)
     atol = {torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
     assert_near(out.double(), exact, "output", atol)
 
 
-def test_a_weight_too_small_to_divide_by_is_no_key():
+def test_weight_too_small_to_divide_by_is_not_a_key():
     S = torch.tensor([[1.0, 1e-30], [0.0, 1.0]])
     inputs = [x.requires_grad_() for x in qkv(16, dtype=torch.float32)]
     mask = torch.ones(3, 16, dtype=torch.bool)
     mask[:, 4:8] = False
     attention = build("sinkhorn", block=8, **SIZES)
-    attention.sort = Given(S.requires_grad_())
+    attention.sort = FixedSort(S.requires_grad_())
     out = attention(*inputs, mask)
     out.square().sum().backward()
     assert all(x.grad.isfinite().all() for x in (*inputs, S))
-    expected = dense(*(x[:, :, :4] for x in inputs), torch.ones(4, 4, dtype=torch.bool))
+    expected = masked_attention(*(x[:, :, :4] for x in inputs), torch.ones(4, 4, dtype=torch.bool))
     assert_near(out[:, :, :4], expected, "keys of its own block only", 1e-5)
 
 
 @pytest.mark.parametrize("options", [{"sorting": "linear"}, {"gumbel": True}])
-def test_inputs_of_other_sizes_are_refused(options):
+def test_inputs_of_other_sizes_are_rejected(options):
     attention = sinkhorn(causal=True, **(options | {"max_length": 30}))
     message = r"T=31 exceeds max_length=30"
     with pytest.raises(InputError, match=message):
@@ -406,6 +421,6 @@ def test_inputs_of_other_sizes_are_refused(options):
         ),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
-        unchecked("sinkhorn", **(SIZES | options))
+        build_unchecked("sinkhorn", **(SIZES | options))

@@ -1,4 +1,4 @@
-"""Parts of one softmax: each with the log of its weight, merged to the whole."""
+"""Parts of a softmax: each has a log weight, and their merge is the full softmax."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from contract import TOLERANCE, assert_near, qkv
 from longspan.attention.ops.softmax import merge_parts, softmax_part, softmax_reference
 
 
-def naive(q, k, v, mask):
+def reference_part(q, k, v, mask):
     scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
     return softmax_reference(q, k, v, mask), scores.logsumexp(-1, keepdim=True)
 
@@ -20,35 +20,38 @@ def masks(T, S):
 
 
 @pytest.mark.parametrize("kind", ["all", "some", "keys"])
-def test_a_part_and_its_log_weight_have_the_gradients_of_the_formula(kind):
+def test_output_and_log_weight_equal_formula_with_gradients(kind):
     q, k, v = (x.requires_grad_() for x in qkv(9, 13, E=5))
     mask = masks(9, 13)[kind]
-    every = torch.ones(9, 13, dtype=torch.bool)
-    found, wanted = softmax_part(q, k, v, mask), naive(q, k, v, every if mask is None else mask)
-    weights = [torch.randn_like(x) for x in wanted]
-    for a, b in zip(found, wanted, strict=True):
+    all_pairs = torch.ones(9, 13, dtype=torch.bool)
+    found, expected = (
+        softmax_part(q, k, v, mask),
+        reference_part(q, k, v, all_pairs if mask is None else mask),
+    )
+    weights = [torch.randn_like(x) for x in expected]
+    for a, b in zip(found, expected, strict=True):
         assert_near(a, b, kind)
     gradients = [
         torch.autograd.grad(sum((x * w).sum() for x, w in zip(y, weights, strict=True)), (q, k, v))
-        for y in (found, wanted)
+        for y in (found, expected)
     ]
     for a, b in zip(*gradients, strict=True):
         assert_near(a, b, f"{kind}, gradient")
 
 
-def test_shared_keys_get_the_gradients_of_all_that_share_them():
+def test_shared_keys_accumulate_gradients():
     q, k, v = qkv(9, 13)
     k, v = (x[:1, :1].requires_grad_() for x in (k, v))
-    every = torch.ones(9, 13, dtype=torch.bool)
+    all_pairs = torch.ones(9, 13, dtype=torch.bool)
     for a, b in zip(
         torch.autograd.grad(sum(x.sum() for x in softmax_part(q, k, v, None)), (k, v)),
-        torch.autograd.grad(sum(x.sum() for x in naive(q, k, v, every)), (k, v)),
+        torch.autograd.grad(sum(x.sum() for x in reference_part(q, k, v, all_pairs)), (k, v)),
         strict=True,
     ):
         assert_near(a, b, "gradient")
 
 
-def test_a_row_without_keys_is_zero_and_weighs_nothing():
+def test_row_without_keys_is_zero_with_zero_weight():
     q, k, v = (x.requires_grad_() for x in qkv(9, 13))
     mask = torch.ones(9, 13, dtype=torch.bool)
     mask[4] = False
@@ -64,7 +67,7 @@ def test_a_row_without_keys_is_zero_and_weighs_nothing():
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 @pytest.mark.parametrize("size", [1, 30])
-def test_disjoint_parts_merge_to_the_whole(dtype, size):
+def test_disjoint_parts_merge_to_full_softmax(dtype, size):
     q, k, v = qkv(20, 30, dtype=dtype)
     q = size * q
     mask = torch.rand(20, 30, generator=torch.Generator().manual_seed(0)) < 0.6
@@ -72,11 +75,11 @@ def test_disjoint_parts_merge_to_the_whole(dtype, size):
     cuts = (slice(0, 12), slice(12, 13), slice(13, 30))
     out = merge_parts([softmax_part(q, k[:, :, c], v[:, :, c], mask[:, c]) for c in cuts])
     assert out.dtype == dtype
-    whole = softmax_reference(q.double(), k.double(), v.double(), mask)
-    assert_near(out.double(), whole, "merged", TOLERANCE[dtype] * (1 if size == 1 else 4))
+    expected = softmax_reference(q.double(), k.double(), v.double(), mask)
+    assert_near(out.double(), expected, "merged", TOLERANCE[dtype] * (1 if size == 1 else 4))
 
 
-def test_a_second_derivative_is_refused_not_wrong():
+def test_second_derivative_is_rejected():
     q, k, v = (x.requires_grad_() for x in qkv(5))
     out, _ = softmax_part(q, k, v, None)
     (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)

@@ -1,4 +1,4 @@
-"""The factorized patterns and patterns per head: definition, count, and what they refuse."""
+"""Factorized patterns and patterns per head: definition, pair count and errors."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from longspan.attention.patterns import BlockWindow, Causal, Fixed, PerHead, Strided, Window
 from longspan.errors import OptionError
 
-# Checking shapes draws from `random`, which no strategy here does.
+# Runtime type checks use `random`; the strategies do not.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 
 
 @st.composite
-def factorized(draw):
+def factorized_patterns(draw):
     stride, local = draw(st.integers(1, 12)), draw(st.booleans())
     pattern = Strided(stride, local)
     if draw(st.booleans()):
@@ -23,8 +23,8 @@ def factorized(draw):
     return pattern & Causal() if draw(st.booleans()) else pattern
 
 
-def naive(pattern, i, j):
-    """Whether i may attend j: the words of section 4.3, in Python numbers."""
+def contains_pair(pattern, i, j):
+    """Return whether i attends to j, by the definition in section 4.3."""
     stride = pattern.stride
     if pattern.causal and j > i:
         return False
@@ -36,14 +36,14 @@ def naive(pattern, i, j):
 
 
 @settings(max_examples=150, deadline=None)
-@given(factorized(), st.integers(1, 50))
-def test_the_mask_is_the_definition_and_pairs_counts_it(pattern, T):
-    expected = [[naive(pattern, i, j) for j in range(T)] for i in range(T)]
+@given(factorized_patterns(), st.integers(1, 50))
+def test_mask_equals_definition_and_pairs_counts_it(pattern, T):
+    expected = [[contains_pair(pattern, i, j) for j in range(T)] for i in range(T)]
     assert pattern.dense(T)[0].tolist() == expected
     assert pattern.pairs(T) == sum(map(sum, expected))
 
 
-def test_causal_rows_have_as_many_keys_as_the_paper_says():
+def test_causal_pair_counts_equal_the_paper():
     T, stride, summary = 100_003, 300, 8
     strided = sum(min(i + 1, stride) + i // stride for i in range(T))
     assert (Strided(stride) & Causal()).pairs(T) == strided
@@ -51,11 +51,11 @@ def test_causal_rows_have_as_many_keys_as_the_paper_says():
     assert (Fixed(stride, summary) & Causal()).pairs(T) == fixed
 
 
-def test_the_first_place_of_a_block_is_no_column():
+def test_first_position_of_a_block_is_not_a_column():
     assert not Fixed(8, 2, local=False).dense(32)[0, :, ::8].any()
 
 
-def test_a_causal_pattern_stays_one_value():
+def test_causal_pattern_equals_constructor_with_causal():
     assert Strided(4) & Causal() == Strided(4, causal=True)
     assert Fixed(4, 1, False) & Causal() == Fixed(4, 1, False, causal=True)
     assert (Strided(4) & Causal()).causal
@@ -65,19 +65,19 @@ def test_a_causal_pattern_stays_one_value():
 
 
 @settings(max_examples=40, deadline=None)
-@given(factorized(), st.integers(1, 30))
-def test_shifting_by_the_period_changes_nothing(pattern, T):
+@given(factorized_patterns(), st.integers(1, 30))
+def test_mask_is_invariant_to_shifts_by_the_period(pattern, T):
     p = pattern.period
     assert torch.equal(pattern.dense(T + p)[:, p:, p:], pattern.dense(T))
 
 
-def test_heads_have_the_patterns_they_were_given():
-    own = (Window(3), Strided(4), Window(3), Fixed(5, 2))
-    pattern = PerHead(own)
+def test_each_head_has_its_given_pattern():
+    head_patterns = (Window(3), Strided(4), Window(3), Fixed(5, 2))
+    pattern = PerHead(head_patterns)
     assert pattern.heads == 4
     assert not pattern.causal
-    assert torch.equal(pattern.dense(23), torch.cat([x.dense(23) for x in own]))
-    assert pattern.pairs(23) == tuple(x.pairs(23) for x in own)
+    assert torch.equal(pattern.dense(23), torch.cat([x.dense(23) for x in head_patterns]))
+    assert pattern.pairs(23) == tuple(x.pairs(23) for x in head_patterns)
     causal = pattern & Causal()
     assert causal.causal
     assert torch.equal(causal.dense(23), pattern.dense(23).tril())
@@ -98,6 +98,6 @@ def test_heads_have_the_patterns_they_were_given():
         (lambda: PerHead((PerHead((Window(1), Window(2))),)), r"one pattern for each head"),
     ],
 )
-def test_what_cannot_be_a_pattern_is_refused(make, message):
+def test_invalid_patterns_are_rejected(make, message):
     with pytest.raises(OptionError, match=message):
         make()

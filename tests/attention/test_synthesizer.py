@@ -1,10 +1,10 @@
-"""Synthesizer: scores from queries alone, or from nothing, and never from padding."""
+"""Synthesizer: scores from queries or parameters, never from padding."""
 
 import math
 
 import pytest
 import torch
-from contract import assert_near, key_masks, obeys, qkv, unchecked
+from contract import assert_near, build_unchecked, check_contract, key_masks, qkv
 
 from longspan import build
 from longspan.errors import InputError, OptionError
@@ -20,45 +20,45 @@ def synthesizer(scores, max_length=N, heads=3, head_dim=8, **options):
     return build("synthesizer", scores=scores, **sizes, **options).double()
 
 
-def score(attention, part, q, k, b, h, t, s):
-    """One score of one part, from its formula."""
-    own = attention.parts[part]
+def compute_score(attention, part, q, k, b, h, t, s):
+    """Compute one score of one part by its formula."""
+    module = attention.parts[part]
     hidden = q[b, h, t].clamp(min=0)
     if part == "dot":
         return q[b, h, t] @ k[b, h, s] / math.sqrt(8)
     if part == "dense":
-        return own.map.weight[h, s] @ hidden + own.map.bias[h, s]
+        return module.map.weight[h, s] @ hidden + module.map.bias[h, s]
     if part == "factorized_dense":
         n = next(n for n in range(N) if n * n >= attention.max_length)
-        outer = own.outer.weight[h, s // n] @ hidden + own.outer.bias[h, s // n]
-        return outer * (own.inner.weight[h, s % n] @ hidden + own.inner.bias[h, s % n])
+        outer = module.outer.weight[h, s // n] @ hidden + module.outer.bias[h, s // n]
+        return outer * (module.inner.weight[h, s % n] @ hidden + module.inner.bias[h, s % n])
     if part == "random":
-        return own.matrix[h, t, s]
-    return own.factors[0, h, t] @ own.factors[1, h, s]
+        return module.matrix[h, t, s]
+    return module.factors[0, h, t] @ module.factors[1, h, s]
 
 
 def weights(attention, q, k, mask=None):
-    """The matrix that is applied to the values."""
+    """Return the matrix applied to the values."""
     T = q.shape[2]
     return attention(q, k, torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T), mask)
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_each_part_is_a_softmax_of_its_formula(part, causal):
+def test_each_part_equals_softmax_of_its_formula(part, causal):
     attention = synthesizer(part, causal=causal)
     T = 13
     q, k, _ = qkv(T)
     found = weights(attention, q, k, key_masks(T)["ragged"])
     for b, h, t in ((0, 0, 0), (0, 2, 12), (1, 1, 9), (2, 0, 3), (2, 2, 6)):
         length = min((13, 10, 7)[b], t + 1 if causal else T)
-        row = torch.stack([score(attention, part, q, k, b, h, t, s) for s in range(length)])
+        row = torch.stack([compute_score(attention, part, q, k, b, h, t, s) for s in range(length)])
         assert_near(found[b, h, t, :length], row.softmax(0), f"{part} {b} {h} {t}")
         assert not found[b, h, t, length:].any()
 
 
 @pytest.mark.parametrize("mixture", ["convex", "sum"])
-def test_a_mixture_adds_the_scores_of_its_parts(mixture):
+def test_mixture_adds_the_scores_of_its_parts(mixture):
     attention = synthesizer("random+dot+dense", mixture=mixture)
     share = torch.ones(3, dtype=torch.float64)
     if mixture == "convex":
@@ -71,7 +71,7 @@ def test_a_mixture_adds_the_scores_of_its_parts(mixture):
         row = torch.stack(
             [
                 sum(
-                    w * score(attention, part, q, k, b, h, t, s)
+                    w * compute_score(attention, part, q, k, b, h, t, s)
                     for w, part in zip(share, names, strict=True)
                 )
                 for s in range(9)
@@ -80,11 +80,11 @@ def test_a_mixture_adds_the_scores_of_its_parts(mixture):
         assert_near(weights(attention, q, k)[b, h, t], row.softmax(0), f"{b} {h} {t}")
 
 
-def test_a_mixture_starts_even_and_learns_its_shares():
-    both = synthesizer("random+factorized_random")
-    assert both.alpha.softmax(0).tolist() == [0.5, 0.5]
-    both(*qkv(9)).sum().backward()
-    assert both.alpha.grad.abs().sum() > 0
+def test_mixture_starts_uniform_and_learns_its_weights():
+    mixture = synthesizer("random+factorized_random")
+    assert mixture.alpha.softmax(0).tolist() == [0.5, 0.5]
+    mixture(*qkv(9)).sum().backward()
+    assert mixture.alpha.grad.abs().sum() > 0
     assert synthesizer("random").alpha is None
     assert synthesizer("random+dot", mixture="sum").alpha is None
 
@@ -105,14 +105,14 @@ def test_a_mixture_starts_even_and_learns_its_shares():
     ids=lambda options: "-".join(map(str, options.values())),
 )
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_the_contract_holds(options, causal):
-    obeys(synthesizer(causal=causal, **options), lengths=(1, 9, 33))
+def test_every_option_obeys_contract(options, causal):
+    check_contract(synthesizer(causal=causal, **options), lengths=(1, 9, 33))
 
 
 @pytest.mark.parametrize("part", ["random", "factorized_random", "dense"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_scores_of_any_size_stay_within_the_masks(part, causal):
-    """Padded columns may have the largest scores: no input tells them that they are padded."""
+def test_masks_hold_for_scores_of_any_size(part, causal):
+    """Padded columns may have the largest scores, because scores do not depend on keys."""
     attention = synthesizer(part, causal=causal)
     with torch.no_grad():
         for parameter in attention.parameters():
@@ -128,7 +128,7 @@ def test_scores_of_any_size_stay_within_the_masks(part, causal):
         assert_near(total, allowed.any(-1).expand_as(total).double(), "sum of a row")
 
 
-def test_a_real_query_before_all_real_keys_gets_nothing():
+def test_real_query_before_all_real_keys_gives_zeros():
     attention = synthesizer("random", causal=True)
     key_mask = (torch.arange(9) >= 4).expand(3, -1)
     out = attention(*qkv(9), key_mask, query_mask=torch.ones(3, 9, dtype=torch.bool))
@@ -136,8 +136,8 @@ def test_a_real_query_before_all_real_keys_gets_nothing():
     assert out[:, :, 4:].any(-1).all()
 
 
-def test_random_scores_do_not_read_the_input_and_dense_ones_not_the_keys():
-    reads = {
+def test_random_scores_read_no_input_and_dense_scores_no_keys():
+    inputs_by_scores = {
         "random": "v",
         "factorized_random": "v",
         "random+factorized_random": "v",
@@ -146,7 +146,7 @@ def test_random_scores_do_not_read_the_input_and_dense_ones_not_the_keys():
         "dot": "qkv",
         "dense+dot": "qkv",
     }
-    for scores, expected in reads.items():
+    for scores, expected in inputs_by_scores.items():
         attention = synthesizer(scores)
         assert attention.traits.inputs == expected
         q, k, v = qkv(11)
@@ -155,7 +155,7 @@ def test_random_scores_do_not_read_the_input_and_dense_ones_not_the_keys():
         assert torch.equal(attention(q, k + 1, v), out) == ("k" not in expected), scores
 
 
-def test_a_dense_row_depends_on_its_own_query_alone():
+def test_dense_row_depends_on_its_own_query_only():
     attention = synthesizer("dense+factorized_dense")
     q, k, _ = qkv(11)
     before = weights(attention, q, k)
@@ -166,18 +166,18 @@ def test_a_dense_row_depends_on_its_own_query_alone():
 
 
 @pytest.mark.parametrize("part", ["dense", "random", "factorized_random"])
-def test_a_short_input_uses_the_leading_entries(part):
+def test_short_input_uses_the_leading_parameters(part):
     long, short = synthesizer(part), synthesizer(part, max_length=12)
     with torch.no_grad():
         for name, parameter in short.named_parameters():
-            layer_input = dict(long.named_parameters())[name]
-            parameter.copy_(layer_input[tuple(slice(n) for n in parameter.shape)])
+            longer_parameter = dict(long.named_parameters())[name]
+            parameter.copy_(longer_parameter[tuple(slice(n) for n in parameter.shape)])
     inputs = qkv(12)
     assert_near(long(*inputs), short(*inputs), "output")
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 15, 16, 17])
-def test_factors_of_a_dense_score_cover_every_length(max_length):
+def test_dense_factors_cover_every_max_length(max_length):
     attention = synthesizer("factorized_dense", max_length=max_length)
     part = attention.parts["factorized_dense"]
     assert part.outer.weight.shape[1] * part.inner.weight.shape[1] >= max_length
@@ -185,7 +185,7 @@ def test_factors_of_a_dense_score_cover_every_length(max_length):
     assert weights(attention, *inputs[:2]).shape[-1] == max_length
 
 
-def test_factorized_random_is_random_with_the_product():
+def test_factorized_random_equals_random_with_the_product():
     factorized, plain = synthesizer("factorized_random"), synthesizer("random")
     U, V = factorized.parts["factorized_random"].factors.detach()
     with torch.no_grad():
@@ -195,7 +195,7 @@ def test_factorized_random_is_random_with_the_product():
     assert 0.8 < plain.parts["random"].matrix.std() < 1.2
 
 
-def test_fixed_scores_come_from_seed_and_layer_and_are_not_trained():
+def test_fixed_scores_depend_on_the_seed_and_are_not_trained():
     def matrix(**options):
         return synthesizer("random", trainable=False, **options).parts["random"].matrix
 
@@ -206,11 +206,11 @@ def test_fixed_scores_come_from_seed_and_layer_and_are_not_trained():
     fixed = synthesizer("random+factorized_random", trainable=False, mixture="sum")
     assert not list(fixed.parameters())
     assert set(fixed.state_dict()) == {"parts.random.matrix", "parts.factorized_random.factors"}
-    # The draws of a trained one follow the global seed, like any parameter.
+    # As in any module, trained scores follow the global seed.
     assert not torch.equal(synthesizer("random").parts["random"].matrix, first)
 
 
-def test_a_model_projects_only_what_is_read():
+def test_model_projects_only_the_inputs_that_are_read():
     for scores, projections in (("random", 2), ("dense", 3), ("random+dot", 4)):
         config = LongspanConfig(
             hidden_size=16,
@@ -221,16 +221,16 @@ def test_a_model_projects_only_what_is_read():
             attention_options={"scores": scores},
         )
         layer = SelfAttention(config, 0)
-        present = [layer.query, layer.key, layer.value, layer.output]
-        assert sum(x is not None for x in present) == projections
+        projection_layers = [layer.query, layer.key, layer.value, layer.output]
+        assert sum(x is not None for x in projection_layers) == projections
         feed_forward, head = 2 * 9 * 16 * 16 * 2, 2 * 16 * config.classifier_hidden_size
         head += 2 * config.classifier_hidden_size * 2
-        inside = 2 * layer.mechanism.flops(9, 8)
-        expected = projections * 2 * 9 * 16 * 16 + feed_forward + inside
+        attention_flops = 2 * layer.mechanism.flops(9, 8)
+        expected = projections * 2 * 9 * 16 * 16 + feed_forward + attention_flops
         assert count_flops(config, 9, num_labels=2) == config.num_hidden_layers * expected + head
 
 
-def test_positions_beyond_the_longest_are_refused_in_steps_too():
+def test_inputs_beyond_max_length_are_rejected_in_steps_too():
     with pytest.raises(InputError, match="T=11 exceeds max_length=10"):
         synthesizer("random", max_length=10)(*qkv(11))
     attention = synthesizer("random", max_length=10, causal=True)
@@ -240,7 +240,7 @@ def test_positions_beyond_the_longest_are_refused_in_steps_too():
         attention.step(*qkv(3), cache)
 
 
-def test_heads_and_widths_it_was_not_built_for_are_refused():
+def test_inputs_of_other_sizes_are_rejected():
     for inputs, got in ((qkv(5, H=2), r"\(2, 8\)"), (qkv(5, D=4), r"\(3, 4\)")):
         with pytest.raises(
             InputError, match=rf"\(heads, head_dim\) must be \(3, 8\), as built; got {got}"
@@ -258,6 +258,6 @@ def test_heads_and_widths_it_was_not_built_for_are_refused():
         ({"mixture": "mean"}, "option mixture must be convex or sum, got 'mean'"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
-        unchecked("synthesizer", heads=3, head_dim=8, max_length=9, **options)
+        build_unchecked("synthesizer", heads=3, head_dim=8, max_length=9, **options)

@@ -1,11 +1,20 @@
-"""Segments with a memory and relative positions, and what all segment mechanisms share."""
+"""Transformer-XL: memory and relative positions; properties of all mechanisms with segments."""
 
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from contract import HEAD_DIM, HEADS, assert_near, gradients, obeys, qkv, slow_twin, unchecked
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    build_unchecked,
+    check_contract,
+    gradients,
+    qkv,
+    reference_copy,
+)
 from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
@@ -13,12 +22,12 @@ from longspan import build
 from longspan.attention.ops.relative_positions import shift_to_keys, sinusoids
 from longspan.errors import InputError, OptionError
 
-both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 WIDTH = HEADS * HEAD_DIM
 
 
-def shaken(attention, seed=0):
-    """The same with random parameters, so large that each of them shows, in float64."""
+def randomize_parameters(attention, seed=0):
+    """Draw parameters large enough that each affects the output; convert to float64."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in attention.parameters():
@@ -26,9 +35,9 @@ def shaken(attention, seed=0):
     return attention.double()
 
 
-def xl(causal=True, **options):
+def transformer_xl(causal=True, **options):
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
-    return shaken(build("transformer_xl", causal=causal, **sizes, **options))
+    return randomize_parameters(build("transformer_xl", causal=causal, **sizes, **options))
 
 
 def sinusoid(distance, width):
@@ -36,8 +45,8 @@ def sinusoid(distance, width):
     return [math.sin(distance * w) for w in rates] + [math.cos(distance * w) for w in rates]
 
 
-def bias(attention, q, S, clamp=math.inf):
-    """Position scores of every pair, distance by distance; the last query is the last key."""
+def relative_bias(attention, q, S, clamp=math.inf):
+    """Compute the position score of each pair; the last query is at the last key."""
     T, found = q.shape[2], []
     for i in range(T):
         row = []
@@ -49,18 +58,18 @@ def bias(attention, q, S, clamp=math.inf):
     return torch.stack(found, -2) / HEAD_DIM**0.5
 
 
-def explicit(attention, q, k, v, clamp=math.inf):
-    """One segment as torch's attention under an explicit bias."""
-    scores = bias(attention, q, k.shape[2], clamp)
+def biased_attention(attention, q, k, v, clamp=math.inf):
+    """Compute one segment by torch attention with the relative bias."""
+    scores = relative_bias(attention, q, k.shape[2], clamp)
     if attention.causal:
         T, S = scores.shape[-2:]
-        late = torch.ones(T, S, dtype=torch.bool).triu(1 + S - T)
-        scores = scores.masked_fill(late, -torch.inf)
+        future = torch.ones(T, S, dtype=torch.bool).triu(1 + S - T)
+        scores = scores.masked_fill(future, -torch.inf)
     q = q + attention.content_bias[:, None]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=scores)
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     "options",
     [
@@ -72,58 +81,60 @@ def explicit(attention, q, k, v, clamp=math.inf):
     ],
     ids=str,
 )
-def test_it_obeys_the_contract_with_other_sizes(options, causal):
-    obeys(xl(causal, **options), lengths=(1, 8, 33))
+def test_obeys_contract_with_other_sizes(options, causal):
+    check_contract(transformer_xl(causal, **options), lengths=(1, 8, 33))
 
 
-@both_orders
-def test_one_segment_is_full_attention_with_a_relative_bias(causal):
-    attention = xl(causal, segment=50, memory=50)
+@full_and_causal
+def test_one_segment_equals_full_attention_with_relative_bias(causal):
+    attention = transformer_xl(causal, segment=50, memory=50)
     for T in (1, 2, 17):
         inputs = qkv(T)
-        assert_near(attention(*inputs), explicit(attention, *inputs), f"T={T}")
+        assert_near(attention(*inputs), biased_attention(attention, *inputs), f"T={T}")
 
 
-@both_orders
-def test_a_segment_reads_its_memory_and_itself_in_one_pass(causal):
+@full_and_causal
+def test_segment_attends_to_its_memory_and_itself_in_one_softmax(causal):
     n, inputs = 7, qkv(21)
-    attention = xl(causal, segment=n, memory=9)
+    attention = transformer_xl(causal, segment=n, memory=9)
     out = attention(*inputs)
     for start, oldest in ((0, 0), (7, 0), (14, 5)):
         q = inputs[0][:, :, start : start + n]
         k, v = (x[:, :, oldest : start + n] for x in inputs[1:])
-        assert_near(out[:, :, start : start + n], explicit(attention, q, k, v), f"from {start}")
+        assert_near(
+            out[:, :, start : start + n], biased_attention(attention, q, k, v), f"from {start}"
+        )
 
 
-def test_longer_distances_count_as_the_clamp():
-    attention = xl(segment=30, memory=0, clamp=4)
+def test_longer_distances_are_clamped():
+    attention = transformer_xl(segment=30, memory=0, clamp=4)
     inputs = qkv(15)
-    assert_near(attention(*inputs), explicit(attention, *inputs, clamp=4), "clamp 4")
+    assert_near(attention(*inputs), biased_attention(attention, *inputs, clamp=4), "clamp 4")
     attention.clamp = 14
     out = attention(*inputs)
     attention.clamp = None
-    assert_near(out, attention(*inputs), "no distance is longer")
-    both = xl(causal=False, segment=30, memory=0, clamp=3)
-    assert_near(both(*inputs), explicit(both, *inputs, clamp=3), "clamp 3 on both sides")
+    assert_near(out, attention(*inputs), "clamp at the longest distance")
+    both = transformer_xl(causal=False, segment=30, memory=0, clamp=3)
+    assert_near(both(*inputs), biased_attention(both, *inputs, clamp=3), "clamp 3, bidirectional")
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize("memory", [0, 4, 11])
-def test_same_length_shows_each_query_as_many_keys(causal, memory):
+def test_same_length_gives_each_query_equally_many_keys(causal, memory):
     T, n = 40, 8
-    attention = xl(causal, segment=n, memory=memory, same_length=True)
+    attention = transformer_xl(causal, segment=n, memory=memory, same_length=True)
     q, k, _ = qkv(T)
     weights = attention(q, k, torch.eye(T, dtype=q.dtype).expand(3, HEADS, T, T))
     for i in range(T):
-        seen = (weights[:, :, i] != 0).sum(-1)
-        ahead = 0 if causal else n - 1 - i % n
-        assert (seen == min(i, memory) + 1 + ahead).all(), i
+        keys = (weights[:, :, i] != 0).sum(-1)
+        future_keys = 0 if causal else n - 1 - i % n
+        assert (keys == min(i, memory) + 1 + future_keys).all(), i
     assert attention.pairs(T) == (weights[0, 0] != 0).sum()
 
 
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 6), (5, 5), (4, 9)])
-def test_the_shift_is_the_gather_by_distance(T, S):
-    """Causal: distances S .. 0, those of later keys are left to the mask; then all of them."""
+def test_shift_equals_gather_by_distance(T, S):
+    """Distances S..0 for causal attention, whose mask covers later keys, then all distances."""
     for nearest in (0, 1 - T):
         distances = torch.arange(S, nearest - 1, -1)
         scores = torch.randn(2, T, len(distances), generator=torch.Generator().manual_seed(0))
@@ -137,7 +148,7 @@ def test_the_shift_is_the_gather_by_distance(T, S):
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 24])
-def test_sinusoids_are_the_formula(width):
+def test_sinusoids_equal_the_formula(width):
     found = sinusoids(torch.tensor([-3, 0, 5, 10_000]), width)
     assert found.shape == (4, width)
     half = (width + 1) // 2
@@ -148,10 +159,10 @@ def test_sinusoids_are_the_formula(width):
 
 
 @pytest.mark.parametrize("clamp", [None, 5])
-def test_it_is_the_attention_of_xlnet(clamp):
-    """Bidirectional, over a segment and its memory, with the published weights' layout."""
+def test_equals_xlnet_attention(clamp):
+    """Compare bidirectional attention over a segment and its memory, in the XLNet weight layout."""
     n = 6
-    attention = xl(causal=False, segment=n, memory=n, clamp=clamp)
+    attention = transformer_xl(causal=False, segment=n, memory=n, clamp=clamp)
     config = XLNetConfig(
         d_model=WIDTH, n_head=HEADS, d_inner=8, n_layer=1, vocab_size=5, clamp_len=clamp or -1
     )
@@ -164,18 +175,20 @@ def test_it_is_the_attention_of_xlnet(clamp):
     out = attention(q, k, v)
     for start in (0, n):
         end = start + n
-        places = XLNetModel(config).relative_positional_encoding(n, end).double()
-        r = torch.einsum("ibw,whd->ibhd", places, peer.r).expand(-1, 3, -1, -1)
+        position_encoding = XLNetModel(config).relative_positional_encoding(n, end).double()
+        r = torch.einsum("ibw,whd->ibhd", position_encoding, peer.r).expand(-1, 3, -1, -1)
         inputs = (q[:, :, start:end], k[:, :, :end], v[:, :, :end])
         expected = peer.rel_attn_core(*(x.permute(2, 0, 1, 3) for x in inputs), r)
-        # The peer makes its sinusoids in float32.
+        # XLNet computes its sinusoids in float32.
         assert_near(out[:, :, start:end], expected.permute(1, 2, 0, 3), f"{start}", 1e-5)
 
 
-def test_memory_receives_no_gradient():
+def test_memory_receives_gradients_only_with_backprop_through_memory():
     n, inputs = 8, [x.requires_grad_() for x in qkv(24)]
     for backprop_through_memory in (False, True):
-        attention = xl(segment=n, memory=2 * n, backprop_through_memory=backprop_through_memory)
+        attention = transformer_xl(
+            segment=n, memory=2 * n, backprop_through_memory=backprop_through_memory
+        )
         assert attention.detaches_memory != backprop_through_memory
         last = attention(*inputs)[:, :, 2 * n :]
         found = gradients(last, inputs, attention)
@@ -187,10 +200,10 @@ def test_memory_receives_no_gradient():
 
 @pytest.mark.parametrize("name", ["transformer_xl", "compressive", "position_infused"])
 @pytest.mark.parametrize("backprop_through_memory", [False, True])
-def test_steps_send_back_the_gradient_of_the_whole(name, backprop_through_memory):
-    """Within a segment that is cut by steps the gradient goes on; into the memory as forward."""
+def test_gradients_of_steps_equal_forward(name, backprop_through_memory):
+    """Gradients pass through the steps of a segment, and into the memory only as in forward."""
     sizes = {} if name == "position_infused" else {"heads": HEADS, "head_dim": HEAD_DIM}
-    attention = shaken(
+    attention = randomize_parameters(
         build(
             name,
             causal=True,
@@ -205,56 +218,56 @@ def test_steps_send_back_the_gradient_of_the_whole(name, backprop_through_memory
     for rows in torch.arange(23).split([1, 4, 3, 11, 2, 1, 1]):
         out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache)
         outs.append(out)
-    wanted = gradients(attention(*inputs), inputs, attention)
-    for a, b in zip(gradients(torch.cat(outs, 2), inputs, attention), wanted, strict=True):
+    expected = gradients(attention(*inputs), inputs, attention)
+    for a, b in zip(gradients(torch.cat(outs, 2), inputs, attention), expected, strict=True):
         assert_near(a, b, "gradient")
 
 
-def test_layers_over_their_own_memory_equal_the_whole_sequence():
-    """Two layers, one call, against the paper's loop: states are kept, and projected again."""
+def test_layers_with_their_own_memory_equal_the_loop_of_the_paper():
+    """The loop of the paper stores states per layer and projects them again."""
     n, T, g = 5, 20, torch.Generator().manual_seed(3)
-    layers = [xl(segment=n, memory=n) for _ in range(2)]
+    layers = [transformer_xl(segment=n, memory=n) for _ in range(2)]
     maps = torch.randn(2, 3, WIDTH, WIDTH, generator=g, dtype=torch.float64) / WIDTH**0.5
 
-    def projected(x, layer):
+    def project(x, layer):
         return [(x @ w).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2) for w in maps[layer]]
 
-    def merged(x):
+    def merge_heads(x):
         return x.transpose(1, 2).flatten(2)
 
     first = x = torch.randn(2, T, WIDTH, generator=g, dtype=torch.float64)
     for number, layer in enumerate(layers):
-        x = x + merged(layer(*projected(x, number)))
+        x = x + merge_heads(layer(*project(x, number)))
     memories = [first[:, :0]] * 2
     for segment in range(0, T, n):
         y = first[:, segment : segment + n]
         for number, layer in enumerate(layers):
-            seen = torch.cat([memories[number], y], 1)
-            memories[number] = seen[:, -n:].detach()
-            q, k, v = projected(seen, number)
-            y = y + merged(explicit(layer, q[:, :, -n:], k, v))
+            keys = torch.cat([memories[number], y], 1)
+            memories[number] = keys[:, -n:].detach()
+            q, k, v = project(keys, number)
+            y = y + merge_heads(biased_attention(layer, q[:, :, -n:], k, v))
         assert_near(x[:, segment : segment + n], y, f"segment at {segment}")
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize("name", ["transformer_xl", "compressive", "position_infused"])
-def test_real_queries_before_the_first_real_key_get_zeros(name, causal):
+def test_real_queries_before_the_first_real_key_give_zeros(name, causal):
     sizes = {} if name == "position_infused" else {"heads": HEADS, "head_dim": HEAD_DIM}
-    attention = shaken(build(name, causal=causal, segment=6, memory=7, **sizes))
+    attention = randomize_parameters(build(name, causal=causal, segment=6, memory=7, **sizes))
     inputs = [x.requires_grad_() for x in qkv(23)]
     masks = {
         "key_mask": (torch.arange(23) >= torch.tensor([3, 9, 22])[:, None]),
         "query_mask": torch.ones(3, 23, dtype=torch.bool),
     }
     out = attention(*inputs, **masks)
-    assert_near(out, slow_twin(attention)(*inputs, **masks), "output")
+    assert_near(out, reference_copy(attention)(*inputs, **masks), "output")
     assert not out[1, :, :6].any()
     assert bool(out[1, :, 6:9].any()) != causal
     assert all(x.isfinite().all() for x in gradients(out, inputs, attention))
 
 
 @pytest.mark.parametrize("name", ["transformer_xl", "position_infused"])
-def test_a_cache_holds_the_memory_and_the_unfinished_segment(name):
+def test_cache_holds_the_memory_and_the_unfinished_segment(name):
     sizes = {} if name == "position_infused" else {"heads": HEADS, "head_dim": HEAD_DIM}
     n, memory = 6, 10
     attention = build(name, causal=True, segment=n, memory=memory, **sizes).double()
@@ -264,26 +277,26 @@ def test_a_cache_holds_the_memory_and_the_unfinished_segment(name):
         _, cache = attention.step(*(x[:, :, t : t + 1] for x in (q, k, v)), cache)
         first = max(0, (t + 1) // n * n - memory)
         assert set(cache.state) == {"k", "v"}
-        # What is kept has no position in it.
+        # Cached keys contain no positions.
         assert torch.equal(cache.state["k"], k[:, :, first : t + 1])
         assert torch.equal(cache.state["v"], v[:, :, first : t + 1])
 
 
-def test_what_it_refuses():
+def test_invalid_options_and_inputs_are_rejected():
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
     for options, message in (
         ({"segment": 0, "memory": -1}, "segment must be >= 1, got 0; memory must be >= 0, got -1"),
         ({"clamp": -1}, "clamp must be >= 0 or None, got -1"),
     ):
         with pytest.raises(OptionError, match=message):
-            unchecked("transformer_xl", **sizes, **options)
+            build_unchecked("transformer_xl", **sizes, **options)
         with pytest.raises(OptionError, match=message):
-            unchecked("compressive", **sizes, **options)
+            build_unchecked("compressive", **sizes, **options)
     with pytest.raises(OptionError, match=r"position_infused .* segment must be >= 1, got 0"):
-        unchecked("position_infused", segment=0)
+        build_unchecked("position_infused", segment=0)
     with pytest.raises(
         InputError, match=r"\(heads, head_dim\) must be \(3, 8\), as built; got \(2, 4\)"
     ):
-        xl()(*qkv(5, H=2, D=4))
+        transformer_xl()(*qkv(5, H=2, D=4))
     with pytest.raises(InputError, match=r"cross-attention is not supported .*, got T=2 and S=5"):
-        xl()(*qkv(2, 5))
+        transformer_xl()(*qkv(2, 5))

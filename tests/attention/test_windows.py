@@ -1,4 +1,4 @@
-"""Windows of one token's neighbours, of blocks with overlap, and of blocks alone."""
+"""Windows: sliding (`local`), overlapping blocks (`blockwise`), separate blocks (`disjoint`)."""
 
 import pytest
 import torch
@@ -10,11 +10,11 @@ from longspan.attention.ops.softmax import softmax_reference
 
 WINDOWED = [("local", {"window": 4}), ("blockwise", {"block": 8}), ("disjoint", {"block": 8})]
 every_window = pytest.mark.parametrize(("name", "options"), WINDOWED, ids=[n for n, _ in WINDOWED])
-both_orders = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 
 
-def band(name, size, T):
-    """The pairs as the paper words them, from Python comparisons."""
+def published_mask(name, size, T):
+    """Build the mask from the definition in the paper, pair by pair."""
     overlap = max(1, size // 2) if name == "blockwise" else 0
 
     def allowed(i, j):
@@ -26,76 +26,76 @@ def band(name, size, T):
     return torch.tensor([[allowed(i, j) for j in range(T)] for i in range(T)])
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     ("name", "option", "size"),
     [("local", "window", w) for w in (0, 1, 8, 70, 200)]
     + [(n, "block", b) for n in ("blockwise", "disjoint") for b in (1, 2, 7, 8, 33, 90)],
 )
-def test_it_is_softmax_over_the_published_pairs(name, option, size, causal):
+def test_equals_softmax_over_published_pairs(name, option, size, causal):
     attention = build(name, causal=causal, **{option: size})
     for T in (1, 7, 8, 9, 33, 71, 96):
-        mask = band(name, size, T)
+        mask = published_mask(name, size, T)
         mask = mask.tril() if causal else mask
         inputs = qkv(T)
         assert_near(attention(*inputs), softmax_reference(*inputs, mask), f"T={T}")
         assert attention.pairs(T) == int(mask.sum())
 
 
-@both_orders
-def test_a_window_of_nothing_gives_the_values_back(causal):
+@full_and_causal
+def test_window_of_zero_returns_the_values(causal):
     q, k, v = qkv(50)
     assert_near(build("local", window=0, causal=causal)(q, k, v), v, "output")
 
 
-@both_orders
+@full_and_causal
 @pytest.mark.parametrize(
     ("name", "options"), [("local", {"window": 50}), ("disjoint", {"block": 50})]
 )
-def test_a_window_as_long_as_the_text_is_full_attention(name, options, causal):
+def test_window_as_long_as_the_sequence_equals_full_attention(name, options, causal):
     for T in (1, 30, 50):
         inputs = qkv(T)
         full = build("full", causal=causal)(*inputs)
         assert_near(build(name, causal=causal, **options)(*inputs), full, f"T={T}")
 
 
-def test_one_overlapping_block_is_full_attention():
+def test_single_overlapping_block_equals_full_attention():
     inputs = qkv(16)
     assert_near(build("blockwise", block=16)(*inputs), build("full")(*inputs), "output")
 
 
-def test_the_first_token_of_a_causal_disjoint_block_sees_itself_alone():
+def test_first_token_of_causal_disjoint_block_attends_to_itself():
     q, k, v = qkv(24)
     out = build("disjoint", block=8, causal=True)(q, k, v)
     assert_near(out[:, :, ::8], v[:, :, ::8], "first tokens")
 
 
 @every_window
-@both_orders
-def test_shifting_the_text_shifts_the_output_in_the_interior(name, options, causal):
+@full_and_causal
+def test_shifting_the_sequence_shifts_the_interior_output(name, options, causal):
     shift = 5 if name == "local" else 8
     attention = build(name, causal=causal, **options)
     longer = qkv(64 + shift)
-    whole = attention(*longer)
-    moved = attention(*(x[:, :, shift:] for x in longer))
-    # The first rows of the moved text have lost the neighbours that were cut off.
-    assert_near(moved[:, :, 16:], whole[:, :, shift + 16 :], "interior")
-    assert not torch.allclose(moved[:, :, 0], whole[:, :, shift]) or name == "disjoint"
+    unshifted = attention(*longer)
+    shifted = attention(*(x[:, :, shift:] for x in longer))
+    # The shift cuts off the neighbors of the first rows.
+    assert_near(shifted[:, :, 16:], unshifted[:, :, shift + 16 :], "interior")
+    assert not torch.allclose(shifted[:, :, 0], unshifted[:, :, shift]) or name == "disjoint"
 
 
 @every_window
-def test_a_window_that_holds_only_padding_gives_zeros(name, options):
+def test_window_of_only_padding_gives_zeros(name, options):
     q, k, v = qkv(40)
     key_mask = torch.ones(3, 40, dtype=torch.bool)
     key_mask[1, 10:] = False
-    every = torch.ones(3, 40, dtype=torch.bool)
-    out = build(name, **options)(q, k, v, key_mask, query_mask=every)
+    all_tokens = torch.ones(3, 40, dtype=torch.bool)
+    out = build(name, **options)(q, k, v, key_mask, query_mask=all_tokens)
     assert not out[1, :, 24:].any()
     assert out[0].abs().sum(-1).all()
 
 
 @every_window
-@both_orders
+@full_and_causal
 def test_global_tokens_attend_to_all_and_are_attended_by_all(name, options, causal):
     size = next(iter(options.values()))
     attention = build(name, causal=causal, **options)
@@ -104,7 +104,11 @@ def test_global_tokens_attend_to_all_and_are_attended_by_all(name, options, caus
         global_mask = global_masks(name, T)[1]
         assert len(set(global_mask.sum(1).tolist())) == 3, "the rows are not ragged"
         q, k, v = qkv(T)
-        mask = band(name, size, T) | global_mask[:, None, :, None] | global_mask[:, None, None, :]
+        mask = (
+            published_mask(name, size, T)
+            | global_mask[:, None, :, None]
+            | global_mask[:, None, None, :]
+        )
         if key_mask is not None:
             mask = mask & key_mask[:, None, None, :] & key_mask[:, None, :, None]
         mask = mask.tril() if causal else mask
@@ -113,15 +117,15 @@ def test_global_tokens_attend_to_all_and_are_attended_by_all(name, options, caus
 
 
 @every_window
-def test_all_tokens_global_is_full_attention(name, options):
+def test_all_tokens_global_equals_full_attention(name, options):
     inputs = qkv(45)
-    every = torch.ones(3, 45, dtype=torch.bool)
+    all_tokens = torch.ones(3, 45, dtype=torch.bool)
     full = build("full")(*inputs)
-    assert_near(build(name, **options)(*inputs, global_mask=every), full, "output")
+    assert_near(build(name, **options)(*inputs, global_mask=all_tokens), full, "output")
 
 
 @every_window
-def test_a_window_longer_than_the_text_costs_no_more_than_the_text(name, options):
+def test_window_longer_than_the_sequence_has_bounded_flops(name, options):
     option, T = next(iter(options)), 40
     with FlopCounterMode(display=False) as counter:
         build(name, **{option: 100_000})(*qkv(T))
