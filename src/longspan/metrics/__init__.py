@@ -1,16 +1,14 @@
-"""Metrics: values that tasks name and records, statistics, tables and charts dispatch on."""
+"""Metrics: values that tasks name and records, statistics, tables and charts dispatch on.
 
-from longspan.metrics import answers, classification, language, ranking, summaries
+One file per kind of prediction. Importing the package, which needs no torch, registers them all.
+"""
+
+import importlib
+import pkgutil
+
 from longspan.metrics.base import METRICS, Metric, get_metric, register
 
-__all__ = [
-    "METRICS",
-    "Metric",
-    "answers",
-    "classification",
-    "get_metric",
-    "language",
-    "ranking",
-    "register",
-    "summaries",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = ["METRICS", "Metric", "get_metric", "register"]
