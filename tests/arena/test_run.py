@@ -105,7 +105,7 @@ def test_the_record_has_device_versions_and_date(finished_run):
 
 @pytest.mark.parametrize(
     ("waited", "line"),
-    [(3.0, "100 s, 3 % of it waiting for data, "), (2.0, "100 s, "), (None, "100 s, ")],
+    [(3.0, "100 s, data wait 3 %, "), (2.0, "100 s, "), (None, "100 s, ")],
 )
 def test_time_spent_waiting_for_data_is_printed(finished_run, waited, line):
     *_, record = finished_run

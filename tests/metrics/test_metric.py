@@ -2,11 +2,14 @@
 
 import itertools
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import longspan.metrics
 from longspan.errors import DataError, OptionError, UnknownNameError
 from longspan.metrics import METRICS, Metric, get_metric, register
 from longspan.metrics.base import ratio
@@ -18,6 +21,8 @@ from longspan.tasks.scoring import (
     likelihood_statistics,
     reciprocal_rank_statistics,
 )
+
+SOURCE = Path(longspan.metrics.__file__).parent
 
 every_metric = pytest.mark.parametrize("name", sorted(METRICS))
 
@@ -251,3 +256,10 @@ def test_statistics_have_a_row_for_each_example(name, shape):
     assert found.dtype == torch.float64
     one_by_one = [LOGIT_STATISTICS[name](logits[i : i + 1], targets[i : i + 1]) for i in range(6)]
     torch.testing.assert_close(found, torch.cat(one_by_one))
+
+
+def test_every_file_of_the_package_is_imported():
+    """Reports read records of any metric without importing the task that names it."""
+    modules = {f"longspan.metrics.{path.stem}" for path in SOURCE.glob("[!_]*.py")}
+    assert len(modules) > 4
+    assert modules <= set(sys.modules)

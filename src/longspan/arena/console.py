@@ -121,7 +121,7 @@ class ConsoleCallback(GridCallback):
             gain = f"{main.shown(score - baseline):+.{main.decimals}f}"
             margin = f" ({gain} against the majority class)"
         share = (result.data_wait_seconds or 0.0) / result.seconds
-        waited = f", {100 * share:.0f} % of it waiting for data" if share > WAIT_SHARE else ""
+        waited = f", data wait {100 * share:.0f} %" if share > WAIT_SHARE else ""
         self.console.print(
             f"{self._title()}: {split} {main.format(score)}{margin}, {result.seconds:.0f} s"
             f"{waited}, {result.tokens_per_second:,.0f} tokens/s",
@@ -141,7 +141,7 @@ class ConsoleCallback(GridCallback):
         if self.total > self.index and finished:
             # The remaining runs are assumed to take as long as the finished ones.
             mean = (self.run_start - self.grid_start) / finished
-            text += f", {_format_duration(run + mean * (self.total - self.index))} in all"
+            text += f", grid {_format_duration(run + mean * (self.total - self.index))}"
         return text
 
 
