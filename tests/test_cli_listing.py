@@ -71,3 +71,11 @@ def test_piped_output_follows_columns_and_is_plain(columns, widest):
     assert "\x1b" not in done.stdout
     assert max(map(len, lines)) <= widest
     assert (max(map(len, lines)) > 200) == (columns is None)
+
+
+def test_lists_do_not_import_transformers():
+    code = (
+        "import sys; from longspan import catalog; catalog.list_mechanisms(); catalog.list_tasks();"
+        "catalog.list_protocols(); assert 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

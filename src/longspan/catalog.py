@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from longspan.analysis.weights import compute_weights
 from longspan.arena.protocols import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
 from longspan.errors import check_name
@@ -116,6 +115,9 @@ def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
 
     Weights are implicit, and can be negative, for mechanisms that never form them.
     """
+    # Analysis imports transformers, which lists do not need.
+    from longspan.analysis.weights import compute_weights
+
     attention = build_sample(name, T, causal=causal)
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, T, SAMPLE_HEAD_DIM, generator=generator) for _ in range(2))
