@@ -1,4 +1,4 @@
-"""Recipes of protocols do not change by accident: a digest of each is committed here.
+"""Digests of all recipes of each protocol, against accidental changes.
 
 A new mechanism or option changes the digests, and so does a corrected value of a recipe.
 Regenerate them then, and name the change in CHANGELOG.md: scores before and after it are not
@@ -45,7 +45,7 @@ def test_recipes_are_unchanged(name):
     )
 
 
-def test_digests_are_of_existing_protocols():
+def test_digests_cover_all_protocols():
     assert set(DIGESTS) == set(PROTOCOLS)
 
 

@@ -1,4 +1,4 @@
-"""Honest records, as runs would write them."""
+"""Valid synthetic records."""
 
 import dataclasses
 
@@ -27,14 +27,14 @@ def with_counts(record):
 
 
 @pytest.fixture(scope="session")
-def honest():
+def valid_records():
     """Return records of two mechanisms with three seeds on the two tasks of `quick`."""
     return [with_counts(x) for x in synthetic.records("quick", 3, ["local", "linformer"])]
 
 
 @pytest.fixture
-def folder(honest, tmp_path):
-    """Return a folder with the honest records."""
-    for record in honest:
+def folder(valid_records, tmp_path):
+    """Return a folder with the valid records."""
+    for record in valid_records:
         record.save(tmp_path)
     return tmp_path
