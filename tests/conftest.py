@@ -1,6 +1,7 @@
 """Fixtures shared by all tests that train: thread count, data set, runs, command line.
 
-Heavy modules are imported inside fixtures: the attention tests need only torch."""
+Heavy modules are imported inside fixtures: the attention tests need only torch.
+"""
 
 import contextlib
 import os

@@ -2,7 +2,8 @@
 
 A case is `{"runs": ..., "cache": ..., "mechanism": ...}` and optionally `changes`, `parallel`,
 `tokens` (use the copying task), `kill` (step at which the main process is killed) and `blind`
-(other processes find no cache)."""
+(other processes find no cache).
+"""
 
 import dataclasses
 import os
@@ -79,7 +80,7 @@ def kill_child(process):
 
 
 class KillAtStep(Callback):
-    """Kills its own process at a step."""
+    """Callback that kills its own process at a step."""
 
     def __init__(self, step):
         self.step = step
@@ -94,13 +95,15 @@ def prepare(case):
     from longspan.tasks import build, configure
 
     cache = Path(case["cache"])
-    made = tiny.experiment(case["mechanism"], changes={**NO_DROPOUT, **case.get("changes", {})})
+    experiment = tiny.experiment(
+        case["mechanism"], changes={**NO_DROPOUT, **case.get("changes", {})}
+    )
     if not case.get("tokens"):
-        return made, tiny.listops(cache)
+        return experiment, tiny.listops(cache)
     task = build("copying", COPYING)
     task.open(cache)
-    config = dataclasses.replace(made.config, task=configure("copying", COPYING))
-    return dataclasses.replace(made, config=config), task
+    config = dataclasses.replace(experiment.config, task=configure("copying", COPYING))
+    return dataclasses.replace(experiment, config=config), task
 
 
 def run_grid(changes, paths):
@@ -108,8 +111,10 @@ def run_grid(changes, paths):
     from longspan.arena import arena
     from longspan.arena.callbacks import GridCallback
 
-    made = [tiny.experiment(changes={**NO_DROPOUT, **x}) for x in changes]
-    results, failed = arena(made[:: 1 if os.environ["RANK"] == "0" else -1], paths, GridCallback())
+    experiments = [tiny.experiment(changes={**NO_DROPOUT, **x}) for x in changes]
+    results, failed = arena(
+        experiments[:: 1 if os.environ["RANK"] == "0" else -1], paths, GridCallback()
+    )
     for result in results:
         sys.stdout.write(f"ended {result.filename}\n")
     for item in failed:

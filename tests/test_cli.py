@@ -259,7 +259,7 @@ def test_arena_reports_and_skips_tasks_without_data(cli, tmp_path, monkeypatch):
     told = dict(line.removeprefix("left out: ").split(": ", 1) for line in err.splitlines())
     assert set(told) == {"text"}
     assert told["text"].startswith("IMDB is not here")
-    # nothing ran
+    # No run was executed.
     assert code == 1
 
 

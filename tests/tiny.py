@@ -58,8 +58,8 @@ CHANGES = {
 
 def experiment(mechanism="local", seed=0, changes=None):
     """Return a reduced ListOps experiment of the quick protocol with further changes."""
-    whole = get("quick").experiment("listops", mechanism, seed)
-    return override(whole, {**CHANGES, **(changes or {})})
+    full_experiment = get("quick").experiment("listops", mechanism, seed)
+    return override(full_experiment, {**CHANGES, **(changes or {})})
 
 
 def listops(cache):
@@ -81,9 +81,9 @@ def flags(changes=None):
 
 def command(runs, cache, *more, changes=None):
     """Return command line arguments that train the tiny experiment."""
-    where = ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
-    what = ["train", "local", "listops", "--protocol", "quick"]
-    return [*what, *flags(changes), *where, *more]
+    path_flags = ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
+    train_flags = ["train", "local", "listops", "--protocol", "quick"]
+    return [*train_flags, *flags(changes), *path_flags, *more]
 
 
 def restore_sigint():

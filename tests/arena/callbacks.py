@@ -33,7 +33,7 @@ def reproducible_fields(results):
 
 
 class LogRuns(GridCallback):
-    """Logs the starts and results of runs."""
+    """Callback that logs the starts and results of runs."""
 
     def __init__(self):
         self.lines = []
@@ -46,7 +46,7 @@ class LogRuns(GridCallback):
 
 
 class StopAtStep(GridCallback):
-    """Logs steps and raises KeyboardInterrupt at one of them."""
+    """Callback that logs steps and raises KeyboardInterrupt at one of them."""
 
     def __init__(self, last=None):
         self.last, self.steps = last, []
@@ -58,7 +58,7 @@ class StopAtStep(GridCallback):
 
 
 class KillRuns(LogRuns, ParallelGridCallback):
-    """Kills processes of runs after evaluations, a given number of times per mechanism."""
+    """Callback that kills processes of runs after evaluations, `kills` times per mechanism."""
 
     def __init__(self, paths, experiments, kills, lock="run"):
         super().__init__()

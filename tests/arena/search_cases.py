@@ -12,7 +12,7 @@ CELL = {"tasks": ["listops"], "mechanisms": ["local"]}
 
 
 class LogTrials(GridCallback):
-    """Logs starts, steps and results, and raises KeyboardInterrupt after a number of steps."""
+    """Callback that logs starts, steps and results, and interrupts after `stop` steps."""
 
     def __init__(self, stop=None):
         self.lines, self.stop = [], stop

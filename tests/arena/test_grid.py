@@ -20,7 +20,7 @@ DIVERGING = {
 
 
 class LogSteps(LogRuns):
-    """Logs steps too."""
+    """Callback that logs steps too."""
 
     def on_step(self, step, loss, tokens, seconds):
         self.lines.append("step")
@@ -66,7 +66,7 @@ def test_empty_list_selects_nothing(cli):
 
 
 def test_all_processes_fail_if_one_lacks_data(tiny_cache, tmp_path):
-    """Fail in all processes; one that continued alone would join the next run of the others."""
+    """Check all processes: one that continued alone would join the next run of the others."""
     runs = str(tmp_path / "runs")
     case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"training.steps": 4}]}
     both = many.launch(tiny.server(), 2, [{**case, "blind": True}, case], tmp_path)

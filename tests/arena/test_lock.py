@@ -91,12 +91,20 @@ def run_command(arguments, log):
 
 def test_concurrent_commands_execute_each_run_once(tiny_cache, tmp_path):
     runs = tmp_path / "runs"
-    where = ["--runs", str(runs), "--cache", str(tiny_cache), "--device", "cpu"]
-    what = ["arena", "--tasks", "listops", "--mechanisms", "full,local,linear", "--seeds", "0,1"]
+    path_flags = ["--runs", str(runs), "--cache", str(tiny_cache), "--device", "cpu"]
+    grid_flags = [
+        "arena",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "full,local,linear",
+        "--seeds",
+        "0,1",
+    ]
     server = tiny.server()
     processes = []
     for name in ("a.log", "b.log"):
-        arguments = ([*what, *tiny.flags(), *where], str(tmp_path / name))
+        arguments = ([*grid_flags, *tiny.flags(), *path_flags], str(tmp_path / name))
         processes.append(server.Process(target=run_command, args=arguments))
     for process in processes:
         process.start()

@@ -30,14 +30,19 @@ CELLS = [(p.name, task, m) for p in PROTOCOLS.values() for task in p.tasks for m
 
 @pytest.mark.parametrize(("protocol", "task", "mechanism"), CELLS)
 def test_every_cell_builds_an_experiment_and_a_model(protocol, task, mechanism):
-    made = get(protocol).experiment(task, mechanism, 7)
-    assert (made.protocol, made.task, made.mechanism, made.seed) == (protocol, task, mechanism, 7)
-    assert misfit(made) is None
-    flat = flatten(made.config)
+    experiment = get(protocol).experiment(task, mechanism, 7)
+    assert (experiment.protocol, experiment.task, experiment.mechanism, experiment.seed) == (
+        protocol,
+        task,
+        mechanism,
+        7,
+    )
+    assert misfit(experiment) is None
+    flat = flatten(experiment.config)
     assert json.loads(json.dumps(flat, allow_nan=False)) == flat
     own = get(protocol).options_for(task, mechanism)
-    assert made.config.mechanism.options == to_json_types({**options_of(mechanism), **own})
-    assert made.overrides == {}
+    assert experiment.config.mechanism.options == to_json_types({**options_of(mechanism), **own})
+    assert experiment.overrides == {}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -79,12 +84,12 @@ def test_budget_of_protocol_applies_to_its_runs_and_is_printed(cli, monkeypatch)
     budget = Budget(kind="flops", limit=1e9)
     budgeted = dataclasses.replace(get("quick"), name="budgeted", budget=budget)
     monkeypatch.setitem(PROTOCOLS, "budgeted", budgeted)
-    (made,), _ = grid("budgeted", tasks=["listops"], mechanisms=["local"])
+    (experiment,), _ = grid("budgeted", tasks=["listops"], mechanisms=["local"])
     space = SearchSpace(grid={"training.batch_size": [4]})
     trial = search("budgeted", "listops", "local", space).experiments[0]
-    assert made.config.budget == trial.config.budget == budget
+    assert experiment.config.budget == trial.config.budget == budget
     # The protocol's own budget is not an override; any other budget is.
-    assert made.overrides == {}
+    assert experiment.overrides == {}
     (other,), _ = grid("budgeted", tasks=["listops"], mechanisms=["local"], budget=Budget())
     assert (other.config.budget, other.overrides) == (Budget(), {"budget": "steps"})
     code, out, _ = cli("protocols", "show", "budgeted", "--json")
@@ -131,10 +136,10 @@ def different_value(value, field):
 
 
 def every_field():
-    made = tiny.experiment("performer")
+    experiment = tiny.experiment("performer")
     # The released data set rejects the tiny sizes.
     skipped = {"task.source", *(f"task.{x}" for x in ("name", "version"))}
-    for name, value in flatten(made.config).items():
+    for name, value in flatten(experiment.config).items():
         part, _, field = name.partition(".")
         if part == "budget" or name in skipped or field in ("name", "backend"):
             continue
@@ -149,13 +154,13 @@ FIELDS = dict(every_field())
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_changes_hash_and_overrides(name):
-    made = tiny.experiment("performer")
+    experiment = tiny.experiment("performer")
     if name == "task.source":
-        made = get("lra-small").experiment("listops", "performer", 0)
-    changed = override(made, {name: FIELDS[name]})
-    assert changed.hash != made.hash
-    assert changed.overrides == {**made.overrides, name: FIELDS[name]}
-    assert changed.config != made.config
+        experiment = get("lra-small").experiment("listops", "performer", 0)
+    changed = override(experiment, {name: FIELDS[name]})
+    assert changed.hash != experiment.hash
+    assert changed.overrides == {**experiment.overrides, name: FIELDS[name]}
+    assert changed.config != experiment.config
 
 
 def test_field_cases_cover_configuration():
@@ -167,16 +172,16 @@ def test_field_cases_cover_configuration():
 
 
 def test_hash_covers_mechanism_backend_and_task_but_not_seed():
-    made = tiny.experiment()
+    experiment = tiny.experiment()
     others = [
         tiny.experiment("full"),
-        override(made, {"mechanism.backend": "reference"}),
+        override(experiment, {"mechanism.backend": "reference"}),
         get("quick").experiment("text", "local", 0),
         get("quick").experiment("listops", "local", 0),
     ]
-    assert len({x.hash for x in (made, *others)}) == 5
-    again = dataclasses.replace(made, seed=5)
-    assert (again.hash, again.name) == (made.hash, f"local-{made.hash}-5")
+    assert len({x.hash for x in (experiment, *others)}) == 5
+    again = dataclasses.replace(experiment, seed=5)
+    assert (again.hash, again.name) == (experiment.hash, f"local-{experiment.hash}-5")
 
 
 def test_seed_determines_initial_weights(listops):

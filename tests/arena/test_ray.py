@@ -29,10 +29,10 @@ ray = pytest.importorskip("ray")
 
 def free_ports(count):
     with contextlib.ExitStack() as sockets:
-        made = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in made:
+        bound = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for one in bound:
             one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in made]
+        return [one.getsockname()[1] for one in bound]
 
 
 @pytest.fixture
@@ -174,19 +174,19 @@ class FakeRay:
 
 
 def fake_executor(outcomes):
-    made = RayExecutor("auto")
-    made.ray = FakeRay(outcomes)
-    return made
+    executor = RayExecutor("auto")
+    executor.ray = FakeRay(outcomes)
+    return executor
 
 
 def test_closing_grid_cancels_tasks_on_external_cluster(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = fake_executor({0: Skipped("full", "why")})
-    outcomes = made([tiny.experiment(seed=seed) for seed in range(3)], paths, LogRuns())
+    executor = fake_executor({0: Skipped("full", "why")})
+    outcomes = executor([tiny.experiment(seed=seed) for seed in range(3)], paths, LogRuns())
     assert next(outcomes)[0] == 0
-    assert made.ray.cancelled == []
+    assert executor.ray.cancelled == []
     outcomes.close()
-    assert made.ray.cancelled == [(1, True), (2, True)]
+    assert executor.ray.cancelled == [(1, True), (2, True)]
 
 
 def test_driver_error_skips_single_run(tiny_cache, tmp_path, monkeypatch):

@@ -19,9 +19,11 @@ from longspan.tasks.listops import ListOps
 
 def protocol_experiment(**training):
     """Return a tiny experiment whose configuration passes as the protocol's own."""
-    made = tiny.experiment()
+    experiment = tiny.experiment()
     changes = {f"training.{name}": value for name, value in training.items()}
-    return dataclasses.replace(made, overrides={}, config=replace_fields(made.config, changes))
+    return dataclasses.replace(
+        experiment, overrides={}, config=replace_fields(experiment.config, changes)
+    )
 
 
 def interrupt(experiment, paths):
@@ -39,8 +41,8 @@ def test_finished_run_of_changed_recipe_is_rejected(tiny_cache, tmp_path):
         assert results == []
         assert skipped.reason == (
             f"{paths.record_file(protocol_experiment())} has the same command under an earlier "
-            "recipe (training.batch_size: 4 there, 2 here; training.steps: 12 there, 8 here); move it "
-            "away or choose another --runs"
+            "recipe (training.batch_size: 4 there, 2 here; training.steps: 12 there, 8 here); "
+            "move it away or choose another --runs"
         )
     assert not paths.run_dir(changed).exists()
     # Runs with overrides and trials may share the runs folder.
@@ -82,7 +84,7 @@ def test_run_state_of_different_version_is_rejected(tiny_cache, tmp_path):
 
 def test_changed_protocol_budget_is_changed_recipe(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    held, other = (
+    original, other = (
         dataclasses.replace(
             protocol_experiment(),
             config=dataclasses.replace(
@@ -91,21 +93,21 @@ def test_changed_protocol_budget_is_changed_recipe(tiny_cache, tmp_path):
         )
         for limit in (2**30, 2**31)
     )
-    assert len(arena([held], paths, LogRuns())[0]) == 1
+    assert len(arena([original], paths, LogRuns())[0]) == 1
     _, (skipped,) = arena([other], paths, LogRuns())
     assert "(budget.limit: 1073741824.0 there, 2147483648.0 here)" in skipped.reason
 
 
-@pytest.mark.parametrize("again", [False, True, "train"])
-def test_interrupted_run_resumes_with_and_without_retry_failed(tiny_cache, tmp_path, cli, again):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    interrupt(made, paths)
-    if again == "train":
+@pytest.mark.parametrize("retry", [False, True, "train"])
+def test_interrupted_run_resumes_with_and_without_retry_failed(tiny_cache, tmp_path, cli, retry):
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    interrupt(experiment, paths)
+    if retry == "train":
         code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
         assert (code, "step 4/12" in err, "step 8/12" in err) == (0, False, True)
         return
     callback = StopAtStep()
-    arena([made], paths, callback, retry_failed=again)
+    arena([experiment], paths, callback, retry_failed=retry)
     assert callback.steps == list(range(7, 13))
 
 
@@ -134,26 +136,26 @@ def test_differences_list_every_field_of_both_configurations():
 def test_finished_runs_are_checked_by_data_checksum_without_loading_data(
     tiny_cache, tmp_path, monkeypatch
 ):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    results, _ = arena([made], paths, LogRuns())
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    results, _ = arena([experiment], paths, LogRuns())
     monkeypatch.setattr(ListOps, "open", None)
-    assert arena([made], paths, LogRuns()) == (results, [])
-    path = paths.record_file(made)
+    assert arena([experiment], paths, LogRuns()) == (results, [])
+    path = paths.record_file(experiment)
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
-    again, (skipped,) = arena([made], paths, LogRuns())
-    assert again == []
+    results, (skipped,) = arena([experiment], paths, LogRuns())
+    assert results == []
     assert "was scored on data 000000000000, but the data here is" in skipped.reason
     # Without a built data set the record is trusted.
-    assert len(arena([made], tiny.paths(tmp_path, tmp_path / "empty"), LogRuns())[0]) == 1
+    assert len(arena([experiment], tiny.paths(tmp_path, tmp_path / "empty"), LogRuns())[0]) == 1
 
 
 def test_truncated_record_is_rejected_and_kept(tiny_cache, tmp_path):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    arena([made], paths, LogRuns())
-    path = paths.record_file(made)
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    arena([experiment], paths, LogRuns())
+    path = paths.record_file(experiment)
     half = path.read_text()[:200]
     path.write_text(half)
-    results, failed = arena([made, tiny.experiment(seed=1)], paths, LogRuns())
+    results, failed = arena([experiment, tiny.experiment(seed=1)], paths, LogRuns())
     assert [result.seed for result in results] == [1]
     assert failed[0].reason.startswith(f"{path} is not JSON (line")
     assert path.read_text() == half
@@ -163,14 +165,27 @@ def test_truncated_record_is_rejected_and_kept(tiny_cache, tmp_path):
     "tuned", [[], ["--tune", "--grid", "model.num_hidden_layers=1,2"]], ids=["grid", "tune"]
 )
 def test_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tuned):
-    where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    kept = {
+    path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
+    changes_without_grid = {
         name: x
         for name, x in tiny.CHANGES.items()
         if not (tuned and name == "model.num_hidden_layers")
     }
-    changes = [part for name, x in kept.items() for part in ("--set", f"{name}={json.dumps(x)}")]
-    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *changes, *tuned, *where]
+    changes = [
+        part
+        for name, x in changes_without_grid.items()
+        for part in ("--set", f"{name}={json.dumps(x)}")
+    ]
+    command = [
+        "arena",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "local",
+        *changes,
+        *tuned,
+        *path_flags,
+    ]
     assert cli(*command)[0] == 0
     (path,) = (path for path in tmp_path.rglob("local-*.json") if path.parent.name == "listops")
     before = load_result(path)
@@ -188,10 +203,10 @@ def test_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tuned
 
 @pytest.mark.parametrize("left", ["step-000012", ".last.json.0a1b2c3d", "best-000000"])
 def test_leftover_files_of_killed_process_are_removed(tiny_cache, tmp_path, left):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    arena([made], paths, LogRuns())
-    (paths.run_dir(made) / left).mkdir() if "json" not in left else (
-        paths.run_dir(made) / left
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    arena([experiment], paths, LogRuns())
+    (paths.run_dir(experiment) / left).mkdir() if "json" not in left else (
+        paths.run_dir(experiment) / left
     ).write_text("{")
-    arena([made], paths, LogRuns())
-    assert not (paths.run_dir(made) / left).exists()
+    arena([experiment], paths, LogRuns())
+    assert not (paths.run_dir(experiment) / left).exists()

@@ -28,19 +28,23 @@ def finished_run(tiny_cache, tmp_path_factory):
     """Experiment, task, paths and record of a finished run."""
     torch.set_num_threads(1)
     paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
-    made, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
-    run(made, task, paths)
-    return made, task, paths, load_result(paths.record_file(made))
+    experiment, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
+    run(experiment, task, paths)
+    return experiment, task, paths, load_result(paths.record_file(experiment))
 
 
 def test_record_identifies_experiment_and_data(finished_run):
-    made, task, paths, record = finished_run
-    assert record.filename == paths.record_file(made).name == f"performer-{made.hash}-2.json"
+    experiment, task, paths, record = finished_run
+    assert (
+        record.filename
+        == paths.record_file(experiment).name
+        == f"performer-{experiment.hash}-2.json"
+    )
     names = ("protocol", "task", "mechanism", "seed", "config_hash", "metric", "selected_on")
-    values = ("quick", "listops", "performer", 2, made.hash, "accuracy", "validation")
+    values = ("quick", "listops", "performer", 2, experiment.hash, "accuracy", "validation")
     assert tuple(getattr(record, name) for name in names) == values
-    assert record.config == record.effective_config == made.config
-    assert record.overrides == made.overrides
+    assert record.config == record.effective_config == experiment.config
+    assert record.overrides == experiment.overrides
     assert record.config.task.version == task.info.version
     assert record.config.task.options == dataclasses.asdict(task.options)
     assert (record.data_source, record.data_checksum) == (task.source, task.checksum)
@@ -74,8 +78,8 @@ def test_per_example_statistics_aggregate_to_test_score(finished_run):
 
 
 def test_record_has_cost_of_run(finished_run):
-    made, task, _, record = finished_run
-    model, full = (make_model(x, task) for x in (made, tiny.experiment("full")))
+    experiment, task, _, record = finished_run
+    model, full = (make_model(x, task) for x in (experiment, tiny.experiment("full")))
     assert record.num_parameters == model.num_parameters(only_trainable=True)
     assert record.full_num_parameters == full.num_parameters(only_trainable=True)
     assert record.length == task.length == 23
@@ -134,25 +138,25 @@ def test_only_schema_field_has_default(finished_run):
 
 
 def test_record_has_attended_pairs(listops, tiny_cache, tmp_path):
-    made = tiny.experiment("full")
-    record = run(made, listops, tiny.paths(tmp_path, tiny_cache))
+    experiment = tiny.experiment("full")
+    record = run(experiment, listops, tiny.paths(tmp_path, tiny_cache))
     assert record.attended_pairs == listops.length**2
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_rescoring_reproduces_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = tiny.experiment(
+    experiment = tiny.experiment(
         changes={"training.precision": precision, "training.learning_rate": 0.03}
     )
-    record = run(made, listops, paths)
+    record = run(experiment, listops, paths)
     for split in ("validation", "test"):
-        assert rescore(paths.record_file(made), split, paths) == record.scores[split]
+        assert rescore(paths.record_file(experiment), split, paths) == record.scores[split]
 
 
 def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finished_run, tmp_path):
-    made, _, paths, _ = finished_run
-    path = paths.record_file(made)
+    experiment, _, paths, _ = finished_run
+    path = paths.record_file(experiment)
     with pytest.raises(
         UnknownNameError, match="no split to score called 'tset'; did you mean test"
     ):
@@ -170,20 +174,20 @@ def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finish
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_damaged_model_is_rejected_with_single_line_message(finished_run, tmp_path, name):
-    made, _, paths, _ = finished_run
+    experiment, _, paths, _ = finished_run
     shutil.copytree(paths.runs, tmp_path / "runs")
-    there = tiny.paths(tmp_path / "runs", paths.cache)
-    (path,) = there.run_dir(made).glob(f"best-*/{name}")
+    copied_paths = tiny.paths(tmp_path / "runs", paths.cache)
+    (path,) = copied_paths.run_dir(experiment).glob(f"best-*/{name}")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=r"best-0000\d\d cannot be read \(.*\); run it again") as e:
-        rescore(there.record_file(made), "test", there)
+        rescore(copied_paths.record_file(experiment), "test", copied_paths)
     assert "\n" not in str(e.value)
 
 
 def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):
-    made, _, paths, record = finished_run
+    experiment, _, paths, record = finished_run
     shutil.copytree(paths.runs, tmp_path / "runs")
-    path = tiny.paths(tmp_path / "runs", paths.cache).record_file(made)
+    path = tiny.paths(tmp_path / "runs", paths.cache).record_file(experiment)
     dataclasses.replace(record, data_checksum="0" * 64).save(tmp_path / "runs")
     with pytest.raises(DataError, match=r"was scored on data 000000000000, but .*--data"):
         rescore(path, "test", paths)
@@ -247,9 +251,9 @@ def test_every_mechanism_runs_on_every_task(tiny_cache, tmp_path):
         ("listops", {**SHORT_RUN, **listops}),
         ("text", {**SHORT_RUN, **SMALL_TEXT}),
     ):
-        made, skipped = grid("quick", tasks=[task], changes=changes)
+        planned, skipped = grid("quick", tasks=[task], changes=changes)
         assert skipped == []
-        experiments += made
+        experiments += planned
     paths = RunPaths(
         runs=tmp_path / "runs",
         cache=tiny_cache,

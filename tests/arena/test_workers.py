@@ -54,11 +54,11 @@ def test_run_restarts_after_one_death_and_fails_after_two(
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_command_leaves_no_process(tiny_cache, tmp_path, stop_signal):
-    where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
+    path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
     changes = tiny.flags({"training.steps": 100_000})
-    what = ["arena", "--tasks", "listops", "--mechanisms", "full,local", "--workers", "2"]
+    grid_flags = ["arena", "--tasks", "listops", "--mechanisms", "full,local", "--workers", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "longspan", *what, *changes, *where],
+        [sys.executable, "-m", "longspan", *grid_flags, *changes, *path_flags],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -133,38 +133,42 @@ class FakePipe:
 def pool(tiny_cache, tmp_path, monkeypatch):
     """Pool of one worker that has reported its device and executes the first of two runs."""
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = _WorkerPool(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, LogRuns())
-    (worker,) = made.workers
-    worker.index, worker.device, worker.oom_kills = made.pending.popleft(), "cpu, 7 threads", 10**9
+    running_pool = _WorkerPool(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, LogRuns())
+    (worker,) = running_pool.workers
+    worker.index, worker.device, worker.oom_kills = (
+        running_pool.pending.popleft(),
+        "cpu, 7 threads",
+        10**9,
+    )
 
     def start(worker):
         worker.process, worker.pipe = fake_process(alive=True), FakePipe()
 
     monkeypatch.setattr(_Worker, "start", start)
-    return made, worker
+    return running_pool, worker
 
 
 def test_death_after_sent_outcome_loses_no_run(pool):
-    made, worker = pool
+    running_pool, worker = pool
     worker.process, worker.pipe = (
         fake_process(alive=False),
         FakePipe(("outcome", 0, "the outcome")),
     )
     ended = []
-    for outcome in made._receive(worker):
+    for outcome in running_pool._receive(worker):
         ended.append(outcome)
-        made._assign(worker)
+        running_pool._assign(worker)
     assert ended == [(0, "the outcome")]
-    assert (worker.index, worker.is_alive, made.deaths.total()) == (1, True, 0)
+    assert (worker.index, worker.is_alive, running_pool.deaths.total()) == (1, True, 0)
 
 
 def test_death_before_first_message_is_counted(pool):
-    made, worker = pool
+    running_pool, worker = pool
     worker.process, worker.pipe = fake_process(alive=False), FakePipe()
-    assert list(made._receive(worker)) == []
-    assert (worker.index, worker.is_alive, made.deaths[0]) == (0, True, 1)
+    assert list(running_pool._receive(worker)) == []
+    assert (worker.index, worker.is_alive, running_pool.deaths[0]) == (0, True, 1)
     worker.process = fake_process(alive=False)
-    ((index, failure),) = made._receive(worker)
+    ((index, failure),) = running_pool._receive(worker)
     assert (index, failure.kind, failure.device) == (0, "died", "cpu, 7 threads")
 
 
@@ -183,13 +187,13 @@ def test_worker_environment_has_gpu_and_thread_count(tiny_cache, tmp_path):
     worker.start()
     try:
         # The file is empty until the new process runs.
-        place, until = Path(f"/proc/{worker.process.pid}/environ"), time.monotonic() + 60
-        while not (seen := place.read_text()) and time.monotonic() < until:
+        file, deadline = Path(f"/proc/{worker.process.pid}/environ"), time.monotonic() + 60
+        while not (environment := file.read_text()) and time.monotonic() < deadline:
             time.sleep(0.01)
     finally:
         worker.terminate()
         worker.join()
-    assert {"CUDA_VISIBLE_DEVICES=5", "OMP_NUM_THREADS=3"} <= set(seen.split("\0"))
+    assert {"CUDA_VISIBLE_DEVICES=5", "OMP_NUM_THREADS=3"} <= set(environment.split("\0"))
     assert dict(os.environ) == before
 
 

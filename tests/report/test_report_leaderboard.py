@@ -326,7 +326,7 @@ def test_no_row_is_bold_without_significant_difference():
 
 
 def test_rows_without_example_scores_differ_if_intervals_do_not_overlap():
-    """Intervals are 4.2 points wide, and narrower by the square root of two for the mean of two."""
+    """Use intervals of 4.2 points, narrower by the square root of two for the mean of two tasks."""
     runs = [record(m, score=x) for m, x in (("full", 0.40), ("b", 0.375), ("c", 0.34))]
     board = build_leaderboard(runs)
     assert [row.placement.rank for row in board.rows] == [1, 1, 2]

@@ -273,11 +273,15 @@ def test_reports_need_no_torch(tmp_path):
         "longspan.report.output.page.write_page(build([record()]), Path(sys.argv[1]))\n"
         "assert 'scipy.stats' not in sys.modules\n"
     )
-    where = {"PYTHONPATH": str(Path(__file__).parent)}
-    where["LONGSPAN_CACHE"] = os.environ["LONGSPAN_CACHE"]
+    environment = {"PYTHONPATH": str(Path(__file__).parent)}
+    environment["LONGSPAN_CACHE"] = os.environ["LONGSPAN_CACHE"]
     target = tmp_path / "report.html"
     done = subprocess.run(
-        [sys.executable, "-c", code, target], env=where, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, target],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert target.stat().st_size > 400_000

@@ -292,8 +292,10 @@ def test_theme_changes_and_is_remembered(open_page, path):
 
 def test_theme_changes_without_storage(open_page, path):
     page = open_page(color_scheme="light")
-    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }})"
-    page.add_init_script(refuse)
+    deny_storage = (
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }})"
+    )
+    page.add_init_script(deny_storage)
     page.goto(path.as_uri())
     button = page.get_by_role("button", name="Theme")
     button.click()

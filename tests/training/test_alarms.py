@@ -180,7 +180,7 @@ def test_each_kind_of_alarm_is_raised_once():
 
 
 class AlarmLog(Callback):
-    """Logs alarms and raises KeyboardInterrupt at a step."""
+    """Callback that logs alarms and raises KeyboardInterrupt at a step."""
 
     def __init__(self, stop=None):
         self.alarms, self.stop = [], stop

@@ -143,7 +143,7 @@ def check_tidy(case):
 
 
 class StopError(Exception):
-    """Ends a run in this process."""
+    """Exception that ends a run in this process."""
 
 
 class StopAtStep7(Callback):

@@ -126,12 +126,12 @@ def test_value_dependent_shapes_are_measured_with_real_tensors(monkeypatch):
     assert measure_step_memory(*build_step("full")).total >= plain.total
 
 
-class _Done(Exception):
-    """Ends the training."""
+class _StopError(Exception):
+    """Exception that ends the training."""
 
 
 class _PeakRecorder(Callback):
-    """Records the peak after each of two steps, then ends the training."""
+    """Callback that records the peak after each of two steps, then ends the training."""
 
     def __init__(self):
         self.peaks = []
@@ -139,7 +139,7 @@ class _PeakRecorder(Callback):
     def on_step(self, step, loss, tokens, seconds):
         self.peaks.append(self.live.peak)
         if step == 2:
-            raise _Done
+            raise _StopError
 
 
 def test_training_loop_uses_measured_memory(listops, tmp_path, monkeypatch):
@@ -150,7 +150,7 @@ def test_training_loop_uses_measured_memory(listops, tmp_path, monkeypatch):
     model, recorder = make_model(experiment, listops), _PeakRecorder()
     with LiveTensorBytes() as recorder.live:
         recorder.live.count([*model.parameters(), *model.buffers()])
-        with contextlib.suppress(_Done):
+        with contextlib.suppress(_StopError):
             fit(
                 model,
                 listops,

@@ -48,7 +48,7 @@ def train(listops, tmp_path):
 
 
 class Recorder(Callback):
-    """Records steps, points and alarms."""
+    """Callback that records steps, points and alarms."""
 
     def __init__(self):
         self.steps, self.points, self.alarms = [], [], []

@@ -43,7 +43,7 @@ def prefetch_threads():
 
 
 class Source:
-    """Counts the items taken from it; raises an exception instead of item `fails`."""
+    """Iterator that counts the taken items and raises an exception in place of item `fails`."""
 
     def __init__(self, count=None, fails=None):
         self.numbers = itertools.count() if count is None else iter(range(count))
@@ -237,11 +237,11 @@ def test_batches_for_gpu_are_in_pinned_memory(listops):
 
 
 class StopError(Exception):
-    """Ends a run."""
+    """Exception that ends a run."""
 
 
 class StopAtStep(Callback):
-    """Ends the run at a step."""
+    """Callback that ends the run at a step."""
 
     def __init__(self, step):
         self.step = step

@@ -1,7 +1,8 @@
 """Resumption: an interrupted run ends like an uninterrupted one.
 
 Processes are killed by SIGKILL before chosen file operations, at chosen times, and once as
-`python -m longspan train`."""
+`python -m longspan train`.
+"""
 
 import dataclasses
 import json
@@ -179,11 +180,11 @@ def test_killed_command_resumes(tiny_cache, tmp_path, uninterrupted):
 
 
 class StopError(Exception):
-    """Ends a run inside this process."""
+    """Exception that ends a run inside this process."""
 
 
 class StopAtStep(Callback):
-    """Ends the run at a step, before its checkpoint is saved."""
+    """Callback that ends the run at a step, before its checkpoint is saved."""
 
     def __init__(self, step):
         self.step = step

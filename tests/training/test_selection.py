@@ -30,7 +30,7 @@ def train_with_selection(listops, tmp_path):
 
 
 class WeightRecorder(Callback):
-    """Records the weights at each evaluation."""
+    """Callback that records the weights at each evaluation."""
 
     def __init__(self, model):
         self.model, self.kept, self.steps = model, {}, 0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counted_records import with_counts
 
 import synthetic
-from conftest import with_counts
 from longspan.arena import get, override, replace_budget
 from longspan.arena.budget_resolution import scale_steps, training_flops
 from longspan.config import Budget
