@@ -1,4 +1,4 @@
-"""Small copies of AAN in both forms."""
+"""AAN fixtures in both published file formats."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Small copies of CIFAR-10 in every published form."""
+"""CIFAR-10 fixtures in every published form."""
 
 import io
 import tarfile

@@ -1,6 +1,6 @@
-"""One thread, one built data set and a few runs, for all tests that train.
+"""Fixtures shared by all tests that train: thread count, data set, runs, command line.
 
-Nothing heavy is imported before a test asks for it: the tests of attention need torch alone.
+Heavy modules are imported inside fixtures: the attention tests need only torch.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ import sys
 import pytest
 import torch
 
-# For the processes that tests start; this one is told below.
+# Applies to processes that tests start; fixtures limit the threads of this one.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
-    """The user's cache is left alone; the libraries of pages are bundled once for all tests."""
+    """Replace the user's cache; JavaScript libraries of pages are bundled once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LONGSPAN_CACHE", str(tmp_path_factory.mktemp("own")))
         yield
@@ -26,7 +26,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny_cache(tmp_path_factory):
-    """A cache that holds the tiny ListOps: the generator is compiled once, here."""
+    """Cache with the tiny ListOps; its generator is compiled once."""
     import tiny
 
     cache = tmp_path_factory.mktemp("cache")
@@ -53,14 +53,14 @@ def _one_thread():
 
 @pytest.fixture
 def one_thread():
-    """Tiny tensors: handing them to threads costs more than the work."""
+    """Use one thread: for tiny tensors, thread dispatch costs more than the computation."""
     with _one_thread():
         yield
 
 
 @pytest.fixture(scope="session")
 def with_one_thread():
-    """The same, for fixtures that outlive a test: the last digits follow the threads."""
+    """Return the context of one thread for wider fixtures; rounding depends on threads."""
     return _one_thread
 
 
@@ -80,7 +80,7 @@ def small_mount(tmp_path_factory):
 
 @pytest.fixture
 def small_disk(small_mount):
-    """A real file system of 96 KiB, empty."""
+    """Empty file system of 96 KiB."""
     yield small_mount
     for path in small_mount.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -88,7 +88,7 @@ def small_disk(small_mount):
 
 @pytest.fixture
 def cli(monkeypatch, capsys, one_thread):
-    """Run a command in this process: exit code, output, error output."""
+    """Run a command in this process; return its exit code, output and error output."""
     import longspan.cli
     from longspan.cli import common
 
@@ -109,7 +109,7 @@ def cli(monkeypatch, capsys, one_thread):
 
 @pytest.fixture(scope="session")
 def finished(tiny_cache, tmp_path_factory):
-    """A folder with the records of two runs."""
+    """Folder with the records of two runs."""
     import tiny
     from longspan.arena import run
 

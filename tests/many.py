@@ -1,8 +1,8 @@
-"""Runs of several processes: one launch runs a list of cases.
+"""Runs in several processes; one launch executes a list of cases.
 
 A case is `{"runs": ..., "cache": ..., "mechanism": ...}` and optionally `changes`, `parallel`,
-`tokens` (use the copying task), `kill` (the step at which to kill the main process) and `blind`
-(the other processes find no cache).
+`tokens` (use the copying task), `kill` (step at which the main process is killed) and `blind`
+(other processes find no cache).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import tiny
 from longspan.training import Callback
 
 COPYING = {"train": 60, "validation": 10, "test": 11, "length": 20, "count": 4, "symbols": 5}
-DRY = {"model.hidden_dropout_prob": 0.0, "model.attention_dropout": 0.0}
+NO_DROPOUT = {"model.hidden_dropout_prob": 0.0, "model.attention_dropout": 0.0}
 
 
 def free_port():
@@ -40,7 +40,7 @@ def start(server, number, cases, folder):
     return started
 
 
-def ended(started):
+def join(started):
     """Wait for all processes; return their exit codes and outputs."""
     for process, _ in started:
         process.join(240)
@@ -49,7 +49,7 @@ def ended(started):
 
 def launch(server, number, cases, folder):
     """Run the cases in several processes; return their outputs."""
-    codes, outputs = ended(start(server, number, cases, folder))
+    codes, outputs = join(start(server, number, cases, folder))
     assert not any(codes), "\n".join(outputs)
     return outputs
 
@@ -79,8 +79,8 @@ def kill_child(process):
     os.kill(int(children[-1]), signal.SIGKILL)
 
 
-class Killer(Callback):
-    """Kills its own process after a step."""
+class KillAtStep(Callback):
+    """Callback that kills its own process at a step."""
 
     def __init__(self, step):
         self.step = step
@@ -90,34 +90,38 @@ class Killer(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def prepared(case):
+def prepare(case):
     """Return the experiment of a case and its open task."""
     from longspan.tasks import build, configure
 
     cache = Path(case["cache"])
-    made = tiny.experiment(case["mechanism"], changes={**DRY, **case.get("changes", {})})
+    experiment = tiny.experiment(
+        case["mechanism"], changes={**NO_DROPOUT, **case.get("changes", {})}
+    )
     if not case.get("tokens"):
-        return made, tiny.listops(cache)
+        return experiment, tiny.listops(cache)
     task = build("copying", COPYING)
     task.open(cache)
-    config = dataclasses.replace(made.config, task=configure("copying", COPYING))
-    return dataclasses.replace(made, config=config), task
+    config = dataclasses.replace(experiment.config, task=configure("copying", COPYING))
+    return dataclasses.replace(experiment, config=config), task
 
 
-def grid(changes, paths):
+def run_grid(changes, paths):
     """Run a grid; every process but the main one lists it in reverse order."""
     from longspan.arena import arena
     from longspan.arena.callbacks import GridCallback
 
-    made = [tiny.experiment(changes={**DRY, **x}) for x in changes]
-    results, failed = arena(made[:: 1 if os.environ["RANK"] == "0" else -1], paths, GridCallback())
+    experiments = [tiny.experiment(changes={**NO_DROPOUT, **x}) for x in changes]
+    results, failed = arena(
+        experiments[:: 1 if os.environ["RANK"] == "0" else -1], paths, GridCallback()
+    )
     for result in results:
         sys.stdout.write(f"ended {result.filename}\n")
     for item in failed:
         sys.stdout.write(f"failed {item.name}: {item.reason}\n")
 
 
-def work(case):
+def run_case(case):
     """Run one case in this process."""
     from longspan.arena import run
     from longspan.errors import LongspanError
@@ -127,17 +131,17 @@ def work(case):
     if case.get("blind") and os.environ["RANK"] != "0":
         paths = dataclasses.replace(paths, cache=Path(__file__) / "no folder")
     if "grid" in case:
-        grid(case["grid"], paths)
+        run_grid(case["grid"], paths)
         return None
-    callback = Killer(case["kill"]) if case.get("kill") else None
+    callback = KillAtStep(case["kill"]) if case.get("kill") else None
     try:
-        return run(*prepared(case), paths, callback)
+        return run(*prepare(case), paths, callback)
     except LongspanError as error:
-        sys.stdout.write(f"refused: {error}\n")
+        sys.stdout.write(f"rejected: {error}\n")
 
 
 def print_write(event, arguments):
-    """Print every change that this process makes in a folder of runs."""
+    """Print every change that this process makes in a runs folder."""
     writes = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
     writes |= event == "open" and bool(set("wax+") & set(str(arguments[1] or "")))
     if writes and "/runs/" in str(arguments[0]):
@@ -156,5 +160,5 @@ def main(environment, cases, log):
     if environment["RANK"] != "0":
         sys.addaudithook(print_write)
     for case in cases:
-        work(case)
+        run_case(case)
         sys.stdout.flush()

@@ -98,7 +98,7 @@ def run_in_child(source: Path, arguments: list[str], log: Path) -> int:
         os._exit(status)
 
 
-def find_killer(mutant: Mutant, folder: Path) -> str | None:
+def find_failing_test(mutant: Mutant, folder: Path) -> str | None:
     """Return the first test that fails on the planted source, or None."""
     arguments = ["-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not slow and not gpu"]
     arguments += ["-k", mutant.only] if mutant.only else []
@@ -120,10 +120,10 @@ def find_killer(mutant: Mutant, folder: Path) -> str | None:
 
 
 def table_row(mutant: Mutant) -> tuple[bool, str]:
-    """Return whether a test failed, and the row of the table."""
+    """Test one mutant; return True if a test failed, and the table row."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            test = find_killer(mutant, Path(folder))
+            test = find_failing_test(mutant, Path(folder))
         except LookupError as error:
             return False, f"STALE {error}"
     return test is not None, f"| {mutant.file} | {mutant.description} | {test or '**survived**'} |"
@@ -136,8 +136,8 @@ def main(words: list[str]) -> int:
     chosen = [m for m in mutants if all(word in f"{m.file} {m.description}" for word in words)]
     start, lines, survived = time.monotonic(), [], 0
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
-        for killed, line in pool.imap(table_row, chosen):
-            survived += not killed
+        for caught, line in pool.imap(table_row, chosen):
+            survived += not caught
             lines.append(line)
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Rules about the source itself: layers, sizes, and words that must not appear."""
+"""Architecture rules: import layers, sizes, and forbidden names and calls."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ SOURCE = Path(longspan.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in FILES}
 
-# Lower layers first: a file imports from its own layer and from those above it in this list.
+# Lowest layer first. A file imports from its own layer and from lower ones.
 LAYERS = (
     ("config", "metrics", "shapes", "errors", "fields", "files", "memory", "results"),
     ("attention",),
@@ -30,18 +30,17 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 FILE_LINES, MECHANISM_LINES, FUNCTION_LINES, NESTING = 400, 420, 40, 3
-# Specifications of charts and lists of command line options are declarations.
+# Chart specifications and lists of command line options are declarations.
 LONGER_FUNCTIONS = {
     "cli/running.py": 45,
     "report/charts/intervals.py": 50,
     "report/charts/tradeoff.py": 50,
 }
-# Names of mechanisms that are everyday words too: a schedule may be linear.
+# Mechanism names that are also everyday words: a schedule may be linear.
 EVERYDAY = {"full", "local", "linear"}
-# CIFAR-10 is published as pickles; this file reads them without running foreign code. Checkpoints
-# are never pickled.
+# CIFAR-10 is published as pickles; this file reads them without executing foreign code.
 MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
-# Upgrades of records name options that were renamed.
+# Upgrades of records contain renamed options.
 MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/", "results/upgrades.py")
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
@@ -52,8 +51,8 @@ def layer_of(file):
     return file.partition("/")[0].removesuffix(".py")
 
 
-def imported(tree):
-    """Full names of the parts of longspan that a file imports, at its top or inside functions."""
+def imported_names(tree):
+    """Yield lines and full names of longspan imports, at module level or inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -67,16 +66,16 @@ def imported(tree):
 
 def wrong_imports(file, tree):
     if file == "__init__.py":
-        return [n for _, n in imported(tree) if n.split(".")[1] != "attention"]
+        return [n for _, n in imported_names(tree) if n.split(".")[1] != "attention"]
     rank = RANK[layer_of(file)]
-    parts = [(line, name, name.split(".")[1]) for line, name in imported(tree)]
-    # The package itself is known by its version only.
+    parts = [(line, name, name.split(".")[1]) for line, name in imported_names(tree)]
+    # Only the version may be imported from the package itself.
     parts = [x for x in parts if x[2] != "__version__"]
     return [f"line {line}: {name}" for line, name, part in parts if RANK.get(part, 99) > rank]
 
 
 @every_file
-def test_imports_go_downwards_only(file):
+def test_files_import_from_lower_layers_only(file):
     assert file == "__init__.py" or layer_of(file) in RANK, "give the new part a layer here"
     assert not wrong_imports(file, TREES[file])
 
@@ -86,7 +85,7 @@ def functions(tree):
 
 
 def length_of(function):
-    """Lines of a function without its docstring."""
+    """Count the lines of a function without its docstring."""
     documented = ast.get_docstring(function, clean=False)
     first = function.body[0]
     documentation = first.end_lineno - first.lineno + 1 if documented else 0
@@ -94,7 +93,7 @@ def length_of(function):
 
 
 def depth_of(node, depth=0):
-    """How deep loops, choices and tries are nested; `elif` and `with` start no new level."""
+    """Compute the nesting depth of compound statements; `elif` and `with` start no new level."""
     deepest = depth
     for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
@@ -107,7 +106,7 @@ def depth_of(node, depth=0):
 
 
 @every_file
-def test_files_and_functions_keep_their_size(file):
+def test_files_and_functions_stay_within_size_limits(file):
     tree = TREES[file]
     lines = len((SOURCE / file).read_text().splitlines())
     registers = any("register(" in ast.unparse(d) for d in decorators(tree))
@@ -136,7 +135,7 @@ def strings(tree):
 
 
 def named_mechanisms(tree):
-    """Names used as values; everyday words count where a mechanism is compared with them."""
+    """Return mechanism names used as values; everyday words count in comparisons of mechanisms."""
     found = [x for x in strings(tree) if x.value in MECHANISMS and x.value not in EVERYDAY]
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare | ast.match_case | ast.Subscript):
@@ -147,7 +146,7 @@ def named_mechanisms(tree):
 
 
 @every_file
-def test_nothing_depends_on_the_name_of_a_mechanism(file):
+def test_no_code_depends_on_mechanism_names(file):
     if not file.startswith(MAY_NAME_MECHANISMS):
         assert not named_mechanisms(TREES[file])
 
@@ -164,14 +163,14 @@ def forbidden(tree):
 
 
 @every_file
-def test_no_print_no_pickle_no_hash(file):
+def test_print_pickle_and_hash_are_not_used(file):
     found = list(forbidden(TREES[file]))
     if file in MAY_IMPORT_PICKLE:
         found = [one for one in found if not one.endswith(": pickle")]
     assert not found
 
 
-PLANTED = {
+VIOLATIONS = {
     "from longspan.models import x": lambda t: wrong_imports("attention/base.py", t),
     "def f():\n    import longspan.cli": lambda t: wrong_imports("report/tables.py", t),
     "from longspan.unheard import x": lambda t: wrong_imports("cli.py", t),
@@ -192,13 +191,13 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("code", [*PLANTED, *ALLOWED])
-def test_the_rules_see_what_breaks_them_and_nothing_else(code):
-    check = PLANTED.get(code) or ALLOWED[code]
-    assert bool(check(ast.parse(code))) == (code in PLANTED)
+@pytest.mark.parametrize("code", [*VIOLATIONS, *ALLOWED])
+def test_rules_detect_violations_only(code):
+    check = VIOLATIONS.get(code) or ALLOWED[code]
+    assert bool(check(ast.parse(code))) == (code in VIOLATIONS)
 
 
-def test_sizes_are_measured_as_meant():
+def test_length_and_nesting_are_measured():
     code = 'def f(x):\n    """One.\n\n    Two.\n    """\n    if x:\n        return 1\n'
     code += "    elif x is None:\n        for y in x:\n            y()\n"
     (function,) = functions(ast.parse(code))

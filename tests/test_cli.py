@@ -1,4 +1,4 @@
-"""The command line: frozen flags, one-line errors, readable JSON."""
+"""Command line: flags, help, exit codes and JSON."""
 
 import csv
 import dataclasses
@@ -25,17 +25,17 @@ from longspan.config import Budget
 from longspan.results import Failure, RunRecord, load_results
 from longspan.tasks import TASKS
 
-PLACES = {"--cache", "--data"}
+PATH_FLAGS = {"--cache", "--data"}
 FLAGS = {
     "": {"--debug", "--no-debug", "--help"},
     "arena": {"--budget", "--dry-run", "--measure",
               "--protocol", "--tasks", "--mechanisms", "--seeds", "--set", "--runs", "--device",
               "--workers", "--ray", "--cpus-per-run", "--gpus-per-run", "--retry-failed",
               "--tune", "--grid", "--select", "--parallel",
-              "--json", "--help", *PLACES},
+              "--json", "--help", *PATH_FLAGS},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
-              "--budget", "--parallel", "--help", *PLACES},
-    "eval": {"RECORD", "--split", "--device", "--json", "--help", *PLACES},
+              "--budget", "--parallel", "--help", *PATH_FLAGS},
+    "eval": {"RECORD", "--split", "--device", "--json", "--help", *PATH_FLAGS},
     "list": {"WHAT", "--json", "--help"},
     "show": {"NAME", "--json", "--help"},
     "protocols": {"--help"},
@@ -43,8 +43,8 @@ FLAGS = {
     "protocols show": {"NAME", "--json", "--help"},
     "protocols diff": {"A", "B", "--tasks", "--mechanisms", "--json", "--help"},
     "data": {"--help"},
-    "data list": {"--json", "--help", *PLACES},
-    "data build": {"TASK", "--protocol", "--set", "--json", "--help", *PLACES},
+    "data list": {"--json", "--help", *PATH_FLAGS},
+    "data build": {"TASK", "--protocol", "--set", "--json", "--help", *PATH_FLAGS},
     "data import": {"TASK", "PATH", "--protocol", "--set", "--cache", "--json", "--help"},
     "data verify": {"TASK", "--cache", "--json", "--help"},
     "data card": {"TASK", "--protocol", "--set", "--cache", "--help"},
@@ -53,7 +53,7 @@ FLAGS = {
     "report": {"FOLDERS", "--output", "--format", "--section", "--figures",
                "--figure-format", "--json", "--help"},
     "analyze": {"RECORDS", "--samples", "--rollout", "--token", "--plot", "--device", "--json",
-                "--help", *PLACES},
+                "--help", *PATH_FLAGS},
     "results": {"--help"},
     "results list": {"FOLDERS", "--json", "--help"},
     "results check": {"PATHS", "--json", "--help"},
@@ -61,7 +61,7 @@ FLAGS = {
 }  # fmt: skip
 
 
-def live_flags(command, name=""):
+def flags_by_command(command, name=""):
     """Return the names of the options and arguments of every command."""
     context = typer.Context(command)
     found = set()
@@ -71,24 +71,24 @@ def live_flags(command, name=""):
         found |= set(named or [parameter.name.upper()])
     flags = {name: found}
     for word, child in getattr(command, "commands", {}).items():
-        flags |= live_flags(child, f"{name} {word}".strip())
+        flags |= flags_by_command(child, f"{name} {word}".strip())
     return flags
 
 
-def test_the_set_of_flags_is_frozen():
-    """Scripts depend on them; a change belongs in the changelog."""
-    assert live_flags(typer.main.get_command(longspan.cli.app)) == FLAGS
+def test_set_of_flags_is_frozen():
+    """Pin the flags: scripts depend on them, and a change belongs in the changelog."""
+    assert flags_by_command(typer.main.get_command(longspan.cli.app)) == FLAGS
 
 
 @pytest.mark.parametrize("command", FLAGS)
-def test_every_command_explains_itself(command):
+def test_every_command_has_help(command):
     done = CliRunner().invoke(longspan.cli.app, [*command.split(), "--help"])
     assert done.exit_code == 0
     assert "Usage" in done.output
 
 
 def stated_defaults(command, name=""):
-    """Return the defaults that are given as text, by command and parameter."""
+    """Return the defaults that are documented as text, by command and parameter."""
     found = {
         f"{name} {parameter.name}": parameter.show_default
         for parameter in command.get_params(typer.Context(command))
@@ -99,8 +99,8 @@ def stated_defaults(command, name=""):
     return found
 
 
-def test_every_default_is_in_the_help():
-    """Rich removes text in square brackets, which it takes for markup."""
+def test_help_shows_every_default():
+    """Detect defaults that Rich removes because it parses square brackets as markup."""
     stated = stated_defaults(typer.main.get_command(longspan.cli.app))
     assert len(stated) > 20
     for command in FLAGS:
@@ -115,7 +115,7 @@ def test_every_default_is_in_the_help():
         assert not re.search(r"\w \.( |$)", text)
 
 
-def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatch):
+def test_interrupt_prints_how_to_resume(cli, tiny_cache, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -133,7 +133,7 @@ def test_an_interrupt_says_how_to_continue(cli, tiny_cache, tmp_path, monkeypatc
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of another kind")
-def test_ctrl_c_in_a_process_says_how_to_continue(tiny_cache, tmp_path):
+def test_sigint_in_process_prints_how_to_resume(tiny_cache, tmp_path):
     arguments = tiny.command(tmp_path, tiny_cache, changes={"training.steps": 100_000})
     command = [sys.executable, "-m", "longspan", *arguments]
     process = subprocess.Popen(
@@ -153,17 +153,17 @@ def test_ctrl_c_in_a_process_says_how_to_continue(tiny_cache, tmp_path):
     assert "Traceback" not in text
 
 
-def test_training_from_the_command_line_is_a_run(cli, tiny_cache, tmp_path, finished):
+def test_train_command_equals_run(cli, tiny_cache, tmp_path, finished):
     code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 0
     assert "local" in out
     assert "step 12/12" in err
     (made,) = load_results([tmp_path])
-    truth = next(result for result in load_results([finished]) if result.mechanism == "local")
-    assert (made.config_hash, made.scores) == (truth.config_hash, truth.scores)
+    expected = next(result for result in load_results([finished]) if result.mechanism == "local")
+    assert (made.config_hash, made.scores) == (expected.config_hash, expected.scores)
 
 
-def test_json_of_training_is_a_table(cli, tiny_cache, tmp_path):
+def test_train_command_prints_json_table(cli, tiny_cache, tmp_path):
     code, out, _ = cli(*tiny.command(tmp_path, tiny_cache, "--json"))
     assert code == 0
     (table,) = json.loads(out)
@@ -172,7 +172,7 @@ def test_json_of_training_is_a_table(cli, tiny_cache, tmp_path):
 
 
 def arena_command(runs, cache, *more, changes=None):
-    where = ["--runs", runs, "--cache", cache, "--device", "cpu"]
+    path_flags = ["--runs", runs, "--cache", cache, "--device", "cpu"]
     return [
         "arena",
         "--tasks",
@@ -180,12 +180,12 @@ def arena_command(runs, cache, *more, changes=None):
         "--mechanisms",
         "local",
         *tiny.flags(changes),
-        *where,
+        *path_flags,
         *more,
     ]
 
 
-def test_the_arena_prints_tables_and_writes_the_page(cli, tiny_cache, tmp_path):
+def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
     code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
     assert code == 0
     assert len(json.loads(out)) == 1
@@ -195,8 +195,8 @@ def test_the_arena_prints_tables_and_writes_the_page(cli, tiny_cache, tmp_path):
     assert sorted(result.seed for result in load_results([tmp_path])) == [0, 1]
 
 
-def test_a_part_of_a_grid_leaves_the_rest_of_the_folder_on_the_page(tmp_path, capsys):
-    """Records of earlier runs are on the page; unreadable ones are reported and skipped."""
+def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
+    """Check that unreadable records are reported and skipped."""
     from longspan.cli.reporting import print_report
 
     (local, *_, linear), full = (
@@ -225,7 +225,7 @@ def test_a_part_of_a_grid_leaves_the_rest_of_the_folder_on_the_page(tmp_path, ca
     assert "odd.json is not a longspan record" in odd
 
 
-def test_an_arena_with_a_failed_run_reports_the_others_and_exits_with_1(
+def test_arena_with_failed_run_reports_others_and_exits_with_1(
     cli, tiny_cache, tmp_path, monkeypatch
 ):
     code, *_ = cli(*arena_command(tmp_path, tiny_cache))
@@ -245,7 +245,7 @@ def test_an_arena_with_a_failed_run_reports_the_others_and_exits_with_1(
     assert (code, out) == (1, "")
 
 
-def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monkeypatch):
+def test_arena_reports_and_skips_tasks_without_data(cli, tmp_path, monkeypatch):
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -253,17 +253,17 @@ def test_the_arena_leaves_out_tasks_without_data_and_says_so(cli, tmp_path, monk
     monkeypatch.setattr(
         longspan.cli.running, "_run", lambda made, paths, how: (seen.extend(made), ([], []))[1]
     )
-    where = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
-    code, _, err = cli("arena", "--mechanisms", "local", *where)
+    path_flags = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
+    code, _, err = cli("arena", "--mechanisms", "local", *path_flags)
     assert {experiment.task for experiment in seen} == {"listops"}
     told = dict(line.removeprefix("left out: ").split(": ", 1) for line in err.splitlines())
     assert set(told) == {"text"}
     assert told["text"].startswith("IMDB is not here")
-    # nothing ran
+    # No run was executed.
     assert code == 1
 
 
-def test_eval_gives_the_recorded_score(cli, finished, tiny_cache):
+def test_eval_prints_recorded_score(cli, finished, tiny_cache):
     path = next(finished.rglob("local-*.json"))
     record = json.loads(path.read_text())
     code, out, _ = cli("eval", path, "--cache", tiny_cache, "--device", "cpu", "--json")
@@ -278,7 +278,7 @@ def test_eval_gives_the_recorded_score(cli, finished, tiny_cache):
 @pytest.mark.parametrize(("what", "names"), [
     ("mechanisms", MECHANISMS), ("tasks", TASKS), ("protocols", PROTOCOLS),
 ])  # fmt: skip
-def test_everything_is_listed(cli, what, names):
+def test_list_prints_every_name(cli, what, names):
     code, out, _ = cli("list", what, "--json")
     assert code == 0
     assert {row["name"] for row in json.loads(out)} == set(names)
@@ -288,7 +288,7 @@ def test_everything_is_listed(cli, what, names):
 
 
 @pytest.mark.parametrize("name", [*MECHANISMS, *TASKS, *PROTOCOLS])
-def test_everything_is_shown(cli, name):
+def test_show_describes_every_name(cli, name):
     code, out, _ = cli("show", name, "--json")
     assert code == 0
     described = json.loads(out)
@@ -297,7 +297,7 @@ def test_everything_is_shown(cli, name):
     assert all(title in out for title in described)
 
 
-def test_the_picture_of_a_mechanism_shows_its_pattern(cli):
+def test_show_prints_pattern_of_mechanism(cli):
     _, out, _ = cli("show", "local", "--json")
     described = json.loads(out)
     (title,) = (title for title in described if title.startswith("weights"))
@@ -307,7 +307,7 @@ def test_the_picture_of_a_mechanism_shows_its_pattern(cli):
     assert rows[0][-1] == rows[-1][0] == "·"
 
 
-def test_report_in_every_format_and_the_page(cli, finished, tmp_path):
+def test_report_prints_formats_and_writes_page(cli, finished, tmp_path):
     page = tmp_path / "page" / "report.html"
     outputs = {}
     for format in ("terminal", "markdown", "csv"):
@@ -322,11 +322,11 @@ def test_report_in_every_format_and_the_page(cli, finished, tmp_path):
     assert len(json.loads(out)[0]["rows"]) >= 2
 
 
-def test_tuning_from_the_command_line_is_a_search(cli, tiny_cache, tmp_path):
+def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
     flags = tiny.flags()
     rate = flags.index("training.learning_rate=0.01")
-    where = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu", "--json"]
-    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *where]
+    path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu", "--json"]
+    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *path_flags]
     command += [*flags[: rate - 1], *flags[rate + 1 :], "--tune", "--seeds", "0,3"]
     code, out, err = cli(*command, "--grid", "training.learning_rate=1e-12,0.01")
     assert code == 0, err
@@ -345,7 +345,7 @@ def test_tuning_from_the_command_line_is_a_search(cli, tiny_cache, tmp_path):
     assert len(load_results([tmp_path])) == 1
 
 
-def test_values_of_a_grid_are_json_or_words():
+def test_grid_values_are_parsed_as_json_or_words():
     from longspan.cli.common import parse_grid
 
     pairs = [

@@ -1,4 +1,4 @@
-"""`longspan data`: build, import, list, verify, card and show, as a user sees them."""
+"""`longspan data`: build, import, list, verify, card and show."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import tiny
 from longspan.data import cache as cached
 from longspan.data import hub
 from longspan.tasks import SPLITS, TASKS, build
-from test_cli_refusals import refused
+from test_cli_errors import check_rejected
 
 PNG = b"\x89PNG\r\n\x1a\n"
 LISTOPS = [part for name, value in tiny.TASK.items() for part in ("--set", f"{name}={value}")]
@@ -27,8 +27,8 @@ SMALL = ["--set", "validation=4", "--set", "length=16"]
 
 
 @pytest.fixture
-def nowhere(tmp_path, monkeypatch):
-    """No data can be found, and the home folder is empty."""
+def home_without_data(tmp_path, monkeypatch):
+    """Empty home folder without any data set."""
     for variable in ("LONGSPAN_DATA", "LONGSPAN_TEST_DATA", "HF_HUB_CACHE", "HF_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -45,7 +45,7 @@ def write_parquet(folder):
 
 
 def write_archive(folder):
-    """aclImdb as it is published, in small."""
+    """Write a small aclImdb archive in its published form."""
     root = folder / "aclImdb"
     for part in ("train", "test"):
         for row in range(12):
@@ -59,16 +59,16 @@ def write_archive(folder):
 
 
 @pytest.fixture
-def reviews(nowhere):
-    return write_parquet(nowhere / "imdb")
+def reviews(home_without_data):
+    return write_parquet(home_without_data / "imdb")
 
 
-def files(folder):
-    """What a command may have left, locks aside."""
+def list_files(folder):
+    """Return all files below a folder except locks."""
     return {p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"}
 
 
-def built(cli, cache, *arguments):
+def run_json(cli, cache, *arguments):
     code, out, err = cli("data", *arguments, "--cache", cache, "--json")
     assert code == 0, err
     return json.loads(out)
@@ -77,8 +77,8 @@ def built(cli, cache, *arguments):
 # build
 
 
-def test_a_build_takes_options_and_prints_the_record(cli, tmp_path):
-    record = built(cli, tmp_path, "build", "listops", *LISTOPS)
+def test_build_accepts_options_and_prints_record(cli, tmp_path):
+    record = run_json(cli, tmp_path, "build", "listops", *LISTOPS)
     task = build("listops", tiny.TASK)
     assert task.open_built(tmp_path)
     assert record == {
@@ -98,76 +98,90 @@ def test_a_build_takes_options_and_prints_the_record(cli, tmp_path):
     assert any("min_length=4" in line for line in lines)
 
 
-def test_a_protocol_gives_the_options_and_set_changes_them(cli, reviews, tmp_path):
-    """By default those of `train`, so that what is built is what is trained on."""
+def test_build_options_come_from_protocol_and_overrides(cli, reviews, tmp_path):
+    """Use the protocol of `train` by default, so that training finds the built data."""
     cache = tmp_path / "cache"
-    at = ["build", "text", "--data", reviews, "--set", "validation=4"]
-    assert built(cli, cache, *at)["options"] == {"length": 4000, "validation": 4}
-    quick = [*at, "--protocol", "quick", "--set", "train=null", "--set", "test=4"]
-    assert built(cli, cache, *quick)["options"] == {"validation": 4, "test": 4}
+    command = ["build", "text", "--data", reviews, "--set", "validation=4"]
+    assert run_json(cli, cache, *command)["options"] == {"length": 4000, "validation": 4}
+    quick = [*command, "--protocol", "quick", "--set", "train=null", "--set", "test=4"]
+    assert run_json(cli, cache, *quick)["options"] == {"validation": 4, "test": 4}
 
 
-def test_a_task_of_no_protocol_is_built_with_its_defaults(cli, tmp_path, monkeypatch):
+def test_task_outside_protocol_is_built_with_defaults(cli, tmp_path, monkeypatch):
     from longspan.arena import PROTOCOLS, get
 
     without = {**vars(get("lra-small")), "tasks": ("text",)}
     monkeypatch.setitem(PROTOCOLS, "lra-small", type(get("lra-small"))(**without))
-    assert built(cli, tmp_path, "build", "listops", *LISTOPS)["options"] == tiny.TASK
+    assert run_json(cli, tmp_path, "build", "listops", *LISTOPS)["options"] == tiny.TASK
 
 
 # import
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_archive])
-def test_an_import_reads_the_path_and_nothing_else(cli, nowhere, monkeypatch, write):
-    # another copy lies where a build would look
-    monkeypatch.setenv("LONGSPAN_DATA", str(write_parquet(nowhere / "elsewhere")))
-    path = write(nowhere / "named")
-    record = built(cli, nowhere / "cache", "import", "text", path, *SMALL)
+def test_import_reads_only_given_path(cli, home_without_data, monkeypatch, write):
+    # A build would find this other copy.
+    monkeypatch.setenv("LONGSPAN_DATA", str(write_parquet(home_without_data / "elsewhere")))
+    path = write(home_without_data / "named")
+    record = run_json(cli, home_without_data / "cache", "import", "text", path, *SMALL)
     assert (record["train"], record["validation"], record["test"]) == (8, 4, 12)
     manifest = cached.load_manifest(Path(record["folder"]))
     form = "archive" if path.is_file() else "parquet"
     assert manifest.origin["form"] == form
-    # afterwards the source may go
+    # The built data does not need the source.
     monkeypatch.delenv("LONGSPAN_DATA")
-    code, out, _ = cli("data", "show", "text", *SMALL, "--cache", nowhere / "cache")
+    code, out, _ = cli("data", "show", "text", *SMALL, "--cache", home_without_data / "cache")
     assert code == 0
     assert "a review"[:3] in out
 
 
-def test_an_import_asks_for_the_release(cli, nowhere):
-    folder = nowhere / "listops-1000"
+def test_import_selects_released_source(cli, home_without_data):
+    folder = home_without_data / "listops-1000"
     folder.mkdir()
     source = "( ( ( [MAX 2 ) 9 ) ] )"
     for part in ("train", "val", "test"):
         (folder / f"basic_{part}.tsv").write_text(f"Source\tTarget\r\n{source}\t9\r\n")
     ones = [part for split in SPLITS for part in ("--set", f"{split}=1")]
-    record = built(cli, nowhere / "cache", "import", "listops", folder, *ones)
+    record = run_json(cli, home_without_data / "cache", "import", "listops", folder, *ones)
     assert record["options"] == {"source": "release", **dict.fromkeys(SPLITS, 1)}
     assert "generated" not in record["source"]
 
 
-def test_an_import_without_the_files_says_what_the_task_says(cli, nowhere):
-    (nowhere / "empty").mkdir()
-    cache = ["--cache", nowhere / "cache"]
-    refused(cli("data", "import", "text", nowhere / "empty", *cache), "IMDB is not here")
-    refused(cli("data", "import", "text", nowhere / "gone", *cache), "gone does not exist")
-    refused(cli("data", "import", "listops", nowhere / "empty", *cache), "is not here (searched")
-    assert files(nowhere) == set()
+def test_import_without_files_is_rejected(cli, home_without_data):
+    (home_without_data / "empty").mkdir()
+    cache = ["--cache", home_without_data / "cache"]
+    check_rejected(
+        cli("data", "import", "text", home_without_data / "empty", *cache), "IMDB is not here"
+    )
+    check_rejected(
+        cli("data", "import", "text", home_without_data / "gone", *cache), "gone does not exist"
+    )
+    check_rejected(
+        cli("data", "import", "listops", home_without_data / "empty", *cache),
+        "is not here (searched",
+    )
+    assert list_files(home_without_data) == set()
 
 
-def test_what_is_generated_cannot_be_imported(cli, nowhere):
+def test_import_of_generated_task_is_rejected(cli, home_without_data):
     message = "recall is generated and reads no files; run `longspan data build recall`"
-    refused(cli("data", "import", "recall", nowhere, "--cache", nowhere / "cache"), message)
-    forced = ["--set", "source=generated", "--cache", nowhere / "cache"]
-    refused(cli("data", "import", "listops", nowhere, *forced), "listops is generated")
-    assert files(nowhere) == set()
+    check_rejected(
+        cli("data", "import", "recall", home_without_data, "--cache", home_without_data / "cache"),
+        message,
+    )
+    forced = ["--set", "source=generated", "--cache", home_without_data / "cache"]
+    check_rejected(
+        cli("data", "import", "listops", home_without_data, *forced), "listops is generated"
+    )
+    assert list_files(home_without_data) == set()
 
 
 @pytest.mark.parametrize(
     ("path", "name"), [("hub", "stanfordnlp/imdb"), ("hub:one/two", "one/two")]
 )
-def test_the_hub_is_asked_by_name_and_leaves_only_the_set(cli, nowhere, monkeypatch, path, name):
+def test_hub_import_fetches_by_name_and_keeps_built_data_only(
+    cli, home_without_data, monkeypatch, path, name
+):
     asked = []
 
     def fetch(asked_for, folder):
@@ -175,17 +189,19 @@ def test_the_hub_is_asked_by_name_and_leaves_only_the_set(cli, nowhere, monkeypa
         return write_parquet(folder)
 
     monkeypatch.setattr(hub, "fetch_parquet", fetch)
-    record = built(cli, nowhere / "cache", "import", "text", path, *SMALL)
+    record = run_json(cli, home_without_data / "cache", "import", "text", path, *SMALL)
     assert asked == [name]
     assert record["test"] == 12
     kept = {"manifest.json", *(f"{split}.arrow" for split in SPLITS)}
-    assert {found.name for found in files(nowhere)} == kept
+    assert {found.name for found in list_files(home_without_data)} == kept
 
 
-def test_a_hub_without_a_known_set_or_a_network_is_refused(cli, nowhere, monkeypatch):
-    cache = ["--cache", nowhere / "cache"]
+def test_hub_import_without_known_data_set_or_network_is_rejected(
+    cli, home_without_data, monkeypatch
+):
+    cache = ["--cache", home_without_data / "cache"]
     message = "listops has no known data set on the hub; pass hub:NAME or a path"
-    refused(cli("data", "import", "listops", "hub", *cache), message)
+    check_rejected(cli("data", "import", "listops", "hub", *cache), message)
 
     def load(name):
         raise OSError("no network")
@@ -194,16 +210,16 @@ def test_a_hub_without_a_known_set_or_a_network_is_refused(cli, nowhere, monkeyp
         load_dataset=load, exceptions=types.SimpleNamespace(DatasetsError=OSError)
     )
     monkeypatch.setitem(sys.modules, "datasets", library)
-    refused(cli("data", "import", "text", "hub", *cache), "stanfordnlp/imdb", "(no network)")
-    assert files(nowhere) == set()
+    check_rejected(cli("data", "import", "text", "hub", *cache), "stanfordnlp/imdb", "(no network)")
+    assert list_files(home_without_data) == set()
 
 
 # list
 
 
-def test_the_list_says_what_is_built_and_what_is_missing(cli, nowhere, reviews):
-    cache = nowhere / "cache"
-    record = built(cli, cache, "import", "text", reviews, *SMALL)
+def test_list_shows_built_and_missing_data(cli, home_without_data, reviews):
+    cache = home_without_data / "cache"
+    record = run_json(cli, cache, "import", "text", reviews, *SMALL)
     code, out, err = cli("data", "list", "--cache", cache)
     assert (code, err) == (0, "")
     blocks = out.split("\ntext  ")
@@ -221,17 +237,17 @@ def test_the_list_says_what_is_built_and_what_is_missing(cli, nowhere, reviews):
     assert [one["folder"] for one in rows["text"]["built"]] == [record["folder"]]
 
 
-def test_the_list_of_an_empty_cache_makes_nothing(cli, nowhere):
-    code, out, _ = cli("data", "list", "--cache", nowhere / "cache")
+def test_list_of_empty_cache_creates_nothing(cli, home_without_data):
+    code, out, _ = cli("data", "list", "--cache", home_without_data / "cache")
     assert code == 0
     assert all(f"{name}  " in out for name in TASKS)
-    assert not (nowhere / "cache").exists()
+    assert not (home_without_data / "cache").exists()
 
 
-def test_options_are_listed_as_one_would_set_them(cli, reviews, tmp_path):
+def test_listed_options_can_be_passed_to_set(cli, reviews, tmp_path):
     cache = tmp_path / "cache"
     options = ["--set", "end=true", "--set", "vocabulary=characters", "--set", "minimum=1"]
-    built(cli, cache, "import", "text", reviews, *SMALL, *options)
+    run_json(cli, cache, "import", "text", reviews, *SMALL, *options)
     _, out, _ = cli("data", "list", "--cache", cache)
     line = next(line for line in out.splitlines() if line.startswith("  built: "))
     said = line.removeprefix("  built: ").partition(": ")[0].split()
@@ -243,10 +259,10 @@ def test_options_are_listed_as_one_would_set_them(cli, reviews, tmp_path):
 # verify
 
 
-def test_verify_says_what_it_verified(cli, reviews, tmp_path):
+def test_verify_reports_verified_data_and_corruption(cli, reviews, tmp_path):
     cache = tmp_path / "cache"
-    text = built(cli, cache, "import", "text", reviews, *SMALL)["folder"]
-    listops = built(cli, cache, "build", "listops", *LISTOPS)["folder"]
+    text = run_json(cli, cache, "import", "text", reviews, *SMALL)["folder"]
+    listops = run_json(cli, cache, "build", "listops", *LISTOPS)["folder"]
     code, out, _ = cli("data", "verify", "--cache", cache)
     assert code == 0
     size = sum(path.stat().st_size for path in Path(text).glob("*.arrow"))
@@ -259,23 +275,23 @@ def test_verify_says_what_it_verified(cli, reviews, tmp_path):
     whole[len(whole) // 2] ^= 1
     path.write_bytes(whole)
     verify = ["data", "verify", "--cache", cache]
-    refused(cli(*verify), path, "does not match its recorded sha256", "delete", "rebuild")
-    refused(cli(*verify, "listops"), path)
+    check_rejected(cli(*verify), path, "does not match its recorded sha256", "delete", "rebuild")
+    check_rejected(cli(*verify, "listops"), path)
     assert cli(*verify, "text")[0] == 0
-    refused(cli(*verify, "txt"), "no task called 'txt'; did you mean text?")
+    check_rejected(cli(*verify, "txt"), "no task called 'txt'; did you mean text?")
 
 
 # card
 
 
-def test_a_card_is_printed_before_and_after(cli, reviews, tmp_path):
-    at = ["data", "card", "text", *SMALL, "--cache", tmp_path / "cache"]
-    code, before, _ = cli(*at)
+def test_card_is_printed_before_and_after_build(cli, reviews, tmp_path):
+    command = ["data", "card", "text", *SMALL, "--cache", tmp_path / "cache"]
+    code, before, _ = cli(*command)
     assert code == 0
     assert "is not built" in before
     assert "| `length` |" in before
-    record = built(cli, tmp_path / "cache", "import", "text", reviews, *SMALL)
-    code, after, _ = cli(*at)
+    record = run_json(cli, tmp_path / "cache", "import", "text", reviews, *SMALL)
+    code, after, _ = cli(*command)
     assert code == 0
     assert record["checksum"] in after
     assert "is not built" not in after
@@ -285,37 +301,37 @@ def test_a_card_is_printed_before_and_after(cli, reviews, tmp_path):
 # show
 
 
-def test_examples_are_printed(cli, tiny_cache, listops):
-    at = ["data", "show", "listops", *LISTOPS, "--cache", tiny_cache]
-    code, out, _ = cli(*at, "--split", "test", "--row", 3, "--count", 2)
+def test_show_prints_examples(cli, tiny_cache, listops):
+    command = ["data", "show", "listops", *LISTOPS, "--cache", tiny_cache]
+    code, out, _ = cli(*command, "--split", "test", "--row", 3, "--count", 2)
     assert code == 0
     shown = [f"test {row}\n{listops.show('test', row)}\n" for row in (3, 4)]
     assert out == "\n".join(shown)
-    code, out, _ = cli(*at)
+    code, out, _ = cli(*command)
     assert out == f"train 0\n{listops.show('train', 0)}\n"
 
 
-def test_what_a_terminal_takes_for_a_command_is_not_printed(cli, nowhere):
-    folder = write_parquet(nowhere / "imdb")
+def test_show_replaces_control_characters(cli, home_without_data):
+    folder = write_parquet(home_without_data / "imdb")
     texts = [f"{row}\x1b[31m\x07\tred\nline\x9b" for row in range(12)]
     table = pa.table({"text": texts, "label": [row % 2 for row in range(12)]})
     pq.write_table(table, folder / "test.parquet")
-    at = [*SMALL, "--cache", nowhere / "cache"]
-    code, *_ = cli("data", "import", "text", folder, *at)
+    command = [*SMALL, "--cache", home_without_data / "cache"]
+    code, *_ = cli("data", "import", "text", folder, *command)
     assert code == 0
-    _, out, _ = cli("data", "show", "text", *at, "--split", "test")
+    _, out, _ = cli("data", "show", "text", *command, "--split", "test")
     assert not {"\x1b", "\x07", "\x9b"} & set(out)
     assert "\ufffd[31m\ufffd\tred\nline" in out
 
 
-def test_a_picture_is_written(cli, tiny_cache, listops, tmp_path):
-    at = ["data", "show", "listops", *LISTOPS, "--cache", tiny_cache, "--row", 2]
+def test_show_writes_svg_and_png(cli, tiny_cache, listops, tmp_path):
+    command = ["data", "show", "listops", *LISTOPS, "--cache", tiny_cache, "--row", 2]
     picture, image = tmp_path / "tree.svg", tmp_path / "new" / "tree.png"
-    assert cli(*at, "--svg", picture, "--png", image) == (0, "", "")
+    assert cli(*command, "--svg", picture, "--png", image) == (0, "", "")
     assert picture.read_text() == listops.svg("train", 2)
     ET.fromstring(picture.read_text())
     assert image.read_bytes().startswith(PNG)
-    assert files(tmp_path) == {Path("tree.svg"), Path("new/tree.png")}
+    assert list_files(tmp_path) == {Path("tree.svg"), Path("new/tree.png")}
 
 
 SHOW = {
@@ -336,32 +352,32 @@ SHOW = {
 
 
 @pytest.mark.parametrize("case", SHOW)
-def test_what_cannot_be_shown_is_one_line(cli, tiny_cache, reviews, tmp_path, case):
+def test_invalid_show_arguments_are_rejected(cli, tiny_cache, reviews, tmp_path, case):
     arguments, message = SHOW[case]
     task, *rest = arguments
     cache = tiny_cache
     options = LISTOPS
     if task == "text":
         cache, options = tmp_path / "cache", SMALL
-        built(cli, cache, "import", "text", reviews, *SMALL)
+        run_json(cli, cache, "import", "text", reviews, *SMALL)
     if rest[-1:] == ["--png"]:
         rest.append(tmp_path / "x.png")
-    refused(cli("data", "show", task, *options, *rest, "--cache", cache), message)
+    check_rejected(cli("data", "show", task, *options, *rest, "--cache", cache), message)
     assert not (tmp_path / "x.png").exists()
 
 
-def test_show_builds_nothing(cli, nowhere):
-    code, *_ = cli("data", "show", "listops", *LISTOPS, "--cache", nowhere / "cache")
+def test_show_builds_nothing(cli, home_without_data):
+    code, *_ = cli("data", "show", "listops", *LISTOPS, "--cache", home_without_data / "cache")
     assert code == 2
-    assert files(nowhere) == set()
+    assert list_files(home_without_data) == set()
 
 
 # interruption
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of another kind")
-def test_ctrl_c_while_importing_leaves_nothing_that_is_read(nowhere, reviews):
-    """The hub is asked in a process of its own, and never answers."""
+def test_sigint_during_import_leaves_no_files(home_without_data, reviews):
+    """Interrupt an import in a separate process whose hub never answers."""
     script = (
         "import pathlib, sys, time\n"
         "import longspan.cli\n"
@@ -374,32 +390,32 @@ def test_ctrl_c_while_importing_leaves_nothing_that_is_read(nowhere, reviews):
         "longspan.cli.main()\n"
     )
     command = [sys.executable, "-c", script, "data", "import", "text", "hub", "--cache"]
-    cache = nowhere / "cache"
+    cache = home_without_data / "cache"
     process = subprocess.Popen(
         [*command, cache], stderr=subprocess.PIPE, text=True, preexec_fn=tiny.restore_sigint
     )
     deadline = time.monotonic() + 60
-    while not (nowhere / "ready").exists() and time.monotonic() < deadline:
+    while not (home_without_data / "ready").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert err.splitlines()[-1] == "Interrupted. Run the same command to resume."
-    assert files(cache) == set()
+    assert list_files(cache) == set()
 
 
-# the real files
+# real data
 
 
-def real(name):
+def find_real_data(name):
     root = os.environ.get("LONGSPAN_TEST_DATA")
     if not root or not (Path(root) / name).exists():
         pytest.skip(f"no {name} under $LONGSPAN_TEST_DATA")
     return Path(root) / name
 
 
-REAL = {
+REAL_DATA = {
     "listops": ("listops_lra_generated", {"train": 2000, "validation": 500, "test": 500}),
     "text": ("imdb/aclImdb_subset.tar.gz", {"validation": 100}),
     "image": ("cifar10/cifar-10-batches-py_subset_from_jpeg.tar.gz", {"validation": 200}),
@@ -407,22 +423,23 @@ REAL = {
 SIZES = {"listops": [2000, 500, 500], "text": [1900, 100, 1000], "image": [1800, 200, 1000]}
 
 
-@pytest.mark.parametrize("task", REAL)
-def test_real_files_are_imported_verified_described_and_shown(cli, tmp_path, task):
-    where, options = REAL[task]
-    at = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
-    record = built(cli, tmp_path, "import", task, real(where), *at)
+@pytest.mark.parametrize("task", REAL_DATA)
+def test_real_data_is_imported_verified_described_and_shown(cli, tmp_path, task):
+    where, options = REAL_DATA[task]
+    command = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+    record = run_json(cli, tmp_path, "import", task, find_real_data(where), *command)
     assert [record[split] for split in SPLITS] == SIZES[task]
     if "source" in record["options"]:
-        refused(
-            cli("data", "show", task, *at, "--cache", tmp_path), "built one: source=release train="
+        check_rejected(
+            cli("data", "show", task, *command, "--cache", tmp_path),
+            "built one: source=release train=",
         )
-        at += ["--set", "source=release"]
-    at += ["--cache", tmp_path]
+        command += ["--set", "source=release"]
+    command += ["--cache", tmp_path]
     assert cli("data", "verify", task, "--cache", tmp_path)[0] == 0
-    _, card, _ = cli("data", "card", task, *at)
+    _, card, _ = cli("data", "card", task, *command)
     assert record["checksum"] in card
     assert "These are not the published files" not in card
-    code, out, _ = cli("data", "show", task, *at, "--split", "test", "--count", 3)
+    code, out, _ = cli("data", "show", task, *command, "--split", "test", "--count", 3)
     assert code == 0
     assert all(f"test {row}\n" in out for row in range(3))

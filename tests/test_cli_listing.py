@@ -14,8 +14,8 @@ from longspan.tasks import TASKS
 
 
 @pytest.fixture
-def at_width(monkeypatch, capsys):
-    """Print to a console of the given width and return the text."""
+def print_at_width(monkeypatch, capsys):
+    """Function that prints to a console of a given width and returns the text."""
 
     def printed(width, function, *arguments):
         monkeypatch.setattr(listing, "out", Console(width=width))
@@ -25,30 +25,30 @@ def at_width(monkeypatch, capsys):
     return printed
 
 
-def test_numbers_are_rounded(at_width):
-    text = at_width(200, listing.print_list, "tasks")
+def test_numbers_are_rounded(print_at_width):
+    text = print_at_width(200, listing.print_list, "tasks")
     assert re.search(r"copying .* 0\.0714 ", text)
     assert not re.search(r"\d\.\d{7}", text)
 
 
 @pytest.mark.parametrize("width", [100, 120, 1000])
-def test_addresses_of_papers_are_whole(at_width, width):
-    text = at_width(width, listing.print_list, "mechanisms")
+def test_paper_urls_are_not_wrapped(print_at_width, width):
+    text = print_at_width(width, listing.print_list, "mechanisms")
     for row in catalog.list_mechanisms():
         for address in re.findall(r"https://\S+?(?=,|\s|$)", row["paper"]):
             assert address in text
 
 
 @pytest.mark.parametrize("what", ["mechanisms", "tasks", "protocols"])
-def test_narrow_tables_fold_words_and_drop_nothing(at_width, what):
-    text = at_width(60, listing.print_list, what)
+def test_narrow_tables_wrap_words_without_truncation(print_at_width, what):
+    text = print_at_width(60, listing.print_list, what)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 60
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
-def test_published_scores_are_a_table(at_width, task):
-    text = at_width(200, listing.print_described, task)
+def test_show_prints_table_of_published_scores(print_at_width, task):
+    text = print_at_width(200, listing.print_described, task)
     scores = catalog.published_scores(task)
     if not scores:
         assert "mechanism   " not in text
@@ -61,7 +61,7 @@ def test_published_scores_are_a_table(at_width, task):
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("72", 72), (None, 1000)])
-def test_piped_output_follows_columns_and_is_plain(columns, widest):
+def test_piped_output_is_plain_and_follows_columns_variable(columns, widest):
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
     if columns is not None:
         environment["COLUMNS"] = columns

@@ -1,4 +1,4 @@
-"""`longspan protocols`: tables and JSON of the differences between two protocols."""
+"""`longspan protocols`: tables and JSON of differences between protocols."""
 
 import json
 
@@ -11,14 +11,14 @@ from longspan.arena.protocols.compare import compare
 from longspan.errors import UnknownNameError
 
 
-def output(*arguments):
+def run_cli(*arguments):
     done = CliRunner().invoke(longspan.cli.app, list(arguments), catch_exceptions=False)
     assert done.exit_code == 0
     return done.stdout
 
 
-def test_json_has_every_difference_with_its_choices():
-    content = json.loads(output("protocols", "diff", "lra-paper", "lra-repo", "--json"))
+def test_json_has_every_difference_with_choices():
+    content = json.loads(run_cli("protocols", "diff", "lra-paper", "lra-repo", "--json"))
     assert (content["a"]["name"], content["b"]["name"]) == ("lra-paper", "lra-repo")
     assert content["b"]["differs"] == get("lra-repo").differs
     differences = compare(get("lra-paper"), get("lra-repo"))
@@ -32,8 +32,8 @@ def test_json_has_every_difference_with_its_choices():
     assert rate["choices_a"][0]["instead"][0][0] == 0.05
 
 
-def test_table_has_a_row_for_each_difference_and_its_notes():
-    text = output("protocols", "diff", "lra-paper", "lra-repo", "--tasks", "retrieval")
+def test_table_has_one_row_per_difference_with_notes():
+    text = run_cli("protocols", "diff", "lra-paper", "lra-repo", "--tasks", "retrieval")
     rows = [line.split() for line in text.splitlines()]
     assert ["training.learning_rate", "retrieval", "0.5", "0.05"] in [row[:4] for row in rows]
     (row,) = [row for row in rows if row[:1] == ["training.learning_rate"]]
@@ -45,31 +45,31 @@ def test_table_has_a_row_for_each_difference_and_its_notes():
     assert "differs:" not in text
 
 
-def test_tasks_and_mechanisms_can_be_selected():
+def test_diff_is_limited_to_given_tasks_and_mechanisms():
     command = ("protocols", "diff", "lra-small", "xiong")
-    text = output(*command, "--tasks", "text,listops", "--mechanisms", "local")
+    text = run_cli(*command, "--tasks", "text,listops", "--mechanisms", "local")
     assert "mechanism.nystrom" not in text
     assert "retrieval" not in text.partition("1  ")[0]
-    text = output(*command, "--mechanisms", "nystrom,local")
+    text = run_cli(*command, "--mechanisms", "nystrom,local")
     assert "mechanism.nystrom.landmarks" in text
     assert "mechanism.blockwise" not in text
 
 
 def test_equal_protocols_have_no_difference():
-    assert output("protocols", "diff", "quick", "quick") == "quick and quick: no difference\n"
-    content = json.loads(output("protocols", "diff", "quick", "quick", "--json"))
+    assert run_cli("protocols", "diff", "quick", "quick") == "quick and quick: no difference\n"
+    content = json.loads(run_cli("protocols", "diff", "quick", "quick", "--json"))
     assert content["differences"] == []
 
 
 def test_list_and_show_agree_with_catalog():
-    assert output("protocols", "list", "--json") == output("list", "protocols", "--json")
-    assert output("protocols", "show", "xiong") == output("show", "xiong")
+    assert run_cli("protocols", "list", "--json") == run_cli("list", "protocols", "--json")
+    assert run_cli("protocols", "show", "xiong") == run_cli("show", "xiong")
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_show_has_values_choices_and_grids(name):
     protocol = get(name)
-    text, content = output("show", name), json.loads(output("show", name, "--json"))
+    text, content = run_cli("show", name), json.loads(run_cli("show", name, "--json"))
     for choice in protocol.choices:
         assert content["choices"][f"{choice.field} ({', '.join(choice.tasks)})"] == str(choice)
         assert str(choice) in text
@@ -89,6 +89,6 @@ def test_show_has_values_choices_and_grids(name):
         (["show", "listops"], "protocol.*'listops'"),
     ],
 )
-def test_unknown_names_are_refused(arguments, message):
+def test_unknown_names_are_rejected(arguments, message):
     with pytest.raises(UnknownNameError, match=message):
         CliRunner().invoke(longspan.cli.app, ["protocols", *arguments], catch_exceptions=False)

@@ -19,8 +19,8 @@ def results(tmp_path):
 
 
 @pytest.fixture
-def checked(monkeypatch):
-    """Leave out the rule that builds models: synthetic records have random counts."""
+def without_model_rule(monkeypatch):
+    """Remove the rule that builds models: synthetic records have random counts."""
     from longspan.validation import across
 
     monkeypatch.setattr(across, "RULES", across.RULES[1:])
@@ -35,13 +35,13 @@ def alter_steps(results):
     return path
 
 
-@pytest.mark.usefixtures("checked")
+@pytest.mark.usefixtures("without_model_rule")
 def test_valid_records_pass_the_check(cli, results):
     code, out, _ = cli("results", "check", results)
     assert (code, out) == (0, "8 results, 0 failures, 0 errors, 0 warnings\n")
 
 
-@pytest.mark.usefixtures("checked")
+@pytest.mark.usefixtures("without_model_rule")
 def test_errors_are_printed_with_exit_code_1(cli, results):
     path = alter_steps(results)
     code, out, _ = cli("results", "check", results)
@@ -55,7 +55,7 @@ def test_errors_are_printed_with_exit_code_1(cli, results):
     assert [set(finding) for finding in content["findings"]] == [FIELDS]
 
 
-@pytest.mark.usefixtures("checked")
+@pytest.mark.usefixtures("without_model_rule")
 def test_equal_warnings_are_printed_once(cli, results):
     for path in results.rglob("*.json"):
         path.write_text(path.read_text().replace('"0123456789ab"', "null"))
@@ -74,7 +74,7 @@ def test_control_characters_are_escaped(cli, results):
     assert r"\x1b[31m" in out
 
 
-def test_list_has_a_row_for_each_record(cli, results):
+def test_list_has_one_row_per_record(cli, results):
     code, out, _ = cli("results", "list", results)
     assert code == 0
     record = load_result(sorted(results.rglob("local-*-0.json"))[0])
@@ -85,7 +85,7 @@ def test_list_has_a_row_for_each_record(cli, results):
     assert record.score() in [row["test"] for row in rows]
 
 
-def test_absent_path_is_refused(cli, tmp_path):
+def test_absent_path_is_rejected(cli, tmp_path):
     code, _, err = cli("results", "check", tmp_path / "absent")
     assert code == 2
     assert "absent does not exist" in err
@@ -96,7 +96,7 @@ def test_diff_of_equal_sets_is_empty(cli, results):
     assert (code, " ".join(out.split())) == (0, f"{results} and {results} hold the same runs.")
 
 
-def test_diff_has_a_row_for_each_run_that_differs(cli, results, tmp_path):
+def test_diff_has_one_row_per_differing_run(cli, results, tmp_path):
     other = tmp_path / "other"
     for record in synthetic.records("quick", 1, ["local"]):
         record.save(other)
@@ -110,7 +110,7 @@ def test_diff_has_a_row_for_each_run_that_differs(cli, results, tmp_path):
     assert len(content["differences"]) == 6
 
 
-def test_diff_with_a_git_tag(cli, results, monkeypatch):
+def test_diff_accepts_git_revision(cli, results, monkeypatch):
     repository = results.parent
     monkeypatch.chdir(repository)
     author = ["-c", "user.name=name", "-c", "user.email=name@example.org"]

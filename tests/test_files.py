@@ -1,4 +1,4 @@
-"""A reader sees the old content or the new; a failed write leaves nothing."""
+"""Atomic writes of files, and rejection of malformed JSON."""
 
 import errno
 import os
@@ -9,14 +9,14 @@ import pytest
 from longspan.errors import DataError, RunError
 from longspan.files import atomic_write, read_json, remove_temporaries, write_json
 
-FULL = "No space left on device; free space or choose another folder"
+FULL_DISK = "No space left on device; free space or choose another folder"
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_old_content_stays_until_the_new_content_is_complete(tmp_path):
+def test_old_content_stays_until_new_content_is_complete(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with atomic_write(path) as temporary:
@@ -27,7 +27,7 @@ def test_the_old_content_stays_until_the_new_content_is_complete(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_folders_are_created_and_permissions_follow_the_umask(tmp_path):
+def test_folders_are_created_and_permissions_follow_umask(tmp_path):
     path = tmp_path / "deep" / "er" / "a.json"
     before = os.umask(0o027)
     try:
@@ -45,7 +45,7 @@ def write_half(path, error):
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt()])
-def test_a_failed_write_keeps_the_old_content(tmp_path, error):
+def test_failed_write_keeps_old_content(tmp_path, error):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(type(error)):
@@ -59,38 +59,36 @@ def fail_with_full_disk(*_):
 
 
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
-def test_a_disk_that_fills_at_the_end_gives_one_line_and_leaves_nothing(
-    tmp_path, monkeypatch, operation
-):
+def test_full_disk_at_end_of_write_keeps_old_content(tmp_path, monkeypatch, operation):
     path = tmp_path / "a.json"
     write_json(path, "old")
-    # `Path.replace` calls `os.replace`
+    # `Path.replace` calls `os.replace`.
     monkeypatch.setattr(os, operation, fail_with_full_disk)
-    with pytest.raises(RunError, match=FULL) as caught:
+    with pytest.raises(RunError, match=FULL_DISK) as caught:
         write_json(path, "new")
     assert str(caught.value).startswith(f"cannot write {path}: ")
     assert read_json(path) == "old"
     assert names(tmp_path) == ["a.json"]
 
 
-def test_a_real_full_disk_gives_one_line_and_keeps_the_old_content(small_disk):
+def test_real_full_disk_keeps_old_content(small_disk):
     path = small_disk / "a.json"
     write_json(path, "old")
-    with pytest.raises(RunError, match=FULL):
+    with pytest.raises(RunError, match=FULL_DISK):
         write_json(path, "x" * 200_000)
     assert read_json(path) == "old"
     assert names(small_disk) == ["a.json"]
     path.unlink()
 
 
-def test_an_impossible_folder_is_named(tmp_path):
+def test_error_names_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/a\.json: .*; free space or choose"):
         write_json(tmp_path / "file" / "a.json", 1)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_not_finite_are_not_written(tmp_path, number):
+def test_nan_and_infinity_are_not_written(tmp_path, number):
     with pytest.raises(RunError, match=r"cannot write .*a\.json: a value is NaN or infinite"):
         write_json(tmp_path / "a.json", {"x": [number]})
     assert names(tmp_path) == []
@@ -116,7 +114,7 @@ def test_malformed_json_is_rejected_with_its_location(tmp_path, case):
         read_json(path)
 
 
-def test_a_folder_instead_of_a_file_is_rejected(tmp_path):
+def test_folder_in_place_of_file_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
         read_json(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Docstrings start with a verb or a noun phrase; messages use the glossary's words."""
+"""Rules for docstrings and for the words of strings in the source."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ TREES = {
     for path in sorted(SOURCE.rglob("*.py"))
 }
 CLAUSE = re.compile(r"(What|Whatever|Whether|Which|Who|Whoever|Whom|Whose|How|Where|Why|When)\b")
-# Words of everyday English that once stood for terms of the field.
+# Everyday phrases used in place of terms of the field.
 HOUSE_WORDS = re.compile(
     r"\b(half[- ]done|goes on|go on with|is at it|dealt out|whoever|everyone|in words|"
     r"as asked|was told|is told|are told|knobs?|stands beside|set aside|shared out)\b",
@@ -43,7 +43,7 @@ def clauses(tree):
 
 
 def is_wh_property(node):
-    """Return whether a flag may be documented as "Whether ..."."""
+    """Return True for a property documented as "Whether ..."."""
     is_function = isinstance(node, ast.FunctionDef)
     return is_function and is_property(node) and ast.get_docstring(node).startswith("Whether")
 
@@ -74,11 +74,11 @@ def test_docstrings_of_functions_open_with_a_verb(file):
 
 
 @every_file
-def test_strings_use_the_terms_of_the_field(file):
+def test_strings_use_terms_of_field(file):
     assert house_words(TREES[file]) == []
 
 
-def test_the_rules_detect_violations():
+def test_rules_detect_violations_only():
     clause = ast.parse('def f():\n    """What a run was told."""')
     assert clauses(clause)
     assert house_words(clause)

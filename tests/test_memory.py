@@ -1,4 +1,4 @@
-"""Peak memory covers the work since the start, or is None."""
+"""Peak memory above the baseline at its start."""
 
 import sys
 
@@ -13,50 +13,50 @@ linux = pytest.mark.skipif(not memory.CLEAR.exists(), reason="the kernel keeps n
 
 
 @linux
-def test_the_peak_includes_memory_held_briefly():
+def test_peak_includes_freed_memory():
     peak = PeakMemory("cpu")
     peak.start()
-    big = torch.ones(32 * MIB // 4)
-    del big
+    temporary = torch.ones(32 * MIB // 4)
+    del temporary
     assert 32 * MIB <= peak.peak() < 48 * MIB
 
 
 @linux
-def test_memory_in_use_before_the_start_is_not_counted():
-    held = torch.ones(64 * MIB // 4)
+def test_peak_excludes_memory_allocated_before_start():
+    allocated = torch.ones(64 * MIB // 4)
     peak = PeakMemory("cpu")
     peak.start()
     assert peak.peak() < 16 * MIB
-    del held
+    del allocated
 
 
 @linux
-def test_a_second_start_resets_the_peak():
+def test_second_start_resets_peak():
     peak = PeakMemory("cpu")
     peak.start()
-    big = torch.ones(64 * MIB // 4)
-    del big
+    temporary = torch.ones(64 * MIB // 4)
+    del temporary
     peak.start()
     assert peak.peak() < 16 * MIB
 
 
-def test_the_peak_is_none_without_kernel_support(monkeypatch, tmp_path):
+def test_peak_is_none_without_kernel_support(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "CLEAR", tmp_path / "absent" / "clear_refs")
     peak = PeakMemory("cpu")
     peak.start()
     assert peak.peak() is None
 
 
-def test_freed_memory_is_kept_only_with_glibc(monkeypatch):
+def test_freed_memory_is_not_kept_without_glibc(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert keep_freed_memory() is False
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_peak_on_cuda_counts_tensors():
+def test_cuda_peak_counts_tensors():
     peak = PeakMemory("cuda")
     peak.start()
-    big = torch.ones(32 * MIB // 4, device="cuda")
-    del big
+    temporary = torch.ones(32 * MIB // 4, device="cuda")
+    del temporary
     assert peak.peak() == 32 * MIB

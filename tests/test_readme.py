@@ -1,4 +1,4 @@
-"""The README's example runs, and what it lists is what there is."""
+"""README: its example and its lists."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from longspan.tasks import TASKS
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def test_the_example_runs_and_gives_the_shape_and_zeros_it_promises():
+def test_example_has_stated_shape_and_zeros():
     (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
     names: dict = {}
     exec(compile(example, "README.md", "exec"), names)
@@ -19,11 +19,11 @@ def test_the_example_runs_and_gives_the_shape_and_zeros_it_promises():
     assert names["out"][1, :, :700].ne(0).any(-1).all()
 
 
-def test_every_mechanism_task_and_protocol_is_listed():
+def test_readme_lists_every_mechanism_task_and_protocol():
     listed = set(re.findall(r"`([a-z0-9_-]+)`", README))
     missing = {*MECHANISMS, *TASKS, *PROTOCOLS} - listed
     assert not missing, f"the README does not mention {sorted(missing)}"
 
 
-def test_it_stays_short():
+def test_readme_is_short():
     assert len(README.splitlines()) <= 80

@@ -1,4 +1,4 @@
-"""Experiments of a fraction of a second, and processes to run and kill them in."""
+"""Tiny experiments, and processes to run and kill them in."""
 
 import json
 import multiprocessing
@@ -10,7 +10,7 @@ from pathlib import Path
 from longspan.arena import RunPaths, get, override
 from longspan.tasks import build
 
-# what the command line imports when it is needed
+# Modules that the command line imports lazily.
 PRELOADED = (
     "longspan.arena.parallel_console",
     "longspan.arena.budget_resolution",
@@ -57,13 +57,13 @@ CHANGES = {
 
 
 def experiment(mechanism="local", seed=0, changes=None):
-    """The quick protocol on ListOps, cut down; a few more fields changed."""
-    whole = get("quick").experiment("listops", mechanism, seed)
-    return override(whole, {**CHANGES, **(changes or {})})
+    """Return a reduced ListOps experiment of the quick protocol with further changes."""
+    full_experiment = get("quick").experiment("listops", mechanism, seed)
+    return override(full_experiment, {**CHANGES, **(changes or {})})
 
 
 def listops(cache):
-    """The open task."""
+    """Return the opened ListOps task."""
     task = build("listops", TASK)
     task.open(cache)
     return task
@@ -74,16 +74,16 @@ def paths(runs, cache):
 
 
 def flags(changes=None):
-    """The changes as the command line takes them."""
+    """Return the changes as command line arguments."""
     pairs = {**CHANGES, **(changes or {})}.items()
     return [part for name, x in pairs for part in ("--set", f"{name}={json.dumps(x)}")]
 
 
 def command(runs, cache, *more, changes=None):
-    """Arguments that train the tiny experiment."""
-    where = ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
-    what = ["train", "local", "listops", "--protocol", "quick"]
-    return [*what, *flags(changes), *where, *more]
+    """Return command line arguments that train the tiny experiment."""
+    path_flags = ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
+    train_flags = ["train", "local", "listops", "--protocol", "quick"]
+    return [*train_flags, *flags(changes), *path_flags, *more]
 
 
 def restore_sigint():
@@ -95,7 +95,7 @@ def restore_sigint():
 
 
 def server():
-    """Return a context that starts processes which have imported everything already."""
+    """Return a multiprocessing context whose processes have preloaded all modules."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED, "tiny"])
     return context
@@ -111,13 +111,15 @@ def main(arguments, log, kill_at):
     with Path(log).open("a") as stream:
         sys.stdout = sys.stderr = stream
         if kill_at:
-            sys.addaudithook(_Killer(arguments[arguments.index("--runs") + 1], kill_at))
+            sys.addaudithook(
+                _KillBeforeFileOperation(arguments[arguments.index("--runs") + 1], kill_at)
+            )
         sys.argv = ["longspan", *arguments]
         longspan.cli.main()
 
 
-class _Killer:
-    """Kills the process before the n-th operation on a file below a folder."""
+class _KillBeforeFileOperation:
+    """Audit hook that kills the process before the n-th operation on a file below a folder."""
 
     EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
 

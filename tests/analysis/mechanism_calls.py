@@ -1,4 +1,4 @@
-"""Mechanisms with known weights, and calls of them."""
+"""Mechanisms with known weights and calls of them."""
 
 import torch
 

@@ -9,19 +9,19 @@ from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.positions import sinusoidal_table
 
 
-def encoder(**fields):
+def build_encoder(**fields):
     torch.manual_seed(0)
     config = LongspanConfig(**{"vocab_size": 20, "max_position_embeddings": 30, **fields})
     return LongspanModel(config)
 
 
-def slow(table):
+def naive_cosines(table):
     return F.cosine_similarity(table[:, None].double(), table[None].double(), dim=-1)
 
 
 def test_mean_cosines_average_over_pairs():
     table, group = torch.randn(9, 5), torch.tensor([0, 2, 1, 1, 0, 2, 2, 2, 0])
-    found, every = embedding_similarity.mean_cosines(table, group), slow(table)
+    found, every = embedding_similarity.mean_cosines(table, group), naive_cosines(table)
     for a in range(3):
         for b in range(3):
             expected = every[group == a][:, group == b].mean()
@@ -48,30 +48,32 @@ def test_tile_groups_are_square_tiles():
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_position_similarity_excludes_summary_token(pooling):
-    model = encoder(pooling=pooling)
+    model = build_encoder(pooling=pooling)
     found = embedding_similarity.position_similarity(model)
     own = model.embeddings.positions.weight[-30:]
-    torch.testing.assert_close(torch.tensor(found.matrix), slow(own).float(), atol=6e-5, rtol=0)
+    torch.testing.assert_close(
+        torch.tensor(found.matrix), naive_cosines(own).float(), atol=6e-5, rtol=0
+    )
     assert (found.count, found.grid) == (30, None)
 
 
-def test_positions_of_image_are_grouped_by_tiles():
-    model = encoder(max_position_embeddings=256, position="sinusoidal", pooling="cls")
+def test_image_positions_are_grouped_into_tiles():
+    model = build_encoder(max_position_embeddings=256, position="sinusoidal", pooling="cls")
     found = embedding_similarity.position_similarity(model, 16)
     table = sinusoidal_table(257, 64, device=torch.device("cpu"), dtype=torch.float32)[1:]
-    square = slow(table).view(8, 2, 8, 2, 8, 2, 8, 2).mean((1, 3, 5, 7)).view(64, 64)
+    square = naive_cosines(table).view(8, 2, 8, 2, 8, 2, 8, 2).mean((1, 3, 5, 7)).view(64, 64)
     torch.testing.assert_close(torch.tensor(found.matrix), square.float(), atol=6e-5, rtol=0)
     assert (found.count, found.grid) == (256, [8, 8])
 
 
 @pytest.mark.parametrize("position", ["rotary", "none"])
 def test_models_without_position_embeddings_have_no_similarity(position):
-    assert embedding_similarity.position_similarity(encoder(position=position)) is None
+    assert embedding_similarity.position_similarity(build_encoder(position=position)) is None
 
 
 def test_token_similarity_covers_vocabulary():
-    model = encoder()
+    model = build_encoder()
     found = embedding_similarity.token_similarity(model)
-    expected = slow(model.embeddings.words.weight).float()
+    expected = naive_cosines(model.embeddings.words.weight).float()
     torch.testing.assert_close(torch.tensor(found.matrix), expected, atol=6e-5, rtol=0)
-    assert embedding_similarity.token_similarity(encoder(input_features=1)) is None
+    assert embedding_similarity.token_similarity(build_encoder(input_features=1)) is None

@@ -28,7 +28,7 @@ CHANGES = {"model.num_hidden_layers": 2, "model.pooling": "cls"}
 
 @pytest.fixture(scope="module")
 def finished_runs(tiny_cache, tmp_path_factory):
-    """Two finished runs: their paths and records."""
+    """Paths and records of two finished runs."""
     paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     made = [tiny.experiment(name, changes=CHANGES) for name in ("full", "local")]
     for one in made:
@@ -37,15 +37,15 @@ def finished_runs(tiny_cache, tmp_path_factory):
 
 
 @pytest.fixture
-def copied(finished_runs, tmp_path):
-    """A copy of the finished runs that a test may change."""
+def copied_runs(finished_runs, tmp_path):
+    """Mutable copy of the finished runs."""
     paths, records = finished_runs
     shutil.copytree(paths.runs, tmp_path / "runs")
     paths = dataclasses.replace(paths, runs=tmp_path / "runs")
     return paths, [paths.runs / record.relative_to(finished_runs[0].runs) for record in records]
 
 
-def encoder(seed=0, **fields):
+def build_encoder(seed=0, **fields):
     torch.manual_seed(seed)
     sizes = {"vocab_size": 16, "hidden_size": 16, "max_position_embeddings": 23}
     return LongspanModel(LongspanConfig(**{**sizes, **fields})).eval()
@@ -61,9 +61,11 @@ def attend_uniformly(model):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_model_with_uniform_weights_has_uniform_span(listops, pooling):
+def test_uniform_weights_have_uniform_span(listops, pooling):
     rows = np.array([0, 3, 17, 39])
-    measured_spans = module.measure_spans(attend_uniformly(encoder(pooling=pooling)), listops, rows)
+    measured_spans = module.measure_spans(
+        attend_uniformly(build_encoder(pooling=pooling)), listops, rows
+    )
     lengths = listops.dataset.splits["validation"].tokens.lengths[rows]
     assert sorted(measured_spans.lengths.tolist()) == sorted(lengths.tolist())
     expected = [uniform_span([n]) for n in measured_spans.lengths.tolist()]
@@ -75,7 +77,7 @@ def test_model_with_uniform_weights_has_uniform_span(listops, pooling):
 
 @pytest.mark.parametrize("name", ["full", "local", "linformer"])
 def test_spans_do_not_depend_on_batching(listops, monkeypatch, name):
-    model, rows = encoder(attention=name, initializer_range=0.5), np.arange(12)
+    model, rows = build_encoder(attention=name, initializer_range=0.5), np.arange(12)
     together = module.measure_spans(model, listops, rows)
     monkeypatch.setattr(module, "TOKENS_PER_BATCH", 1)
     alone = module.measure_spans(model, listops, rows)
@@ -84,7 +86,7 @@ def test_spans_do_not_depend_on_batching(listops, monkeypatch, name):
 
 
 def test_spans_of_first_layer_follow_from_its_projections(listops):
-    model, task = encoder(initializer_range=0.5, pooling="cls"), listops
+    model, task = build_encoder(initializer_range=0.5, pooling="cls"), listops
     rows = np.array([5])
     measured_spans = module.measure_spans(model, task, rows)
     tokens = task.dataset.splits["validation"].tokens[5].astype(np.int64)
@@ -144,7 +146,7 @@ def build_listops(paths):
     return tiny.listops(paths.cache)
 
 
-def test_rollout_is_of_requested_row(finished_runs):
+def test_rollout_describes_requested_row(finished_runs):
     paths, (record, _) = finished_runs
     found = analyze_run(record, paths, samples=1, row=7).rollout
     task = build_listops(paths)
@@ -176,7 +178,7 @@ def test_rollout_of_scored_tokens_is_mean_over_tokens(tmp_path, pooling):
     task = build("copying", {"train": 2, "validation": 3, "test": 2, "length": 20, "count": 4})
     task.open(tmp_path)
     sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
-    model = encoder(pooling=pooling, initializer_range=0.5, **sizes)
+    model = build_encoder(pooling=pooling, initializer_range=0.5, **sizes)
     found = module._roll_out(model, task, 1)
     assert found.start == "scored tokens"
     (batch,) = module._batches_of_rows(task, np.array([1]))
@@ -186,7 +188,7 @@ def test_rollout_of_scored_tokens_is_mean_over_tokens(tmp_path, pooling):
     assert found.shares == pytest.approx(np.mean(each, 0).tolist(), abs=1e-7)
 
 
-def test_head_without_span_is_left_out_of_its_means_only(finished_runs, monkeypatch):
+def test_head_without_span_is_excluded_from_its_means_only(finished_runs, monkeypatch):
     paths, (record, _) = finished_runs
     complete, measure = analyze_run(record, paths, samples=4, row=0), module.measure_spans
     kept = []
@@ -214,15 +216,15 @@ def test_head_without_span_is_left_out_of_its_means_only(finished_runs, monkeypa
 def test_rollout_of_image_covers_its_pixels(tmp_path):
     task = build("pathfinder", {"train": 2, "validation": 3, "test": 2})
     task.open(tmp_path)
-    model = encoder(vocab_size=256, max_position_embeddings=1024, pooling="mean")
+    model = build_encoder(vocab_size=256, max_position_embeddings=1024, pooling="mean")
     found = module._roll_out(model, task, 2)
     assert (found.side, found.start, found.tokens) == (32, "mean of states", None)
     assert found.levels == task.image("validation", 2).ravel().tolist()
     assert sum(found.shares) == pytest.approx(1, abs=1e-4)
 
 
-def test_saved_analysis_loads_equal(copied):
-    paths, (record, _) = copied
+def test_saved_analysis_loads_equal(copied_runs):
+    paths, (record, _) = copied_runs
     before = load_results([paths.runs])
     found = analyze_run(record, paths, samples=3, row=0)
     path = found.save(record.parent)
@@ -230,7 +232,7 @@ def test_saved_analysis_loads_equal(copied):
     assert load_analysis(path) == found
     assert load_analyses([paths.runs]) == [found]
     assert load_results([paths.runs]) == before
-    assert result_paths(paths.runs) == sorted(copied[1])
+    assert result_paths(paths.runs) == sorted(copied_runs[1])
 
 
 @pytest.mark.parametrize(
@@ -244,16 +246,16 @@ def test_saved_analysis_loads_equal(copied):
         ({"extra": 1}, "extra is not a known field"),
     ],
 )
-def test_malformed_analysis_is_rejected(copied, change, message):
-    paths, (record, _) = copied
+def test_malformed_analysis_is_rejected(copied_runs, change, message):
+    paths, (record, _) = copied_runs
     path = analyze_run(record, paths, samples=1, row=0).save(record.parent)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=message):
         load_analyses([paths.runs])
 
 
-def test_refusals_give_reason(copied, monkeypatch):
-    paths, (record, other) = copied
+def test_invalid_analysis_requests_are_rejected(copied_runs, monkeypatch):
+    paths, (record, other) = copied_runs
     with pytest.raises(OptionError, match="samples must be >= 1, got 0"):
         analyze_run(record, paths, samples=0, row=0)
     with pytest.raises(OptionError, match=r"row of 'validation' must be in 0\.\.39, got 40"):
@@ -268,13 +270,13 @@ def test_refusals_give_reason(copied, monkeypatch):
         analyze_run(other, paths, samples=1, row=0)
 
 
-def flags(paths):
+def cli_flags(paths):
     return ["--cache", paths.cache, "--device", "cpu"]
 
 
-def test_command_prints_one_line_per_run(cli, copied):
-    paths, _ = copied
-    code, printed, _ = cli("analyze", paths.runs, "--samples", 5, *flags(paths))
+def test_command_prints_one_line_per_run(cli, copied_runs):
+    paths, _ = copied_runs
+    code, printed, _ = cli("analyze", paths.runs, "--samples", 5, *cli_flags(paths))
     assert code == 0
     lines = printed.splitlines()
     found = load_analyses([paths.runs])
@@ -286,39 +288,39 @@ def test_command_prints_one_line_per_run(cli, copied):
         assert "5 of 40 samples" in line
 
 
-def test_command_prints_json_and_rollout(cli, copied):
-    paths, records = copied
-    code, printed, _ = cli("analyze", *records, "--samples", 2, "--json", *flags(paths))
+def test_command_prints_json_and_rollout(cli, copied_runs):
+    paths, records = copied_runs
+    code, printed, _ = cli("analyze", *records, "--samples", 2, "--json", *cli_flags(paths))
     assert code == 0
     assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([paths.runs])]
-    arguments = ["analyze", records[0], "--samples", 2, "--rollout", 7, *flags(paths)]
+    arguments = ["analyze", records[0], "--samples", 2, "--rollout", 7, *cli_flags(paths)]
     code, printed, _ = cli(*arguments)
     rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollout
     assert rollout.row == 7
     assert " ".join(rollout.tokens) in printed
     largest = int(np.argmax(rollout.shares))
     assert f"largest: {rollout.tokens[largest]!r} at {largest} (" in printed
-    _, printed, _ = cli("analyze", records[0], "--samples", 2, "--token", 1, *flags(paths))
+    _, printed, _ = cli("analyze", records[0], "--samples", 2, "--token", 1, *cli_flags(paths))
     assert "validation example 0, from token 1:" in printed
 
 
-def test_run_without_model_is_reported_and_skipped(cli, copied):
-    paths, (record, _) = copied
+def test_run_without_model_is_reported_and_skipped(cli, copied_runs):
+    paths, (record, _) = copied_runs
     shutil.rmtree(record.parent / "work" / record.stem)
-    code, printed, errors = cli("analyze", paths.runs, "--samples", 2, *flags(paths))
+    code, printed, errors = cli("analyze", paths.runs, "--samples", 2, *cli_flags(paths))
     assert code == 1
     assert f"failed: {record.stem}: " in errors
     assert "holds no saved model" in errors
     assert len(printed.splitlines()) == 1
-    code, _, errors = cli("analyze", record, *flags(paths))
+    code, _, errors = cli("analyze", record, *cli_flags(paths))
     assert code == 2
     assert "holds no saved model" in errors
 
 
-def test_plot_takes_one_run(cli, copied, tmp_path):
-    paths, records = copied
+def test_plot_requires_single_run(cli, copied_runs, tmp_path):
+    paths, records = copied_runs
     plot = tmp_path / "analysis.svg"
-    arguments = ["analyze", "--samples", 1, *flags(paths), "--plot", plot]
+    arguments = ["analyze", "--samples", 1, *cli_flags(paths), "--plot", plot]
     code, _, errors = cli(*arguments, *records)
     assert code == 2
     assert "--plot takes one run, got 2" in errors

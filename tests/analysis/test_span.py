@@ -12,12 +12,12 @@ from longspan.analysis.weights import compute_weights
 T = 12
 
 
-def softmaxed(T, H=2, seed=0):
+def random_weights(T, H=2, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(H, T, T, generator=generator, dtype=torch.float64).softmax(-1)
 
 
-def slow_span(weights, queries, keys):
+def naive_span(weights, queries, keys):
     """Evaluate the definition pair by pair; weights (T, S)."""
     means = []
     for t in queries:
@@ -26,7 +26,7 @@ def slow_span(weights, queries, keys):
     return sum(means) / len(means)
 
 
-def test_uniform_attention_spans_a_third_of_the_length():
+def test_uniform_attention_has_uniform_span():
     found = compute_spans(calls.call_with(torch.full((2, T, T), 1 / T))).span
     expected = sum(abs(t - s) for t in range(T) for s in range(T)) / T**2
     assert found[0].tolist() == pytest.approx([expected, expected])
@@ -34,7 +34,7 @@ def test_uniform_attention_spans_a_third_of_the_length():
     assert uniform_span([T, 1]) == pytest.approx(expected / 2)
 
 
-def test_span_of_identity_is_zero_and_of_a_shift_its_offset():
+def test_span_of_shifted_attention_is_its_offset():
     shifted = torch.eye(T).roll(3, 1)
     shifted[T - 3 :] = 0
     found = compute_spans(calls.call_with(torch.stack([torch.eye(T), shifted]))).span
@@ -44,12 +44,12 @@ def test_span_of_identity_is_zero_and_of_a_shift_its_offset():
 @pytest.mark.parametrize("columns", [1, 5, 256])
 def test_span_follows_definition(columns, monkeypatch):
     monkeypatch.setattr(module, "MAX_COLUMNS", columns)
-    weights = softmaxed(T) - 0.1
+    weights = random_weights(T) - 0.1
     for special in (0, 1):
         found = compute_spans(calls.call_with(weights), special)
         rest = range(special, T)
         for head in range(2):
-            expected = slow_span(weights[head], rest, rest)
+            expected = naive_span(weights[head], rest, rest)
             assert float(found.span[0, head]) == pytest.approx(expected)
         sizes = weights[:, special:, special:].abs()
         lost = sizes.where(weights[:, special:, special:] < 0, 0.0)
@@ -58,13 +58,13 @@ def test_span_follows_definition(columns, monkeypatch):
 
 
 def test_span_ignores_scale_and_empty_rows():
-    weights = softmaxed(T)
+    weights = random_weights(T)
     scaled = weights * torch.rand(2, T, 1, dtype=torch.float64)
     one, other = (compute_spans(calls.call_with(x)).span for x in (weights, scaled))
     assert one.tolist()[0] == pytest.approx(other.tolist()[0])
     scaled[:, 5:] = 0
     found = compute_spans(calls.call_with(scaled)).span
-    expected = [slow_span(weights[head], range(5), range(T)) for head in range(2)]
+    expected = [naive_span(weights[head], range(5), range(T)) for head in range(2)]
     assert found.tolist()[0] == pytest.approx(expected)
     assert compute_spans(calls.call_with(0 * weights)).span.isnan().all()
 
@@ -88,7 +88,7 @@ def test_span_is_bounded_by_window():
     assert float(narrow.max()) < float(wide.min()) <= 9
 
 
-def slow_rollout(layers, start):
+def naive_rollout(layers, start):
     """Evaluate the definition with matrices; layers of (H, T, T)."""
     size = layers[0].shape[1]
     product = torch.eye(size, dtype=torch.float64)
@@ -101,11 +101,11 @@ def slow_rollout(layers, start):
 @pytest.mark.parametrize("columns", [5, 256])
 def test_rollout_is_product_over_layers(columns, monkeypatch):
     monkeypatch.setattr(module, "MAX_COLUMNS", columns)
-    layers = [softmaxed(T, seed=seed) - 0.02 * seed for seed in range(3)]
+    layers = [random_weights(T, seed=seed) - 0.02 * seed for seed in range(3)]
     start = torch.rand(1, T, dtype=torch.float64)
     start = start / start.sum()
     found = attention_rollout([calls.call_with(x) for x in layers], start)
-    torch.testing.assert_close(found, slow_rollout(layers, start))
+    torch.testing.assert_close(found, naive_rollout(layers, start))
     assert float(found.sum()) == pytest.approx(1)
 
 
@@ -120,7 +120,7 @@ def test_rollout_of_known_layers():
     assert torch.equal(attention_rollout([calls.call_with(0 * uniform)] * 2, start), start)
 
 
-def test_rollout_of_a_row_ignores_other_rows():
+def test_rollout_ignores_padding_and_other_rows():
     attention, mask = calls.build_small("full"), calls.ragged_mask()
     call = calls.make_call(attention, mask=mask)
     weights = compute_weights(attention, call.q, call.k, mask)
@@ -128,6 +128,6 @@ def test_rollout_of_a_row_ignores_other_rows():
     start = mask.double() / mask.sum(1, keepdim=True)
     found = attention_rollout([call, call], start)
     inside = weights[1, :, :short, :short]
-    expected = slow_rollout([inside, inside], start[1:, :short])
+    expected = naive_rollout([inside, inside], start[1:, :short])
     torch.testing.assert_close(found[1:, :short], expected)
     assert not found[1, short:].any()

@@ -1,4 +1,4 @@
-"""Weights read off a mechanism reproduce its output, for every registered mechanism."""
+"""Attention weights of every registered mechanism."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ CASES = [
 every_mechanism = pytest.mark.parametrize(("name", "causal"), CASES)
 
 
-def norms_values(attention):
+def has_value_norms(attention):
     return any(isinstance(part, ValueNorm) for part in attention.modules())
 
 
@@ -50,7 +50,7 @@ def test_weights_times_values_equal_output(name, causal, monkeypatch):
             attention, call.q, call.k, mask, v=call.v, global_mask=global_mask, layer_input=None
         )
         out = attention(call.q, call.k, call.v, mask, global_mask=global_mask)
-        if norms_values(attention):
+        if has_value_norms(attention):
             assert (weights @ call.v - out).abs().max() > 0.1
             out = call.output_for(call.v)
         assert_near(weights @ call.v, out)
@@ -67,9 +67,9 @@ def test_output_is_linear_in_values(name, causal):
     call, other = calls.make_call(attention), calls.make_call(attention, seed=1)
     out = call.output_for(2 * call.v - 3 * other.v)
     assert_near(out, 2 * call.output_for(call.v) - 3 * call.output_for(other.v))
-    # With norms of the values enabled the output is not linear.
+    # Value norms make the output nonlinear.
     whole = attention(call.q, call.k, 2 * call.v - 3 * other.v)
-    assert torch.allclose(whole, out, atol=1e-10) != norms_values(attention)
+    assert torch.allclose(whole, out, atol=1e-10) != has_value_norms(attention)
 
 
 @every_mechanism
@@ -85,7 +85,7 @@ def test_padding_and_other_rows_have_zero_weight(name, causal):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("mask", [None, calls.ragged_mask()])
-def test_formed_weights_equal_weights_read_from_output(causal, mask, monkeypatch):
+def test_closed_form_weights_equal_weights_probed_from_output(causal, mask, monkeypatch):
     attention = calls.build_small("full", causal)
     call = calls.make_call(attention, mask=mask)
     formed = all_weights(call)
@@ -111,7 +111,7 @@ class Squares(Attention):
         return v.square()
 
 
-def test_output_that_is_no_weighted_sum_is_rejected():
+def test_output_nonlinear_in_values_is_rejected():
     call = calls.make_call(Squares())
     with pytest.raises(InputError, match=r"squares has no .* weights: .* differs from its output"):
         compute_weights(call.attention, call.q, call.k, v=call.v)
@@ -130,14 +130,14 @@ def test_projected_values_are_rejected():
     assert local.relative_error() < 1e-12
 
 
-def test_mixed_values_are_rejected():
+def test_convolved_values_are_rejected():
     options = {**MECHANISMS["compressive"].small_options, "compression": "conv"}
     call = calls.make_call(calls.build_small("compressive", options=options))
     with pytest.raises(InputError, match="compressive has no attention weights"):
         check_weighted_sum(call)
 
 
-def test_norms_of_values_are_restored_after_interrupt():
+def test_value_norms_are_restored_after_interrupt():
     attention = calls.build_small("long_short")
     call = calls.make_call(attention)
     before = attention(call.q, call.k, call.v)

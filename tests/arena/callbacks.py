@@ -1,4 +1,4 @@
-"""Grid callbacks for tests; one of them kills processes."""
+"""Grid callbacks that log, interrupt or kill runs."""
 
 import collections
 import dataclasses
@@ -12,16 +12,16 @@ import tiny
 from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.training import Callback
 
-# Long enough to be killed in the middle, with a checkpoint to resume from.
+# A kill after the first evaluation leaves a checkpoint and remaining steps.
 LONGER = {"training.steps": 400, "training.evaluate_every": 50, "training.checkpoint_every": 20}
 
 
-def longer():
+def longer_experiments():
     return [tiny.experiment(name, changes=LONGER) for name in ("full", "local", "linear")]
 
 
-def metrics(results):
-    """Return what two runs of one experiment must have in common."""
+def reproducible_fields(results):
+    """Return the fields that are equal in two runs of one experiment."""
     return {
         result.filename: (
             result.scores,
@@ -32,8 +32,8 @@ def metrics(results):
     }
 
 
-class Log(GridCallback):
-    """Records the starts and results of runs."""
+class LogRuns(GridCallback):
+    """Callback that logs the starts and results of runs."""
 
     def __init__(self):
         self.lines = []
@@ -45,8 +45,8 @@ class Log(GridCallback):
         self.lines.append(f"ended {result.mechanism} {result.seed}")
 
 
-class Stopping(GridCallback):
-    """Records steps and raises KeyboardInterrupt at one of them."""
+class StopAtStep(GridCallback):
+    """Callback that logs steps and raises KeyboardInterrupt at one of them."""
 
     def __init__(self, last=None):
         self.last, self.steps = last, []
@@ -57,8 +57,8 @@ class Stopping(GridCallback):
             raise KeyboardInterrupt
 
 
-class Killer(Log, ParallelGridCallback):
-    """Kills the processes of runs after an evaluation, a given number of times per mechanism."""
+class KillRuns(LogRuns, ParallelGridCallback):
+    """Callback that kills processes of runs after evaluations, `kills` times per mechanism."""
 
     def __init__(self, paths, experiments, kills, lock="run"):
         super().__init__()
@@ -67,10 +67,10 @@ class Killer(Log, ParallelGridCallback):
         self.killed = set()
 
     def for_run(self, index):
-        return _RunKiller(self, self.experiments[index - 1])
+        return _KillRun(self, self.experiments[index - 1])
 
 
-class _RunKiller(Callback):
+class _KillRun(Callback):
     def __init__(self, killer, experiment):
         self.killer, self.experiment = killer, experiment
 

@@ -5,18 +5,18 @@ import tiny
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread):
-    """Use one thread: every model here is tiny."""
+    """Use one thread; the models are tiny."""
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tiny_cache, tmp_path_factory, with_one_thread):
-    """Metrics of an uninterrupted serial grid, with the thread count of workers and nodes."""
-    from callbacks import Log, longer, metrics
+def uninterrupted(tiny_cache, tmp_path_factory, with_one_thread):
+    """Reproducible fields of a serial grid, with the thread count of workers and nodes."""
+    from callbacks import LogRuns, longer_experiments, reproducible_fields
 
     from longspan.arena import arena
 
     paths = tiny.paths(tmp_path_factory.mktemp("serial"), tiny_cache)
     with with_one_thread():
-        results, failed = arena(longer(), paths, Log())
+        results, failed = arena(longer_experiments(), paths, LogRuns())
     assert failed == []
-    return metrics(results)
+    return reproducible_fields(results)

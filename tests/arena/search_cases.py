@@ -1,18 +1,18 @@
-"""A small search, for tests of searches and of selection."""
+"""Small search for tests of searches and selection."""
 
 import tiny
 from longspan.arena import SearchSpace, search
 from longspan.arena.callbacks import GridCallback
 
 RATES = (1e-12, 0.01)
-SMALL = {name: x for name, x in tiny.CHANGES.items() if name != "training.learning_rate"}
+SMALL_CHANGES = {name: x for name, x in tiny.CHANGES.items() if name != "training.learning_rate"}
 GRID = {"training.learning_rate": RATES, "seed": (0, 1)}
-SPACE = SearchSpace(grid=GRID, changes=SMALL)
-WHAT = {"tasks": ["listops"], "mechanisms": ["local"]}
+SPACE = SearchSpace(grid=GRID, changes=SMALL_CHANGES)
+CELL = {"tasks": ["listops"], "mechanisms": ["local"]}
 
 
-class SearchLog(GridCallback):
-    """Records starts, steps and results, and raises KeyboardInterrupt at a number of steps."""
+class LogTrials(GridCallback):
+    """Callback that logs starts, steps and results, and interrupts after `stop` steps."""
 
     def __init__(self, stop=None):
         self.lines, self.stop = [], stop
@@ -30,8 +30,8 @@ class SearchLog(GridCallback):
 
 
 def small_search(**space):
-    """Return the search, with another space."""
-    fields = {"grid": GRID, "changes": SMALL, **space}
+    """Return the small search with changes to its space."""
+    fields = {"grid": GRID, "changes": SMALL_CHANGES, **space}
     return search("quick", "listops", "local", SearchSpace(**fields))
 
 
@@ -44,5 +44,5 @@ def trial_files(paths):
     return [paths.for_trials().record_file(trial.experiment) for trial in trials]
 
 
-def rate_of(result):
+def learning_rate_of(result):
     return result.config.training.learning_rate

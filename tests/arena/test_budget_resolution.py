@@ -1,4 +1,4 @@
-"""Budgets are resolved into steps or sizes, recorded, and kept for resumption."""
+"""Resolution of budgets into steps or sizes, their records, and resumption."""
 
 import dataclasses
 import fractions
@@ -35,28 +35,28 @@ from longspan.tasks import build
 STEP_SECONDS = "longspan.training.timing.measure_step_seconds"
 
 
-def limited(budget, mechanism="local", changes=None):
-    """Return a tiny experiment under a budget, and its task, not open."""
+def budgeted_experiment(budget, mechanism="local", changes=None):
+    """Return a tiny experiment under a budget and its unopened task."""
     experiment = tiny.experiment(mechanism, changes=changes)
     experiment = replace_budget(experiment, parse_budget(budget))
     return experiment, build("listops", experiment.config.task.options)
 
 
-def test_the_budget_of_a_grid_is_that_of_its_experiments():
+def test_experiments_of_grid_have_its_budget():
     budget = parse_budget("flops=1e9")
     (made,), _ = grid("quick", tasks=["listops"], mechanisms=["local"], budget=budget)
     assert made.config.budget == budget
     assert made.overrides == {"budget": "flops=1000000000"}
 
 
-def test_a_budget_of_steps_changes_nothing(listops, tmp_path):
+def test_step_budget_changes_nothing(listops, tmp_path):
     experiment = tiny.experiment()
     assert find_resolution(experiment, listops) is None
     assert resolve_budget(experiment, listops, tmp_path) is None
     assert apply_budget(experiment, None) is experiment
 
 
-def test_warmup_and_evaluations_are_scaled_with_the_steps():
+def test_warmup_and_evaluation_interval_scale_with_steps():
     training = tiny.experiment().config.training
     training = dataclasses.replace(training, steps=100, warmup_steps=10, evaluate_every=25)
     for steps in (1000, 40, 1):
@@ -67,7 +67,7 @@ def test_warmup_and_evaluations_are_scaled_with_the_steps():
         }
     without_warmup = dataclasses.replace(training, warmup_steps=0)
     assert scale_steps(without_warmup, 7)["training.warmup_steps"] == 0
-    # The number of evaluations never grows: intervals are rounded up.
+    # Intervals are rounded up, so that the number of evaluations never grows.
     for interval, steps in itertools.product((25, 100), range(1, 200)):
         exact = math.ceil(fractions.Fraction(interval * steps, 100))
         changed = dataclasses.replace(training, evaluate_every=interval)
@@ -88,8 +88,8 @@ def count_step_flops(experiment, task):
     return counter.get_total_flops()
 
 
-def test_a_budget_of_flops_sets_the_steps():
-    experiment, task = limited("flops=1e9", "linear")
+def test_flops_budget_sets_steps():
+    experiment, task = budgeted_experiment("flops=1e9", "linear")
     resolved = find_resolution(experiment, task)
     step = resolved.measurements["flops_per_step"]
     assert step == pytest.approx(count_step_flops(experiment, task), rel=0.25)
@@ -104,10 +104,10 @@ def test_a_budget_of_flops_sets_the_steps():
     with pytest.raises(
         RunError, match=r"one step costs .* FLOPs, and the budget is 1e\+03; raise it"
     ):
-        find_resolution(*limited("flops=1K"))
+        find_resolution(*budgeted_experiment("flops=1K"))
 
 
-def test_a_budget_of_seconds_sets_the_steps(monkeypatch):
+def test_seconds_budget_sets_steps(monkeypatch):
     arguments = {}
 
     def measure(model, task, config, *, seed, device, patience):
@@ -115,15 +115,15 @@ def test_a_budget_of_seconds_sets_the_steps(monkeypatch):
         return 0.3
 
     monkeypatch.setattr(STEP_SECONDS, measure)
-    resolved = find_resolution(*limited("seconds=10"), "cpu")
+    resolved = find_resolution(*budgeted_experiment("seconds=10"), "cpu")
     assert arguments == {"seed": 0, "device": "cpu", "patience": 1.0}
     assert resolved.changes["training.steps"] == 33
     assert resolved.measurements == {"seconds_per_step": 0.3}
     with pytest.raises(RunError, match=r"one step takes 0.3 s, and the budget is 0.2 s"):
-        find_resolution(*limited("seconds=0.2"))
+        find_resolution(*budgeted_experiment("seconds=0.2"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RunError, match="is timed by one process"):
-        find_resolution(*limited("seconds=10"))
+        find_resolution(*budgeted_experiment("seconds=10"))
 
 
 LONG = {"task.max_length": 70, "training.batch_size": 2}
@@ -134,8 +134,8 @@ def count_bytes(experiment, task, size):
     return budget_resolution._step_bytes(experiment, task, {"mechanism.window": size})
 
 
-def test_a_budget_of_memory_chooses_the_largest_size_that_fits(monkeypatch):
-    experiment, task = limited("memory=1", "local", LONG)
+def test_memory_budget_chooses_largest_size_that_fits(monkeypatch):
+    experiment, task = budgeted_experiment("memory=1", "local", LONG)
     once = functools.cache(lambda size: count_bytes(experiment, task, size))
     sizes = (8, 16, 32, 64)
     needs = [once(size) for size in sizes]
@@ -145,25 +145,25 @@ def test_a_budget_of_memory_chooses_the_largest_size_that_fits(monkeypatch):
     assert needs == sorted(needs)
     assert needs[2] > needs[1]
     for limit, size in ((needs[1], 16), (needs[2] - 1, 16), (needs[2], 32), (10**9, 64)):
-        held = replace_budget(experiment, Budget(kind="memory", limit=limit))
-        resolved = find_resolution(held, task)
+        budgeted = replace_budget(experiment, Budget(kind="memory", limit=limit))
+        resolved = find_resolution(budgeted, task)
         assert resolved.changes == {"mechanism.window": size}
         assert resolved.measurements["bytes"] == needs[sizes.index(size)] <= limit
         assert resolved.measurements["candidates"][:2] == [[8, needs[0]], [16, needs[1]]]
-        effective = apply_budget(held, resolved).config
+        effective = apply_budget(budgeted, resolved).config
         assert effective.mechanism.options["window"] == size
         assert effective.training == experiment.config.training
     with pytest.raises(NoMemoryError, match=rf"needs at least {min(needs):,} bytes, and the budg"):
         find_resolution(experiment, task)
 
 
-def test_a_mechanism_without_a_size_runs_unchanged_or_not_at_all():
-    experiment, task = limited("memory=1GiB", "full", LONG)
+def test_memory_budget_keeps_mechanism_without_size_option():
+    experiment, task = budgeted_experiment("memory=1GiB", "full", LONG)
     resolved = find_resolution(experiment, task)
     assert resolved.changes == {}
     assert resolved.measurements["bytes"] == budget_resolution._step_bytes(experiment, task, {})
     with pytest.raises(NoMemoryError, match=r"needs at least .* bytes, and the budget is 1,024"):
-        find_resolution(*limited("memory=1KiB", "full", LONG))
+        find_resolution(*budgeted_experiment("memory=1KiB", "full", LONG))
 
 
 @pytest.mark.parametrize(
@@ -174,21 +174,19 @@ def test_a_mechanism_without_a_size_runs_unchanged_or_not_at_all():
         ({8: 4, 16: 7, 32: 8, 64: 9}, [8, 16], 8),
     ],
 )
-def test_larger_sizes_are_tried_until_bytes_grow_beyond_the_limit(
-    monkeypatch, needs, tried, chosen
-):
+def test_larger_sizes_are_tried_until_memory_exceeds_limit(monkeypatch, needs, tried, chosen):
     monkeypatch.setattr(
         budget_resolution, "_step_bytes", lambda *given: needs[given[2]["mechanism.window"]]
     )
-    experiment, _ = limited("memory=6", "local")
+    experiment, _ = budgeted_experiment("memory=6", "local")
     task = build("listops", {**experiment.config.task.options, "max_length": max(needs) + 2})
     resolved = find_resolution(experiment, task)
     assert [size for size, _ in resolved.measurements["candidates"]] == tried
     assert resolved.changes == {"mechanism.window": chosen}
 
 
-def test_a_size_that_a_mechanism_rejects_does_not_fit():
-    experiment, task = limited("memory=1GiB", "local")
+def test_size_rejected_by_mechanism_does_not_fit():
+    experiment, task = budgeted_experiment("memory=1GiB", "local")
     assert count_bytes(experiment, task, -3) is None
     assert count_bytes(experiment, task, 8) > 0
 
@@ -198,7 +196,7 @@ def paths(tiny_cache, tmp_path):
     return tiny.paths(tmp_path, tiny_cache)
 
 
-def test_a_run_records_the_request_and_the_effect_of_its_budget(listops, paths):
+def test_run_records_requested_and_effective_configuration(listops, paths):
     experiment = replace_budget(tiny.experiment("linear"), parse_budget("flops=30M"))
     result = run(experiment, listops, paths)
     resolved = find_resolution(experiment, listops)
@@ -216,7 +214,7 @@ def test_a_run_records_the_request_and_the_effect_of_its_budget(listops, paths):
     assert run(experiment, listops, paths) == result
 
 
-def test_the_console_shows_the_steps_of_the_budget(paths):
+def test_console_shows_steps_of_budget(paths):
     experiment = replace_budget(tiny.experiment("linear"), parse_budget("flops=30M"))
     output = io.StringIO()
     with ConsoleCallback(Console(file=output)) as callback:
@@ -225,7 +223,7 @@ def test_the_console_shows_the_steps_of_the_budget(paths):
     assert result.steps != 12
 
 
-def test_the_steps_of_a_budget_are_sent_to_other_processes():
+def test_steps_of_budget_reach_parallel_console():
     events = []
     EventSender(events.append).on_train_begin(40)
     with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
@@ -235,7 +233,7 @@ def test_the_steps_of_a_budget_are_sent_to_other_processes():
         assert (callback.for_run(1).steps, bar.total) == (40, 40)
 
 
-def test_an_interrupted_run_keeps_its_resolved_budget(listops, paths, monkeypatch):
+def test_interrupted_run_keeps_resolved_budget(listops, paths, monkeypatch):
     experiment = replace_budget(tiny.experiment(), parse_budget("seconds=10"))
     run_dir = paths.run_dir(experiment)
     claim(experiment, listops, run_dir)
@@ -248,7 +246,7 @@ def test_an_interrupted_run_keeps_its_resolved_budget(listops, paths, monkeypatc
     assert (result.steps, result.resolved_budget) == (20, first)
 
 
-def test_a_damaged_resolved_budget_is_refused(listops, paths):
+def test_damaged_resolved_budget_is_rejected(listops, paths):
     experiment = replace_budget(tiny.experiment(), parse_budget("seconds=10"))
     run_dir = paths.run_dir(experiment)
     claim(experiment, listops, run_dir)
@@ -260,7 +258,7 @@ def test_a_damaged_resolved_budget_is_refused(listops, paths):
         resolve_budget(experiment, listops, run_dir, "cpu")
 
 
-def test_the_model_has_the_size_that_a_budget_of_memory_chose(listops, paths):
+def test_memory_budget_replaces_requested_size(listops, paths):
     for changes in ({}, {"mechanism.window": 3}):
         experiment = replace_budget(
             tiny.experiment(changes=changes), Budget(kind="memory", limit=1e9)
@@ -271,6 +269,6 @@ def test_the_model_has_the_size_that_a_budget_of_memory_chose(listops, paths):
         assert result.effective_config.mechanism.options == {"window": 16}
 
 
-def test_mechanisms_without_a_size_option():
+def test_mechanisms_without_size_option():
     without = {name for name, cls in MECHANISMS.items() if cls.size_option is None}
     assert without == {"full", "linear"}

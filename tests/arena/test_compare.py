@@ -1,4 +1,4 @@
-"""Two protocols are compared completely, each difference once, in both directions."""
+"""Comparison of protocols."""
 
 import dataclasses
 import itertools
@@ -15,24 +15,24 @@ from longspan.files import to_json_types
 PAIRS = list(itertools.combinations(sorted(PROTOCOLS), 2))
 
 
-def fields(a, b, **more):
+def differences_by_field(a, b, **more):
     return {d.field: d for d in compare(get(a), get(b), **more)}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_does_not_differ_from_itself(name):
+def test_protocol_has_no_difference_from_itself(name):
     assert compare(get(name), get(name)) == []
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
-def test_the_comparison_is_symmetric(a, b):
+def test_comparison_is_symmetric(a, b):
     there, back = compare(get(a), get(b)), compare(get(b), get(a))
     assert [difference.swapped() for difference in back] == there
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
-def test_all_differences_are_found_and_nothing_else(a, b):
-    """Compare every value of every shared task here, value by value."""
+def test_comparison_equals_value_by_value_comparison(a, b):
+    """Compare with an independent loop over all values of all shared tasks."""
     expected = set()
     for task in {*get(a).tasks} & {*get(b).tasks}:
         one, two = (recipe_values(get(name), task, MECHANISMS) for name in (a, b))
@@ -44,7 +44,7 @@ def test_all_differences_are_found_and_nothing_else(a, b):
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_values_are_those_of_the_experiment(name):
+def test_recipe_values_equal_experiment_configuration(name):
     for task in get(name).tasks:
         config = get(name).experiment(task, "nystrom", 0).config
         flat = recipe_values(get(name), task, ["nystrom"])
@@ -56,8 +56,10 @@ def test_values_are_those_of_the_experiment(name):
         assert not [field for field in flat if field.startswith("mechanism.local")]
 
 
-def test_a_difference_has_the_choices_of_both_protocols():
-    rate = fields("lra-paper", "lra-repo", tasks=["retrieval"])["training.learning_rate"]
+def test_difference_has_choices_of_both_protocols():
+    rate = differences_by_field("lra-paper", "lra-repo", tasks=["retrieval"])[
+        "training.learning_rate"
+    ]
     assert (rate.tasks, rate.a, rate.b) == (("retrieval",), 0.5, 0.05)
     (one,), (two,) = rate.choices_a, rate.choices_b
     assert isinstance(one, Choice)
@@ -65,18 +67,18 @@ def test_a_difference_has_the_choices_of_both_protocols():
     assert two.instead[0][0] == rate.a
 
 
-def test_merged_tasks_keep_each_choice_once():
-    found = fields("lra-paper", "lra-small", tasks=["image", "pathfinder", "listops"])
+def test_difference_of_several_tasks_keeps_each_choice_once():
+    found = differences_by_field("lra-paper", "lra-small", tasks=["image", "pathfinder", "listops"])
     decay, position = found["training.weight_decay"], found["model.position"]
     assert decay.tasks == ("listops",)
     assert position.tasks == ("pathfinder", "listops")
     assert [choice.tasks for choice in position.choices_a] == [("pathfinder",), ("listops",)]
-    landmarks = fields("lra-small", "xiong")["mechanism.nystrom.landmarks"]
+    landmarks = differences_by_field("lra-small", "xiong")["mechanism.nystrom.landmarks"]
     assert landmarks.tasks == ("listops", "retrieval", "text")
     assert len(landmarks.choices_a) == len(landmarks.choices_b) == 1
 
 
-def test_equal_differences_of_several_tasks_are_one():
+def test_equal_differences_of_several_tasks_are_merged():
     found = compare(get("lra-small"), get("lra-repo"), tasks=["text", "listops"])
     betas = [d for d in found if d.field == "training.adam_betas"]
     assert [(d.tasks, d.a, d.b) for d in betas] == [
@@ -86,8 +88,8 @@ def test_equal_differences_of_several_tasks_are_one():
     assert steps == []
 
 
-def test_tasks_and_mechanisms_can_be_picked():
-    found = fields("xiong", "lra-small", tasks=["listops"], mechanisms=["blockwise"])
+def test_comparison_is_limited_to_given_tasks_and_mechanisms():
+    found = differences_by_field("xiong", "lra-small", tasks=["listops"], mechanisms=["blockwise"])
     assert {d.tasks for d in found.values()} == {("listops",)}
     options = {f: (d.a, d.b) for f, d in found.items() if f.startswith("mechanism.")}
     assert options == {"mechanism.blockwise.block": (8, 16)}
@@ -95,20 +97,20 @@ def test_tasks_and_mechanisms_can_be_picked():
     assert found["grid.seed"].b is None
 
 
-def test_a_task_of_one_protocol_is_a_difference():
-    covered = fields("xiong", "lra-small")["covered"]
+def test_task_missing_from_one_protocol_is_a_difference():
+    covered = differences_by_field("xiong", "lra-small")["covered"]
     assert (covered.tasks, covered.a, covered.b) == (("image", "pathfinder"), False, True)
     only = compare(get("xiong"), get("lra-small"), tasks=["image"])
     assert [d.field for d in only] == ["covered"]
 
 
-def test_fields_are_in_the_order_of_the_configuration():
+def test_differences_follow_configuration_order():
     found = [d.field.partition(".")[0] for d in compare(get("lra-small"), get("xiong"))]
     order = ("covered", "task", "model", "training", "budget", "mechanism", "grid")
     assert found == sorted(found, key=order.index)
 
 
-def test_one_changed_value_is_one_difference():
+def test_single_changed_value_is_single_difference():
     quick = get("quick")
 
     def slower(task):
@@ -121,7 +123,7 @@ def test_one_changed_value_is_one_difference():
     assert found.tasks == tuple(sorted(quick.tasks))
 
 
-def test_unknown_names_are_refused_with_near_ones():
+def test_unknown_names_are_rejected_with_suggestion():
     quick, small = get("quick"), get("lra-small")
     with pytest.raises(UnknownNameError, match="no task of 'quick' or 'lra-small' called 'txt'"):
         compare(quick, small, tasks=["txt"])

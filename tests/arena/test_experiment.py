@@ -1,4 +1,4 @@
-"""Fields of an experiment are changed by dotted name; changes are recorded as overrides."""
+"""Experiments: overrides by dotted name, validation, hash and name."""
 
 import dataclasses
 import re
@@ -11,7 +11,7 @@ from longspan.config import Budget
 from longspan.errors import OptionError, UnknownNameError
 from longspan.results import load_result
 
-REFUSED = {
+REJECTED = {
     "steps": (1, OptionError, "'steps' names no field; use PART.FIELD, such as training.steps"),
     "trianing.steps": (1, UnknownNameError, "called 'trianing'; did you mean training"),
     "training.step": (1, UnknownNameError, "no field of training called 'step'; did you mean ste"),
@@ -30,9 +30,9 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_fields_and_values_are_refused(name):
-    value, kind, message = REFUSED[name]
+@pytest.mark.parametrize("name", REJECTED)
+def test_unknown_fields_and_invalid_values_are_rejected(name):
+    value, kind, message = REJECTED[name]
     with pytest.raises(kind, match=message):
         override(tiny.experiment(), {name: value})
 
@@ -51,66 +51,66 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), MISFITS)
-def test_a_model_that_cannot_be_built_is_detected_before_the_run(name, value, message):
+def test_misfit_detects_invalid_model_before_run(name, value, message):
     reason = misfit(override(tiny.experiment(), {name: value}))
     assert reason is not None
     assert re.search(message, reason), reason
 
 
-def test_several_fields_change_together_and_the_rest_stays():
-    made = get("quick").experiment("listops", "local", 3)
+def test_override_changes_given_fields_only():
+    experiment = get("quick").experiment("listops", "local", 3)
     changes = {"training.steps": 7, "mechanism.window": 8, "task.test": 9}
-    changed = override(made, changes)
+    changed = override(experiment, changes)
     config = changed.config
     assert config.training.steps == 7
     assert config.mechanism.options["window"] == 8
     assert config.task.options["test"] == 9
-    assert (changed.seed, config.model, changed.protocol) == (3, made.config.model, "quick")
+    assert (changed.seed, config.model, changed.protocol) == (3, experiment.config.model, "quick")
     assert changed.overrides == changes
 
 
-def test_an_equal_value_is_no_override():
-    made = get("quick").experiment("listops", "local", 0)
+def test_equal_value_is_not_an_override():
+    experiment = get("quick").experiment("listops", "local", 0)
     same = override(
-        made,
+        experiment,
         {
-            "training.steps": made.config.training.steps,
-            "mechanism.window": made.config.mechanism.options["window"],
+            "training.steps": experiment.config.training.steps,
+            "mechanism.window": experiment.config.mechanism.options["window"],
             "task.seed": 0,
             "training.max_grad_norm": 1,
         },
     )
     assert same.overrides == {}
-    assert same.hash == made.hash
+    assert same.hash == experiment.hash
 
 
-def test_an_integer_and_an_equal_float_are_one_experiment():
+def test_integer_and_equal_float_have_same_hash():
     for name in ("training.learning_rate", "training.max_grad_norm", "mechanism.temperature"):
-        made = [tiny.experiment("sinkhorn", changes={name: value}) for value in (1, 1.0)]
-        assert len({x.hash for x in made}) == 1
-    # The recipe has no norm to convert the integer by.
+        experiments = [tiny.experiment("sinkhorn", changes={name: value}) for value in (1, 1.0)]
+        assert len({x.hash for x in experiments}) == 1
+    # With null in the recipe, no float determines the type of the integer.
     bare = tiny.experiment(changes={"training.max_grad_norm": None})
     one, real = (override(bare, {"training.max_grad_norm": value}) for value in (1, 1.0))
     assert one.hash == real.hash
 
 
 def test_overrides_are_recorded(listops, tiny_cache, tmp_path):
-    made = tiny.experiment()
-    run(made, listops, tiny.paths(tmp_path, tiny_cache))
-    record = load_result(tiny.paths(tmp_path, tiny_cache).record_file(made))
-    assert record.overrides == made.overrides
+    experiment = tiny.experiment()
+    run(experiment, listops, tiny.paths(tmp_path, tiny_cache))
+    record = load_result(tiny.paths(tmp_path, tiny_cache).record_file(experiment))
+    assert record.overrides == experiment.overrides
     assert record.overrides["training.steps"] == 12
     assert record.config.training.steps == record.steps == 12
 
 
-def test_another_budget_is_an_override():
+def test_different_budget_is_an_override():
     plain = tiny.experiment()
     assert replace_budget(plain, Budget()) is plain
-    held = replace_budget(plain, Budget(kind="flops", limit=1e9))
-    assert held.config.budget == Budget(kind="flops", limit=1e9)
-    assert held.hash != plain.hash
-    assert held.overrides == {**plain.overrides, "budget": "flops=1000000000"}
-    assert replace_budget(held, Budget(kind="flops", limit=10**9)) is held
+    budgeted = replace_budget(plain, Budget(kind="flops", limit=1e9))
+    assert budgeted.config.budget == Budget(kind="flops", limit=1e9)
+    assert budgeted.hash != plain.hash
+    assert budgeted.overrides == {**plain.overrides, "budget": "flops=1000000000"}
+    assert replace_budget(budgeted, Budget(kind="flops", limit=10**9)) is budgeted
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_another_budget_is_an_override():
         ("0", "seed should be a valid integer, got '0'"),
     ],
 )
-def test_a_seed_is_an_integer_from_0(seed, message):
-    made = tiny.experiment()
+def test_invalid_seed_is_rejected(seed, message):
+    experiment = tiny.experiment()
     with pytest.raises(OptionError, match=message):
-        dataclasses.replace(made, seed=seed)
+        dataclasses.replace(experiment, seed=seed)
 
 
-def test_names_are_checked_against_the_registries():
+def test_unregistered_names_are_rejected():
     config = tiny.experiment().config
     for part, field, value, message in (
         ("task", "name", "listop", "no task called 'listop'; did you mean listops"),
@@ -143,8 +143,8 @@ def test_names_are_checked_against_the_registries():
             )
 
 
-def test_the_name_of_an_experiment():
-    made = tiny.experiment(seed=5)
-    assert (made.task, made.mechanism) == ("listops", "local")
-    assert made.name == f"local-{made.hash}-5"
-    assert made.hash == made.config.hash
+def test_experiment_name_has_mechanism_hash_and_seed():
+    experiment = tiny.experiment(seed=5)
+    assert (experiment.task, experiment.mechanism) == ("listops", "local")
+    assert experiment.name == f"local-{experiment.hash}-5"
+    assert experiment.hash == experiment.config.hash

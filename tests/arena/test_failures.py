@@ -1,4 +1,4 @@
-"""Failed runs are recorded with their kind; the other runs of the grid continue."""
+"""Failed runs: their records, messages and retries."""
 
 import errno
 import io
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from callbacks import Log
+from callbacks import LogRuns
 from rich.console import Console
 
 import tiny
@@ -17,31 +17,35 @@ from longspan.errors import DivergedError, NoMemoryError
 from longspan.results import load_failures, load_results
 from longspan.training.loop import _Run
 
-WILD = {"training.learning_rate": 1e30, "training.max_grad_norm": None, "training.warmup_steps": 0}
+DIVERGING = {
+    "training.learning_rate": 1e30,
+    "training.max_grad_norm": None,
+    "training.warmup_steps": 0,
+}
 ALLOCATOR = "[enforce fail at alloc_cpu.cpp:119] . DefaultCPUAllocator: can't allocate memory: you"
 
 
-def test_a_diverged_run_is_recorded_and_retried_on_request_only(tiny_cache, tmp_path):
+def test_diverged_run_is_recorded_and_retried_on_request_only(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    wild, tame = tiny.experiment("full", changes=WILD), tiny.experiment()
-    results, _ = arena([wild, tame], paths, Log())
+    diverging, stable = tiny.experiment("full", changes=DIVERGING), tiny.experiment()
+    results, _ = arena([diverging, stable], paths, LogRuns())
     assert [result.mechanism for result in results] == ["local"]
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step, record.device) == ("diverged", 2, "cpu, 1 threads")
     assert record.reason.startswith("the training loss is nan at step 2; lower the learning rate")
     assert (record.config_hash, record.seed, record.overrides) == (
-        wild.hash,
+        diverging.hash,
         0,
-        wild.overrides,
+        diverging.overrides,
     )
-    assert paths.failure_file(wild).name == record.filename
-    log = Log()
-    assert arena([wild, tame], paths, log)[0] == results
-    ((again,),) = arena([wild], paths, log)[1:]
+    assert paths.failure_file(diverging).name == record.filename
+    log = LogRuns()
+    assert arena([diverging, stable], paths, log)[0] == results
+    ((again,),) = arena([diverging], paths, log)[1:]
     assert log.lines == []
     assert again.reason.startswith(record.reason)
     assert again.reason.endswith(f"(recorded {record.date}; --retry-failed retries it)")
-    arena([wild, tame], paths, log, retry_failed=True)
+    arena([diverging, stable], paths, log, retry_failed=True)
     assert log.lines == ["1/1 full 0"]
 
 
@@ -55,8 +59,8 @@ def test_a_diverged_run_is_recorded_and_retried_on_request_only(tiny_cache, tmp_
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_exhausted_memory_is_recognized(tiny_cache, tmp_path, monkeypatch, listops, error):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+def test_out_of_memory_errors_are_recorded(tiny_cache, tmp_path, monkeypatch, listops, error):
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
 
     def fail(*_):
         raise error
@@ -64,19 +68,19 @@ def test_exhausted_memory_is_recognized(tiny_cache, tmp_path, monkeypatch, listo
     with monkeypatch.context() as patch:
         patch.setattr(_Run, "_step", fail)
         with pytest.raises(NoMemoryError, match=r"needs more memory than .*; raise training"):
-            run(made, listops, paths)
-        results, _ = arena([made], paths, Log())
+            run(experiment, listops, paths)
+        results, _ = arena([experiment], paths, LogRuns())
     assert results == []
     (record,) = load_failures([tmp_path])
     assert (record.kind, record.step) == ("memory", None)
     # A later result replaces the failure.
-    (result,), failed = arena([made], paths, Log(), retry_failed=True)
+    (result,), failed = arena([experiment], paths, LogRuns(), retry_failed=True)
     assert failed == []
-    assert not paths.failure_file(made).exists()
+    assert not paths.failure_file(experiment).exists()
     assert load_results([tmp_path]) == [result]
 
 
-def test_an_unexpected_error_is_reported_and_not_recorded(tiny_cache, tmp_path, monkeypatch):
+def test_unexpected_error_is_reported_but_not_recorded(tiny_cache, tmp_path, monkeypatch):
     paths, broken = tiny.paths(tmp_path, tiny_cache), tiny.experiment("full")
 
     def fail(*_):
@@ -84,22 +88,22 @@ def test_an_unexpected_error_is_reported_and_not_recorded(tiny_cache, tmp_path, 
 
     with monkeypatch.context() as patch:
         patch.setattr(_Run, "_step", fail)
-        results, failed = arena([broken], paths, Log())
+        results, failed = arena([broken], paths, LogRuns())
     assert (results, [x.reason for x in failed]) == ([], ["RuntimeError: shape '[3]' is invalid"])
     assert load_failures([tmp_path]) == []
-    assert len(arena([broken], paths, Log())[0]) == 1
+    assert len(arena([broken], paths, LogRuns())[0]) == 1
 
 
-def test_the_progress_bar_of_a_run_is_removed_at_its_end(tiny_cache, tmp_path):
-    experiments = [tiny.experiment("full", changes=WILD), tiny.experiment()]
+def test_progress_bars_are_removed_when_runs_end(tiny_cache, tmp_path):
+    experiments = [tiny.experiment("full", changes=DIVERGING), tiny.experiment()]
     with ParallelConsoleCallback(Console(file=io.StringIO())) as callback:
         results, failed = arena(experiments, tiny.paths(tmp_path, tiny_cache), callback)
         assert (len(results), len(failed), callback.lines) == (1, 1, {})
 
 
-def test_run_raises_the_error(tiny_cache, tmp_path, listops):
+def test_run_raises_divergence_error(tiny_cache, tmp_path, listops):
     with pytest.raises(DivergedError, match="the training loss is nan"):
-        run(tiny.experiment(changes=WILD), listops, tiny.paths(tmp_path, tiny_cache))
+        run(tiny.experiment(changes=DIVERGING), listops, tiny.paths(tmp_path, tiny_cache))
 
 
 def run_with_limited_memory(runs, cache):
@@ -109,13 +113,13 @@ def run_with_limited_memory(runs, cache):
     large = tiny.experiment(
         "full", changes={"model.hidden_size": 8192, "model.intermediate_size": 8192}
     )
-    arena([tiny.experiment("full", seed=1)], paths, Log())
+    arena([tiny.experiment("full", seed=1)], paths, LogRuns())
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), resource.RLIM_INFINITY))
-    arena([large, tiny.experiment()], paths, Log())
+    arena([large, tiny.experiment()], paths, LogRuns())
 
 
-def test_memory_that_is_really_exhausted(tiny_cache, tmp_path):
+def test_real_memory_exhaustion_is_recorded(tiny_cache, tmp_path):
     process = tiny.server().Process(target=run_with_limited_memory, args=(tmp_path, tiny_cache))
     process.start()
     process.join()
@@ -125,21 +129,21 @@ def test_memory_that_is_really_exhausted(tiny_cache, tmp_path):
     assert (record.kind, record.config.model.hidden_size) == ("memory", 8192)
 
 
-def test_the_command_names_failed_runs_and_how_to_retry_them(cli, tiny_cache, tmp_path):
-    where = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu"]
-    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *where]
-    code, out, err = cli(*command, *tiny.flags(WILD))
+def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
+    path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu"]
+    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *path_flags]
+    code, out, err = cli(*command, *tiny.flags(DIVERGING))
     assert (code, out) == (1, "")
-    code, out, err = cli(*command, *tiny.flags(WILD))
+    code, out, err = cli(*command, *tiny.flags(DIVERGING))
     assert (code, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("failed: local-")
     assert line.endswith("--retry-failed retries it)")
-    _, _, err = cli(*command, *tiny.flags(WILD), "--retry-failed")
+    _, _, err = cli(*command, *tiny.flags(DIVERGING), "--retry-failed")
     assert "run 1/1  local on listops" in err
-    # `train` retries the run that it names.
+    # `train` always retries.
     code, _, err = cli(
-        "train", "local", "listops", "--protocol", "quick", *where, *tiny.flags(WILD)
+        "train", "local", "listops", "--protocol", "quick", *path_flags, *tiny.flags(DIVERGING)
     )
     assert code == 2
     assert "run 1/1  local on listops" in err

@@ -1,9 +1,9 @@
-"""Grids are ordered and complete; one failed run does not stop the others."""
+"""Grids of runs: selection, order, execution and rejected records."""
 
 import json
 
 import pytest
-from callbacks import Log
+from callbacks import LogRuns
 
 import many
 import tiny
@@ -12,26 +12,26 @@ from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
 from longspan.results import load_results
 
-WILD = {
+DIVERGING = {
     "training.learning_rate": 1e30,
     "training.max_grad_norm": None,
     "training.warmup_steps": 0,
 }
 
 
-class StepLog(Log):
-    """Records steps too."""
+class LogSteps(LogRuns):
+    """Callback that logs steps too."""
 
     def on_step(self, step, loss, tokens, seconds):
         self.lines.append("step")
 
 
-def small(mechanisms=("local", "full"), **options):
+def small_grid(mechanisms=("local", "full"), **options):
     options = {"tasks": ["listops"], "changes": tiny.CHANGES, **options}
     return grid("quick", mechanisms=mechanisms, **options)[0]
 
 
-def test_seeds_are_outermost_and_the_baseline_is_first():
+def test_seeds_are_outermost_and_baseline_is_first():
     experiments, skipped = grid(
         "quick", tasks=["text", "listops"], mechanisms=["performer", "full"], seeds=[3, 1]
     )
@@ -44,7 +44,7 @@ def test_seeds_are_outermost_and_the_baseline_is_first():
     }
 
 
-def test_the_default_is_everything_and_repetitions_count_once():
+def test_grid_defaults_to_everything_and_drops_duplicates():
     experiments, _ = grid("quick")
     assert {x.mechanism for x in experiments} == set(MECHANISMS)
     assert {x.task for x in experiments} == set(get("quick").tasks)
@@ -52,7 +52,7 @@ def test_the_default_is_everything_and_repetitions_count_once():
     assert len(again) == 1
 
 
-def test_an_empty_list_selects_nothing(cli):
+def test_empty_list_selects_nothing(cli):
     assert grid("quick", tasks=[]) == ([], [])
     assert grid("quick", mechanisms=[]) == ([], [])
     space = SearchSpace(grid={"training.batch_size": [4]})
@@ -65,8 +65,8 @@ def test_an_empty_list_selects_nothing(cli):
     assert cli("arena", "--seeds", "")[0] == 2
 
 
-def test_runs_fail_in_all_processes_if_one_lacks_the_data(tiny_cache, tmp_path):
-    """A process that continued alone would join another run of the others."""
+def test_all_processes_fail_if_one_lacks_data(tiny_cache, tmp_path):
+    """Check all processes: one that continued alone would join the next run of the others."""
     runs = str(tmp_path / "runs")
     case = {"runs": runs, "cache": str(tiny_cache), "grid": [{}, {"training.steps": 4}]}
     both = many.launch(tiny.server(), 2, [{**case, "blind": True}, case], tmp_path)
@@ -83,12 +83,17 @@ def test_processes_of_torchrun_start_no_workers(tiny_cache, tmp_path, monkeypatc
     with pytest.raises(
         OptionError, match="several processes, and each would start a grid of its own"
     ):
-        arena(small(), tiny.paths(tmp_path, tiny_cache), Log(), executor=WorkerPoolExecutor(2))
+        arena(
+            small_grid(),
+            tiny.paths(tmp_path, tiny_cache),
+            LogRuns(),
+            executor=WorkerPoolExecutor(2),
+        )
 
 
-def test_the_main_process_decides_for_all(tiny_cache, tmp_path):
-    """Other processes agree on results, failures and order, and write no files."""
-    case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, WILD]}
+def test_main_process_decides_for_all_processes(tiny_cache, tmp_path):
+    """Check that other processes agree on results, failures and order, and write no files."""
+    case = {"runs": str(tmp_path / "runs"), "cache": str(tiny_cache), "grid": [{}, DIVERGING]}
     both = many.launch(tiny.server(), 2, [case, case], tmp_path)
     assert "wrote" not in both[1]
     lines = [[x for x in text.splitlines() if x.startswith(("ended", "failed"))] for text in both]
@@ -96,8 +101,8 @@ def test_the_main_process_decides_for_all(tiny_cache, tmp_path):
     assert [x.split()[0] for x in lines[0]] == ["ended", "failed"] * 2
 
 
-class Picky(Attention):
-    """A mechanism that takes short inputs only."""
+class ShortInputsOnly(Attention):
+    """Mechanism that rejects long inputs."""
 
     traits = Traits(paper="none", cost="T", exact=False, sizes=("max_length",))
 
@@ -112,11 +117,11 @@ class Picky(Attention):
 
 @pytest.fixture
 def picky(monkeypatch):
-    monkeypatch.setitem(MECHANISMS, "picky", Picky)
-    monkeypatch.setattr(Picky, "name", "picky", raising=False)
+    monkeypatch.setitem(MECHANISMS, "picky", ShortInputsOnly)
+    monkeypatch.setattr(ShortInputsOnly, "name", "picky", raising=False)
 
 
-def test_mechanisms_that_do_not_fit_are_left_out_unless_named(picky):
+def test_unfit_mechanisms_are_skipped_unless_named(picky):
     experiments, skipped = grid("quick", tasks=["listops", "text"])
     assert [(x.name, x.reason) for x in skipped] == [
         ("picky on text", "picky takes max_length up to 500, got 1024")
@@ -135,16 +140,16 @@ def test_mechanisms_that_do_not_fit_are_left_out_unless_named(picky):
         ({"changes": {"training.stps": 1}}, "no field of training called 'stps'; did you mean ste"),
     ],
 )
-def test_unknown_names_are_refused_before_any_run(options, message):
+def test_unknown_names_are_rejected_before_any_run(options, message):
     with pytest.raises(UnknownNameError, match=message):
         grid(**{"protocol": "quick", **options})
 
 
-def test_results_are_in_order_and_written_as_each_run_ends(tiny_cache, tmp_path):
-    log, paths = StepLog(), tiny.paths(tmp_path, tiny_cache)
+def test_results_are_ordered_and_saved_after_each_run(tiny_cache, tmp_path):
+    log, paths = LogSteps(), tiny.paths(tmp_path, tiny_cache)
     seen = log.on_run_end
     log.on_run_end = lambda result: seen(result) or log.lines.append(len(load_results([tmp_path])))
-    results, failed = arena(small(), paths, log)
+    results, failed = arena(small_grid(), paths, log)
     assert failed == []
     assert [result.mechanism for result in results] == ["full", "local"]
     lines = [line for line in log.lines if line != "step"]
@@ -152,23 +157,25 @@ def test_results_are_in_order_and_written_as_each_run_ends(tiny_cache, tmp_path)
     assert log.lines.count("step") == 24
 
 
-def test_a_run_that_fails_does_not_stop_the_others(tiny_cache, tmp_path):
-    broken = small(mechanisms=["full"], changes={**tiny.CHANGES, **WILD})
-    log = Log()
-    results, failed = arena([*broken, *small(["local"])], tiny.paths(tmp_path, tiny_cache), log)
+def test_failed_run_does_not_stop_other_runs(tiny_cache, tmp_path):
+    broken = small_grid(mechanisms=["full"], changes={**tiny.CHANGES, **DIVERGING})
+    log = LogRuns()
+    results, failed = arena(
+        [*broken, *small_grid(["local"])], tiny.paths(tmp_path, tiny_cache), log
+    )
     assert [result.mechanism for result in results] == ["local"]
     assert [x.name for x in failed] == [f"{broken[0].name} on listops"]
     assert failed[0].reason.startswith("the training loss is nan at step 2; lower the learning")
     assert "ended full 0" not in log.lines
 
 
-def test_a_task_without_data_fails_its_own_runs_only(tiny_cache, tmp_path):
+def test_task_without_data_fails_its_own_runs_only(tiny_cache, tmp_path):
     text, _ = grid("quick", tasks=["text"], mechanisms=["full", "local"])
     paths = tiny.paths(tmp_path / "runs", tiny_cache)
     empty = tmp_path / "empty"
     empty.mkdir()
     paths = type(paths)(runs=paths.runs, cache=paths.cache, data=empty, device="cpu")
-    results, failed = arena([*text, *small(["local"])], paths, Log())
+    results, failed = arena([*text, *small_grid(["local"])], paths, LogRuns())
     assert len(results) == 1
     assert len(failed) == 2
     assert all("IMDB" in x.reason for x in failed), failed
@@ -176,10 +183,10 @@ def test_a_task_without_data_fails_its_own_runs_only(tiny_cache, tmp_path):
 
 def test_finished_runs_are_loaded(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    first, _ = arena(small(), paths, Log())
+    first, _ = arena(small_grid(), paths, LogRuns())
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
-    log = StepLog()
-    again, _ = arena(small(), paths, log)
+    log = LogSteps()
+    again, _ = arena(small_grid(), paths, log)
     assert again == first
     assert "step" not in log.lines
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == files
@@ -187,28 +194,29 @@ def test_finished_runs_are_loaded(tiny_cache, tmp_path):
 
 @pytest.fixture
 def finished_run(listops, tiny_cache, tmp_path):
-    """A finished experiment, its paths, and a function that runs it again."""
-    made, paths = tiny.experiment(), tiny.paths(tmp_path, tiny_cache)
-    run(made, listops, paths)
-    return made, paths, lambda: run(made, listops, paths)
+    """Finished experiment, its paths, and a function that reruns it."""
+    experiment, paths = tiny.experiment(), tiny.paths(tmp_path, tiny_cache)
+    run(experiment, listops, paths)
+    return experiment, paths, lambda: run(experiment, listops, paths)
 
 
 @pytest.mark.parametrize(("field", "value"), [("config_hash", "0123456789"), ("seed", 4)])
-def test_a_record_of_another_configuration_is_refused(finished_run, field, value):
-    made, paths, again = finished_run
-    path = paths.record_file(made)
+def test_record_of_different_configuration_is_rejected(finished_run, field, value):
+    experiment, paths, again = finished_run
+    path = paths.record_file(experiment)
     record = {**json.loads(path.read_text()), field: value}
     path.write_text(json.dumps(record))
     message = (
-        f"{path.name} records configuration .* expected {made.hash} with seed 0.*; move it away or"
+        f"{path.name} records configuration .* expected {experiment.hash} with seed 0.*; "
+        "move it away or"
     )
     with pytest.raises(RunError, match=message):
         again()
 
 
-def test_a_record_of_other_data_is_refused(finished_run):
-    made, paths, again = finished_run
-    path = paths.record_file(made)
+def test_record_of_different_data_is_rejected(finished_run):
+    experiment, paths, again = finished_run
+    path = paths.record_file(experiment)
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
     with pytest.raises(
         RunError, match=r"was scored on data 000000000000, but the data here is .*--data or"
@@ -216,20 +224,20 @@ def test_a_record_of_other_data_is_refused(finished_run):
         again()
 
 
-def test_a_run_directory_of_other_data_is_refused(finished_run):
-    made, paths, again = finished_run
-    paths.record_file(made).unlink()
-    path = paths.run_dir(made) / "experiment.json"
+def test_run_directory_of_different_data_is_rejected(finished_run):
+    experiment, paths, again = finished_run
+    paths.record_file(experiment).unlink()
+    path = paths.run_dir(experiment) / "experiment.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
     message = r"belongs to another configuration \(data: 0{12} there, [0-9a-f]{12} here\); move it"
     with pytest.raises(RunError, match=message):
         again()
 
 
-def test_a_run_directory_of_another_configuration_is_refused_with_the_differences(finished_run):
-    made, paths, again = finished_run
-    paths.record_file(made).unlink()
-    path = paths.run_dir(made) / "experiment.json"
+def test_run_directory_of_different_configuration_is_rejected(finished_run):
+    experiment, paths, again = finished_run
+    paths.record_file(experiment).unlink()
+    path = paths.run_dir(experiment) / "experiment.json"
     there = json.loads(path.read_text())
     there["config"]["training"]["learning_rate"] = 7.0
     there["config"]["mechanism"]["options"] = {}
@@ -243,9 +251,9 @@ def test_a_run_directory_of_another_configuration_is_refused_with_the_difference
 
 
 @pytest.mark.parametrize("last", ["step-000012", None])
-def test_a_kill_between_record_and_clean_up_is_repaired_at_the_next_start(finished_run, last):
-    made, paths, again = finished_run
-    work = paths.run_dir(made)
+def test_next_start_cleans_up_after_kill_between_record_and_cleanup(finished_run, last):
+    experiment, paths, again = finished_run
+    work = paths.run_dir(experiment)
     pointer = json.loads((work / "last.json").read_text())
     (work / "step-000012").mkdir()
     (work / "last.json").write_text(json.dumps({**pointer, "last": last}))

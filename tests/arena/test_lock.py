@@ -1,4 +1,4 @@
-"""Two commands on one folder run every experiment exactly once."""
+"""Concurrent commands on one runs folder."""
 
 import contextlib
 import datetime
@@ -8,7 +8,7 @@ import socket
 import time
 
 import pytest
-from callbacks import Log
+from callbacks import LogRuns
 
 import tiny
 from longspan.arena import arena, run
@@ -17,7 +17,7 @@ from longspan.errors import BusyError
 from longspan.results import load_results
 
 
-def hold(folder, ready):
+def hold_until_killed(folder, ready):
     """Hold the lock of a run until this process is killed."""
     with hold_lock(folder, "run"):
         ready.set()
@@ -25,11 +25,11 @@ def hold(folder, ready):
 
 
 @contextlib.contextmanager
-def holder(folder):
-    """Start a process that holds the lock of a run."""
+def hold_in_process(folder):
+    """Hold the lock of a run in another process."""
     server = tiny.server()
     ready = server.Event()
-    process = server.Process(target=hold, args=(folder, ready))
+    process = server.Process(target=hold_until_killed, args=(folder, ready))
     process.start()
     assert ready.wait(60)
     yield process
@@ -38,10 +38,10 @@ def holder(folder):
 
 
 def test_locked_runs_are_skipped(tiny_cache, tmp_path):
-    paths, log = tiny.paths(tmp_path, tiny_cache), Log()
-    taken, free = tiny.experiment("full"), tiny.experiment()
-    with holder(paths.run_dir(taken)) as process:
-        results, failed = arena([taken, free], paths, log)
+    paths, log = tiny.paths(tmp_path, tiny_cache), LogRuns()
+    locked, free = tiny.experiment("full"), tiny.experiment()
+    with hold_in_process(paths.run_dir(locked)) as process:
+        results, failed = arena([locked, free], paths, log)
         assert [result.mechanism for result in results] == ["local"]
         (skipped,) = failed
         start = (
@@ -54,50 +54,58 @@ def test_locked_runs_are_skipped(tiny_cache, tmp_path):
         )
         assert abs(datetime.datetime.now(datetime.UTC) - since) < datetime.timedelta(minutes=5)
         with pytest.raises(BusyError, match=f"holds this run's lock .pid {process.pid}, host"):
-            run(taken, tiny.listops(tiny_cache), paths)
+            run(locked, tiny.listops(tiny_cache), paths)
         code = process.exitcode
     assert code is None
-    # The holder is dead: its lock is released, although the file that names it remains.
-    assert (paths.run_dir(taken) / "run.json").exists()
-    results, failed = arena([taken, free], paths, log)
+    # The death of the holder releases the lock and leaves its file.
+    assert (paths.run_dir(locked) / "run.json").exists()
+    results, failed = arena([locked, free], paths, log)
     assert ([result.mechanism for result in results], failed) == (["full", "local"], [])
-    assert not (paths.run_dir(taken) / "run.json").exists()
+    assert not (paths.run_dir(locked) / "run.json").exists()
 
 
 def test_runs_finished_by_another_process_are_loaded(tiny_cache, tmp_path):
     theirs, ours = (tiny.paths(tmp_path / name, tiny_cache) for name in ("theirs", "ours"))
-    taken, free = tiny.experiment("full"), tiny.experiment()
-    (record,), _ = arena([taken], theirs, Log())
-    log, lock = Log(), contextlib.ExitStack()
-    lock.enter_context(hold_lock(ours.run_dir(taken), "run"))
+    locked, free = tiny.experiment("full"), tiny.experiment()
+    (record,), _ = arena([locked], theirs, LogRuns())
+    log, lock = LogRuns(), contextlib.ExitStack()
+    lock.enter_context(hold_lock(ours.run_dir(locked), "run"))
 
     def release(result):
-        """Finish the locked run, as the other process, during the second run."""
-        Log.on_run_end(log, result)
+        """Finish the locked run in place of the other process during the second run."""
+        LogRuns.on_run_end(log, result)
         if result.mechanism == "local":
             record.save(ours.runs)
             lock.close()
 
     log.on_run_end = release
-    results, failed = arena([taken, free], ours, log)
+    results, failed = arena([locked, free], ours, log)
     assert failed == []
     assert results[0] == record
     assert [line for line in log.lines if line.startswith("ended")] == ["ended local 0"]
 
 
-def both(arguments, log):
+def run_command(arguments, log):
     tiny.main(arguments, log, 0)
 
 
-def test_two_commands_at_once_run_everything_once(tiny_cache, tmp_path):
+def test_concurrent_commands_execute_each_run_once(tiny_cache, tmp_path):
     runs = tmp_path / "runs"
-    where = ["--runs", str(runs), "--cache", str(tiny_cache), "--device", "cpu"]
-    what = ["arena", "--tasks", "listops", "--mechanisms", "full,local,linear", "--seeds", "0,1"]
+    path_flags = ["--runs", str(runs), "--cache", str(tiny_cache), "--device", "cpu"]
+    grid_flags = [
+        "arena",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "full,local,linear",
+        "--seeds",
+        "0,1",
+    ]
     server = tiny.server()
     processes = []
     for name in ("a.log", "b.log"):
-        arguments = ([*what, *tiny.flags(), *where], str(tmp_path / name))
-        processes.append(server.Process(target=both, args=arguments))
+        arguments = ([*grid_flags, *tiny.flags(), *path_flags], str(tmp_path / name))
+        processes.append(server.Process(target=run_command, args=arguments))
     for process in processes:
         process.start()
     for process in processes:
@@ -114,7 +122,7 @@ def test_two_commands_at_once_run_everything_once(tiny_cache, tmp_path):
         assert (process.exitcode == 1) == ("failed:" in log)
 
 
-def test_the_holder_of_a_lock_is_described(tmp_path):
+def test_lock_file_describes_its_holder(tmp_path):
     with hold_lock(tmp_path / "work", "run"):
         holder = json.loads((tmp_path / "work" / "run.json").read_text())
         assert (holder["pid"], holder["host"]) == (os.getpid(), socket.gethostname())

@@ -1,4 +1,4 @@
-"""The cost of a grid is planned before it runs; runs are ordered to complete tables early."""
+"""Plans of grids: cost, state and order of runs."""
 
 import dataclasses
 import itertools
@@ -21,7 +21,7 @@ from longspan.training import Callback
 from longspan.training.footprint import measure_step_memory
 
 
-def shuffled(costs, seeds=(1, 0)):
+def shuffled_experiments(costs, seeds=(1, 0)):
     """Return experiments of the quick protocol in random order, and the cost of each."""
     experiments = [
         get("quick").experiment(task, mechanism, seed)
@@ -45,8 +45,8 @@ COSTS = {
 }
 
 
-def test_seeds_are_outermost_then_the_baseline_then_cheap_mechanisms():
-    experiments, cost = shuffled(COSTS)
+def test_runs_are_ordered_by_seed_baseline_and_mechanism_cost():
+    experiments, cost = shuffled_experiments(COSTS)
     found = [(x.seed, x.mechanism, x.task) for x in order_runs(experiments, cost)]
     one = [
         ("full", "listops"),
@@ -60,8 +60,8 @@ def test_seeds_are_outermost_then_the_baseline_then_cheap_mechanisms():
     assert found == [(seed, *x) for seed in (1, 0) for x in one]
 
 
-def test_equal_costs_keep_the_order():
-    experiments, _ = shuffled(COSTS)
+def test_equal_costs_keep_given_order():
+    experiments, _ = shuffled_experiments(COSTS)
     same = order_runs(experiments, lambda _: 1)
     assert sorted(x.name for x in same) == sorted(x.name for x in experiments)
     assert order_runs([], None) == []
@@ -69,14 +69,14 @@ def test_equal_costs_keep_the_order():
     assert order_runs(others, lambda _: 1) == others
 
 
-def test_the_cost_of_a_run_is_its_flops():
-    cheap, dear = tiny.experiment("linear"), tiny.experiment("performer")
+def test_cost_of_run_is_its_flops():
+    cheap, expensive = tiny.experiment("linear"), tiny.experiment("performer")
     more = tiny.experiment("linear", changes={"training.steps": 120})
     count = CountFlops()
     assert count(more) == 10 * count(cheap)
-    assert count(dear) > count(cheap)
+    assert count(expensive) > count(cheap)
     assert count(tiny.experiment("linear", seed=4)) == count(cheap)
-    assert [x.mechanism for x in order_runs([dear, cheap])] == ["linear", "performer"]
+    assert [x.mechanism for x in order_runs([expensive, cheap])] == ["linear", "performer"]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def paths(tiny_cache, tmp_path):
     return tiny.paths(tmp_path, tiny_cache)
 
 
-def test_a_planned_run_has_the_figures_of_the_run(paths, listops):
+def test_planned_run_has_figures_of_actual_run(paths, listops):
     experiment = tiny.experiment()
     (row,) = plan([experiment], paths)
     (measured,) = plan([experiment], paths, measure=True)
@@ -105,23 +105,23 @@ def test_a_planned_run_has_the_figures_of_the_run(paths, listops):
     assert not list(paths.runs.iterdir())
 
 
-class _Stop(Exception):
+class _StopError(Exception):
     pass
 
 
-class _Stopping(Callback):
-    """Interrupts a run."""
+class _StopAtStep7(Callback):
+    """Callback that interrupts a run at step 7."""
 
     def on_step(self, step, loss, tokens, seconds):
         if step == 7:
-            raise _Stop
+            raise _StopError
 
 
-def test_states_are_read_from_the_files(paths, listops):
+def test_plan_reads_states_of_runs(paths, listops):
     finished, interrupted, failed, new = (tiny.experiment(seed=seed) for seed in range(4))
     result = run(finished, listops, paths)
-    with pytest.raises(_Stop):
-        run(interrupted, listops, paths, _Stopping())
+    with pytest.raises(_StopError):
+        run(interrupted, listops, paths, _StopAtStep7())
     make_failure(failed, "diverged", "the loss is nan", 3, "cpu").save(paths.runs)
     rows = list(plan([finished, interrupted, failed, new], paths))
     assert [row.state for row in rows] == ["finished", "interrupted", "failed", "new"]
@@ -136,7 +136,7 @@ def test_states_are_read_from_the_files(paths, listops):
     assert totals.memory is None
 
 
-def test_the_time_is_that_of_a_run_of_the_same_shape_on_this_device(paths, listops):
+def test_time_is_estimated_from_comparable_record(paths, listops):
     result = run(tiny.experiment(), listops, paths)
     assert result.device == device_name("cpu")
     step = result.seconds / result.steps
@@ -167,7 +167,7 @@ def test_steps_are_timed_once_for_all_seeds(paths, monkeypatch):
     assert len(calls) == 1
 
 
-def test_budgets_are_resolved_in_a_plan(paths, listops):
+def test_plan_resolves_budgets(paths, listops):
     flops = replace_budget(tiny.experiment(), parse_budget("flops=1e9"))
     none = replace_budget(tiny.experiment(), parse_budget("flops=1e3"))
     memory = replace_budget(
@@ -187,26 +187,26 @@ def test_budgets_are_resolved_in_a_plan(paths, listops):
     assert (row.size_option, row.state) == (("window", 16), "finished")
 
 
-def test_dry_run_prints_rows_and_totals_and_trains_nothing(cli, paths):
-    where = ["--runs", paths.runs, "--cache", paths.cache, "--device", "cpu"]
-    what = ["arena", "--tasks", "listops", "--mechanisms", "linformer,full", *tiny.flags()]
-    code, out, err = cli(*what, *where, "--dry-run", "--json", "--seeds", "0,1")
+def test_dry_run_prints_plan_and_trains_nothing(cli, paths):
+    path_flags = ["--runs", paths.runs, "--cache", paths.cache, "--device", "cpu"]
+    grid_flags = ["arena", "--tasks", "listops", "--mechanisms", "linformer,full", *tiny.flags()]
+    code, out, err = cli(*grid_flags, *path_flags, "--dry-run", "--json", "--seeds", "0,1")
     assert (code, err) == (0, "")
     planned = json.loads(out)
     assert [x["mechanism"] for x in planned["runs"]] == ["full", "linformer"] * 2
     assert planned["runs"][0]["excess"] == 0
     assert planned["totals"]["states"] == {"new": 4}
-    code, out, _ = cli(*what, *where, "--dry-run", "--budget", "flops=1G")
+    code, out, _ = cli(*grid_flags, *path_flags, "--dry-run", "--budget", "flops=1G")
     assert code == 0
     assert "2 runs (2 new); remaining: " in out
     assert "parameter count differs by more than 10 % from `full`: linformer" in out
     assert "--measure times real steps" in out
     assert not list(paths.runs.iterdir())
-    code, _, err = cli(*what, *where, "--budget", "fuel=3")
+    code, _, err = cli(*grid_flags, *path_flags, "--budget", "fuel=3")
     assert (code, "no budget called 'fuel'" in err) == (2, True)
 
 
-def test_train_runs_under_a_budget(cli, paths):
+def test_train_command_accepts_budget(cli, paths):
     changes = tiny.command(paths.runs, paths.cache, "--budget", "flops=20M", "--json")
     code, _, _ = cli(*changes)
     assert code == 0
@@ -217,7 +217,7 @@ def test_train_runs_under_a_budget(cli, paths):
     assert result.steps == result.resolved_budget.changes["training.steps"] != 12
 
 
-def test_numbers_of_a_plan_are_never_truncated(monkeypatch, capsys):
+def test_plan_numbers_are_never_truncated(monkeypatch, capsys):
     from longspan.cli.common import PIPE_WIDTH, out
     from longspan.cli.planning import print_plan
 
@@ -234,7 +234,7 @@ def test_numbers_of_a_plan_are_never_truncated(monkeypatch, capsys):
         dataclasses.replace(row, mechanism=name, num_parameters=row.num_parameters + i)
         for i, name in enumerate(MECHANISMS)
     ]
-    # The package has a function of the module's name.
+    # `longspan.arena.plan` is the function, not the module.
     monkeypatch.setattr(sys.modules["longspan.arena.plan"], "plan", lambda *_, **__: rows)
     print_plan([], tiny.paths("runs", "cache"), measure=False, as_json=False)
     text = capsys.readouterr().out

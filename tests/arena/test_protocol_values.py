@@ -1,4 +1,4 @@
-"""The values of the protocols equal a second transcription of their sources.
+"""Protocol values compared with an independent transcription of their sources.
 
 LRA: the repository's configs at cd31e5c and the text of Tay et al. 2021. NYS: mlpen/Nystromformer,
 LRA/code/lra_config.py. XF: facebookresearch/xformers pull request 192. S4: state-spaces/s4,
@@ -14,7 +14,7 @@ from longspan.arena.protocols.compare import recipe_values
 from longspan.attention import MECHANISMS
 from longspan.training.schedule import compute_learning_rate
 
-# layers, heads, model width, width of all heads together, feed-forward width, pooling
+# layers, heads, model width, total width of heads, feed-forward width, pooling
 SIZES = {
     # LRA listops/configs/base_listops_config.py: 4, 8, emb 512, qkv 512, mlp 1024
     "lra-repo listops": (4, 8, 512, 512, 1024, "cls"),
@@ -56,7 +56,7 @@ SIZES = {
     "s4-style pathfinder": (4, 8, 128, 128, 128, "mean"),
     "s4-style path_x": (4, 4, 128, 128, 128, "mean"),
 }
-# batch, steps, learning rate, warmup, weight decay, schedule, which checkpoint is scored
+# batch size, steps, learning rate, warmup, weight decay, schedule, scored checkpoint
 LAST, BEST = "last", "best validation"
 TRAINING = {
     "lra-repo listops": (32, 5_000, 0.05, 1_000, 0.1, "rsqrt", LAST),
@@ -78,7 +78,7 @@ TRAINING = {
     "lra-small retrieval": (32, 30_000, 1e-4, 800, 0.0, "linear", BEST),
     "lra-small image": (256, 35_000, 1e-4, 175, 0.0, "linear", BEST),
     "lra-small pathfinder": (256, 62_400, 1e-4, 312, 0.0, "linear", BEST),
-    # XF run_grid_search.py at 61554f67, the first of each list
+    # XF run_grid_search.py at 61554f67, first value of each list
     "xiong listops": (32, 10_000, 1e-4, 2_000, 0.02, "linear", BEST),
     "xiong text": (32, 20_000, 1e-4, 2_000, 0.0, "linear", BEST),
     "xiong retrieval": (32, 30_000, 1e-4, 2_000, 0.01, "linear", BEST),
@@ -101,7 +101,7 @@ COMMON = {
     # SPT transformer-lra-*.yaml: dropout 0, prenorm
     "s4-style": ((0.9, 0.999), 1e-8, "no", 0.0, 0.0, "pre"),
 }
-OTHERWISE = {
+EXCEPTIONS = {
     # LRA cifar10/base_cifar10_config.py and pathfinder32/transformer_base.py
     "lra-repo image": {"model.hidden_dropout_prob": 0.3, "model.attention_dropout": 0.2},
     "lra-paper image": {"model.hidden_dropout_prob": 0.3, "model.attention_dropout": 0.2},
@@ -118,14 +118,14 @@ def recipe(case):
     return get(protocol).recipe(task)
 
 
-def test_every_recipe_of_a_source_is_in_the_tables():
+def test_tables_cover_every_sourced_recipe():
     sourced = [p for p in PROTOCOLS.values() if p.source != "longspan"]
     recipes = {f"{p.name} {t}" for p in sourced for t in p.tasks}
     assert recipes == set(SIZES) == set(TRAINING)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sizes(case):
+def test_model_sizes(case):
     model = recipe(case).model
     heads, width = model.num_attention_heads, model.hidden_size
     found = (
@@ -140,7 +140,7 @@ def test_sizes(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_training(case):
+def test_training_hyperparameters(case):
     training = recipe(case).training
     found = (
         training.batch_size,
@@ -154,7 +154,7 @@ def test_training(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_optimizer_precision_and_dropout(case):
-    made = recipe(case)
+    recipe_of_case = recipe(case)
     fields = (
         "training.adam_betas",
         "training.adam_epsilon",
@@ -164,11 +164,13 @@ def test_optimizer_precision_and_dropout(case):
     fields = (*fields, "model.attention_dropout", "model.norm")
     expected = dict(zip(fields, COMMON[case.split()[0]], strict=True))
     split = {field: field.split(".") for field in fields}
-    found = {field: getattr(getattr(made, part), name) for field, (part, name) in split.items()}
-    assert found == {**expected, **OTHERWISE.get(case, {})}
+    found = {
+        field: getattr(getattr(recipe_of_case, part), name) for field, (part, name) in split.items()
+    }
+    assert found == {**expected, **EXCEPTIONS.get(case, {})}
 
 
-# LRA: sinusoids unless learn_pos_emb is set, as in cifar10 and pathfinder128.
+# LRA: sinusoidal unless learn_pos_emb is set, as in cifar10 and pathfinder128.
 POSITIONS = {
     "lra-repo image": "learned", "lra-paper image": "learned",
     "lra-repo path_x": "learned", "lra-paper path_x": "learned",
@@ -176,19 +178,19 @@ POSITIONS = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_positions(case):
+def test_position_embeddings(case):
     usual = "learned" if case.split()[0] in ("lra-small", "xiong") else "sinusoidal"
     assert recipe(case).model.position == POSITIONS.get(case, usual)
 
 
-def test_features_of_pairs():
+def test_pair_heads():
     with_pairs = [p for p in PROTOCOLS.values() if "retrieval" in p.tasks]
     heads = {p.name: p.recipe("retrieval").model.pair_head for p in with_pairs}
     assert heads.pop("lra-repo") == "concatenate"
     assert set(heads.values()) == {"interaction"}
 
 
-def test_gradients_are_clipped_on_path_x_of_lra_only():
+def test_only_lra_path_x_clips_gradients():
     clipped = {case for case in CASES if recipe(case).training.max_grad_norm is not None}
     assert clipped == {"lra-repo path_x", "lra-paper path_x"}
 
@@ -215,7 +217,7 @@ PEAKS = {
 
 
 @pytest.mark.parametrize("case", PEAKS)
-def test_peaks_of_the_rsqrt_rule(case):
+def test_peak_learning_rates_of_rsqrt_schedule(case):
     training = recipe(case).training
     rates = [compute_learning_rate(training, step) for step in range(training.steps)]
     assert max(rates) == pytest.approx(PEAKS[case], rel=1e-3)
@@ -254,12 +256,12 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_options_of_mechanisms(case):
+def test_mechanism_options(case):
     protocol, task, mechanism = case.split()
     assert get(protocol).options_for(task, mechanism) == OPTIONS[case]
 
 
-def test_the_grid_of_xiong():
+def test_xiong_grids():
     # XF run_grid_search.py at 61554f67: rates x warmup x weight decay x seeds
     counts = {task: math.prod(map(len, grid.values())) for task, grid in get("xiong").grids.items()}
     assert counts == {"listops": 2 * 1 * 2 * 4, "text": 3 * 1 * 3 * 4, "retrieval": 2 * 2 * 2 * 3}
@@ -271,16 +273,16 @@ GRIDS = [(p.name, t, f) for p in PROTOCOLS.values() for t in p.grids for f in p.
 
 
 @pytest.mark.parametrize(("protocol", "task", "field"), GRIDS)
-def test_a_grid_has_fields_and_valid_values(protocol, task, field):
+def test_grid_values_are_valid(protocol, task, field):
     values = get(protocol).grids[task][field]
     assert len(set(values)) == len(values) > 0
     if field == "seed":
         assert all(isinstance(seed, int) and seed >= 0 for seed in values)
         return
-    made = get(protocol).experiment(task, "full", 0)
+    recipe_of_case = get(protocol).experiment(task, "full", 0)
     for value in values:
-        override(made, {field: value})
-    # The batch size of S4 is not in the grid of the paper that trained Transformers.
+        override(recipe_of_case, {field: value})
+    # S4's batch size is not in the grid of SPT.
     if field != "training.batch_size":
         assert recipe_values(get(protocol), task, ())[field] in values
 
@@ -289,7 +291,7 @@ CHOICES = [(p.name, c) for p in PROTOCOLS.values() for c in p.choices]
 
 
 @pytest.mark.parametrize(("protocol", "choice"), CHOICES)
-def test_the_value_of_a_choice_is_that_of_the_recipe(protocol, choice):
+def test_choice_has_value_of_recipe(protocol, choice):
     assert choice.tasks
     assert choice.source
     assert choice.why
@@ -300,12 +302,12 @@ def test_the_value_of_a_choice_is_that_of_the_recipe(protocol, choice):
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_field_of_a_task_has_one_choice(name):
+def test_each_field_of_a_task_has_at_most_one_choice(name):
     cells = [(choice.field, task) for choice in get(name).choices for task in choice.tasks]
     assert len(set(cells)) == len(cells)
 
 
-# Field and task on which the sources contradict themselves, as the notes on LRA list them.
+# Fields and tasks on which the sources contradict each other.
 CONTRADICTIONS = {
     "lra-paper": [("task.length", "text"), ("training.learning_rate", "retrieval")],
     "lra-repo": [
@@ -323,20 +325,20 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradictions_of_the_sources_are_choices(name):
+def test_contradictions_between_sources_are_choices(name):
     found = {(c.field, task) for c in get(name).choices for task in c.tasks if c.instead}
     assert set(CONTRADICTIONS[name]) <= found
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_nothing_is_selected_where_validation_is_test(name):
+def test_last_checkpoint_is_scored_if_validation_is_test(name):
     for task in get(name).tasks:
-        made = get(name).recipe(task)
-        if made.task_options.get("validation") == "test":
-            assert made.training.selection == "last"
+        recipe_of_case = get(name).recipe(task)
+        if recipe_of_case.task_options.get("validation") == "test":
+            assert recipe_of_case.training.selection == "last"
 
 
-def test_a_choice_is_one_line_of_text():
+def test_choice_prints_as_single_line():
     lines = {c.field: str(c) for c in get("lra-repo").choices if c.tasks == ("retrieval",)}
     assert lines["training.learning_rate"] == (
         "0.05 (google-research/long-range-arena, lra_benchmarks/matching/configs/"

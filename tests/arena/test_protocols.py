@@ -1,4 +1,4 @@
-"""Every protocol can be run with every mechanism; the hash covers everything that decides a run."""
+"""Experiments of every protocol with every mechanism, and their hashes."""
 
 import dataclasses
 import json
@@ -29,19 +29,24 @@ CELLS = [(p.name, task, m) for p in PROTOCOLS.values() for task in p.tasks for m
 
 
 @pytest.mark.parametrize(("protocol", "task", "mechanism"), CELLS)
-def test_every_cell_is_an_experiment_whose_model_can_be_built(protocol, task, mechanism):
-    made = get(protocol).experiment(task, mechanism, 7)
-    assert (made.protocol, made.task, made.mechanism, made.seed) == (protocol, task, mechanism, 7)
-    assert misfit(made) is None
-    flat = flatten(made.config)
+def test_every_cell_builds_an_experiment_and_a_model(protocol, task, mechanism):
+    experiment = get(protocol).experiment(task, mechanism, 7)
+    assert (experiment.protocol, experiment.task, experiment.mechanism, experiment.seed) == (
+        protocol,
+        task,
+        mechanism,
+        7,
+    )
+    assert misfit(experiment) is None
+    flat = flatten(experiment.config)
     assert json.loads(json.dumps(flat, allow_nan=False)) == flat
     own = get(protocol).options_for(task, mechanism)
-    assert made.config.mechanism.options == to_json_types({**options_of(mechanism), **own})
-    assert made.overrides == {}
+    assert experiment.config.mechanism.options == to_json_types({**options_of(mechanism), **own})
+    assert experiment.overrides == {}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_has_a_source_and_names_of_the_registries(name):
+def test_protocol_has_source_and_registered_names(name):
     protocol = get(name)
     assert all((protocol.summary, protocol.source, protocol.differs))
     assert protocol.tasks
@@ -52,7 +57,7 @@ def test_a_protocol_has_a_source_and_names_of_the_registries(name):
     assert {task for choice in protocol.choices for task in choice.tasks} <= set(protocol.tasks)
 
 
-def test_unknown_names_are_refused_with_near_ones():
+def test_unknown_names_are_rejected_with_suggestion():
     with pytest.raises(UnknownNameError, match="no protocol called 'quik'; did you mean quick"):
         get("quik")
     quick = get("quick")
@@ -62,7 +67,7 @@ def test_unknown_names_are_refused_with_near_ones():
         quick.experiment("listops", "locl", 0)
 
 
-def test_a_protocol_is_registered_once():
+def test_registered_protocol_name_is_rejected():
     with pytest.raises(OptionError, match="protocol 'quick' is already registered"):
         register(dataclasses.replace(get("quick"), summary="another"))
 
@@ -75,23 +80,23 @@ for p in PROTOCOLS.values():
 """
 
 
-def test_a_budget_of_a_protocol_is_that_of_its_runs_and_is_shown(cli, monkeypatch):
+def test_budget_of_protocol_applies_to_its_runs_and_is_printed(cli, monkeypatch):
     budget = Budget(kind="flops", limit=1e9)
-    held = dataclasses.replace(get("quick"), name="held", budget=budget)
-    monkeypatch.setitem(PROTOCOLS, "held", held)
-    (made,), _ = grid("held", tasks=["listops"], mechanisms=["local"])
+    budgeted = dataclasses.replace(get("quick"), name="budgeted", budget=budget)
+    monkeypatch.setitem(PROTOCOLS, "budgeted", budgeted)
+    (experiment,), _ = grid("budgeted", tasks=["listops"], mechanisms=["local"])
     space = SearchSpace(grid={"training.batch_size": [4]})
-    trial = search("held", "listops", "local", space).experiments[0]
-    assert made.config.budget == trial.config.budget == budget
-    # It is no override, and another budget is one.
-    assert made.overrides == {}
-    (other,), _ = grid("held", tasks=["listops"], mechanisms=["local"], budget=Budget())
+    trial = search("budgeted", "listops", "local", space).experiments[0]
+    assert experiment.config.budget == trial.config.budget == budget
+    # The protocol's own budget is not an override; any other budget is.
+    assert experiment.overrides == {}
+    (other,), _ = grid("budgeted", tasks=["listops"], mechanisms=["local"], budget=Budget())
     assert (other.config.budget, other.overrides) == (Budget(), {"budget": "steps"})
-    code, out, _ = cli("protocols", "show", "held", "--json")
+    code, out, _ = cli("protocols", "show", "budgeted", "--json")
     assert (code, json.loads(out)["budget"]) == (0, "flops=1000000000")
 
 
-def test_hashes_are_the_same_in_another_process():
+def test_hashes_are_equal_across_processes():
     done = subprocess.run(
         [sys.executable, "-c", HASHES],
         capture_output=True,
@@ -107,8 +112,8 @@ def test_hashes_are_the_same_in_another_process():
     assert done.stdout.splitlines() == here
 
 
-def other(value, field):
-    """Another value that the field accepts."""
+def different_value(value, field):
+    """Return a different valid value of the field."""
     choices = {
         "attention_head_size": 4,
         "position": "rotary",
@@ -131,16 +136,16 @@ def other(value, field):
 
 
 def every_field():
-    made = tiny.experiment("performer")
-    # The data set of the release rejects the sizes of the tiny expressions.
+    experiment = tiny.experiment("performer")
+    # The released data set rejects the tiny sizes.
     skipped = {"task.source", *(f"task.{x}" for x in ("name", "version"))}
-    for name, value in flatten(made.config).items():
+    for name, value in flatten(experiment.config).items():
         part, _, field = name.partition(".")
         if part == "budget" or name in skipped or field in ("name", "backend"):
             continue
         if part == "mechanism" and not isinstance(value, int | float):
             continue
-        yield name, other(value, field)
+        yield name, different_value(value, field)
     yield "task.source", "release"
 
 
@@ -148,17 +153,17 @@ FIELDS = dict(every_field())
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_field_changes_the_hash_and_is_recorded(name):
-    made = tiny.experiment("performer")
+def test_every_field_changes_hash_and_overrides(name):
+    experiment = tiny.experiment("performer")
     if name == "task.source":
-        made = get("lra-small").experiment("listops", "performer", 0)
-    changed = override(made, {name: FIELDS[name]})
-    assert changed.hash != made.hash
-    assert changed.overrides == {**made.overrides, name: FIELDS[name]}
-    assert changed.config != made.config
+        experiment = get("lra-small").experiment("listops", "performer", 0)
+    changed = override(experiment, {name: FIELDS[name]})
+    assert changed.hash != experiment.hash
+    assert changed.overrides == {**experiment.overrides, name: FIELDS[name]}
+    assert changed.config != experiment.config
 
 
-def test_all_parts_of_the_configuration_are_covered():
+def test_field_cases_cover_configuration():
     parts = {name.partition(".")[0] for name in FIELDS}
     assert parts == {"task", "mechanism", "model", "training"}
     kinds = {"model": ModelConfig, "training": TrainingConfig}
@@ -166,20 +171,20 @@ def test_all_parts_of_the_configuration_are_covered():
         assert {f"{part}.{field.name}" for field in dataclasses.fields(kind)} <= set(FIELDS)
 
 
-def test_mechanism_backend_and_task_change_the_hash_and_the_seed_does_not():
-    made = tiny.experiment()
+def test_hash_covers_mechanism_backend_and_task_but_not_seed():
+    experiment = tiny.experiment()
     others = [
         tiny.experiment("full"),
-        override(made, {"mechanism.backend": "reference"}),
+        override(experiment, {"mechanism.backend": "reference"}),
         get("quick").experiment("text", "local", 0),
         get("quick").experiment("listops", "local", 0),
     ]
-    assert len({x.hash for x in (made, *others)}) == 5
-    again = dataclasses.replace(made, seed=5)
-    assert (again.hash, again.name) == (made.hash, f"local-{made.hash}-5")
+    assert len({x.hash for x in (experiment, *others)}) == 5
+    again = dataclasses.replace(experiment, seed=5)
+    assert (again.hash, again.name) == (experiment.hash, f"local-{experiment.hash}-5")
 
 
-def test_the_seed_draws_the_weights(listops):
+def test_seed_determines_initial_weights(listops):
     one, two = (make_model(tiny.experiment(seed=seed), listops) for seed in (0, 1))
     again = make_model(tiny.experiment(seed=0), listops)
     name = "classifier.output.weight"

@@ -1,4 +1,4 @@
-"""Runs on a real Ray cluster of this machine survive killed workers and a lost cluster."""
+"""Runs on a local Ray cluster: killed workers, lost clusters, invalid options."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from callbacks import Killer, Log, longer, metrics
+from callbacks import KillRuns, LogRuns, longer_experiments, reproducible_fields
 
 import tiny
 from longspan.arena import RayExecutor, arena
@@ -29,10 +29,10 @@ ray = pytest.importorskip("ray")
 
 def free_ports(count):
     with contextlib.ExitStack() as sockets:
-        made = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in made:
+        bound = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for one in bound:
             one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in made]
+        return [one.getsockname()[1] for one in bound]
 
 
 @pytest.fixture
@@ -77,16 +77,16 @@ def test_runs_of_killed_workers_restart(
     cluster,
     tiny_cache,
     tmp_path,
-    undisturbed,
+    uninterrupted,
     caplog,
 ):
-    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
-    killer = Killer(paths, experiments, {"full": 1, "linear": 2}, lock="train")
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()
+    killer = KillRuns(paths, experiments, {"full": 1, "linear": 2}, lock="train")
     with caplog.at_level(logging.WARNING):
         results, failed = arena(experiments, paths, killer, executor=RayExecutor(cluster[0]))
     assert killer.done == {"full": 1, "linear": 2}
-    assert metrics(results) == {
-        name: record for name, record in undisturbed.items() if not name.startswith("linear")
+    assert reproducible_fields(results) == {
+        name: record for name, record in uninterrupted.items() if not name.startswith("linear")
     }
     assert load_results([tmp_path]) == results
     assert sorted(line for line in killer.lines if "ended" in line) == [
@@ -98,19 +98,19 @@ def test_runs_of_killed_workers_restart(
     assert "its process died 2 times (WorkerCrashedError)" in failed[0].reason
 
 
-# One core runs one experiment at a time, with one thread like the undisturbed grid.
+# One core runs one experiment at a time, with one thread, as in the uninterrupted grid.
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [1], indirect=True)
-def test_a_lost_cluster_raises_and_the_next_command_resumes(
+def test_runs_resume_after_lost_cluster(
     cluster,
     tiny_cache,
     tmp_path,
-    undisturbed,
+    uninterrupted,
     with_one_thread,
 ):
     address, stop = cluster
-    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
-    log = Log()
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()
+    log = LogRuns()
     log.on_run_end = lambda result: stop()
     with pytest.raises(
         RunError, match=f"lost the Ray cluster at {address}; finished runs are kept"
@@ -121,23 +121,23 @@ def test_a_lost_cluster_raises_and_the_next_command_resumes(
     # A second short run may finish while the cluster is being stopped.
     assert 0 < len(kept) < len(experiments)
     with with_one_thread():
-        results, failed = arena(experiments, paths, Log())
+        results, failed = arena(experiments, paths, LogRuns())
     assert failed == []
-    assert metrics(results) == undisturbed
+    assert reproducible_fields(results) == uninterrupted
     assert all(run in results for run in kept)
 
 
-def test_an_absent_cluster_raises_at_once(tiny_cache, tmp_path):
+def test_absent_cluster_is_rejected_immediately(tiny_cache, tmp_path):
     (port,) = free_ports(1)
     paths = tiny.paths(tmp_path, tiny_cache)
     message = rf"no Ray cluster answers at 127.0.0.1:{port} \(.*refused\); start one with `ray st"
     with pytest.raises(RunError, match=message):
-        arena([tiny.experiment()], paths, Log(), executor=RayExecutor(f"127.0.0.1:{port}"))
+        arena([tiny.experiment()], paths, LogRuns(), executor=RayExecutor(f"127.0.0.1:{port}"))
     assert not ray.is_initialized()
 
 
 class FakeRay:
-    """Ray with tasks that end only if an outcome is given for their index."""
+    """Ray whose tasks end only if their index has an outcome."""
 
     exceptions = ray.exceptions
 
@@ -174,32 +174,32 @@ class FakeRay:
 
 
 def fake_executor(outcomes):
-    made = RayExecutor("auto")
-    made.ray = FakeRay(outcomes)
-    return made
+    executor = RayExecutor("auto")
+    executor.ray = FakeRay(outcomes)
+    return executor
 
 
-def test_a_closed_grid_cancels_its_tasks_on_a_cluster_it_did_not_start(tiny_cache, tmp_path):
+def test_closing_grid_cancels_tasks_on_external_cluster(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = fake_executor({0: Skipped("full", "why")})
-    outcomes = made([tiny.experiment(seed=seed) for seed in range(3)], paths, Log())
+    executor = fake_executor({0: Skipped("full", "why")})
+    outcomes = executor([tiny.experiment(seed=seed) for seed in range(3)], paths, LogRuns())
     assert next(outcomes)[0] == 0
-    assert made.ray.cancelled == []
+    assert executor.ray.cancelled == []
     outcomes.close()
-    assert made.ray.cancelled == [(1, True), (2, True)]
+    assert executor.ray.cancelled == [(1, True), (2, True)]
 
 
-def test_errors_of_the_driver_skip_one_run_only(tiny_cache, tmp_path, monkeypatch):
+def test_driver_error_skips_single_run(tiny_cache, tmp_path, monkeypatch):
     paths = tiny.paths(tmp_path, tiny_cache)
     there, damaged, unwritten = (tiny.experiment(seed=seed) for seed in range(3))
-    (result,), _ = arena([there], paths, Log())
+    (result,), _ = arena([there], paths, LogRuns())
     paths.record_file(damaged).write_text("{")
 
     def save(*_):
         raise RunError("the disk is full")
 
     monkeypatch.setattr(ray_executor, "save", save)
-    log = Log()
+    log = LogRuns()
     ended = dict(fake_executor({2: result})([there, damaged, unwritten], paths, log))
     assert ended[0] == result
     assert ended[1].reason.startswith(f"{paths.record_file(damaged)} is not JSON")
@@ -218,12 +218,12 @@ def test_errors_of_the_driver_skip_one_run_only(tiny_cache, tmp_path, monkeypatc
         ({"address": "auto", "gpus_per_run": -0.5}, "--gpus-per-run must be >= 0, got -0.5"),
     ],
 )
-def test_invalid_options_are_refused(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
         RayExecutor(**options)
 
 
-def test_a_missing_ray_names_the_remedy(monkeypatch):
+def test_missing_ray_error_gives_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(OptionError, match=r"--ray needs Ray; pip install 'longspan\[ray\]'"):
         RayExecutor("auto")
@@ -240,7 +240,7 @@ def test_a_missing_ray_names_the_remedy(monkeypatch):
         (["--workers", "0"], "--workers must be an integer >= 1, got 0"),
     ],
 )
-def test_the_command_refuses_conflicting_options(cli, flags, message):
+def test_conflicting_command_options_are_rejected(cli, flags, message):
     code, out, err = cli("arena", *flags)
     assert (code, out) == (2, "")
     assert message in err

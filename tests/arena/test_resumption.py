@@ -1,4 +1,4 @@
-"""Runs found in a folder of results: finished, interrupted, or of another recipe."""
+"""Finished, interrupted and outdated runs found in a runs folder."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from callbacks import Log, Stopping
+from callbacks import LogRuns, StopAtStep
 
 import tiny
 from longspan.arena import arena
@@ -17,97 +17,101 @@ from longspan.results import load_result
 from longspan.tasks.listops import ListOps
 
 
-def as_in_protocol(**training):
-    """Return an experiment whose configuration looks like the protocol's own."""
-    made = tiny.experiment()
+def protocol_experiment(**training):
+    """Return a tiny experiment whose configuration passes as the protocol's own."""
+    experiment = tiny.experiment()
     changes = {f"training.{name}": value for name, value in training.items()}
-    return dataclasses.replace(made, overrides={}, config=replace_fields(made.config, changes))
+    return dataclasses.replace(
+        experiment, overrides={}, config=replace_fields(experiment.config, changes)
+    )
 
 
 def interrupt(experiment, paths):
-    """Interrupt a run; its last checkpoint is that of step 6."""
+    """Interrupt a run at step 7; its last checkpoint is of step 6."""
     with pytest.raises(KeyboardInterrupt):
-        arena([experiment], paths, Stopping(7))
+        arena([experiment], paths, StopAtStep(7))
 
 
-def test_a_finished_command_with_a_changed_recipe_is_refused(tiny_cache, tmp_path):
+def test_finished_run_of_changed_recipe_is_rejected(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    arena([as_in_protocol()], paths, Log())
-    changed = as_in_protocol(steps=8, batch_size=2)
+    arena([protocol_experiment()], paths, LogRuns())
+    changed = protocol_experiment(steps=8, batch_size=2)
     for retry in (False, True):
-        results, (skipped,) = arena([changed], paths, Log(), retry_failed=retry)
+        results, (skipped,) = arena([changed], paths, LogRuns(), retry_failed=retry)
         assert results == []
         assert skipped.reason == (
-            f"{paths.record_file(as_in_protocol())} has the same command under an earlier recipe "
-            "(training.batch_size: 4 there, 2 here; training.steps: 12 there, 8 here); move it "
-            "away or choose another --runs"
+            f"{paths.record_file(protocol_experiment())} has the same command under an earlier "
+            "recipe (training.batch_size: 4 there, 2 here; training.steps: 12 there, 8 here); "
+            "move it away or choose another --runs"
         )
     assert not paths.run_dir(changed).exists()
-    # Runs with overrides and trials may share the folder.
+    # Runs with overrides and trials may share the runs folder.
     overridden = dataclasses.replace(
         changed, overrides={"training.steps": 8, "training.batch_size": 2}
     )
-    assert len(arena([changed], paths.for_trials(), Log())[0]) == 1
-    assert len(arena([overridden], paths, Log())[0]) == 1
+    assert len(arena([changed], paths.for_trials(), LogRuns())[0]) == 1
+    assert len(arena([overridden], paths, LogRuns())[0]) == 1
 
 
-def test_an_interrupted_command_with_a_changed_recipe_is_refused(tiny_cache, tmp_path):
+def test_interrupted_run_of_changed_recipe_is_rejected(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    interrupt(as_in_protocol(), paths)
-    work = paths.run_dir(as_in_protocol())
-    _, (skipped,) = arena([as_in_protocol(steps=8)], paths, Log())
+    interrupt(protocol_experiment(), paths)
+    work = paths.run_dir(protocol_experiment())
+    _, (skipped,) = arena([protocol_experiment(steps=8)], paths, LogRuns())
     assert skipped.reason.startswith(f"{work} has the same command under an earlier recipe (tra")
     # The run itself resumes.
-    callback = Stopping()
-    assert len(arena([as_in_protocol()], paths, callback)[0]) == 1
+    callback = StopAtStep()
+    assert len(arena([protocol_experiment()], paths, callback)[0]) == 1
     assert callback.steps == list(range(7, 13))
 
 
-def test_the_state_of_a_run_of_another_version_is_refused(tiny_cache, tmp_path):
+def test_run_state_of_different_version_is_rejected(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    interrupt(as_in_protocol(), paths)
-    path = paths.run_dir(as_in_protocol()) / "experiment.json"
+    interrupt(protocol_experiment(), paths)
+    path = paths.run_dir(protocol_experiment()) / "experiment.json"
     state = json.loads(path.read_text())
     assert state.pop("overrides") == {}
     path.write_text(json.dumps(state))
     with pytest.raises(RunError, match=r"experiment\.json: overrides is missing; move it away or"):
         read_state(path.parent)
-    # It is ignored by other recipes, and refused by its own.
-    results, (skipped,) = arena([as_in_protocol(steps=8), as_in_protocol()], paths, Log())
+    # Other recipes ignore the state; its own rejects it.
+    results, (skipped,) = arena(
+        [protocol_experiment(steps=8), protocol_experiment()], paths, LogRuns()
+    )
     assert [result.steps for result in results] == [8]
     assert "overrides is missing; move it away" in skipped.reason
 
 
-def test_a_changed_budget_of_the_protocol_is_a_changed_recipe(tiny_cache, tmp_path):
+def test_changed_protocol_budget_is_changed_recipe(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
-    held, other = (
+    original, other = (
         dataclasses.replace(
-            as_in_protocol(),
+            protocol_experiment(),
             config=dataclasses.replace(
-                as_in_protocol().config, budget=Budget(kind="memory", limit=limit)
+                protocol_experiment().config, budget=Budget(kind="memory", limit=limit)
             ),
         )
         for limit in (2**30, 2**31)
     )
-    assert len(arena([held], paths, Log())[0]) == 1
-    _, (skipped,) = arena([other], paths, Log())
+    assert len(arena([original], paths, LogRuns())[0]) == 1
+    _, (skipped,) = arena([other], paths, LogRuns())
     assert "(budget.limit: 1073741824.0 there, 2147483648.0 here)" in skipped.reason
 
 
-@pytest.mark.parametrize("again", [False, True, "train"])
-def test_interrupted_runs_resume_with_and_without_retry_failed(tiny_cache, tmp_path, cli, again):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    interrupt(made, paths)
-    if again == "train":
+@pytest.mark.parametrize("retry", [False, True, "train"])
+def test_interrupted_run_resumes_with_and_without_retry_failed(tiny_cache, tmp_path, cli, retry):
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    interrupt(experiment, paths)
+    if retry == "train":
         code, _, err = cli(*tiny.command(tmp_path, tiny_cache))
         assert (code, "step 4/12" in err, "step 8/12" in err) == (0, False, True)
         return
-    callback = Stopping()
-    arena([made], paths, callback, retry_failed=again)
+    callback = StopAtStep()
+    arena([experiment], paths, callback, retry_failed=retry)
     assert callback.steps == list(range(7, 13))
 
 
-def test_differences_name_every_field_on_both_sides():
+def test_differences_list_every_field_of_both_configurations():
     there = replace_fields(tiny.experiment().config, {"mechanism.window": 8})
     here = tiny.experiment("performer").config
     here = replace_fields(here, {"training.steps": 300, "model.norm": "x" * 60})
@@ -129,29 +133,29 @@ def test_differences_name_every_field_on_both_sides():
     assert in_brackets(list("abcdefghij")) == " (a; b; c; d; e; f; g; h; and 2 more)"
 
 
-def test_finished_runs_are_loaded_without_their_data_and_checked_against_its_checksum(
+def test_finished_runs_are_checked_by_data_checksum_without_loading_data(
     tiny_cache, tmp_path, monkeypatch
 ):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    results, _ = arena([made], paths, Log())
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    results, _ = arena([experiment], paths, LogRuns())
     monkeypatch.setattr(ListOps, "open", None)
-    assert arena([made], paths, Log()) == (results, [])
-    path = paths.record_file(made)
+    assert arena([experiment], paths, LogRuns()) == (results, [])
+    path = paths.record_file(experiment)
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
-    again, (skipped,) = arena([made], paths, Log())
-    assert again == []
+    results, (skipped,) = arena([experiment], paths, LogRuns())
+    assert results == []
     assert "was scored on data 000000000000, but the data here is" in skipped.reason
     # Without a built data set the record is trusted.
-    assert len(arena([made], tiny.paths(tmp_path, tmp_path / "empty"), Log())[0]) == 1
+    assert len(arena([experiment], tiny.paths(tmp_path, tmp_path / "empty"), LogRuns())[0]) == 1
 
 
-def test_a_truncated_record_is_refused_by_name_and_kept(tiny_cache, tmp_path):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    arena([made], paths, Log())
-    path = paths.record_file(made)
+def test_truncated_record_is_rejected_and_kept(tiny_cache, tmp_path):
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    arena([experiment], paths, LogRuns())
+    path = paths.record_file(experiment)
     half = path.read_text()[:200]
     path.write_text(half)
-    results, failed = arena([made, tiny.experiment(seed=1)], paths, Log())
+    results, failed = arena([experiment, tiny.experiment(seed=1)], paths, LogRuns())
     assert [result.seed for result in results] == [1]
     assert failed[0].reason.startswith(f"{path} is not JSON (line")
     assert path.read_text() == half
@@ -160,15 +164,28 @@ def test_a_truncated_record_is_refused_by_name_and_kept(tiny_cache, tmp_path):
 @pytest.mark.parametrize(
     "tuned", [[], ["--tune", "--grid", "model.num_hidden_layers=1,2"]], ids=["grid", "tune"]
 )
-def test_a_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tuned):
-    where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
-    kept = {
+def test_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tuned):
+    path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
+    changes_without_grid = {
         name: x
         for name, x in tiny.CHANGES.items()
         if not (tuned and name == "model.num_hidden_layers")
     }
-    changes = [part for name, x in kept.items() for part in ("--set", f"{name}={json.dumps(x)}")]
-    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *changes, *tuned, *where]
+    changes = [
+        part
+        for name, x in changes_without_grid.items()
+        for part in ("--set", f"{name}={json.dumps(x)}")
+    ]
+    command = [
+        "arena",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "local",
+        *changes,
+        *tuned,
+        *path_flags,
+    ]
     assert cli(*command)[0] == 0
     (path,) = (path for path in tmp_path.rglob("local-*.json") if path.parent.name == "listops")
     before = load_result(path)
@@ -185,11 +202,11 @@ def test_a_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tun
 
 
 @pytest.mark.parametrize("left", ["step-000012", ".last.json.0a1b2c3d", "best-000000"])
-def test_files_of_a_killed_process_are_removed(tiny_cache, tmp_path, left):
-    paths, made = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
-    arena([made], paths, Log())
-    (paths.run_dir(made) / left).mkdir() if "json" not in left else (
-        paths.run_dir(made) / left
+def test_leftover_files_of_killed_process_are_removed(tiny_cache, tmp_path, left):
+    paths, experiment = tiny.paths(tmp_path, tiny_cache), tiny.experiment()
+    arena([experiment], paths, LogRuns())
+    (paths.run_dir(experiment) / left).mkdir() if "json" not in left else (
+        paths.run_dir(experiment) / left
     ).write_text("{")
-    arena([made], paths, Log())
-    assert not (paths.run_dir(made) / left).exists()
+    arena([experiment], paths, LogRuns())
+    assert not (paths.run_dir(experiment) / left).exists()

@@ -1,4 +1,4 @@
-"""A record describes its run completely, and the saved model gives the recorded scores again."""
+"""Records of runs, and rescoring of their saved models."""
 
 import dataclasses
 import datetime
@@ -25,22 +25,26 @@ from longspan.results import SCHEMA, Result, load_result, load_results
 
 @pytest.fixture(scope="module")
 def finished_run(tiny_cache, tmp_path_factory):
-    """A finished run: experiment, task, paths, record."""
+    """Experiment, task, paths and record of a finished run."""
     torch.set_num_threads(1)
     paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
-    made, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
-    run(made, task, paths)
-    return made, task, paths, load_result(paths.record_file(made))
+    experiment, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
+    run(experiment, task, paths)
+    return experiment, task, paths, load_result(paths.record_file(experiment))
 
 
-def test_the_record_identifies_experiment_and_data(finished_run):
-    made, task, paths, record = finished_run
-    assert record.filename == paths.record_file(made).name == f"performer-{made.hash}-2.json"
+def test_record_identifies_experiment_and_data(finished_run):
+    experiment, task, paths, record = finished_run
+    assert (
+        record.filename
+        == paths.record_file(experiment).name
+        == f"performer-{experiment.hash}-2.json"
+    )
     names = ("protocol", "task", "mechanism", "seed", "config_hash", "metric", "selected_on")
-    values = ("quick", "listops", "performer", 2, made.hash, "accuracy", "validation")
+    values = ("quick", "listops", "performer", 2, experiment.hash, "accuracy", "validation")
     assert tuple(getattr(record, name) for name in names) == values
-    assert record.config == record.effective_config == made.config
-    assert record.overrides == made.overrides
+    assert record.config == record.effective_config == experiment.config
+    assert record.overrides == experiment.overrides
     assert record.config.task.version == task.info.version
     assert record.config.task.options == dataclasses.asdict(task.options)
     assert (record.data_source, record.data_checksum) == (task.source, task.checksum)
@@ -61,7 +65,7 @@ def test_scores_cover_every_example(finished_run):
     assert record.chance == 0.1
 
 
-def test_per_example_scores_give_the_score_on_test(finished_run):
+def test_per_example_statistics_aggregate_to_test_score(finished_run):
     *_, record = finished_run
     statistics = record.example_scores.unpack()
     assert statistics.shape == (tiny.TASK["test"], 2)
@@ -73,9 +77,9 @@ def test_per_example_scores_give_the_score_on_test(finished_run):
         assert mean == pytest.approx(record.score("test"))
 
 
-def test_the_record_has_the_cost_of_the_run(finished_run):
-    made, task, _, record = finished_run
-    model, full = (make_model(x, task) for x in (made, tiny.experiment("full")))
+def test_record_has_cost_of_run(finished_run):
+    experiment, task, _, record = finished_run
+    model, full = (make_model(x, task) for x in (experiment, tiny.experiment("full")))
     assert record.num_parameters == model.num_parameters(only_trainable=True)
     assert record.full_num_parameters == full.num_parameters(only_trainable=True)
     assert record.length == task.length == 23
@@ -90,7 +94,7 @@ def test_the_record_has_the_cost_of_the_run(finished_run):
     assert record.peak_memory is None or record.peak_memory > 0
 
 
-def test_the_record_has_device_versions_and_date(finished_run):
+def test_record_has_device_versions_and_date(finished_run):
     _, _, _, record = finished_run
     assert record.backend_used == "torch"
     assert (record.dtype, record.world_size, record.parallelism) == ("float32", 1, "none")
@@ -107,7 +111,7 @@ def test_the_record_has_device_versions_and_date(finished_run):
     ("waited", "line"),
     [(3.0, "100 s, data wait 3 %, "), (2.0, "100 s, "), (None, "100 s, ")],
 )
-def test_time_spent_waiting_for_data_is_printed(finished_run, waited, line):
+def test_console_prints_data_wait(finished_run, waited, line):
     *_, record = finished_run
     output = io.StringIO()
     callback = ConsoleCallback(Console(file=output))
@@ -115,7 +119,7 @@ def test_time_spent_waiting_for_data_is_printed(finished_run, waited, line):
     assert f"majority class), {line}{record.tokens_per_second:,.0f} tokens/s" in output.getvalue()
 
 
-def test_the_record_has_the_curve(finished_run):
+def test_record_has_learning_curve(finished_run):
     _, _, _, record = finished_run
     assert record.steps == 12
     assert [point.step for point in record.curve] == [4, 8, 12]
@@ -124,8 +128,8 @@ def test_the_record_has_the_curve(finished_run):
         assert set(point.train_metrics) == set(point.validation_metrics) == {"accuracy"}
 
 
-def test_only_the_schema_has_a_default(finished_run):
-    """A default would hide a field that the arena does not fill."""
+def test_only_schema_field_has_default(finished_run):
+    """Reject defaults, which would hide fields that the arena does not fill."""
     *_, record = finished_run
     assert {f.name for f in dataclasses.fields(Result) if f.default is not dataclasses.MISSING} == {
         "schema"
@@ -133,26 +137,26 @@ def test_only_the_schema_has_a_default(finished_run):
     assert record.schema == SCHEMA
 
 
-def test_attended_pairs_are_counted(listops, tiny_cache, tmp_path):
-    made = tiny.experiment("full")
-    record = run(made, listops, tiny.paths(tmp_path, tiny_cache))
+def test_record_has_attended_pairs(listops, tiny_cache, tmp_path):
+    experiment = tiny.experiment("full")
+    record = run(experiment, listops, tiny.paths(tmp_path, tiny_cache))
     assert record.attended_pairs == listops.length**2
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_rescoring_gives_the_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
+def test_rescoring_reproduces_recorded_scores_exactly(listops, tiny_cache, tmp_path, precision):
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = tiny.experiment(
+    experiment = tiny.experiment(
         changes={"training.precision": precision, "training.learning_rate": 0.03}
     )
-    record = run(made, listops, paths)
+    record = run(experiment, listops, paths)
     for split in ("validation", "test"):
-        assert rescore(paths.record_file(made), split, paths) == record.scores[split]
+        assert rescore(paths.record_file(experiment), split, paths) == record.scores[split]
 
 
-def test_rescoring_needs_a_split_a_record_and_a_model(finished_run, tmp_path):
-    made, _, paths, _ = finished_run
-    path = paths.record_file(made)
+def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finished_run, tmp_path):
+    experiment, _, paths, _ = finished_run
+    path = paths.record_file(experiment)
     with pytest.raises(
         UnknownNameError, match="no split to score called 'tset'; did you mean test"
     ):
@@ -162,28 +166,28 @@ def test_rescoring_needs_a_split_a_record_and_a_model(finished_run, tmp_path):
         rescore(path, "train", paths)
     with pytest.raises(DataError, match=r"absent\.json does not exist"):
         rescore(tmp_path / "absent.json", "test", paths)
-    lonely = tmp_path / path.name
-    shutil.copy(path, lonely)
+    orphan = tmp_path / path.name
+    shutil.copy(path, orphan)
     with pytest.raises(DataError, match=r"work.* holds no saved model of .*; run it again"):
-        rescore(lonely, "test", paths)
+        rescore(orphan, "test", paths)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_damaged_model_is_refused_in_one_line(finished_run, tmp_path, name):
-    made, _, paths, _ = finished_run
+def test_damaged_model_is_rejected_with_single_line_message(finished_run, tmp_path, name):
+    experiment, _, paths, _ = finished_run
     shutil.copytree(paths.runs, tmp_path / "runs")
-    there = tiny.paths(tmp_path / "runs", paths.cache)
-    (path,) = there.run_dir(made).glob(f"best-*/{name}")
+    copied_paths = tiny.paths(tmp_path / "runs", paths.cache)
+    (path,) = copied_paths.run_dir(experiment).glob(f"best-*/{name}")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=r"best-0000\d\d cannot be read \(.*\); run it again") as e:
-        rescore(there.record_file(made), "test", there)
+        rescore(copied_paths.record_file(experiment), "test", copied_paths)
     assert "\n" not in str(e.value)
 
 
-def test_rescoring_on_other_data_is_refused(finished_run, tmp_path):
-    made, _, paths, record = finished_run
+def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):
+    experiment, _, paths, record = finished_run
     shutil.copytree(paths.runs, tmp_path / "runs")
-    path = tiny.paths(tmp_path / "runs", paths.cache).record_file(made)
+    path = tiny.paths(tmp_path / "runs", paths.cache).record_file(experiment)
     dataclasses.replace(record, data_checksum="0" * 64).save(tmp_path / "runs")
     with pytest.raises(DataError, match=r"was scored on data 000000000000, but .*--data"):
         rescore(path, "test", paths)
@@ -192,7 +196,9 @@ def test_rescoring_on_other_data_is_refused(finished_run, tmp_path):
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), torch.OutOfMemoryError()]
 )
-def test_exhausted_disk_and_memory_are_one_line(listops, tiny_cache, tmp_path, monkeypatch, error):
+def test_exhausted_disk_and_memory_raise_run_error(
+    listops, tiny_cache, tmp_path, monkeypatch, error
+):
     from longspan.training.loop import _Run
 
     def fail(*_):
@@ -204,9 +210,7 @@ def test_exhausted_disk_and_memory_are_one_line(listops, tiny_cache, tmp_path, m
         run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
 
 
-def test_other_errors_of_the_system_are_raised_unchanged(
-    listops, tiny_cache, tmp_path, monkeypatch
-):
+def test_other_system_errors_are_raised_unchanged(listops, tiny_cache, tmp_path, monkeypatch):
     from longspan.training.loop import _Run
 
     def fail(*_):
@@ -217,7 +221,7 @@ def test_other_errors_of_the_system_are_raised_unchanged(
         run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
 
 
-def test_no_commit_is_recorded_outside_a_working_tree(monkeypatch, tmp_path):
+def test_commit_is_none_outside_working_tree(monkeypatch, tmp_path):
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
     assert git_commit.__wrapped__() is None
 
@@ -232,21 +236,24 @@ def write_imdb(place, count=8):
     return place
 
 
-CUT = {
+SHORT_RUN = {
     **{name: value for name, value in tiny.CHANGES.items() if not name.startswith("task.")},
     "training.steps": 2,
     "training.evaluate_every": 2,
 }
-TEXT = {"task.length": 32, "task.train": 8, "task.validation": 4, "task.test": 10}
+SMALL_TEXT = {"task.length": 32, "task.train": 8, "task.validation": 4, "task.test": 10}
 
 
 def test_every_mechanism_runs_on_every_task(tiny_cache, tmp_path):
     listops = {name: value for name, value in tiny.CHANGES.items() if name.startswith("task.")}
     experiments = []
-    for task, changes in (("listops", {**CUT, **listops}), ("text", {**CUT, **TEXT})):
-        made, skipped = grid("quick", tasks=[task], changes=changes)
+    for task, changes in (
+        ("listops", {**SHORT_RUN, **listops}),
+        ("text", {**SHORT_RUN, **SMALL_TEXT}),
+    ):
+        planned, skipped = grid("quick", tasks=[task], changes=changes)
         assert skipped == []
-        experiments += made
+        experiments += planned
     paths = RunPaths(
         runs=tmp_path / "runs",
         cache=tiny_cache,

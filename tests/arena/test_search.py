@@ -1,4 +1,4 @@
-"""A search trains every combination of its grid; invalid grids are refused before any run."""
+"""Searches: trials of a grid, and rejection of invalid grids."""
 
 import pytest
 from search_cases import small_search
@@ -7,20 +7,20 @@ from longspan.arena import SearchSpace, get, search, searches
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError, UnknownNameError
 
-BATCHES = {"training.batch_size": [4]}
+BATCH_GRID = {"training.batch_size": [4]}
 
 
-def recipe(experiment):
+def hyperparameters(experiment):
     training = experiment.config.training
     rates = (training.learning_rate, training.warmup_steps, training.weight_decay)
     return (*rates, experiment.seed)
 
 
-def test_every_combination_is_tried_with_every_seed():
+def test_search_crosses_all_combinations_and_seeds():
     experiments = search("xiong", "listops", "local", SearchSpace()).experiments
     own = get("xiong").grids["listops"]
     assert len(experiments) == 2 * 1 * 2 * 4
-    tried = [recipe(x) for x in experiments]
+    tried = [hyperparameters(x) for x in experiments]
     assert len(set(tried)) == 16
     assert tried[:5] == [
         *((1e-4, 2_000, 0.02, seed) for seed in own["seed"]),
@@ -30,7 +30,7 @@ def test_every_combination_is_tried_with_every_seed():
     assert all(x.overrides == {} for x in experiments)
 
 
-def test_added_values_are_overrides_and_those_of_the_protocol_are_not():
+def test_only_values_absent_from_protocol_grid_are_overrides():
     def made(**space):
         space = SearchSpace(seeds=[0], **space)
         return search("xiong", "listops", "local", space).experiments
@@ -45,19 +45,19 @@ def test_added_values_are_overrides_and_those_of_the_protocol_are_not():
     assert all(x.overrides == changed for x in made(changes=changed))
 
 
-def test_seeds_replace_those_of_the_grid():
+def test_given_seeds_replace_seeds_of_grid():
     def seeds(protocol, **space):
         found = search(protocol, "text", "local", SearchSpace(**space))
         return {x.seed for x in found.experiments}
 
     assert seeds("xiong", seeds=[7, 8, 7]) == {7, 8}
-    assert seeds("quick", grid=BATCHES) == {0}
+    assert seeds("quick", grid=BATCH_GRID) == {0}
     twice = r"seeds are given twice: \[1\], and \[0, 1\] in the grid"
     with pytest.raises(OptionError, match=twice):
         small_search(seeds=[1])
 
 
-def test_a_trial_prints_the_values_of_its_fields():
+def test_trial_prints_its_grid_values():
     trials = small_search().trials
     assert str(trials[0]) == "learning_rate=1e-12"
     assert small_search().title == "local on listops"
@@ -95,24 +95,24 @@ def test_a_trial_prints_the_values_of_its_fields():
         ),
     ],
 )
-def test_invalid_grids_are_refused(grid, error, message):
+def test_invalid_grids_are_rejected(grid, error, message):
     with pytest.raises(error, match=message):
         small_search(grid=grid)
 
 
-def test_a_search_never_selects_on_test():
-    space = SearchSpace(grid=BATCHES, seeds=[0], changes={"task.validation": "test"})
+def test_selection_on_test_split_is_rejected():
+    space = SearchSpace(grid=BATCH_GRID, seeds=[0], changes={"task.validation": "test"})
     message = "validation split of text is its test split here, and a search must not select on te"
     with pytest.raises(OptionError, match=message):
         search("quick", "text", "local", space)
-    made, left_out = searches("lra-paper", SearchSpace(grid=BATCHES), mechanisms=["local"])
+    made, left_out = searches("lra-paper", SearchSpace(grid=BATCH_GRID), mechanisms=["local"])
     assert "text" not in {one.trials[0].experiment.task for one in made}
     assert [x.name for x in left_out] == ["text"]
     with pytest.raises(OptionError, match="protocol 'quick' has no grid for any of its tasks"):
         searches("quick", SearchSpace())
 
 
-def test_every_combination_is_checked_for_selection_on_test():
+def test_selection_on_test_split_is_checked_in_every_combination():
     for values in (["test"], [5000, "test"]):
         with pytest.raises(OptionError, match="split of text is its test split here"):
             search("quick", "text", "local", SearchSpace(grid={"task.validation": values}))
@@ -120,23 +120,23 @@ def test_every_combination_is_checked_for_selection_on_test():
     assert all(x.config.task.options["validation"] == 5000 for x in held_out.experiments)
 
 
-def test_options_of_a_mechanism_are_not_applied_to_the_baseline():
+def test_mechanism_options_are_not_applied_to_baseline():
     changes = {"mechanism.window": 8, "task.min_length": 4}
     with pytest.raises(UnknownNameError, match="option of task 'text' called 'min_length'"):
-        searches("quick", SearchSpace(grid=BATCHES, changes=changes), mechanisms=["local"])
-    space = SearchSpace(grid=BATCHES, changes={"mechanism.window": 8})
+        searches("quick", SearchSpace(grid=BATCH_GRID, changes=changes), mechanisms=["local"])
+    space = SearchSpace(grid=BATCH_GRID, changes={"mechanism.window": 8})
     (made, *_), _ = searches("quick", space, mechanisms=["local"])
     assert made.experiments[0].config.mechanism.options["window"] == 8
 
 
-def test_a_search_runs_in_one_process(monkeypatch):
+def test_search_under_torchrun_is_rejected(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(OptionError, match="a search runs in one process, but torchrun has started"):
         small_search()
 
 
-def test_combinations_that_do_not_fit_are_refused_or_left_out():
-    # Three heads do not divide the hidden size.
+def test_unfit_combinations_are_rejected_if_named_else_skipped():
+    # The hidden size is not a multiple of three.
     space = SearchSpace(grid={"model.num_attention_heads": [2, 3]})
     with pytest.raises(OptionError, match="must be a multiple of"):
         searches("quick", space, tasks=["listops"], mechanisms=["local"])

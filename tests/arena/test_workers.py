@@ -1,4 +1,4 @@
-"""Worker processes write the records of a serial grid, also if some are killed."""
+"""Worker pools: killed workers, interrupted commands, GPUs and memory."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from callbacks import Killer, Log, longer, metrics
+from callbacks import KillRuns, LogRuns, longer_experiments, reproducible_fields
 
 import tiny
 from longspan.arena import WorkerPoolExecutor, arena
@@ -22,16 +22,16 @@ from longspan.errors import OptionError, RunError
 from longspan.results import load_failures, load_results
 
 
-def test_a_run_restarts_after_one_death_and_fails_after_two(
-    tiny_cache, tmp_path, undisturbed, caplog
+def test_run_restarts_after_one_death_and_fails_after_two(
+    tiny_cache, tmp_path, uninterrupted, caplog
 ):
-    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer()
-    killer = Killer(paths, experiments, {"full": 1, "linear": 2})
+    paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()
+    killer = KillRuns(paths, experiments, {"full": 1, "linear": 2})
     with caplog.at_level(logging.WARNING):
         results, failed = arena(experiments, paths, killer, executor=WorkerPoolExecutor(2))
     assert killer.done == {"full": 1, "linear": 2}
-    assert metrics(results) == {
-        name: record for name, record in undisturbed.items() if not name.startswith("linear")
+    assert reproducible_fields(results) == {
+        name: record for name, record in uninterrupted.items() if not name.startswith("linear")
     }
     assert load_results([tmp_path]) == results
     assert sorted(line for line in killer.lines if "ended" in line) == [
@@ -44,21 +44,21 @@ def test_a_run_restarts_after_one_death_and_fails_after_two(
     assert record.step >= 50
     assert record.device == "cpu, 1 threads"
     assert "its process died unexpectedly (SIGKILL), twice" in skipped.reason
-    # The same command has nothing left to do.
-    again, failed = arena(experiments, paths, Log(), executor=WorkerPoolExecutor(2))
+    # Finished and failed runs are not executed again.
+    again, failed = arena(experiments, paths, LogRuns(), executor=WorkerPoolExecutor(2))
     assert (again, len(failed)) == (results, 1)
-    (mended,), _ = arena(experiments[2:], paths, Log(), retry_failed=True)
-    assert metrics([mended]).items() <= undisturbed.items()
+    (retried,), _ = arena(experiments[2:], paths, LogRuns(), retry_failed=True)
+    assert reproducible_fields([retried]).items() <= uninterrupted.items()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_command_leaves_no_process_behind(tiny_cache, tmp_path, ending):
-    where = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_command_leaves_no_process(tiny_cache, tmp_path, stop_signal):
+    path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
     changes = tiny.flags({"training.steps": 100_000})
-    what = ["arena", "--tasks", "listops", "--mechanisms", "full,local", "--workers", "2"]
+    grid_flags = ["arena", "--tasks", "listops", "--mechanisms", "full,local", "--workers", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "longspan", *what, *changes, *where],
+        [sys.executable, "-m", "longspan", *grid_flags, *changes, *path_flags],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -69,13 +69,13 @@ def test_a_stopped_command_leaves_no_process_behind(tiny_cache, tmp_path, ending
         time.sleep(0.05)
     pids = [json.loads(note.read_text())["pid"] for note in tmp_path.rglob("run.json")]
     assert len(pids) == 2
-    if ending == signal.SIGINT:
+    if stop_signal == signal.SIGINT:
         # A terminal sends SIGINT to the whole process group.
-        os.killpg(process.pid, ending)
+        os.killpg(process.pid, stop_signal)
     else:
         process.kill()
     text = process.communicate(timeout=60)[1]
-    if ending == signal.SIGINT:
+    if stop_signal == signal.SIGINT:
         assert process.returncode == 130
         assert text.splitlines()[-1] == "Interrupted. Run the same command to resume."
         assert not list(tmp_path.rglob("run.json"))
@@ -87,35 +87,35 @@ def test_a_stopped_command_leaves_no_process_behind(tiny_cache, tmp_path, ending
 
 
 @pytest.mark.parametrize("count", [0, -1, True])
-def test_invalid_worker_counts_are_refused(count):
+def test_invalid_worker_counts_are_rejected(count):
     with pytest.raises(OptionError, match="--workers must be an integer >= 1, got"):
         WorkerPoolExecutor(count)
 
 
-def exit_at_once(*_):
+def exit_immediately(*_):
     """Replace the function that a worker process runs."""
     os._exit(3)
 
 
-def test_a_worker_that_cannot_start_stops_the_grid(tiny_cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_pool, "serve_experiments", exit_at_once)
+def test_worker_that_cannot_start_stops_grid(tiny_cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_pool, "serve_experiments", exit_immediately)
     with pytest.raises(RunError, match=r"a worker process could not start \(exit code 3\)"):
         arena(
             [tiny.experiment()],
             tiny.paths(tmp_path, tiny_cache),
-            Log(),
+            LogRuns(),
             executor=WorkerPoolExecutor(1),
         )
 
 
-def process(alive):
-    """Return a running process, or a killed one."""
+def fake_process(alive):
+    """Return a fake process, running or killed."""
     code = None if alive else -signal.SIGKILL
     return SimpleNamespace(is_alive=lambda: alive, join=lambda *_: None, exitcode=code, sentinel=0)
 
 
-class Pipe:
-    """A pipe with messages to receive."""
+class FakePipe:
+    """Pipe with pending messages."""
 
     def __init__(self, *messages):
         self.messages = list(messages)
@@ -131,41 +131,48 @@ class Pipe:
 
 @pytest.fixture
 def pool(tiny_cache, tmp_path, monkeypatch):
-    """A pool of one worker, which has reported its device and has the first of two runs."""
+    """Pool of one worker that has reported its device and executes the first of two runs."""
     paths = tiny.paths(tmp_path, tiny_cache)
-    made = _WorkerPool(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, Log())
-    (worker,) = made.workers
-    worker.index, worker.device, worker.oom_kills = made.pending.popleft(), "cpu, 7 threads", 10**9
+    running_pool = _WorkerPool(1, [tiny.experiment(seed=seed) for seed in (0, 1)], paths, LogRuns())
+    (worker,) = running_pool.workers
+    worker.index, worker.device, worker.oom_kills = (
+        running_pool.pending.popleft(),
+        "cpu, 7 threads",
+        10**9,
+    )
 
     def start(worker):
-        worker.process, worker.pipe = process(alive=True), Pipe()
+        worker.process, worker.pipe = fake_process(alive=True), FakePipe()
 
     monkeypatch.setattr(_Worker, "start", start)
-    return made, worker
+    return running_pool, worker
 
 
-def test_a_worker_that_dies_after_its_outcome_loses_no_run(pool):
-    made, worker = pool
-    worker.process, worker.pipe = process(alive=False), Pipe(("outcome", 0, "the outcome"))
+def test_death_after_sent_outcome_loses_no_run(pool):
+    running_pool, worker = pool
+    worker.process, worker.pipe = (
+        fake_process(alive=False),
+        FakePipe(("outcome", 0, "the outcome")),
+    )
     ended = []
-    for outcome in made._receive(worker):
+    for outcome in running_pool._receive(worker):
         ended.append(outcome)
-        made._assign(worker)
+        running_pool._assign(worker)
     assert ended == [(0, "the outcome")]
-    assert (worker.index, worker.is_alive, made.deaths.total()) == (1, True, 0)
+    assert (worker.index, worker.is_alive, running_pool.deaths.total()) == (1, True, 0)
 
 
-def test_a_worker_that_dies_before_its_first_message_counts_as_a_death(pool):
-    made, worker = pool
-    worker.process, worker.pipe = process(alive=False), Pipe()
-    assert list(made._receive(worker)) == []
-    assert (worker.index, worker.is_alive, made.deaths[0]) == (0, True, 1)
-    worker.process = process(alive=False)
-    ((index, failure),) = made._receive(worker)
+def test_death_before_first_message_is_counted(pool):
+    running_pool, worker = pool
+    worker.process, worker.pipe = fake_process(alive=False), FakePipe()
+    assert list(running_pool._receive(worker)) == []
+    assert (worker.index, worker.is_alive, running_pool.deaths[0]) == (0, True, 1)
+    worker.process = fake_process(alive=False)
+    ((index, failure),) = running_pool._receive(worker)
     assert (index, failure.kind, failure.device) == (0, "died", "cpu, 7 threads")
 
 
-def test_gpus_are_named_as_in_the_environment(monkeypatch):
+def test_gpu_names_follow_environment(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert list_visible_gpus() == ["3", "5"]
@@ -174,23 +181,23 @@ def test_gpus_are_named_as_in_the_environment(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")
-def test_a_worker_starts_with_its_gpu_and_threads_in_the_environment(tiny_cache, tmp_path):
+def test_worker_environment_has_gpu_and_thread_count(tiny_cache, tmp_path):
     worker = _Worker(tiny.paths(tmp_path, tiny_cache), threads=3, gpu="5")
     before = dict(os.environ)
     worker.start()
     try:
         # The file is empty until the new process runs.
-        place, until = Path(f"/proc/{worker.process.pid}/environ"), time.monotonic() + 60
-        while not (seen := place.read_text()) and time.monotonic() < until:
+        file, deadline = Path(f"/proc/{worker.process.pid}/environ"), time.monotonic() + 60
+        while not (environment := file.read_text()) and time.monotonic() < deadline:
             time.sleep(0.01)
     finally:
         worker.terminate()
         worker.join()
-    assert {"CUDA_VISIBLE_DEVICES=5", "OMP_NUM_THREADS=3"} <= set(seen.split("\0"))
+    assert {"CUDA_VISIBLE_DEVICES=5", "OMP_NUM_THREADS=3"} <= set(environment.split("\0"))
     assert dict(os.environ) == before
 
 
-def test_a_worker_killed_for_memory_is_recognized(tmp_path, monkeypatch):
+def test_worker_killed_by_oom_killer_is_recognized(tmp_path, monkeypatch):
     events = tmp_path / "memory.events"
     events.write_text("low 0\noom 4\noom_kill 4\n")
     monkeypatch.setattr(worker_pool, "OOM_COUNTERS", (tmp_path / "absent", events))

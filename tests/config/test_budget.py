@@ -1,4 +1,4 @@
-"""Budgets are parsed from text and printed as they are parsed."""
+"""Parsing and printing of budgets."""
 
 import hypothesis.strategies as st
 import pytest
@@ -21,7 +21,7 @@ PARSED = {
     "memory=1TiB": Budget(kind="memory", limit=1024**4),
     "flops=1.2345678901234e20": Budget(kind="flops", limit=1.2345678901234e20),
 }
-REFUSED = {
+REJECTED = {
     "second=5": "no budget called 'second'; did you mean seconds",
     "steps=5": "--budget must be like steps, seconds=600, .* got 'steps=5'",
     "memory": "--budget must be like steps, seconds=600, .* got 'memory'",
@@ -35,7 +35,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", PARSED)
-def test_a_budget_is_parsed_and_printed_as_it_is_parsed(text):
+def test_parsed_budget_prints_parsable_text(text):
     assert parse_budget(text) == PARSED[text]
     assert parse_budget(str(PARSED[text])) == PARSED[text]
 
@@ -44,14 +44,14 @@ def test_a_budget_is_parsed_and_printed_as_it_is_parsed(text):
     st.sampled_from(["seconds", "flops", "memory"]),
     st.floats(1e-3, 1e25) | st.integers(1, 10**15),
 )
-def test_every_limit_survives_text(kind, limit):
+def test_every_limit_is_parsed_back_from_text(kind, limit):
     budget = Budget(kind=kind, limit=limit)
     assert parse_budget(str(budget)) == budget
 
 
-@pytest.mark.parametrize("text", REFUSED)
-def test_other_text_is_refused(text):
-    with pytest.raises(LongspanError, match=REFUSED[text]) as caught:
+@pytest.mark.parametrize("text", REJECTED)
+def test_invalid_text_is_rejected(text):
+    with pytest.raises(LongspanError, match=REJECTED[text]) as caught:
         parse_budget(text)
     assert isinstance(caught.value, OptionError | UnknownNameError)
 
@@ -66,6 +66,6 @@ def test_other_text_is_refused(text):
         ({"kind": "flops", "limit": "5"}, "limit should be a valid number, got '5'"),
     ],
 )
-def test_limit_and_kind_must_fit(fields, message):
+def test_invalid_limit_or_kind_is_rejected(fields, message):
     with pytest.raises(OptionError, match=message):
         Budget(**fields)

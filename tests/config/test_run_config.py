@@ -1,4 +1,4 @@
-"""The configuration tree: dotted names, replacement of fields, and a stable hash."""
+"""Configuration tree: dotted names, replacement of fields, and a stable hash."""
 
 import dataclasses
 import json
@@ -84,7 +84,7 @@ VALUES = {
 
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
-def test_replaced_fields_are_what_flatten_shows_and_can_be_replaced_back(changes):
+def test_flatten_shows_replaced_fields_and_replacement_is_reversible(changes):
     before = flatten(CONFIG)
     changed = replace_fields(CONFIG, changes)
     assert flatten(changed) == {**before, **changes}
@@ -94,7 +94,7 @@ def test_replaced_fields_are_what_flatten_shows_and_can_be_replaced_back(changes
     assert back.hash == CONFIG.hash
 
 
-REFUSED = {
+REJECTED = {
     "steps": (1, OptionError, "'steps' names no field; use PART.FIELD, such as training.steps"),
     "trianing.steps": (1, UnknownNameError, "called 'trianing'; did you mean training"),
     "training.step": (1, UnknownNameError, "no field of training called 'step'; did you mean ste"),
@@ -111,16 +111,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_fields_and_values_are_refused(name):
-    value, kind, message = REFUSED[name]
+@pytest.mark.parametrize("name", REJECTED)
+def test_unknown_fields_and_invalid_values_are_rejected(name):
+    value, kind, message = REJECTED[name]
     with pytest.raises(LongspanError, match=message) as caught:
         replace_fields(CONFIG, {name: value})
     assert isinstance(caught.value, kind)
 
 
 @pytest.mark.parametrize("kind", [TaskConfig, MechanismConfig])
-def test_an_option_with_the_name_of_a_field_is_refused(kind):
+def test_option_with_name_of_field_is_rejected(kind):
     fields = {"name": "x", **({"version": 1} if kind is TaskConfig else {})}
     message = "option name of 'x' has the name of a field; rename it; option options of 'x' has"
     with pytest.raises(OptionError, match=message):
@@ -128,17 +128,17 @@ def test_an_option_with_the_name_of_a_field_is_refused(kind):
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1, float("inf")], {1, 2}, object()])
-def test_an_option_that_json_cannot_hold_is_refused(value):
+def test_option_not_representable_in_json_is_rejected(value):
     with pytest.raises(OptionError, match="option a of 'x' must be JSON with finite num"):
         MechanismConfig(name="x", options={"a": value})
 
 
 def test_options_are_copied():
     options = {"sizes": [1, 2]}
-    made = MechanismConfig(name="x", options=options)
+    config = MechanismConfig(name="x", options=options)
     options["sizes"].append(3)
     options["other"] = 1
-    assert made.options == {"sizes": [1, 2]}
+    assert config.options == {"sizes": [1, 2]}
 
 
 def test_equal_tasks_have_equal_keys():
@@ -156,7 +156,7 @@ print(CONFIG.hash)
 """
 
 
-def test_the_hash_is_the_same_in_other_processes():
+def test_hash_is_equal_across_processes():
     script = PRINT_HASH.format(folder=str(__file__.rpartition("/")[0]))
     for seed in ("1", "77"):
         done = subprocess.run(
@@ -171,34 +171,34 @@ def test_the_hash_is_the_same_in_other_processes():
     assert set(CONFIG.hash) <= set("0123456789abcdef")
 
 
-def test_the_hash_is_a_known_value():
-    """The hash names files of records: it must never change for the same configuration."""
+def test_hash_is_known_value():
+    """Pin the hash: it names record files and must never change for the same configuration."""
     assert CONFIG.hash == "7f022d73c7"
 
 
-def test_the_hash_ignores_the_order_of_options():
-    turned = dict(reversed(CONFIG.mechanism.options.items()))
-    mechanism = dataclasses.replace(CONFIG.mechanism, options=turned)
+def test_hash_ignores_order_of_options():
+    reordered = dict(reversed(CONFIG.mechanism.options.items()))
+    mechanism = dataclasses.replace(CONFIG.mechanism, options=reordered)
     assert dataclasses.replace(CONFIG, mechanism=mechanism).hash == CONFIG.hash
 
 
 @pytest.mark.parametrize(
     "name", ["training.learning_rate", "training.max_grad_norm", "mechanism.temperature"]
 )
-def test_1_and_1_0_are_one_configuration(name):
+def test_integer_and_equal_float_have_same_hash(name):
     one, real = (replace_fields(CONFIG, {name: value}) for value in (1, 1.0))
     assert one.hash == real.hash
     assert json.dumps(flatten(one)) == json.dumps(flatten(real))
 
 
-def test_a_limit_of_1_and_1_0_is_one_budget():
+def test_integer_and_equal_float_limit_have_same_hash():
     one, real = (
         dataclasses.replace(CONFIG, budget=Budget(kind="flops", limit=limit)) for limit in (1, 1.0)
     )
     assert one.hash == real.hash != CONFIG.hash
 
 
-def test_every_part_changes_the_hash():
+def test_every_part_changes_hash():
     others = [
         *(replace_fields(CONFIG, {name: value}) for name, value in (
             ("task.train", 201), ("mechanism.block", 9), ("mechanism.backend", "torch"),

@@ -1,4 +1,4 @@
-"""Settings are validated strictly at construction; a message lists every reason."""
+"""Strict validation of settings at construction."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ class Sample:
     names: list[str] = setting("names of things", dataclasses.MISSING)
 
 
-REFUSED = {
+REJECTED = {
     "text for an integer": ({"steps": "3"}, "steps should be a valid integer, got '3'"),
     "boolean for an integer": ({"steps": True}, "steps should be a valid integer, got True"),
     "fraction for an integer": ({"steps": 2.5}, "steps should be a valid integer, .*got 2.5"),
@@ -53,19 +53,19 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_values_of_other_types_are_refused(case):
-    changes, message = REFUSED[case]
+@pytest.mark.parametrize("case", REJECTED)
+def test_values_of_wrong_type_are_rejected(case):
+    changes, message = REJECTED[case]
     with pytest.raises(OptionError, match=message):
         TrainingConfig(**{**TRAINING, **changes})
 
 
-def test_missing_fields_are_refused():
+def test_missing_fields_are_rejected():
     with pytest.raises(OptionError, match=r"^steps is missing; batch_size is missing; learning_r"):
         TrainingConfig()
 
 
-def test_a_message_lists_every_reason():
+def test_message_lists_every_reason():
     changes = {"steps": "3", "batch_size": True, "warmup": 3, "precision": "fp8"}
     kept = {name: x for name, x in TRAINING.items() if name != "schedule"}
     with pytest.raises(OptionError) as caught:
@@ -82,7 +82,7 @@ def test_a_message_lists_every_reason():
     assert "\n" not in str(caught.value)
 
 
-def test_a_message_lists_every_value_out_of_range():
+def test_message_lists_every_value_out_of_range():
     changes = {
         "steps": 0,
         "warmup_steps": -1,
@@ -109,29 +109,29 @@ def test_a_message_lists_every_value_out_of_range():
     ]
 
 
-def test_an_integer_is_accepted_for_a_float_and_stored_as_a_float():
-    made = TrainingConfig(**{**TRAINING, "learning_rate": 1, "max_grad_norm": 2})
-    assert (type(made.learning_rate), type(made.max_grad_norm)) == (float, float)
-    assert made == TrainingConfig(**{**TRAINING, "learning_rate": 1.0, "max_grad_norm": 2.0})
+def test_integer_is_converted_for_float_field():
+    config = TrainingConfig(**{**TRAINING, "learning_rate": 1, "max_grad_norm": 2})
+    assert (type(config.learning_rate), type(config.max_grad_norm)) == (float, float)
+    assert config == TrainingConfig(**{**TRAINING, "learning_rate": 1.0, "max_grad_norm": 2.0})
 
 
-def test_a_list_is_accepted_for_a_tuple():
+def test_list_is_converted_for_tuple_field():
     assert TrainingConfig(**TRAINING, adam_betas=[0.9, 0.98]).adam_betas == (0.9, 0.98)
 
 
-def test_settings_are_frozen_and_take_keywords_only():
-    made = ModelConfig(**MODEL)
+def test_settings_are_frozen_and_keyword_only():
+    config = ModelConfig(**MODEL)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        made.hidden_size = 8
+        config.hidden_size = 8
     with pytest.raises(TypeError):
         ModelConfig(*MODEL.values())
 
 
-def test_a_replaced_value_is_validated():
-    made = ModelConfig(**MODEL)
-    assert dataclasses.replace(made, hidden_size=8).hidden_size == 8
+def test_replaced_value_is_validated():
+    config = ModelConfig(**MODEL)
+    assert dataclasses.replace(config, hidden_size=8).hidden_size == 8
     with pytest.raises(OptionError, match="hidden_size should be a valid integer, got '8'"):
-        dataclasses.replace(made, hidden_size="8")
+        dataclasses.replace(config, hidden_size="8")
 
 
 def test_values_inside_lists_are_validated():

@@ -1,4 +1,4 @@
-"""Four small tasks, one for each kind of metric, and a protocol over them."""
+"""Four small tasks, one for each kind of metric, and a protocol that contains them."""
 
 import contextlib
 
@@ -46,7 +46,7 @@ def info(name, **changes):
 
 
 class RandomTokens(SequenceTask):
-    """Sequences of random symbols, the small ones more frequent."""
+    """Sequences of random symbols; smaller symbols are more frequent."""
 
     Options = Options
 
@@ -64,7 +64,7 @@ class RandomTokens(SequenceTask):
         return BuildOutput(splits=splits, source="random tokens", license="none", facts={})
 
     def label(self, tokens):
-        """Return the examples: the label is the class of a row."""
+        """Return examples labeled with the class of each row."""
         labels = self.classes(tokens).astype(np.uint8)
         return Examples(tokens=Ragged.pack(list(tokens), np.uint8), labels=labels)
 
@@ -73,7 +73,7 @@ class RandomTokens(SequenceTask):
 
 
 class CountedSymbol(RandomTokens):
-    """Whether the first symbol occurs more than twice; scored by the F1 of that class."""
+    """Detect a first symbol that occurs more than twice; scored by F1."""
 
     info = info(
         "counted_symbol", num_classes=2, metrics=("f1", "accuracy"), layout=SequenceLayout()
@@ -84,7 +84,7 @@ class CountedSymbol(RandomTokens):
 
 
 class RankedSymbol(RandomTokens):
-    """The most frequent symbol, which the logits rank among the others."""
+    """Ranking of symbols; the most frequent symbol is relevant."""
 
     info = info("ranked_symbol", metrics=("mrr",), layout=SequenceLayout())
 
@@ -93,7 +93,7 @@ class RankedSymbol(RandomTokens):
 
 
 class TokenTask(RandomTokens):
-    """A task that scores the class of every token."""
+    """Task that scores the class of every token."""
 
     def label(self, tokens):
         rows = Ragged.pack(list(tokens), np.uint8)
@@ -101,13 +101,13 @@ class TokenTask(RandomTokens):
 
 
 class RepeatedWords(TokenTask):
-    """Words to repeat; the predicted text is compared with the reference text of the row."""
+    """Repetition of words; the predicted text is compared with the reference text of the row."""
 
     info = info("repeated_words", metrics=("rougeL", "rouge1"), layout=TokenLayout())
 
     @property
     def training_metrics(self):
-        """None: ROUGE is too slow for every training batch."""
+        """Return no metric: ROUGE is too slow for every training batch."""
         return ()
 
     def reference(self, split, row):
@@ -125,7 +125,7 @@ class RepeatedWords(TokenTask):
 
 
 class PredictedBytes(TokenTask):
-    """Bytes, each predicted from the sequence; scored by its code length."""
+    """Prediction of bytes; scored by code length."""
 
     info = info("predicted_bytes", metrics=("bits_per_byte", "perplexity"), layout=TokenLayout())
 
@@ -160,7 +160,7 @@ TRAINING = TrainingConfig(
 
 @contextlib.contextmanager
 def registered():
-    """Register the tasks and a protocol over them, and remove them afterwards."""
+    """Register the tasks and their protocol; remove them on exit."""
     try:
         for task in ALL:
             register(task)

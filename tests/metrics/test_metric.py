@@ -1,4 +1,4 @@
-"""Metric values: aggregation, direction, display, registration, statistics from logits."""
+"""Metrics: aggregation, direction, display, registration, statistics from logits."""
 
 import itertools
 import math
@@ -28,7 +28,7 @@ every_metric = pytest.mark.parametrize("name", sorted(METRICS))
 
 
 def statistics_of(name, examples=50, seed=0):
-    """Return plausible statistics: a value up to the number of targets, for each example."""
+    """Return plausible per-example statistics: a value up to the number of targets."""
     columns = len(get_metric(name).columns)
     generator = np.random.default_rng(seed)
     targets = generator.integers(1, 9, (examples, 1))
@@ -42,27 +42,27 @@ def metric(**changes):
 
 
 @every_metric
-def test_aggregate_is_finalize_of_the_sums(name):
+def test_aggregate_is_finalize_of_sums(name):
     found, statistics = get_metric(name), statistics_of(name)
     assert found.aggregate(statistics) == pytest.approx(float(found.finalize(statistics.sum(0))))
 
 
 @every_metric
-def test_aggregate_of_parts_is_that_of_concatenated_data(name):
+def test_aggregate_of_parts_equals_aggregate_of_whole(name):
     found, parts = get_metric(name), [statistics_of(name, 20, seed) for seed in range(3)]
     sums = np.sum([part.sum(0) for part in parts], axis=0)
     assert found.aggregate(np.concatenate(parts)) == pytest.approx(float(found.finalize(sums)))
 
 
 @every_metric
-def test_aggregate_does_not_depend_on_the_order_of_examples(name):
+def test_aggregate_is_independent_of_example_order(name):
     found, statistics = get_metric(name), statistics_of(name)
     assert found.aggregate(statistics[::-1]) == pytest.approx(found.aggregate(statistics))
 
 
 @every_metric
 def test_resampling_by_example_equals_repeating_examples(name):
-    """Weighted sums of a bootstrap give the values of the resampled data sets."""
+    """Compare weighted sums of a bootstrap with values of the resampled data sets."""
     found, statistics = get_metric(name), statistics_of(name)
     rows = np.random.default_rng(1).integers(0, 50, (7, 50))
     counts = np.stack([np.bincount(sample, minlength=50) for sample in rows])
@@ -73,7 +73,7 @@ def test_resampling_by_example_equals_repeating_examples(name):
 
 
 @every_metric
-def test_statistics_of_another_shape_are_rejected(name):
+def test_statistics_of_wrong_shape_are_rejected(name):
     columns = len(get_metric(name).columns)
     for shape in ((5, columns + 1), (5, columns - 1), (columns,), (2, 5, columns)):
         with pytest.raises(DataError, match=rf"{name} takes statistics of shape \(N, {columns}\)"):
@@ -82,7 +82,7 @@ def test_statistics_of_another_shape_are_rejected(name):
         get_metric(name).aggregate(np.ones((0, columns)))
 
 
-def test_value_without_a_target_is_rejected():
+def test_aggregate_without_targets_is_rejected():
     with pytest.raises(DataError, match="accuracy is undefined: none of the 3 examples has a tar"):
         get_metric("accuracy").aggregate(np.zeros((3, 2)))
     assert np.isnan(ratio(np.zeros((2, 2)))).all()
@@ -128,7 +128,7 @@ def test_metadata(name):
     assert (found.comparison == "mcnemar") == (name == "accuracy")
 
 
-def test_second_metric_of_one_name_is_rejected():
+def test_registered_name_is_rejected():
     with pytest.raises(OptionError, match="metric 'accuracy' is already registered"):
         register(metric(name="accuracy"))
     assert get_metric("accuracy").comparison == "mcnemar"
@@ -182,7 +182,7 @@ def test_f1_by_hand():
 
 @pytest.mark.parametrize("predicted", list(itertools.product((0, 1), repeat=4)))
 def test_f1_by_brute_force(predicted):
-    """The harmonic mean of precision and recall, for every assignment of four examples."""
+    """Compare with the harmonic mean of precision and recall, for every assignment."""
     for target in itertools.product((0, 1), repeat=4):
         pairs = list(zip(predicted, target, strict=True))
         hits = pairs.count((1, 1))
@@ -210,7 +210,7 @@ def test_mrr_by_sorting():
     assert get_metric("mrr").aggregate(statistics) == pytest.approx(statistics[:, 0].mean())
 
 
-def test_mrr_of_ties_and_nan_is_that_of_the_last_rank():
+def test_mrr_ranks_ties_and_nan_last():
     targets = torch.tensor([1, 1, 0])
     nan = math.nan
     logits = torch.tensor([[0.0, 0.0, 0.0, 0.0], [nan, nan, nan, nan], [1.0, nan, 0.0, 2.0]])
@@ -224,8 +224,8 @@ def test_mrr_of_scored_tokens():
     assert statistics.tolist() == [[1.5, 2]]
 
 
-def test_bits_and_perplexity_of_a_uniform_guess():
-    """A uniform guess among 256 bytes takes 8 bits, with perplexity 256."""
+def test_bits_and_perplexity_of_uniform_guess():
+    """Expect 8 bits and perplexity 256 for a uniform guess among 256 bytes."""
     statistics = likelihood_statistics(torch.zeros(3, 5, 256), torch.full((3, 5), 7)).numpy()
     assert statistics[:, 1].tolist() == [5] * 3
     for name in ("bits_per_byte", "bits_per_character"):
@@ -234,7 +234,7 @@ def test_bits_and_perplexity_of_a_uniform_guess():
 
 
 def test_bits_and_perplexity_in_closed_form():
-    """One target has probability 1/2, the other one 1/8: 1 and 3 bits."""
+    """Expect 1 and 3 bits for targets of probability 1/2 and 1/8."""
     logits = torch.tensor([[0.5, 0.5], [0.125, 0.875]]).log()
     statistics = likelihood_statistics(logits, torch.tensor([0, 0])).numpy()
     np.testing.assert_allclose(statistics[:, 0], [math.log(2), math.log(8)], rtol=1e-6)
@@ -242,14 +242,14 @@ def test_bits_and_perplexity_in_closed_form():
     assert get_metric("perplexity").aggregate(statistics) == pytest.approx(4, rel=1e-6)
 
 
-def test_bits_are_weighted_by_length_not_by_example():
+def test_bits_are_weighted_by_length():
     statistics = np.array([[8 * math.log(2), 2], [2 * math.log(2), 8]])
     assert get_metric("bits_per_byte").aggregate(statistics) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", sorted(LOGIT_STATISTICS))
 @pytest.mark.parametrize("shape", [(6,), (6, 4)])
-def test_statistics_have_a_row_for_each_example(name, shape):
+def test_statistics_have_one_row_per_example(name, shape):
     logits, targets = random_logits(*shape, 3), torch.zeros(shape, dtype=torch.int64)
     found = LOGIT_STATISTICS[name](logits, targets)
     assert found.shape == (6, len(get_metric(name).columns))

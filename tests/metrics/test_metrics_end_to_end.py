@@ -1,4 +1,4 @@
-"""Metrics of four kinds from training to the leaderboard: F1, reciprocal rank, ROUGE, bits."""
+"""Metrics of four kinds, from training to the leaderboard: F1, reciprocal rank, ROUGE, bits."""
 
 import io
 
@@ -67,8 +67,8 @@ def tuned(tmp_path_factory, with_one_thread):
 
 
 @every_task
-def test_selected_checkpoint_is_the_best_of_the_curve(finished, name):
-    """For bits per byte the best value is the lowest; equal values are ordered by loss."""
+def test_selected_checkpoint_is_best_of_curve(finished, name):
+    """Check both directions: lower is better for bits per byte. Ties are broken by loss."""
     result, metric = finished[1][name, "full"], get_metric(MAIN[name])
     values = {x.step: x.validation_metrics[metric.name] for x in result.curve}
     assert len(set(values.values())) > 2
@@ -80,14 +80,14 @@ def test_selected_checkpoint_is_the_best_of_the_curve(finished, name):
 
 
 @every_task
-def test_training_metrics_are_in_the_curve(finished, name):
+def test_curve_has_training_metrics(finished, name):
     for point in finished[1][name, "full"].curve:
         expected = set() if name == "repeated_words" else {MAIN[name]}
         assert set(point.train_metrics) == expected
 
 
 @every_task
-def test_record_is_read_back_with_its_metrics(finished, name):
+def test_loaded_record_has_metrics(finished, name):
     paths, results, _ = finished
     result = results[name, "full"]
     read = load_result(paths.record_file(get(PROTOCOL).experiment(name, "full", 0)))
@@ -99,18 +99,18 @@ def test_record_is_read_back_with_its_metrics(finished, name):
 
 
 @every_task
-def test_example_scores_aggregate_to_the_score(finished, name):
+def test_example_scores_aggregate_to_score(finished, name):
     result = finished[1][name, "local"]
     statistics = result.example_scores.unpack()
     assert statistics.shape == (41, len(result.main.columns))
     assert result.main.aggregate(statistics) == pytest.approx(result.score(), rel=1e-6)
-    # Parts that are scored separately add up as well.
+    # Sums of separately scored parts give the same score.
     sums = np.stack([statistics[rows].sum(0) for rows in (slice(20), slice(20, None))]).sum(0)
     assert float(result.main.finalize(sums)) == pytest.approx(result.score(), rel=1e-6)
 
 
 @every_task
-def test_stored_model_has_the_recorded_score(finished, name, one_thread):
+def test_saved_model_has_recorded_score(finished, name, one_thread):
     paths, results, _ = finished
     record = paths.record_file(get(PROTOCOL).experiment(name, "local", 0))
     score = rescore(record, "test", paths)
@@ -118,8 +118,8 @@ def test_stored_model_has_the_recorded_score(finished, name, one_thread):
 
 
 @every_task
-def test_model_learns(finished, tuned, name):
-    """Trained models are better than untrained ones, in the direction of the metric."""
+def test_trained_model_beats_untrained_model(finished, tuned, name):
+    """Compare scores in the direction of the metric."""
     metric = get_metric(MAIN[name])
     (result,) = [x for x in tuned[1].results if x.task == name]
     untrained, trained = result.tuning.trials
@@ -128,7 +128,7 @@ def test_model_learns(finished, tuned, name):
 
 
 @every_task
-def test_search_selects_the_better_learning_rate(tuned, name):
+def test_search_selects_better_learning_rate(tuned, name):
     paths, found = tuned
     assert not found.failed
     (result,) = [x for x in found.results if x.task == name]
@@ -139,8 +139,8 @@ def test_search_selects_the_better_learning_rate(tuned, name):
 
 
 @every_task
-def test_alarm_of_chance_needs_accuracy(tuned, finished, name):
-    """An untrained model raises no alarm, since the majority baseline is one of accuracy."""
+def test_chance_alarm_requires_accuracy(tuned, finished, name):
+    """Expect no alarm for untrained models: the majority baseline is an accuracy."""
     paths, _ = tuned
     trials = sorted((paths.runs / PROTOCOL / name / "trials").glob("*.json"))
     assert len(trials) == 2
@@ -151,7 +151,7 @@ def test_alarm_of_chance_needs_accuracy(tuned, finished, name):
 
 
 @every_task
-def test_console_shows_the_metric_with_its_unit(finished, name):
+def test_console_shows_metric_with_unit(finished, name):
     _, results, output = finished
     result = results[name, "full"]
     lines = [line for line in output.splitlines() if f"full on {name}" in line]
@@ -162,7 +162,7 @@ def test_console_shows_the_metric_with_its_unit(finished, name):
 
 
 @every_task
-def test_leaderboard_of_one_task_ranks_by_its_metric(finished, name):
+def test_leaderboard_of_task_ranks_by_its_metric(finished, name):
     found = {mechanism: finished[1][name, mechanism] for mechanism in ("full", "local")}
     (board,) = build_leaderboards(found.values())
     metric = get_metric(MAIN[name])
@@ -177,7 +177,7 @@ def test_leaderboard_of_one_task_ranks_by_its_metric(finished, name):
         assert metric.format(result.score(), unit=False) in text
 
 
-def test_leaderboard_of_all_tasks_has_no_mean_over_metrics(finished):
+def test_leaderboard_has_no_mean_over_different_metrics(finished):
     (board,) = build_leaderboards(finished[1].values())
     assert [column.metric.name for column in board.columns] == [
         MAIN[column.task] for column in board.columns

@@ -1,4 +1,4 @@
-"""Metrics of answers and summaries, compared with examples worked out by hand."""
+"""Metrics of answers and summaries, compared with examples computed by hand."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ from longspan.metrics.summaries import ROUGE, rouge
         ("Santa Clara, California.", "santa clara california"),
         ("U.S.", "us"),
         ("twenty-one", "twentyone"),
-        # Punctuation goes first, so "the-end" is one word that is no article.
+        # Punctuation is removed before articles, so "the-end" becomes one word.
         ("the-end", "theend"),
         ("'The' \"theory\" of a-theism", "theory of atheism"),
         ("A", ""),
@@ -25,7 +25,7 @@ from longspan.metrics.summaries import ROUGE, rouge
         ("café — né", "café — né"),
     ],
 )
-def test_normalization_of_squad(text, normalized):
+def test_squad_normalization(text, normalized):
     assert normalize_answer(text) == normalized
 
 
@@ -45,7 +45,7 @@ def test_normalization_of_squad(text, normalized):
         # The order of tokens does not matter for F1.
         ("Broncos Denver", ["Denver Broncos"], 0, 1),
         ("", ["Denver"], 0, 0),
-        # Neither has a token: an exact match without overlap, as in the evaluation of SQuAD 1.1.
+        # Both are empty: an exact match without overlap, as in the evaluation of SQuAD 1.1.
         ("a", ["the"], 1, 0),
     ],
 )
@@ -70,13 +70,15 @@ def overlap_f1(summary, reference, n):
     return 2 * common / total if total else 0.0
 
 
-def common_subsequence(first, second):
-    """Return the length of the longest common subsequence, by plain recursion."""
+def common_subsequence_length(first, second):
+    """Compute the length of the longest common subsequence by plain recursion."""
     if not first or not second:
         return 0
     if first[-1] == second[-1]:
-        return 1 + common_subsequence(first[:-1], second[:-1])
-    return max(common_subsequence(first[:-1], second), common_subsequence(first, second[:-1]))
+        return 1 + common_subsequence_length(first[:-1], second[:-1])
+    return max(
+        common_subsequence_length(first[:-1], second), common_subsequence_length(first, second[:-1])
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,12 +93,12 @@ def common_subsequence(first, second):
     ],
 )
 def test_rouge_of_short_texts(summary, reference):
-    """Porter's stemmer maps `killed` to `kill`; it leaves the other words as they are."""
+    """Compare with counts over stems: Porter's stemmer changes `killed` to `kill` only."""
     first, second = summary.split(), reference.replace("killed", "kill").split()
     found = rouge(summary, reference)
     assert found["rouge1"] == pytest.approx(overlap_f1(first, second, 1))
     assert found["rouge2"] == pytest.approx(overlap_f1(first, second, 2))
-    length = common_subsequence(first, second)
+    length = common_subsequence_length(first, second)
     assert found["rougeL"] == pytest.approx(2 * length / (len(first) + len(second)))
 
 
@@ -113,7 +115,7 @@ def test_rouge_ignores_case_and_punctuation():
     assert rouge("Police: KILLED the gunman!", "police killed the gunman")["rouge2"] == 1.0
 
 
-def test_rouge_lsum_takes_lines_as_sentences():
+def test_rouge_lsum_treats_lines_as_sentences():
     summary, reference = "b c\na d", "a d\nb c"
     found = rouge(summary, reference)
     assert found["rougeL"] == 0.5
@@ -121,5 +123,5 @@ def test_rouge_lsum_takes_lines_as_sentences():
 
 
 @pytest.mark.parametrize(("summary", "reference"), [("", "a b"), ("a b", ""), ("", "")])
-def test_rouge_of_an_empty_text_is_zero(summary, reference):
+def test_rouge_of_empty_text_is_zero(summary, reference):
     assert rouge(summary, reference) == dict.fromkeys(ROUGE, 0.0)

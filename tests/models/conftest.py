@@ -1,4 +1,4 @@
-"""Small models, and a mechanism with every kind of state."""
+"""Small model configurations, and a mechanism with every kind of state."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def _seeded():
 
 
 class Stateful(Attention):
-    """Gated values, with a parameter, a submodule, buffers of both kinds and a list of numbers."""
+    """Mechanism with a parameter, a submodule, buffers of both kinds and a list of numbers."""
 
     name = "stateful"
     traits = Traits(paper="none", cost="T", exact=False, sizes=("heads", "layer"))

@@ -6,7 +6,7 @@ from transformers import BertConfig, BertModel
 
 from longspan.models import LongspanModel
 
-OURS_FROM_BERT = {
+BERT_NAMES = {
     "attention.query": "attention.self.query",
     "attention.key": "attention.self.key",
     "attention.value": "attention.self.value",
@@ -18,7 +18,7 @@ OURS_FROM_BERT = {
 }
 
 
-def bert_and_ours(small) -> tuple[BertModel, LongspanModel, dict[str, str]]:
+def build_bert_and_ours(small) -> tuple[BertModel, LongspanModel, dict[str, str]]:
     config = small(norm="post", layer_norm_eps=1e-12, pooling="first", num_hidden_layers=3)
     bert = BertModel(
         BertConfig(
@@ -35,7 +35,7 @@ def bert_and_ours(small) -> tuple[BertModel, LongspanModel, dict[str, str]]:
         "embeddings.norm": "embeddings.LayerNorm",
     }
     for i in range(config.num_hidden_layers):
-        for mine, theirs in OURS_FROM_BERT.items():
+        for mine, theirs in BERT_NAMES.items():
             names[f"layers.{i}.{mine}"] = f"encoder.layer.{i}.{theirs}"
     with torch.no_grad():
         for parameter in bert.parameters():
@@ -65,19 +65,19 @@ SHARED = (
 
 @pytest.mark.parametrize("padded", [False, True], ids=["unpadded", "padded"])
 def test_states_and_gradients_equal_bert(small, padded):
-    bert, ours, names = bert_and_ours(small)
+    bert, ours, names = build_bert_and_ours(small)
     ids = torch.randint(1, 50, (3, 13))
     mask = torch.ones_like(ids)
     if padded:
         mask[0, 9:], mask[1, 1:] = 0, 0
-    wanted = torch.randn(3, 13, 16, dtype=torch.float64) * mask[..., None]
+    gradient = torch.randn(3, 13, 16, dtype=torch.float64) * mask[..., None]
 
     theirs = bert(ids, attention_mask=mask).last_hidden_state
     mine = ours(ids, mask if padded else None).last_hidden_state
     torch.testing.assert_close(mine, theirs * mask[..., None], atol=1e-10, rtol=0)
 
-    (theirs * wanted).sum().backward()
-    (mine * wanted).sum().backward()
+    (theirs * gradient).sum().backward()
+    (mine * gradient).sum().backward()
     for my_name, their_name in names.items():
         mine_of = dict(ours.get_submodule(my_name).named_parameters())
         for name, parameter in bert.get_submodule(their_name).named_parameters():

@@ -1,3 +1,5 @@
+"""Encoder: pooling, positions, norms, masks and inputs."""
+
 import jaxtyping
 import pytest
 import torch
@@ -12,7 +14,7 @@ POOLINGS = ("mean", "cls", "first")
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
 
 
-def encoder(config) -> LongspanModel:
+def build_encoder(config) -> LongspanModel:
     return LongspanModel(config).double().eval()
 
 
@@ -20,7 +22,7 @@ def encoder(config) -> LongspanModel:
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_padding_and_other_rows_do_not_affect_a_row(small, pooling, position, norm):
-    model = encoder(small(pooling=pooling, position=position, norm=norm))
+    model = build_encoder(small(pooling=pooling, position=position, norm=norm))
     row = torch.randint(1, 50, (1, 11))
     alone = model(row)
     batch = torch.randint(0, 50, (3, 29))
@@ -34,7 +36,7 @@ def test_padding_and_other_rows_do_not_affect_a_row(small, pooling, position, no
 
 
 def test_boolean_and_integer_masks_are_equivalent(small):
-    model = encoder(small())
+    model = build_encoder(small())
     ids, mask = torch.randint(1, 50, (2, 9)), torch.rand(2, 9) > 0.4
     expected = model(ids, mask).last_hidden_state
     assert model(ids, mask.long()).last_hidden_state.equal(expected)
@@ -44,7 +46,7 @@ def test_boolean_and_integer_masks_are_equivalent(small):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling, norm):
-    model = encoder(small(pooling=pooling, norm=norm))
+    model = build_encoder(small(pooling=pooling, norm=norm))
     ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
     out = model(ids, torch.tensor([[1, 1, 0], [0, 0, 0]]))
     assert out.last_hidden_state[1].eq(0).all()
@@ -57,7 +59,7 @@ def test_row_without_tokens_gives_finite_states_and_zero_gradient(small, pooling
 
 
 def test_mean_pooling_averages_real_tokens_only(small):
-    model = encoder(small())
+    model = build_encoder(small())
     ids = torch.randint(1, 50, (2, 8))
     mask = torch.tensor([[1] * 8, [1, 1, 1, 0, 0, 0, 0, 0]])
     out = model(ids, mask)
@@ -66,15 +68,15 @@ def test_mean_pooling_averages_real_tokens_only(small):
 
 
 def test_first_pooling_returns_state_of_first_token(small):
-    out = encoder(small(pooling="first"))(torch.randint(1, 50, (2, 8)))
+    out = build_encoder(small(pooling="first"))(torch.randint(1, 50, (2, 8)))
     assert out.pooler_output.equal(out.last_hidden_state[:, 0])
 
 
 def test_summary_acts_as_prepended_token(small):
-    model = encoder(small(pooling="cls"))
+    model = build_encoder(small(pooling="cls"))
     ids = torch.randint(1, 49, (2, 40))
     out = model(ids)
-    plain = encoder(small(pooling="first", max_position_embeddings=41))
+    plain = build_encoder(small(pooling="first", max_position_embeddings=41))
     plain.load_state_dict(
         {k: v for k, v in model.state_dict().items() if "summary" not in k}, strict=True
     )
@@ -86,7 +88,7 @@ def test_summary_acts_as_prepended_token(small):
     assert out.last_hidden_state.shape == (2, 40, 16)
 
 
-def recorded_masks(model: LongspanModel, monkeypatch) -> list:
+def record_global_masks(model: LongspanModel, monkeypatch) -> list:
     seen, forward = [], Attention.forward
 
     def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, layer_input=None):
@@ -98,9 +100,9 @@ def recorded_masks(model: LongspanModel, monkeypatch) -> list:
 
 
 def test_summary_is_global_if_mechanism_supports_global_tokens(small, monkeypatch):
-    model = encoder(small(pooling="cls"))
+    model = build_encoder(small(pooling="cls"))
     assert MECHANISMS["full"].traits.global_tokens
-    seen = recorded_masks(model, monkeypatch)
+    seen = record_global_masks(model, monkeypatch)
     model(torch.ones(2, 3, dtype=torch.long))
     assert [mask.tolist() for mask in seen] == [[[True, False, False, False]] * 2] * 2
     seen.clear()
@@ -109,8 +111,8 @@ def test_summary_is_global_if_mechanism_supports_global_tokens(small, monkeypatc
 
 
 def test_summary_is_not_global_without_global_token_support(small, stateful, monkeypatch):
-    model = encoder(small(pooling="cls", attention=stateful))
-    seen = recorded_masks(model, monkeypatch)
+    model = build_encoder(small(pooling="cls", attention=stateful))
+    seen = record_global_masks(model, monkeypatch)
     ids = torch.ones(2, 3, dtype=torch.long)
     model(ids)
     assert seen == [None, None]
@@ -120,7 +122,7 @@ def test_summary_is_not_global_without_global_token_support(small, stateful, mon
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_token_order_matters_unless_position_is_none(small, position):
-    model = encoder(small(position=position))
+    model = build_encoder(small(position=position))
     ids = torch.arange(1, 10)[None]
     same = torch.allclose(model(ids).pooler_output, model(ids.flip(1)).pooler_output)
     assert same == (position == "none")
@@ -128,7 +130,7 @@ def test_token_order_matters_unless_position_is_none(small, position):
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_left_padding_shifts_absolute_positions_only(small, position):
-    model = encoder(small(position=position))
+    model = build_encoder(small(position=position))
     ids, mask = torch.randint(1, 50, (1, 16)), torch.ones(1, 16, dtype=torch.bool)
     mask[:, :5] = False
     shifted, plain = model(ids, mask).pooler_output, model(ids[:, 5:]).pooler_output
@@ -136,15 +138,15 @@ def test_left_padding_shifts_absolute_positions_only(small, position):
 
 
 def test_sinusoids_have_scale_of_initial_word_embeddings(small):
-    model = encoder(small(position="sinusoidal", norm="pre"))
+    model = build_encoder(small(position="sinusoidal", norm="pre"))
     ids = torch.randint(1, 50, (1, 40))
     added = model.embeddings(ids) - model.embeddings.words(ids)
     assert added.square().mean().sqrt().item() == pytest.approx(0.3, rel=0.1)
 
 
-def test_placement_of_norms(small):
+def test_norm_placement_follows_configuration(small):
     ids = torch.randint(1, 50, (2, 7))
-    post, pre = encoder(small(norm="post")), encoder(small(norm="pre"))
+    post, pre = build_encoder(small(norm="post")), build_encoder(small(norm="pre"))
     for states in (post.embeddings(ids), post(ids).last_hidden_state, pre(ids).last_hidden_state):
         torch.testing.assert_close(states.mean(-1), torch.zeros(2, 7).double(), atol=1e-9, rtol=0)
     assert pre.embeddings(ids).mean(-1).abs().max() > 1e-3
@@ -177,7 +179,7 @@ def test_dropout_is_active_in_training_only(small, field):
     assert model(ids).last_hidden_state.equal(model(ids).last_hidden_state)
 
 
-def test_initial_weights_follow_documentation(small):
+def test_initial_weights_follow_initializer_range(small):
     config = small(hidden_size=64, intermediate_size=64, vocab_size=500, pooling="cls")
     model = LongspanModel(config)
     for module in model.modules():
@@ -208,7 +210,7 @@ def test_bfloat16_autocast_is_close_to_float32(small, position):
 def test_compiled_encoder_equals_eager(small, monkeypatch):
     # torch.compile cannot trace the shape checks of the tests.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    model = encoder(small(pooling="cls"))
+    model = build_encoder(small(pooling="cls"))
     ids, mask = torch.randint(1, 50, (2, 17)), torch.rand(2, 17) > 0.3
     compiled = torch.compile(model)(ids, mask)
     torch.testing.assert_close(compiled.last_hidden_state, model(ids, mask).last_hidden_state)
@@ -216,20 +218,20 @@ def test_compiled_encoder_equals_eager(small, monkeypatch):
 
 def test_too_long_input_is_rejected(small):
     with pytest.raises(InputError, match=r"position_embeddings=40 tokens, got 41; truncate"):
-        encoder(small())(torch.ones(1, 41, dtype=torch.long))
+        build_encoder(small())(torch.ones(1, 41, dtype=torch.long))
 
 
 def test_token_ids_outside_vocabulary_are_rejected(small):
     with pytest.raises(InputError, match=r"ids must be in 0\.\.49, got 1\.\.50; check"):
-        encoder(small())(torch.tensor([[1, 50]]))
+        build_encoder(small())(torch.tensor([[1, 50]]))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("position", POSITIONS)
 def test_one_hot_inputs_equal_token_ids(small, pooling, position):
-    """The columns of the input map are the word embeddings."""
-    words = encoder(small(pooling=pooling, position=position))
-    numbers = encoder(small(pooling=pooling, position=position, input_features=50))
+    """Use the word embeddings as columns of the input projection."""
+    words = build_encoder(small(pooling=pooling, position=position))
+    numbers = build_encoder(small(pooling=pooling, position=position, input_features=50))
     state = words.state_dict()
     state["embeddings.values.weight"] = state.pop("embeddings.words.weight").T
     state["embeddings.values.bias"] = torch.zeros(16)
@@ -242,7 +244,7 @@ def test_one_hot_inputs_equal_token_ids(small, pooling, position):
 
 
 def test_padding_of_continuous_inputs_is_ignored(small):
-    model = encoder(small(input_features=2))
+    model = build_encoder(small(input_features=2))
     values = torch.rand(1, 7, 2, dtype=torch.float64)
     longer = nn.functional.pad(values, (0, 0, 0, 5), value=9.0)
     mask = torch.tensor([[1] * 7 + [0] * 5])
@@ -270,14 +272,14 @@ def test_wrong_kind_of_inputs_is_rejected(small, monkeypatch, features, inputs, 
         LongspanModel(small(input_features=features))(**inputs)
 
 
-def test_both_kinds_of_inputs_at_once_are_rejected(small):
+def test_token_ids_with_continuous_inputs_are_rejected(small):
     ids, values = torch.ones(2, 3, dtype=torch.long), torch.rand(2, 3, 2)
     for features in (None, 2):
         with pytest.raises(InputError, match="only"):
             LongspanModel(small(input_features=features))(ids, input_values=values)
 
 
-def test_continuous_inputs_have_a_linear_embedding(small):
+def test_continuous_inputs_have_linear_embedding(small):
     model = LongspanModel(small(input_features=3))
     assert model.get_input_embeddings() is model.embeddings.values
     assert model.embeddings.words is None
@@ -285,7 +287,7 @@ def test_continuous_inputs_have_a_linear_embedding(small):
 
 
 def test_attention_head_size_sets_width_of_heads(small):
-    model = encoder(small(attention_head_size=6))
+    model = build_encoder(small(attention_head_size=6))
     ids = torch.randint(1, 50, (2, 9))
     attention, x = model.layers[0].attention, torch.randn(2, 9, 16, dtype=torch.float64)
     q, k, v = (
@@ -296,7 +298,7 @@ def test_attention_head_size_sets_width_of_heads(small):
     assert model(ids).last_hidden_state.shape == (2, 9, 16)
 
 
-def test_malformed_masks_are_rejected():
+def test_masks_of_wrong_dtype_or_shape_are_rejected():
     ids = torch.ones(2, 3, dtype=torch.long)
     with pytest.raises(InputError, match=r"attention_mask must be boolean .* got torch.float32"):
         to_boolean_mask("attention_mask", torch.ones(2, 3), ids)

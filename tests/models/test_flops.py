@@ -1,3 +1,5 @@
+"""FLOPs and parameter counts of models."""
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -14,8 +16,8 @@ from longspan.models import (
 )
 
 
-def torch_flops(model, *inputs) -> int:
-    """Count with torch while the model runs; its counter only knows plain matrix products."""
+def count_flops_with_torch(model, *inputs) -> int:
+    """Count matrix products with torch's counter, with the math backend of SDPA."""
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), torch.no_grad(), counter:
         model.eval()(*inputs)
@@ -28,14 +30,14 @@ def test_flops_equal_torch_counter(small, pooling, length):
     config = small(pooling=pooling, num_labels=3, num_hidden_layers=3, position="rotary")
     model = LongspanForSequenceClassification(config)
     ids = torch.ones(1, length, dtype=torch.long)
-    assert count_flops(config, length, num_labels=3) == torch_flops(model, ids)
+    assert count_flops(config, length, num_labels=3) == count_flops_with_torch(model, ids)
 
 
 @pytest.mark.parametrize("head", ["interaction", "concatenate"])
 def test_pair_flops_equal_torch_counter(small, head):
     config = small(pair_head=head, num_labels=2)
     ids = torch.ones(1, 23, dtype=torch.long)
-    expected = torch_flops(LongspanForPairClassification(config), ids, ids)
+    expected = count_flops_with_torch(LongspanForPairClassification(config), ids, ids)
     assert count_flops(config, 23, num_labels=2, pair=True) == expected
 
 
@@ -43,7 +45,7 @@ def test_pair_flops_equal_torch_counter(small, head):
 @pytest.mark.parametrize("features", [1, 3])
 def test_flops_of_continuous_inputs_equal_torch_counter(small, pooling, features):
     config = small(pooling=pooling, num_labels=3, input_features=features)
-    expected = torch_flops(
+    expected = count_flops_with_torch(
         LongspanForSequenceClassification(config),
         None,
         None,
@@ -58,14 +60,14 @@ def test_flops_of_continuous_inputs_equal_torch_counter(small, pooling, features
 def test_token_classification_flops_equal_torch_counter(small, pooling):
     config = small(pooling=pooling, num_labels=9)
     ids = torch.ones(1, 23, dtype=torch.long)
-    expected = torch_flops(LongspanForTokenClassification(config), ids)
+    expected = count_flops_with_torch(LongspanForTokenClassification(config), ids)
     assert count_flops(config, 23, num_labels=9, per_token=True) == expected
 
 
 def test_flops_with_attention_head_size_equal_torch_counter(small):
     config = small(attention_head_size=12, num_labels=2)
     ids = torch.ones(1, 23, dtype=torch.long)
-    assert count_flops(config, 23, num_labels=2) == torch_flops(
+    assert count_flops(config, 23, num_labels=2) == count_flops_with_torch(
         LongspanForSequenceClassification(config), ids
     )
 

@@ -1,3 +1,5 @@
+"""Classification heads: logits, losses and pair features."""
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -40,8 +42,8 @@ def test_token_loss_averages_labeled_tokens(small):
     ids, labels = torch.randint(1, 50, (2, 5)), torch.full((2, 5), -100)
     labels[0, 1], labels[1, 4], labels[1, 0] = 2, 0, 1
     out = model(ids, labels=labels)
-    surprise = -out.logits.log_softmax(-1)
-    expected = (surprise[0, 1, 2] + surprise[1, 4, 0] + surprise[1, 0, 1]) / 3
+    nll = -out.logits.log_softmax(-1)
+    expected = (nll[0, 1, 2] + nll[1, 4, 0] + nll[1, 0, 1]) / 3
     torch.testing.assert_close(out.loss, expected)
 
 

@@ -1,3 +1,5 @@
+"""Saving and loading of models, and activation checkpointing."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +33,7 @@ save_file({"logits": logits}, folder + "/logits")
 """
 
 
-def perturbed(model):
+def perturb(model):
     """Change every saved value of the model from its initial value."""
     with torch.no_grad():
         for tensor in model.state_dict().values():
@@ -42,7 +44,7 @@ def perturbed(model):
 def test_checkpoint_gives_identical_logits_in_another_process(small, stateful, tmp_path):
     from safetensors.torch import load_file
 
-    model = perturbed(LongspanForSequenceClassification(small(attention=stateful, num_labels=3)))
+    model = perturb(LongspanForSequenceClassification(small(attention=stateful, num_labels=3)))
     model.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
     conftest = Path(__file__).with_name("conftest.py")
@@ -55,7 +57,7 @@ def test_checkpoint_gives_identical_logits_in_another_process(small, stateful, t
 def test_state_missing_from_checkpoint_is_initialized_by_mechanism(
     small, stateful, tmp_path, dtype
 ):
-    model = perturbed(LongspanModel(small()))
+    model = perturb(LongspanModel(small()))
     model.to(dtype).save_pretrained(tmp_path)
     loaded, report = LongspanModel.from_pretrained(
         tmp_path, attention=stateful, output_loading_info=True
@@ -110,7 +112,7 @@ def test_auto_classes_load_longspan_models(small, tmp_path):
 
 
 def test_encoder_checkpoint_loads_into_model_with_head(small, tmp_path):
-    encoder = perturbed(LongspanModel(small()))
+    encoder = perturb(LongspanModel(small()))
     encoder.save_pretrained(tmp_path)
     model = LongspanForPairClassification.from_pretrained(tmp_path, num_labels=5)
     assert model.encoder(IDS).pooler_output.equal(encoder(IDS).pooler_output)

@@ -1,3 +1,5 @@
+"""Model configuration: validation, defaults and serialization."""
+
 import json
 
 import pytest
@@ -83,9 +85,9 @@ def test_configurations_do_not_share_options(small):
     assert second.attention_options == {}
 
 
-@pytest.mark.parametrize(("pooling", "most"), [("mean", 40), ("cls", 41), ("first", 40)])
-def test_sequence_length_includes_summary_and_is_bounded(small, pooling, most):
+@pytest.mark.parametrize(("pooling", "maximum"), [("mean", 40), ("cls", 41), ("first", 40)])
+def test_sequence_length_includes_summary_and_is_bounded(small, pooling, maximum):
     config = small(pooling=pooling)
-    assert config.sequence_length(40) == config.max_sequence_length == most
+    assert config.sequence_length(40) == config.max_sequence_length == maximum
     with pytest.raises(InputError, match=r"max_position_embeddings=40 tokens, got 41; truncate"):
         config.sequence_length(41)

@@ -1,3 +1,5 @@
+"""Classification models with every mechanism."""
+
 import pytest
 import torch
 
@@ -39,7 +41,7 @@ def test_model_trains_and_ignores_padding(small, name, pooling):
 def test_mechanisms_declare_parameters_without_gradient(
     small, name, options, has_unused_parameters
 ):
-    """DistributedDataParallel must know whether parameters may receive no gradient."""
+    """Check the trait that DistributedDataParallel needs: parameters may receive no gradient."""
     model = LongspanForSequenceClassification(small(attention=name, attention_options=options))
     assert {x.has_unused_parameters for x in model.modules() if isinstance(x, Attention)} == {
         has_unused_parameters

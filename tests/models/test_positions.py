@@ -1,3 +1,5 @@
+"""Sinusoidal and rotary position tables."""
+
 import cmath
 import math
 

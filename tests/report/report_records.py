@@ -1,4 +1,4 @@
-"""Records as runs would write them, with the fields that a test is about."""
+"""Records with the fields that a test sets and plausible values elsewhere."""
 
 import dataclasses
 import math
@@ -150,7 +150,7 @@ def curve(
     ]
 
 
-def scored(
+def record_of_statistics(
     mechanism: str,
     seed: int,
     statistics: Any,
@@ -174,15 +174,17 @@ def scored(
     )
 
 
-def answered(
+def record_of_answers(
     mechanism: str, seed: int, right: Any, task: str = "listops", **changes: Any
 ) -> Result:
-    """Return a record of right and wrong answers, one for each example."""
+    """Return a record with one correct or wrong answer per example."""
     correct = np.asarray(right, float)
-    return scored(mechanism, seed, np.stack([correct, np.ones_like(correct)], 1), task, **changes)
+    return record_of_statistics(
+        mechanism, seed, np.stack([correct, np.ones_like(correct)], 1), task, **changes
+    )
 
 
-def damaged() -> ExampleScores:
+def damaged_example_scores() -> ExampleScores:
     return ExampleScores(metric="accuracy", dtype="uint16", columns=2, data="@@")
 
 

@@ -1,4 +1,4 @@
-"""Plots of an analysis."""
+"""Plots of analyses."""
 
 import dataclasses
 import xml.etree.ElementTree as ElementTree
@@ -66,7 +66,7 @@ def test_png_of_text_shows_shares_as_matrix(tmp_path):
         assert image.width > image.height
 
 
-def test_similarity_on_grid_shows_one_tile_per_group():
+def test_grid_similarity_has_one_tile_per_group():
     matrix = (np.random.default_rng(0).random((6, 6)) * 2 - 1).tolist()
     image = similarity_image(Similarity(count=6, grid=[2, 3], matrix=matrix), "position")
     pixels = np.asarray(image)
@@ -79,7 +79,7 @@ def test_similarity_on_grid_shows_one_tile_per_group():
     assert (pixels[2] == 255).all()
 
 
-def test_impossible_plots_are_rejected(tmp_path):
+def test_invalid_plots_are_rejected(tmp_path):
     with pytest.raises(UnknownNameError, match=r"no plot format called '\.gif'"):
         write_plot(analysis_with(rollout=IMAGE), tmp_path / "plot.gif")
     with pytest.raises(OptionError, match="neither a rollout nor embeddings to plot"):

@@ -1,4 +1,4 @@
-"""Charts as specifications and as files; heatmaps as PNG."""
+"""Chart specifications, chart files and heatmaps."""
 
 import dataclasses
 import io
@@ -35,15 +35,15 @@ from longspan.results import Slice
 
 NAMES = ["bigbird", "linear", "performer"]
 STYLES = assign_styles(NAMES)
-# Machado, Oliveira and Fernandes 2009: what is seen without one kind of cone.
-BLIND = {
+# Machado, Oliveira and Fernandes 2009: perception without one kind of cone.
+COLOR_BLINDNESS = {
     "protan": [(0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)],
     "deutan": [(0.3673, 0.8606, -0.2280), (0.2801, 0.6725, 0.0474), (-0.0118, 0.0429, 0.9689)],
     "tritan": [(1.2555, -0.0767, -0.1788), (-0.0784, 0.9308, 0.1476), (0.0047, 0.6914, 0.3039)],
 }
 
 
-def small():
+def small_leaderboard():
     return build_leaderboard(
         record(name, task, 0, 0.3 + 0.02 * i, tokens_per_second=1e4 * (i + 1))
         for i, name in enumerate(NAMES)
@@ -61,8 +61,8 @@ def linear_light(color):
     return [((part + 0.055) / 1.055) ** 2.4 if part > 0.04045 else part / 12.92 for part in parts]
 
 
-def seen(color, cones):
-    """CIE Lab of a color as a reader without one kind of cone sees it."""
+def perceived_color(color, cones):
+    """Return the CIE Lab color perceived without one kind of cone."""
     light = linear_light(color)
     r, g, b = (sum(x * y for x, y in zip(row, light, strict=True)) for row in cones)
     xyz = (
@@ -74,15 +74,19 @@ def seen(color, cones):
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-@pytest.mark.parametrize("kind", BLIND)
-def test_colors_stay_distinct_to_color_blind_readers(kind):
+@pytest.mark.parametrize("kind", COLOR_BLINDNESS)
+def test_colors_are_distinct_under_color_blindness(kind):
     for one, two in itertools.combinations(COLORS, 2):
-        pairs = zip(seen(one, BLIND[kind]), seen(two, BLIND[kind]), strict=True)
+        pairs = zip(
+            perceived_color(one, COLOR_BLINDNESS[kind]),
+            perceived_color(two, COLOR_BLINDNESS[kind]),
+            strict=True,
+        )
         assert sum((a - b) ** 2 for a, b in pairs) ** 0.5 > 12, (one, two)
 
 
 @pytest.mark.parametrize("background", ["#ffffff", "#14171a"])
-def test_colors_stand_out_from_both_backgrounds(background):
+def test_colors_contrast_with_both_backgrounds(background):
     def luminance(color):
         weights = (0.2126, 0.7152, 0.0722)
         return sum(w * x for w, x in zip(weights, linear_light(color), strict=True))
@@ -92,16 +96,16 @@ def test_colors_stand_out_from_both_backgrounds(background):
         assert (bright + 0.05) / (dim + 0.05) > 2, color
 
 
-def test_28_mechanisms_are_drawn_differently():
+def test_28_mechanisms_have_distinct_styles():
     look = assign_styles(f"m{i:02}" for i in range(28))
     assert len(set(zip(look.colors, look.dashes, strict=True))) == 28
     assert len(set(zip(look.colors, look.shapes, strict=True))) == 28
     assert set(SHAPE_PATHS) == set(SHAPES)
 
 
-def test_every_chart_is_a_valid_specification():
+def test_every_chart_is_valid_specification():
     pair = [record(name, task, s) for name in NAMES for task in ("listops", "text") for s in (0, 1)]
-    pair = [dataclasses.replace(run, slices=sliced({"2": 0.4, "3": 0.5})) for run in pair]
+    pair = [dataclasses.replace(run, slices=depth_slices({"2": 0.4, "3": 0.5})) for run in pair]
     analyses = [analysis(run) for run in pair]
     board = build_leaderboard(pair)
     source = FigureSource(board=board, styles=STYLES, has_legends=True, analyses=analyses)
@@ -114,7 +118,7 @@ def test_every_chart_is_a_valid_specification():
 
 
 def test_mechanism_has_one_color_in_every_chart():
-    table = small()
+    table = small_leaderboard()
     charts = [
         learning_curves(table, 0, "validation score", STYLES),
         learning_curves(table, 1, "training loss", STYLES),
@@ -130,7 +134,7 @@ def test_mechanism_has_one_color_in_every_chart():
         assert all(scale == {"domain": NAMES, "range": list(COLORS[:3])} for scale in scales)
 
 
-def test_curves_show_measured_points_only_and_keep_the_last():
+def test_thinned_curves_keep_measured_points_and_last_point():
     runs = [record(curve=curve(0.4, points=1000, steps=5000))]
     (drawn,) = (
         row
@@ -152,7 +156,7 @@ def test_accuracy_is_drawn_in_percent():
     assert 17.45 in [round(row["value"], 9) for row in values(chart) if "step" not in row]
 
 
-def test_line_is_the_mean_of_seeds_and_band_their_range():
+def test_line_is_mean_of_seeds_and_band_is_range():
     # The second seed was measured at every other step only.
     few = curve(0.2, points=5)
     table = build_leaderboard([record(seed=0, curve=curve(0.4)), record(seed=1, curve=few)])
@@ -166,20 +170,20 @@ def test_line_is_the_mean_of_seeds_and_band_their_range():
     assert drawn["value"][-1] == pytest.approx(sum(ends) / 2, abs=0.01)
 
 
-def test_seeds_without_a_common_step_have_a_line_each():
+def test_seeds_without_common_step_have_separate_lines():
     pair = [record(seed=0, curve=curve(0.4)[1:]), record(seed=1, curve=curve(0.4, 7, 490)[1:])]
     chart = learning_curves(build_leaderboard(pair), 0, "training loss", STYLES)
     assert [row["seeds"] for row in values(chart) if "step" in row] == ["seed 0", "seed 1"]
 
 
-def sliced(accuracies):
+def depth_slices(accuracies):
     return {"depth": [Slice(label=k, value=v, num_targets=9) for k, v in accuracies.items()]}
 
 
-def test_slices_are_means_over_the_seeds_that_all_have_them():
+def test_slices_present_in_all_seeds_are_averaged():
     runs = [
-        record(seed=0, slices=sliced({"10": 0.4, "2": 0.5})),
-        record(seed=1, slices=sliced({"10": 0.2, "3": 0.9})),
+        record(seed=0, slices=depth_slices({"10": 0.4, "2": 0.5})),
+        record(seed=1, slices=depth_slices({"10": 0.2, "3": 0.9})),
     ]
     table = build_leaderboard(runs)
     assert properties(table, 0) == ["depth"]
@@ -188,8 +192,8 @@ def test_slices_are_means_over_the_seeds_that_all_have_them():
     assert slice_series(table, 0, "length", STYLES) is None
 
 
-def test_scores_are_ranked_with_their_intervals():
-    table = small()
+def test_scores_are_drawn_in_rank_order_with_intervals():
+    table = small_leaderboard()
     chart = score_intervals(table, 0, STYLES)
     found = {row["row"]: row for row in values(chart) if "row" in row}
     for row in table.rows:
@@ -201,34 +205,34 @@ def test_scores_are_ranked_with_their_intervals():
     assert score_intervals(build_leaderboard([record()]), 0, STYLES) is None
 
 
-def pixels(data):
+def read_pixels(data):
     with Image.open(io.BytesIO(data)) as image:
         return [[image.getpixel((x, y)) for x in range(image.width)] for y in range(image.height)]
 
 
-def test_heatmap_is_light_where_low_and_dark_where_high():
+def test_heatmap_darkens_with_value():
     picture = draw_matrix([[0.0, 0.5], [0.75, 1.0], [0.25, 0.0]], "Cosine", "of something")
-    found = pixels(picture.png())
+    found = read_pixels(picture.png())
     assert np.array(found).tolist() == picture.colors.tolist()
     order = sorted((value, sum(found[y][x])) for y, x, value in [(0, 0, 0), (0, 1, 0.5), (1, 1, 1)])
     assert [light for _, light in order] == sorted(
         (sum(c) for c in (found[0][0], found[0][1], found[1][1])), reverse=True
     )
     assert list(picture.steps) == [0, 128, 191, 255, 64, 0]
-    assert len(pixels(picture.png(scale=4))) == 12
-    assert pixels(picture.png(scale=4))[11][7] == found[2][1]
+    assert len(read_pixels(picture.png(scale=4))) == 12
+    assert read_pixels(picture.png(scale=4))[11][7] == found[2][1]
 
 
-def test_overlay_keeps_the_image_where_shares_are_zero():
+def test_overlay_keeps_image_where_shares_are_zero():
     picture = draw_overlay([10, 20, 30, 40], [0.0, 0.0, 0.2, 0.0], 2, "Share", "of something")
-    found = pixels(picture.png())
+    found = read_pixels(picture.png())
     assert found[0] == [(10, 10, 10), (20, 20, 20)]
     assert found[1][1] == (40, 40, 40)
     assert found[1][0][0] > 150 > found[1][0][2]
 
 
-def test_every_figure_is_written_for_print(tmp_path):
-    runs = [record(name, slices=sliced({"2": 0.4})) for name in NAMES]
+def test_every_figure_is_written_as_svg_and_png(tmp_path):
+    runs = [record(name, slices=depth_slices({"2": 0.4})) for name in NAMES]
     files = write_figures([build_leaderboard(runs)], tmp_path / "figures", "both")
     stems = ["scores", "cost", "curves", "curves", "slices"]
     assert [path.name.split("-")[2] for path in files[::2]] == stems
@@ -239,12 +243,12 @@ def test_every_figure_is_written_for_print(tmp_path):
     )
     assert all(f">{name}<" in curves.read_text(encoding="utf-8") for name in NAMES)
     for path in files[1::2]:
-        assert pixels(path.read_bytes())[0][0][:3] == (255, 255, 255)
+        assert read_pixels(path.read_bytes())[0][0][:3] == (255, 255, 255)
     with pytest.raises(OptionError, match="svg, png, both, got 'gif'"):
         write_figures([], tmp_path, "gif")
 
 
-def test_failed_rows_have_no_dot(tmp_path):
+def test_failed_rows_have_no_mark(tmp_path):
     runs = [record(name, seed=seed) for name in NAMES for seed in (0, 1)]
     table = build_leaderboard(runs, [failure("linear", seed=2)])
     write_figures([table], tmp_path, "svg")
@@ -252,12 +256,12 @@ def test_failed_rows_have_no_dot(tmp_path):
     assert [f">{name}<" in drawn for name in NAMES] == [True, False, True]
 
 
-FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
+MEAN_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
-def test_chart_of_the_mean_covers_its_own_tasks():
-    """Path-X is there for one row, with another majority and another speed."""
-    runs = [record(x, y, score=0.3 * i) for i, x in enumerate(NAMES, 1) for y in FIVE]
+def test_chart_of_mean_excludes_tasks_outside_mean():
+    """Exclude Path-X, which one row has, with a different majority baseline and speed."""
+    runs = [record(x, y, score=0.3 * i) for i, x in enumerate(NAMES, 1) for y in MEAN_TASKS]
     runs.append(record(NAMES[0], "path_x", score=0.9, tokens_per_second=1.0, chance=0.5))
     table = build_leaderboard(runs)
     source = FigureSource(board=table, styles=STYLES, has_legends=False)
@@ -267,18 +271,18 @@ def test_chart_of_the_mean_covers_its_own_tasks():
     assert {dot["mechanism"] for dot in dots} == set(NAMES)
     assert {dot["speed"] for dot in dots} == {52_345.6789}
     assert {dot["seeds"] for dot in dots} == {"5 tasks"}
-    majorities = [column.majority for column in table.columns if column.task in FIVE]
+    majorities = [column.majority for column in table.columns if column.task in MEAN_TASKS]
     (floor,) = {row["value"] for row in values(first.content) if "value" in row}
     assert floor == pytest.approx(100 * sum(majorities) / 5)
 
 
-def test_runs_without_a_curve_give_no_chart():
+def test_runs_without_curve_give_no_chart():
     board = build_leaderboard([record(curve=[])])
     assert learning_curves(board, 0, "training loss", STYLES) is None
 
 
-def test_marks_hold_the_values_of_the_table():
-    table = small()
+def test_marks_have_values_of_leaderboard():
+    table = small_leaderboard()
     dots = {
         row["mechanism"]: row
         for row in values(score_against_cost(table, None, "cpu, float32", STYLES))
@@ -292,7 +296,7 @@ def test_marks_hold_the_values_of_the_table():
         assert dot["memory"] == row.cost.peak_memory / 2**20
 
 
-def test_marks_of_another_device_are_left_out():
+def test_marks_of_different_device_are_excluded():
     runs = [record("bigbird"), record("linear", device="NVIDIA H200")]
     chart = score_against_cost(build_leaderboard(runs), 0, "NVIDIA H200, float32", STYLES)
     assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["linear"]
@@ -305,7 +309,7 @@ def test_rows_without_mean_have_no_mark():
     assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["linear"]
 
 
-def test_mark_of_unknown_memory_is_the_smallest():
+def test_mark_of_unknown_memory_has_minimum_area():
     runs = [
         record("bigbird"),
         record("linear", peak_memory=None),
@@ -324,7 +328,7 @@ def test_labels_avoid_marks_and_each_other():
     assert all(abs(box.x + place.dx) < 480 for box, place in zip(boxes, found, strict=True))
 
 
-def test_labels_at_the_edge_are_placed_inwards():
+def test_labels_at_edge_are_placed_inwards():
     (right,) = place_labels([Box(470, 100, 8, 9)], 480)
     (left,) = place_labels([Box(10, 100, 8, 9)], 480)
     assert (right.align, left.align) == ("right", "left")
@@ -340,13 +344,13 @@ def test_axes_cover_every_value():
         (score_axis([30.0], [30.0], None), (30.0,)),
     ]:
         assert all(0 < axis.pixel(value, 100) < 100 for value in inside)
-    # A floor far below would squeeze what is compared.
+    # A much lower floor would compress the compared range.
     assert score_axis([39.0], [40.0], 10.0).low > 30
     assert Axis(0, 10).pixel(2.5, 100) == 25
 
 
 def test_charts_are_saved_as_svg_and_png(tmp_path):
-    chart = score_against_cost(small(), 0, "cpu, float32", STYLES)
+    chart = score_against_cost(small_leaderboard(), 0, "cpu, float32", STYLES)
     text = save_chart(chart, tmp_path / "cost.svg").read_text(encoding="utf-8")
     assert ElementTree.fromstring(text).tag.endswith("svg")
     assert all(f">{name}<" in text for name in NAMES)
@@ -354,13 +358,13 @@ def test_charts_are_saved_as_svg_and_png(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.png", "cost.svg"]
 
 
-def test_other_suffixes_are_rejected(tmp_path):
-    chart = score_against_cost(small(), 0, "cpu, float32", STYLES)
+def test_unknown_suffixes_are_rejected(tmp_path):
+    chart = score_against_cost(small_leaderboard(), 0, "cpu, float32", STYLES)
     with pytest.raises(OptionError, match=r"as .svg or .png, got 'cost.gif'"):
         save_chart(chart, tmp_path / "cost.gif")
 
 
-def test_curves_are_drawn_from_their_data(tmp_path):
+def test_svg_curves_have_all_points(tmp_path):
     runs = [record(curve=curve(0.4, points=5)), record("linear", curve=curve(0.2, points=5))]
     chart = learning_curves(build_leaderboard(runs), 0, "validation score", STYLES, legend=False)
     path = save_chart(chart, tmp_path / "curves.svg")
@@ -373,7 +377,7 @@ def test_curves_are_drawn_from_their_data(tmp_path):
     assert len([line for line in lines if line.count("L") == 5]) == 2
 
 
-def test_lower_is_better_is_drawn_best_first_and_named_so():
+def test_lower_is_better_chart_is_ordered_and_labeled():
     runs = [record(name, score=i + 1.0, metric="bits_per_byte") for i, name in enumerate(NAMES)]
     board = build_leaderboard(runs)
     chart = score_intervals(board, 0, STYLES)
@@ -393,7 +397,7 @@ def test_lower_is_better_is_drawn_best_first_and_named_so():
     assert drawn["value"][0] > drawn["value"][-1] == pytest.approx(1.0, abs=0.3)
 
 
-def test_a_legend_lists_only_the_series_that_are_drawn():
+def test_legend_lists_drawn_series_only():
     runs = [record("bigbird"), record("linear", "text"), record("performer", "text")]
     chart = learning_curves(build_leaderboard(runs), 1, "training loss", STYLES)
     domains = [

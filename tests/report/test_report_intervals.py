@@ -1,4 +1,4 @@
-"""Intervals of accuracy against printed tables and hand-computed values."""
+"""Intervals of accuracy, against printed tables and hand-computed values."""
 
 import math
 
@@ -22,12 +22,12 @@ def accuracy_interval(values, examples, sample=None):
     ("freedom", "quantile"),
     [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (120, 1.9799)],
 )
-def test_student_quantiles_are_those_of_the_tables(freedom, quantile):
+def test_student_quantiles_equal_printed_tables(freedom, quantile):
     assert student(freedom) == pytest.approx(quantile, abs=5e-5)
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 5, 8, 41])
-def test_student_quantile_encloses_95_percent_of_the_density(freedom):
+def test_student_quantile_encloses_95_percent_of_density(freedom):
     log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
     scale = math.exp(log_scale) / math.sqrt(freedom * math.pi)
     steps = 20_000
@@ -37,7 +37,7 @@ def test_student_quantile_encloses_95_percent_of_the_density(freedom):
     assert inside == pytest.approx(0.95, abs=1e-6)
 
 
-def test_interval_over_seeds_is_the_one_computed_by_hand():
+def test_interval_over_seeds_by_hand():
     found = accuracy_interval([0.36, 0.38, 0.40], 2000)
     # mean 0.38, deviation 0.02, t(2) = 4.302653: half = 4.302653 * 0.02 / sqrt(3) = 0.0496827
     assert found.over == "seeds"
@@ -45,13 +45,13 @@ def test_interval_over_seeds_is_the_one_computed_by_hand():
     assert found.high == pytest.approx(0.4296827, abs=1e-6)
 
 
-def test_interval_of_one_seed_is_wilsons_over_the_examples():
+def test_interval_of_single_seed_is_wilsons():
     found = accuracy_interval([0.5], 100)
     assert found.over == "examples"
     assert (found.low, found.high) == pytest.approx((0.403832, 0.596168), abs=1e-6)
 
 
-def test_interval_of_one_seed_ends_solve_the_equation_of_the_score_test():
+def test_ends_of_wilson_interval_solve_score_test():
     found = accuracy_interval([0.3725], 2000)
     for end in (found.low, found.high):
         deviation = math.sqrt(end * (1 - end) / 2000)
@@ -59,32 +59,32 @@ def test_interval_of_one_seed_ends_solve_the_equation_of_the_score_test():
 
 
 @pytest.mark.parametrize("accuracy", [0.0, 1.0])
-def test_interval_of_a_perfect_or_hopeless_run_is_not_a_point(accuracy):
+def test_interval_of_extreme_accuracy_has_positive_width(accuracy):
     found = accuracy_interval([accuracy], 50)
     assert 0 <= found.low < found.high <= 1
     assert found.low <= accuracy <= found.high
 
 
 @pytest.mark.parametrize("examples", [50, 2000, 9999])
-def test_rounding_leaves_no_perfect_or_hopeless_run_outside_its_interval(examples):
+def test_interval_contains_extreme_accuracy_despite_rounding(examples):
     assert accuracy_interval([1.0], examples).high == 1.0
     assert accuracy_interval([0.0], examples).low == 0.0
 
 
-def test_interval_over_seeds_stays_within_what_an_accuracy_can_be():
+def test_interval_over_seeds_stays_within_0_and_1():
     assert accuracy_interval([0.9, 0.99], 2000).high == 1.0
     assert accuracy_interval([0.01, 0.1], 2000).low == 0.0
 
 
-def test_ends_are_plain_numbers():
-    """A numpy scalar is printed with its type."""
+def test_ends_are_python_floats():
+    """Reject NumPy scalars, which print with their type."""
     both = np.stack([np.arange(100.0) % 2, np.ones(100)], axis=-1)[None]
     own = Sample(metric=ACCURACY, seeds=(0,), statistics=both)
     found = accuracy_interval([0.5], 100, own)
     assert {type(found.low), type(found.high)} == {float}
 
 
-def test_interval_needs_scores_and_examples():
+def test_interval_without_scores_or_examples_is_rejected():
     with pytest.raises(OptionError, match="at least one score, got none"):
         accuracy_interval([], 10)
     with pytest.raises(OptionError, match="needs at least one example, got 0"):

@@ -4,7 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from report_records import answered, damaged, failure, record, scored, scores
+from report_records import (
+    damaged_example_scores,
+    failure,
+    record,
+    record_of_answers,
+    record_of_statistics,
+    scores,
+)
 
 from longspan.config import Budget
 from longspan.errors import DataError, OptionError
@@ -14,15 +21,15 @@ from longspan.report.leaderboard.build import build_leaderboard, build_leaderboa
 from longspan.report.tables.leaderboard import leaderboard
 from longspan.results import parameter_excess
 
-FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
-TIMED = Budget(kind="seconds", limit=600.0)
+MEAN_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+TIME_BUDGET = Budget(kind="seconds", limit=600.0)
 
 
-def row(board, label):
+def find_row(board, label):
     return next(row for row in board.rows if row.label == label)
 
 
-def two_tasks():
+def records_of_two_tasks():
     return [
         record("performer", "listops", 0, 0.36),
         record("performer", "listops", 1, 0.38),
@@ -34,10 +41,10 @@ def two_tasks():
     ]
 
 
-def test_cells_hold_means_intervals_and_margins():
-    board = build_leaderboard(two_tasks())
+def test_cells_have_means_intervals_and_margins():
+    board = build_leaderboard(records_of_two_tasks())
     assert [column.label for column in board.columns] == ["listops", "text"]
-    listops, text = row(board, "performer").cells
+    listops, text = find_row(board, "performer").cells
     assert listops.score == pytest.approx(0.38)
     assert listops.interval.low == pytest.approx(0.3303173, abs=1e-6)
     assert listops.margin == pytest.approx(0.38 - 0.1745)
@@ -46,26 +53,26 @@ def test_cells_hold_means_intervals_and_margins():
     assert (listops.placement.rank, text.placement.rank) == (1, 1)
 
 
-def test_mean_with_missing_task_is_missing_and_its_row_is_last():
-    board = build_leaderboard(two_tasks())
-    assert row(board, "performer").score == pytest.approx((0.38 + 0.65) / 2)
-    linear = row(board, "linear")
+def test_row_with_missing_task_has_no_mean_and_is_last():
+    board = build_leaderboard(records_of_two_tasks())
+    assert find_row(board, "performer").score == pytest.approx((0.38 + 0.65) / 2)
+    linear = find_row(board, "linear")
     assert (linear.score, linear.placement, linear.cells[0]) == (None, None, None)
     assert linear.cost.tokens_per_second is None
     assert [row.label for row in board.rows] == ["performer", "bigbird", "linear"]
 
 
-def test_interval_of_mean_combines_those_of_its_tasks():
-    board = build_leaderboard(two_tasks())
-    performer = row(board, "performer")
+def test_interval_of_mean_combines_intervals_of_tasks():
+    board = build_leaderboard(records_of_two_tasks())
+    performer = find_row(board, "performer")
     parts = [cell.score - cell.interval.low for cell in performer.cells]
     below = performer.score - performer.interval.low
     assert below == pytest.approx(np.hypot(*parts) / 2)
-    assert row(board, "linear").interval is None
+    assert find_row(board, "linear").interval is None
 
 
-def test_costs_are_means_over_tasks_and_memory_is_the_largest():
-    cost = row(build_leaderboard(two_tasks()), "bigbird").cost
+def test_costs_are_means_over_tasks_and_memory_is_maximum():
+    cost = find_row(build_leaderboard(records_of_two_tasks()), "bigbird").cost
     assert cost.tokens_per_second == pytest.approx(2e4)
     assert cost.peak_memory == 2**31
     assert cost.parameters == 214_154
@@ -77,32 +84,32 @@ def test_unknown_memory_stays_unknown():
     assert build_leaderboard(runs).rows[0].cost.peak_memory is None
 
 
-def test_speeds_of_two_devices_are_never_averaged():
+def test_speeds_of_different_devices_are_not_averaged():
     runs = [record(seed=0), record(seed=1, device="NVIDIA H200"), record("linear")]
     board = build_leaderboard(runs)
-    cost = row(board, "bigbird").cost
+    cost = find_row(board, "bigbird").cost
     assert (cost.tokens_per_second, cost.peak_memory, cost.hardware) == (None, None, None)
     assert cost.parameters == 214_154
-    cell = row(board, "bigbird").cells[0]
+    cell = find_row(board, "bigbird").cells[0]
     assert cell.score == pytest.approx(0.36)
     assert (cell.cost.tokens_per_second, cell.cost.peak_memory) == (None, None)
     assert all("Cost measured on" in board.notes[row.notes[0]] for row in board.rows)
 
 
-def test_speeds_of_two_backends_are_never_averaged():
+def test_speeds_of_different_backends_are_not_averaged():
     board = build_leaderboard([record(seed=0), record(seed=1, backend_used="triton")])
     assert board.rows[0].cost.tokens_per_second is None
 
 
-def test_protocols_are_never_mixed():
+def test_protocols_have_separate_leaderboards():
     runs = [record(), record(protocol="quick")]
     with pytest.raises(OptionError, match="one protocol under one budget, got lra-small, quick"):
         build_leaderboard(runs)
     assert [board.protocol for board in build_leaderboards(runs)] == ["lra-small", "quick"]
 
 
-def test_budgets_are_never_mixed():
-    boards = build_leaderboards([record(), record("linear", budget=TIMED)])
+def test_budgets_have_separate_leaderboards():
+    boards = build_leaderboards([record(), record("linear", budget=TIME_BUDGET)])
     assert [board.title for board in boards] == [
         "lra-small",
         "lra-small, equal training time (10 min)",
@@ -110,10 +117,10 @@ def test_budgets_are_never_mixed():
     assert all(len(board.rows) == 1 for board in boards)
 
 
-def test_figures_of_two_budgets_have_different_names():
+def test_figures_of_different_budgets_have_different_names():
     from report_records import analysis
 
-    runs = [record(), record("linear", budget=TIMED)]
+    runs = [record(), record("linear", budget=TIME_BUDGET)]
     boards = build_leaderboards(runs)
     styles = assign_styles(run.mechanism for run in runs)
     analyses = [analysis(run) for run in runs]
@@ -127,43 +134,43 @@ def test_figures_of_two_budgets_have_different_names():
 
 
 @pytest.mark.parametrize("build", [build_leaderboard, build_leaderboards])
-def test_no_results_are_rejected(build):
+def test_empty_results_are_rejected(build):
     with pytest.raises(DataError, match="no results to report; run `longspan arena` first"):
         build([])
 
 
-def test_two_records_of_one_run_are_one_seed():
+def test_duplicate_records_of_run_count_as_one_seed():
     old, new = record(score=0.2), record(score=0.3, date="2026-03-02T12:00:00Z")
     cell = build_leaderboard([new, old, new]).rows[0].cells[0]
     assert len(cell.runs) == 1
     assert cell.score == 0.3
 
 
-def test_overrides_are_noted_and_not_ranked():
+def test_overridden_rows_are_noted_and_not_ranked():
     runs = [record(score=0.3), record(score=0.5, overrides={"training.steps": 9000})]
     board = build_leaderboard(runs)
-    changed = row(board, "bigbird (training.steps=9000)")
+    changed = find_row(board, "bigbird (training.steps=9000)")
     assert "training.steps = 9000" in board.notes[changed.notes[0]]
     assert changed.is_overridden
     assert (changed.placement, changed.cells[0].placement) == (None, None)
-    kept = row(board, "bigbird")
+    kept = find_row(board, "bigbird")
     assert kept.notes == ()
     assert (kept.placement.rank, kept.cells[0].placement.rank) == (1, 1)
 
 
-def test_overridden_run_does_not_complete_another_row():
+def test_overridden_run_does_not_complete_mean_of_row():
     runs = [record(task="listops"), record(task="text", overrides={"training.steps": 9000})]
     board = build_leaderboard(runs)
     assert len(board.rows) == 2
     assert all(row.score is None for row in board.rows)
 
 
-def test_checkpoint_selected_on_test_is_noted():
+def test_selection_on_test_is_noted():
     board = build_leaderboard([record(selected_on="test")])
     assert board.notes == ("Checkpoint selected on test: the score is optimistic.",)
 
 
-def test_rows_are_labeled_by_the_options_that_differ():
+def test_rows_are_labeled_by_differing_options():
     runs = [record(options={"block": block, "heads": 4}) for block in (32, 64)]
     assert {row.label for row in build_leaderboard(runs).rows} == {
         "bigbird (block=32)",
@@ -176,7 +183,7 @@ def test_rows_without_named_difference_are_labeled_by_hash():
     assert {row.label for row in board.rows} == {"bigbird [aaaaaa]", "bigbird [bbbbbb]"}
 
 
-def test_options_by_task_share_one_row():
+def test_task_specific_options_share_one_row():
     runs = [
         record(task="listops", options={"block": 32}),
         record(task="text", options={"block": 64}),
@@ -186,7 +193,7 @@ def test_options_by_task_share_one_row():
     assert board.rows[0].score is not None
 
 
-def test_other_data_is_another_column():
+def test_different_data_has_separate_column():
     board = build_leaderboard([record(), record("linear", data_checksum="ab" * 32)])
     labels = [column.label for column in board.columns]
     assert labels == ["listops [5f5f5f5f]", "listops [abababab]"]
@@ -194,18 +201,18 @@ def test_other_data_is_another_column():
     assert [column.label for column in board.columns] == ["listops v1", "listops v2"]
 
 
-def test_failure_is_in_the_column_of_its_row():
+def test_failure_is_in_column_of_its_row():
     runs = [record("full", data_checksum="aa" * 32)]
     runs += [record(seed=seed, data_checksum="bb" * 32) for seed in (0, 1)]
-    cells = row(build_leaderboard(runs, [failure(seed=2)]), "bigbird").cells
+    cells = find_row(build_leaderboard(runs, [failure(seed=2)]), "bigbird").cells
     assert [cell and (cell.score, len(cell.failures)) for cell in cells] == [None, (None, 1)]
-    cells = row(build_leaderboard(runs, [failure("linear")]), "linear").cells
+    cells = find_row(build_leaderboard(runs, [failure("linear")]), "linear").cells
     assert [cell and len(cell.failures) for cell in cells] == [1, None]
 
 
 def test_failed_seed_leaves_no_mean_and_is_noted():
     board = build_leaderboard([record(), record(seed=1), record("linear")], [failure()])
-    lost = row(board, "bigbird")
+    lost = find_row(board, "bigbird")
     assert (lost.cells[0].score, lost.placement, len(lost.cells[0].runs)) == (None, None, 2)
     entry = next(line for line in leaderboard(board).rows if line[0].mechanism == "bigbird")[1]
     assert (entry.text, entry.detail) == ("memory", "1 of 3 seeds")
@@ -214,24 +221,24 @@ def test_failed_seed_leaves_no_mean_and_is_noted():
     )
 
 
-def test_mechanism_or_task_with_only_failures_is_shown():
+def test_mechanism_and_task_with_only_failures_are_shown():
     board = build_leaderboard([record()], [failure("linear"), failure(task="text", kind="died")])
     assert [column.label for column in board.columns] == ["listops", "text"]
-    assert row(board, "linear").cells[0].failure_kinds == "memory"
-    assert row(board, "bigbird").cells[1].failure_kinds == "died"
+    assert find_row(board, "linear").cells[0].failure_kinds == "memory"
+    assert find_row(board, "bigbird").cells[1].failure_kinds == "died"
     assert [board.protocol for board in build_leaderboards([], [failure()])] == ["lra-small"]
 
 
-def test_failure_of_a_finished_run_is_dropped():
+def test_failure_of_finished_run_is_dropped():
     board = build_leaderboard([record(seed=2)], [failure(seed=2)])
-    assert row(board, "bigbird").cells[0].failures == ()
+    assert find_row(board, "bigbird").cells[0].failures == ()
 
 
-def test_failure_of_another_configuration_is_another_row():
+def test_failure_of_different_configuration_has_separate_row():
     runs = [record(options={"block": 32}), record(options={"block": 64})]
     board = build_leaderboard(runs, [failure(options={"block": 128})])
-    assert row(board, "bigbird (block=128)").cells[0].failure_kinds == "memory"
-    assert row(board, "bigbird (block=32)").cells[0].score is not None
+    assert find_row(board, "bigbird (block=128)").cells[0].failure_kinds == "memory"
+    assert find_row(board, "bigbird (block=32)").cells[0].score is not None
 
 
 def test_missing_test_score_leaves_no_mean():
@@ -242,75 +249,84 @@ def test_missing_test_score_leaves_no_mean():
     assert len(cell.runs) == 2
 
 
-def test_fewest_scored_examples_are_kept():
+def test_column_has_minimum_number_of_scored_examples():
     runs = [record(), record("linear", scores=scores(0.3, 0.1745, examples=1999))]
     column = build_leaderboard(runs).columns[0]
     assert (column.num_scored, column.num_examples) == (1999, 2000)
 
 
-def test_damaged_example_scores_are_rejected_by_name():
-    runs = [answered("full", 0, [1, 0]), record("good", example_scores=damaged())]
+def test_damaged_example_scores_are_rejected_with_file_name():
+    runs = [
+        record_of_answers("full", 0, [1, 0]),
+        record("good", example_scores=damaged_example_scores()),
+    ]
     with pytest.raises(DataError, match=r"lra-small/listops/good-\w+-0\.json: "):
         build_leaderboard(runs)
 
 
-def test_example_scores_of_another_metric_are_rejected():
-    foreign = scored("full", 0, np.ones((4, 2)), metric="mrr").example_scores
+def test_example_scores_of_different_metric_are_rejected():
+    foreign = record_of_statistics("full", 0, np.ones((4, 2)), metric="mrr").example_scores
     with pytest.raises(DataError, match="example scores are of mrr with 2 columns, expected acc"):
         build_leaderboard([record("full", example_scores=foreign)])
 
 
-def pair_of_differences():
-    """Return rows: `good` and `full` differ on 40 examples of 200, `even` and `full` on 4."""
+def records_with_differences():
+    """Return records: `good` and `full` differ on 40 of 200 examples, `even` and `full` on 4."""
     base = np.arange(200) < 80
     good, even = base.copy(), base.copy()
     good[100:140] = True
     even[[0, 1]], even[[198, 199]] = False, True
-    return [answered("full", 0, base), answered("good", 0, good), answered("even", 0, even)]
+    return [
+        record_of_answers("full", 0, base),
+        record_of_answers("good", 0, good),
+        record_of_answers("even", 0, even),
+    ]
 
 
-def test_rows_are_compared_with_full_on_the_same_examples():
-    board = build_leaderboard(pair_of_differences())
-    good, even, full = (row(board, name).cells[0].placement for name in ("good", "even", "full"))
+def test_rows_are_compared_with_full_on_same_examples():
+    board = build_leaderboard(records_with_differences())
+    good, even, full = (
+        find_row(board, name).cells[0].placement for name in ("good", "even", "full")
+    )
     assert good.comparison.difference == pytest.approx(0.2)
-    # 40 to 0: 2 / 2^40 - 1 / 2^40, times the two rows that are compared
+    # 40 to 0: 2 / 2^40 - 1 / 2^40; Holm's correction multiplies by the two compared rows.
     assert good.comparison.p == pytest.approx(2**-40)
     assert good.comparison.adjusted_p == pytest.approx(2 * 2**-40)
     assert even.comparison.p == pytest.approx(1.0)
     assert full.comparison is None
 
 
-def test_rank_bold_and_arrow_follow_from_the_same_comparisons():
-    board = build_leaderboard(pair_of_differences())
+def test_rank_bold_and_arrow_follow_same_comparisons():
+    board = build_leaderboard(records_with_differences())
     placements = {row.label: row.cells[0].placement for row in board.rows}
     found = {name: (x.rank, x.is_best, x.marks) for name, x in placements.items()}
     assert found == {"good": (1, True, "↑"), "even": (2, False, ""), "full": (2, False, "")}
 
 
-def test_wide_interval_is_marked_as_tie_and_never_bold():
-    """Seeds of 0 and 46 % tie with a row of 31 %; another row is clearly worse."""
+def test_row_with_wide_interval_is_marked_as_tie_and_not_bold():
+    """Compare a row with seeds of 1 to 46 %, a row of 31 % and a significantly worse row."""
     shares = {"best": (310, 312, 311), "wide": (10, 460, 230), "bad": (149, 150, 151)}
     runs = [
-        answered(name, seed, np.arange(1000) < count)
+        record_of_answers(name, seed, np.arange(1000) < count)
         for name, counts in shares.items()
         for seed, count in enumerate(counts)
     ]
     board = build_leaderboard(runs)
     entries = {line[0].value: line[1] for line in leaderboard(board).rows}
-    assert row(board, "wide").cells[0].placement.rank == 1
+    assert find_row(board, "wide").cells[0].placement.rank == 1
     assert (entries["best"].text, entries["best"].emphasis) == ("31.1", "best")
     assert (entries["wide"].text, entries["wide"].emphasis) == ("23.3 ≈", None)
     assert (entries["bad"].text, entries["bad"].emphasis) == ("15.0", None)
 
 
-def test_nothing_is_marked_where_no_row_beats_another():
+def test_no_row_is_bold_without_significant_difference():
     board = build_leaderboard([record("a", score=0.40), record("b", score=0.39)])
     entries = [line[1] for line in leaderboard(board).rows]
     assert [(entry.text, entry.emphasis) for entry in entries] == [("40.0", None), ("39.0", None)]
 
 
-def test_without_shared_examples_intervals_must_not_overlap():
-    """An interval is 4.2 points wide here, and narrower by the root of two for the mean of two."""
+def test_rows_without_example_scores_differ_if_intervals_do_not_overlap():
+    """Use intervals of 4.2 points, narrower by the square root of two for the mean of two tasks."""
     runs = [record(m, score=x) for m, x in (("full", 0.40), ("b", 0.375), ("c", 0.34))]
     board = build_leaderboard(runs)
     assert [row.placement.rank for row in board.rows] == [1, 1, 2]
@@ -322,41 +338,50 @@ def test_without_shared_examples_intervals_must_not_overlap():
 
 
 def test_overridden_rows_are_not_compared():
-    runs = pair_of_differences()
+    runs = records_with_differences()
     runs[1] = dataclasses.replace(runs[1], overrides={"training.steps": 9})
     board = build_leaderboard(runs)
-    assert row(board, "good").cells[0].placement is None
-    assert row(board, "even").cells[0].placement.comparison.adjusted_p == pytest.approx(1.0)
+    assert find_row(board, "good").cells[0].placement is None
+    assert find_row(board, "even").cells[0].placement.comparison.adjusted_p == pytest.approx(1.0)
 
 
-def five(mechanism="bigbird", score=0.6):
-    return [record(mechanism, task, score=score + i / 100) for i, task in enumerate(FIVE)]
+def records_of_five_tasks(mechanism="bigbird", score=0.6):
+    return [record(mechanism, task, score=score + i / 100) for i, task in enumerate(MEAN_TASKS)]
 
 
-def test_means_of_the_literature():
+def test_published_means_over_five_and_six_tasks():
     above = record(task="path_x", score=0.8)
     below = record("linear", "path_x", score=0.503)
-    runs = [*five(), *five("linear"), *five("local"), *five("full"), above, below]
-    board = build_leaderboard([*runs, *five("dilated")[1:]], [failure("local", "path_x", seed=0)])
+    runs = [
+        *records_of_five_tasks(),
+        *records_of_five_tasks("linear"),
+        *records_of_five_tasks("local"),
+        *records_of_five_tasks("full"),
+        above,
+        below,
+    ]
+    board = build_leaderboard(
+        [*runs, *records_of_five_tasks("dilated")[1:]], [failure("local", "path_x", seed=0)]
+    )
     assert [mean.label for mean in board.means] == ["Mean of 5", "Mean of 6"]
-    assert row(board, "bigbird").means == pytest.approx((0.62, (0.62 * 5 + 0.8) / 6))
-    # Not above chance: the interval of 2,000 examples reaches down to it.
-    assert row(board, "linear").means == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
-    assert row(board, "local").means == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
+    assert find_row(board, "bigbird").means == pytest.approx((0.62, (0.62 * 5 + 0.8) / 6))
+    # The interval of 2,000 examples includes chance.
+    assert find_row(board, "linear").means == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
+    assert find_row(board, "local").means == pytest.approx((0.62, (0.62 * 5 + 0.5) / 6))
     # A run that was never started has not failed.
-    assert row(board, "full").means == (pytest.approx(0.62), None)
-    assert row(board, "dilated").means == (None, None)
+    assert find_row(board, "full").means == (pytest.approx(0.62), None)
+    assert find_row(board, "dilated").means == (None, None)
 
 
-def test_other_tasks_have_their_own_mean_and_one_task_has_none():
-    assert [x.label for x in build_leaderboard(five()[:3]).means] == ["Mean"]
-    assert build_leaderboard(five()[:1]).means == ()
-    more = build_leaderboard([*five(), record(task="copying", score=1.0)])
+def test_other_tasks_have_own_mean_and_single_task_has_none():
+    assert [x.label for x in build_leaderboard(records_of_five_tasks()[:3]).means] == ["Mean"]
+    assert build_leaderboard(records_of_five_tasks()[:1]).means == ()
+    more = build_leaderboard([*records_of_five_tasks(), record(task="copying", score=1.0)])
     assert [x.label for x in more.means] == ["Mean of 5", "Mean of 6"]
     assert more.rows[0].means[1] == pytest.approx((0.62 * 5 + 1) / 6)
 
 
-def test_parameters_beyond_the_tolerance_are_noted():
+def test_parameters_beyond_tolerance_are_noted():
     board = build_leaderboard(
         [
             record("fat", num_parameters=240, full_num_parameters=200),
@@ -364,10 +389,10 @@ def test_parameters_beyond_the_tolerance_are_noted():
             record("fit", num_parameters=219, full_num_parameters=200),
         ]
     )
-    assert row(board, "fat").parameter_excess == pytest.approx(0.2)
-    assert [board.notes[i] for i in row(board, "fat").notes] == [
+    assert find_row(board, "fat").parameter_excess == pytest.approx(0.2)
+    assert [board.notes[i] for i in find_row(board, "fat").notes] == [
         "20.0 % more parameters than full; 10 % is allowed."
     ]
-    assert "20.0 % fewer parameters" in board.notes[row(board, "thin").notes[0]]
-    assert row(board, "fit").notes == ()
+    assert "20.0 % fewer parameters" in board.notes[find_row(board, "thin").notes[0]]
+    assert find_row(board, "fit").notes == ()
     assert parameter_excess(record(full_num_parameters=None)) is None

@@ -1,3 +1,5 @@
+"""Numbers as text."""
+
 import pytest
 
 from longspan.metrics import get_metric
@@ -59,5 +61,5 @@ ACCURACY, BITS, F1 = map(get_metric, ("accuracy", "bits_per_byte", "f1"))
         (duration(3599), "1 h 0 min"),
     ],
 )
-def test_numbers_as_text(shown, expected):
+def test_numbers_are_formatted(shown, expected):
     assert shown == expected

@@ -1,4 +1,4 @@
-"""The page as HTML: well-formed, self-contained, escaped, the same for the same records."""
+"""HTML page: well-formed, self-contained, escaped and deterministic."""
 
 import base64
 import itertools
@@ -25,12 +25,12 @@ from longspan.report.sections import Context
 from longspan.report.tables.published import PublishedScore
 from longspan.results import Alarm
 
-EVIL = "</script><img src=http://evil onerror=alert(1)>'\"&"
+HOSTILE = "</script><img src=http://evil onerror=alert(1)>'\"&"
 VOID = {"meta", "link", "img", "br", "input"}
 
 
 class Document(HTMLParser):
-    """The elements of a page, its texts by element, and every tag left open or closed twice."""
+    """Elements of a page, texts by element, unclosed tags and wrong end tags."""
 
     def __init__(self, text):
         super().__init__()
@@ -59,10 +59,10 @@ def runs():
         for name in ("performer", "bigbird")
         for task in ("listops", "text")
         for seed in (0, 1)
-    ] + [record("linear", protocol="quick", options={"feature": EVIL})]
+    ] + [record("linear", protocol="quick", options={"feature": HOSTILE})]
 
 
-def write(runs, path, published=(), failures=()):
+def write_report(runs, path, published=(), failures=()):
     boards = build_leaderboards(runs, failures)
     return write_page(boards, path, Context(published=tuple(published)))
 
@@ -78,13 +78,18 @@ def text(tmp_path_factory):
             protocol="lra-paper",
             source=source,
         )
-        for mechanism, value, source in ((EVIL, 0.64, EVIL), ("bigbird", 0.6402, "table 1"))
+        for mechanism, value, source in ((HOSTILE, 0.64, HOSTILE), ("bigbird", 0.6402, "table 1"))
     ]
     hostile = record(
-        EVIL, "text", data_source=EVIL, backend_used=EVIL, overrides={EVIL: EVIL}, options={}
+        HOSTILE,
+        "text",
+        data_source=HOSTILE,
+        backend_used=HOSTILE,
+        overrides={HOSTILE: HOSTILE},
+        options={},
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    return write([*runs(), hostile], path, published=published).read_text(encoding="utf-8")
+    return write_report([*runs(), hostile], path, published=published).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +104,7 @@ def test_page_is_well_formed(document):
     assert len(names) == len(set(names))
 
 
-def test_page_loads_nothing_from_a_network(document):
+def test_page_loads_nothing_from_network(document):
     for tag, attributes in document.elements:
         for name in ("src", "href", "srcset", "action", "data"):
             target = attributes.get(name)
@@ -109,36 +114,36 @@ def test_page_loads_nothing_from_a_network(document):
     assert not any("url(" in text or "@import" in text for text in styles)
 
 
-def test_text_of_records_stays_text(document):
+def test_text_of_records_is_escaped(document):
     assert document.all("img") == []
     assert not any("onerror" in attributes for _, attributes in document.elements)
     cells = [data for tag, data in document.texts if tag in ("th", "td", "dd", "button", "span")]
-    assert any(EVIL in data for data in cells)
+    assert any(HOSTILE in data for data in cells)
 
 
-def unpacked(text, name):
+def unpack_block(text, name):
     block = re.search(rf'<script type="text/plain" id="{name}">([A-Za-z0-9+/=]*)</script>', text)
     return zlib.decompress(base64.b64decode(block.group(1))).decode()
 
 
-def test_every_chart_of_the_page_has_its_specification(text, document):
-    specs = json.loads(unpacked(text, "charts"))
+def test_every_chart_of_page_has_specification(text, document):
+    specs = json.loads(unpack_block(text, "charts"))
     places = [
         attributes["data-chart"] for attributes in document.all("div") if "data-chart" in attributes
     ]
     assert sorted(specs) == sorted(places)
     scales = re.findall(r'"domain": (\[.*?\])', json.dumps(specs))
-    assert any(EVIL in domain for domain in map(json.loads, scales))
+    assert any(HOSTILE in domain for domain in map(json.loads, scales))
 
 
-def test_libraries_are_there_once(text):
+def test_page_contains_libraries_once(text):
     assert "window.vegaEmbed" not in text
-    assert unpacked(text, "libraries").count("window.vegaEmbed") == 1
-    # The theme, the charts, the libraries, and the page's own.
+    assert unpack_block(text, "libraries").count("window.vegaEmbed") == 1
+    # Scripts: theme, charts, libraries and the page's own.
     assert len(Document(text).all("script")) == 4
 
 
-def test_page_can_be_read_by_a_screen_reader(document):
+def test_page_is_accessible_to_screen_readers(document):
     assert len(document.all("h1")) == 1
     assert len(document.all("main")) == 1
     assert document.all("html") == [{"lang": "en"}]
@@ -158,19 +163,19 @@ def test_each_protocol_has_its_own_table(document):
     assert "Leaderboard of quick: test accuracy, %" in captions
 
 
-def test_page_names_selection_and_scored_examples(text):
+def test_page_states_selection_and_scored_examples(text):
     assert "<dt>Checkpoint tested</dt><dd>best validation</dd>" in text
     assert "listops 2000 of 2000" in text
     assert "Scores of different protocols must not be compared" in text
 
 
-def test_published_numbers_carry_their_protocol(document):
+def test_published_scores_have_protocol(document):
     shown = [data for tag, data in document.texts if tag == "td"]
     assert "64.0" in shown
     assert shown.count("lra-paper") == 2
 
 
-def test_places_carry_the_unrounded_values(document):
+def test_cells_have_unrounded_values(document):
     numbers = [a["data-n"] for a in document.all("td") if "data-n" in a]
     assert "52345.6789" in numbers
     missing = [a for a in document.all("td") if "data-none" in a]
@@ -189,46 +194,46 @@ def test_failures_and_alarms_are_listed(tmp_path):
     alarm = Alarm(kind="diverging", step=70, message="the loss doubled")
     lost = failure(seed=1, reason="too little memory", step=None)
     elsewhere = failure(protocol="other", reason="of its own")
-    path = write([record(alarms=[alarm])], tmp_path / "r.html", failures=[lost, elsewhere])
+    path = write_report([record(alarms=[alarm])], tmp_path / "r.html", failures=[lost, elsewhere])
     document = Document(path.read_text(encoding="utf-8"))
     shown = [data for tag, data in document.texts if tag == "td"]
     assert "the loss doubled" in shown
     assert "too little memory" in shown
-    # A cell without a mean, and why; each protocol has what failed under it.
+    # Cells without a mean show the failure; each protocol lists its own failures.
     assert shown.count("memory") == 6
     assert "1 of 2 seeds" in [data for tag, data in document.texts if tag == "small"]
     assert "Failures, other" in [data for tag, data in document.texts if tag == "strong"]
 
 
-def test_the_same_results_give_the_same_page(tmp_path):
+def test_page_is_independent_of_record_order(tmp_path):
     few = [record("bigbird"), record("linear", "text"), record("linear", seed=1)]
-    one = write(few, tmp_path / "a.html").read_bytes()
-    assert write(few[::-1], tmp_path / "b.html").read_bytes() == one
+    one = write_report(few, tmp_path / "a.html").read_bytes()
+    assert write_report(few[::-1], tmp_path / "b.html").read_bytes() == one
 
 
-def test_a_page_of_few_runs_is_small(text):
+def test_page_of_few_runs_is_small(text):
     assert len(text) < 600_000
 
 
-def test_a_page_of_many_runs_is_small():
-    # 0.4 MB are the libraries; 20 mechanisms with 10 seeds give 1.9 MB.
+def test_page_of_many_runs_is_small():
+    # The libraries take 0.4 MB; 20 mechanisms with 10 seeds take 1.9 MB.
     runs = synthetic.records("lra-small", 2, ["bigbird", "full", "linear", "local", "nystrom"])
     assert len(render_page(build_leaderboards(runs)).encode()) < 800_000
 
 
-def test_caption_of_a_chart_is_above_the_chart(text):
+def test_caption_is_above_chart(text):
     cost = text[text.index('id="lra-small-cost"') :]
     assert 0 < cost.index("</table>") < cost.index("Test score against") < cost.index("<figure")
 
 
-def test_a_protocol_under_two_budgets_is_one_protocol():
+def test_protocol_under_two_budgets_is_counted_once():
     runs = [record(), record(budget=Budget(kind="flops", limit=1e15))]
     boards = build_leaderboards(runs)
     assert len(boards) == 2
     assert "2 runs under 1 protocol." in render_page(boards)
 
 
-def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
+def test_failed_write_keeps_old_page(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("old")
 
@@ -239,14 +244,14 @@ def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", fail)
         with pytest.raises(RunError, match="No space left on device"):
-            write([record()], path)
+            write_report([record()], path)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_a_page_without_records_is_rejected(tmp_path):
+def test_page_without_records_is_rejected(tmp_path):
     with pytest.raises(DataError, match="no results to report"):
-        write([], tmp_path / "report.html")
+        write_report([], tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -268,17 +273,21 @@ def test_reports_need_no_torch(tmp_path):
         "longspan.report.output.page.write_page(build([record()]), Path(sys.argv[1]))\n"
         "assert 'scipy.stats' not in sys.modules\n"
     )
-    where = {"PYTHONPATH": str(Path(__file__).parent)}
-    where["LONGSPAN_CACHE"] = os.environ["LONGSPAN_CACHE"]
+    environment = {"PYTHONPATH": str(Path(__file__).parent)}
+    environment["LONGSPAN_CACHE"] = os.environ["LONGSPAN_CACHE"]
     target = tmp_path / "report.html"
     done = subprocess.run(
-        [sys.executable, "-c", code, target], env=where, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, target],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert target.stat().st_size > 400_000
 
 
-def test_packed_text_is_letters_and_can_be_unpacked():
+def test_packed_text_is_base64_and_can_be_unpacked():
     text = "</script><!--\u2028&'\" – " * 50
     assert re.fullmatch(r"[A-Za-z0-9+/=]{,200}", pack(text))
     assert zlib.decompress(base64.b64decode(pack(text))).decode() == text

@@ -1,4 +1,4 @@
-"""The page in a real browser, opened from a file without a network."""
+"""Page in a real browser, opened from a file without a network."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from report_records import analysis, answered, curve, failure, record
+from report_records import analysis, curve, failure, record, record_of_answers
 
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import write_page
@@ -21,7 +21,7 @@ SCORES = {"linear": 0.31, "bigbird": 0.36, "performer": 0.33, "full": 0.35, "loc
 
 def runs():
     found = [
-        answered(
+        record_of_answers(
             name,
             seed,
             [j < 100 * score + seed for j in range(100)],
@@ -95,11 +95,11 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture
-def opens(browser, path):
-    """Open the page with a width and options; what went wrong is looked at when the test ends."""
+def open_page(browser, path):
+    """Open the page with a width and options; check console and requests when the test ends."""
     contexts, wrong = [], []
 
-    def opened(width=1280, **options):
+    def open_with(width=1280, **options):
         view = {"width": width, "height": 900}
         context = browser.new_context(
             viewport=view, offline=True, reduced_motion="reduce", **options
@@ -113,7 +113,7 @@ def opens(browser, path):
         page.goto(path.as_uri())
         return page
 
-    yield opened
+    yield open_with
     for context in contexts:
         context.close()
     assert wrong == []
@@ -124,8 +124,8 @@ def _local(url):
 
 
 @pytest.fixture
-def page(opens):
-    return opens()
+def page(open_page):
+    return open_page()
 
 
 def names(page, table=BOARD):
@@ -137,12 +137,12 @@ def status(page):
     return page.locator("#status").text_content()
 
 
-def checks(name):
+def read_script(name):
     return (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")
 
 
-def drawn(page):
-    """Scroll through the page until every chart is there."""
+def draw_charts(page):
+    """Scroll through the page until every chart is drawn; return the number of charts."""
     page.evaluate("document.querySelectorAll('.chart').forEach((node) => node.scrollIntoView())")
     page.wait_for_function(
         "[...document.querySelectorAll('.chart')].every((node) => node.querySelector('svg'))"
@@ -152,46 +152,46 @@ def drawn(page):
 
 
 def test_every_chart_is_drawn_without_network_or_console_output(page):
-    # Scores, speed, curves, slices and span of the one protocol; speed and curves of the other.
-    assert drawn(page) == 2 + 3 + 4 + 2 + 2 + 1 + 2
+    # Scores, speed, curves, slices and span of one protocol; speed and curves of the other.
+    assert draw_charts(page) == 2 + 3 + 4 + 2 + 2 + 1 + 2
     heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
     assert min(heights) > 80
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_chart_that_is_drawn_moves_nothing(opens, width):
-    page = opens(width)
+def test_drawing_charts_does_not_shift_layout(open_page, width):
+    page = open_page(width)
     heights = "all => all.map((chart) => chart.clientHeight)"
     before = page.locator(".chart").evaluate_all(heights)
-    drawn(page)
+    draw_charts(page)
     assert page.locator(".chart").evaluate_all(heights) == before
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_and_is_not_blank(opens, tmp_path, width, scheme):
-    page = opens(width, color_scheme=scheme)
-    drawn(page)
+def test_page_fits_width_and_is_not_blank(open_page, tmp_path, width, scheme):
+    page = open_page(width, color_scheme=scheme)
+    draw_charts(page)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     from PIL import Image
 
-    shot = tmp_path / f"page-{width}-{scheme}.png"
-    page.screenshot(path=shot)
-    with Image.open(shot) as image:
+    screenshot = tmp_path / f"page-{width}-{scheme}.png"
+    page.screenshot(path=screenshot)
+    with Image.open(screenshot) as image:
         colors = image.convert("L").getcolors()
-    most = max(colors)[1]
-    assert (most > 200) == (scheme == "light")
+    background = max(colors)[1]
+    assert (background > 200) == (scheme == "light")
     assert len(colors) > 20
 
 
 @pytest.mark.parametrize("table", [BOARD, "#lra-small-cost", "#lra-small-settings-runs"])
-def test_the_most_read_tables_need_no_scrolling_sideways(page, table):
+def test_main_tables_need_no_horizontal_scrolling(page, table):
     frame = page.locator(f"{table} .scroll")
     assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])
-def test_a_heading_sorts_in_three_states(page, press):
+def test_heading_cycles_through_sort_orders(page, press):
     first = names(page)
     heading = page.locator(f"{BOARD} thead th").nth(1)
     button = heading.locator("button")
@@ -212,30 +212,30 @@ def test_a_heading_sorts_in_three_states(page, press):
     assert "original order" in status(page)
 
 
-def test_missing_values_stay_last_and_baselines_below_them(page):
+def test_missing_values_and_baselines_stay_last(page):
     heading = page.locator(f"{BOARD} thead th", has_text="Memory").locator("button")
     for _ in range(2):
         heading.click()
-        # One had no memory measured, the other no task more.
+        # `linear` has no measured memory and `local` lacks a task.
         assert set(names(page)[-2:]) == {"linear", "local"}
         bodies = page.locator(f"{BOARD} tbody")
         assert "majority class" in bodies.nth(1).text_content()
 
 
-def test_numbers_are_sorted_as_numbers(page):
+def test_formatted_numbers_are_sorted_numerically(page):
     page.locator(f"{BOARD} thead th", has_text="Tokens/s").locator("button").click()
-    # 13.3k, 10.0k, 6.67k and 3.33k: as texts 3.33k would not be last.
+    # 13.3k, 10.0k, 6.67k and 3.33k: sorted as text, 3.33k would not be last.
     assert names(page) == ["full", "performer", "bigbird", "linear", "local"]
 
 
-def test_numbers_shown_unrounded_are_sorted(page):
+def test_plain_numbers_are_sorted(page):
     table = "#lra-small-settings-runs"
     page.locator(f"{table} thead th", has_text="Seed").locator("button").click()
     seeds = page.locator(f"{table} tbody tr > td:nth-child(3)").all_text_contents()
     assert seeds == ["0"] * 9 + ["1"] * 9
 
 
-def test_a_filter_keeps_the_rows_that_have_every_word(page):
+def test_filter_keeps_rows_with_every_word(page):
     table = "#lra-small-settings-runs"
     box = page.locator(f"{table}-filter")
     box.fill("TEXT form")
@@ -247,7 +247,7 @@ def test_a_filter_keeps_the_rows_that_have_every_word(page):
 
 
 def test_selected_mechanisms_are_highlighted_in_tables_and_charts(page):
-    count = drawn(page)
+    count = draw_charts(page)
     page.locator("#mechanisms summary").press("Enter")
     button = page.get_by_label("Mechanisms").get_by_role("button", name="full")
     button.press("Enter")
@@ -266,8 +266,8 @@ def test_selected_mechanisms_are_highlighted_in_tables_and_charts(page):
     assert page.locator("#mechanisms").get_attribute("open") is None
 
 
-def test_theme_changes_and_is_remembered(opens, path):
-    page = opens(color_scheme="light")
+def test_theme_changes_and_is_remembered(open_page, path):
+    page = open_page(color_scheme="light")
 
     def paper():
         return page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -290,10 +290,12 @@ def test_theme_changes_and_is_remembered(opens, path):
     assert paper() == dark
 
 
-def test_theme_changes_without_storage(opens, path):
-    page = opens(color_scheme="light")
-    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }})"
-    page.add_init_script(refuse)
+def test_theme_changes_without_storage(open_page, path):
+    page = open_page(color_scheme="light")
+    deny_storage = (
+        "Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }})"
+    )
+    page.add_init_script(deny_storage)
     page.goto(path.as_uri())
     button = page.get_by_role("button", name="Theme")
     button.click()
@@ -301,15 +303,15 @@ def test_theme_changes_without_storage(opens, path):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
 
 
-def exported(page, table=BOARD):
+def export_csv(page, table=BOARD):
     with page.expect_download() as waiting:
         page.locator(f"{table} .export").click()
     return waiting.value.suggested_filename, waiting.value.path().read_text(encoding="utf-8")
 
 
-def test_csv_has_the_unrounded_values(page):
+def test_csv_has_unrounded_values(page):
     (table,) = section_tables(boards()[:1], context(), "leaderboard")
-    file, text = exported(page)
+    file, text = export_csv(page)
     assert file == "lra-small-leaderboard.csv"
     head, *lines = csv.reader(io.StringIO(text))
     assert head[:4] == ["mechanism", "listops", "text", "mean"]
@@ -323,8 +325,8 @@ def test_csv_has_the_unrounded_values(page):
                 assert float(shown) == entry.value
 
 
-def test_csv_of_every_table_is_that_of_the_command_line(page):
-    # Files are taken where they are made: a browser stops after a few downloads.
+def test_csv_of_every_table_equals_csv_of_command_line(page):
+    # Capture files at their creation: a browser blocks downloads after a few.
     page.evaluate(
         "window.made = []; HTMLAnchorElement.prototype.click = () => {};"
         "URL.createObjectURL = (blob) => { made.push(blob.text()); return '#'; }; null"
@@ -336,13 +338,13 @@ def test_csv_of_every_table_is_that_of_the_command_line(page):
     assert len(found) == len(tables) > 15
     for text, table in zip(found, tables, strict=True):
         expected = list(csv.reader(io.StringIO(to_csv([table]))))
-        assert [list(map(number, row)) for row in csv.reader(io.StringIO(text))] == [
-            list(map(number, row)) for row in expected
+        assert [list(map(parse_number, row)) for row in csv.reader(io.StringIO(text))] == [
+            list(map(parse_number, row)) for row in expected
         ]
 
 
-def number(text):
-    """Python and JavaScript write some numbers differently, such as 1e-05."""
+def parse_number(text):
+    """Parse a number; Python and JavaScript format some differently, such as 1e-05."""
     try:
         return float(text)
     except ValueError:
@@ -350,14 +352,14 @@ def number(text):
 
 
 def test_csv_keeps_quotes_and_signs(page):
-    _, text = exported(page, "#quick-alarms")
+    _, text = export_csv(page, "#quick-alarms")
     (line,) = list(csv.reader(io.StringIO(text)))[1:]
     assert line[-1] == 'at chance, "still", & <stuck>'
 
 
 def test_filtered_rows_are_not_exported(page):
     page.locator(f"{BOARD}-filter").fill("bird")
-    _, text = exported(page)
+    _, text = export_csv(page)
     assert [line["mechanism"] for line in csv.DictReader(io.StringIO(text))] == [
         *("bigbird", "majority class"),
         "chance",
@@ -365,18 +367,18 @@ def test_filtered_rows_are_not_exported(page):
 
 
 def test_cells_without_text_are_sorted_and_exported(page):
-    _, text = exported(page, "#quick-tuning")
+    _, text = export_csv(page, "#quick-tuning")
     (line,) = csv.DictReader(io.StringIO(text))
     assert (line["trial"], line["rule"]) == ("unchanged", "")
     page.evaluate(
         "document.querySelector('#quick-settings-runs tbody').rows[0].cells[1].replaceChildren()"
     )
     page.locator("#quick-settings-runs thead th", has_text="Task").locator("button").click()
-    _, text = exported(page, "#quick-settings-runs")
+    _, text = export_csv(page, "#quick-settings-runs")
     assert [line["task"] for line in csv.DictReader(io.StringIO(text))] == ["", "listops"]
 
 
-def test_tables_are_readable_where_charts_cannot_be_drawn(browser, path):
+def test_tables_are_readable_without_charts(browser, path):
     plain = browser.new_context(java_script_enabled=False)
     page = plain.new_page()
     page.goto(path.as_uri())
@@ -384,7 +386,7 @@ def test_tables_are_readable_where_charts_cannot_be_drawn(browser, path):
     assert page.locator(f"{BOARD} tbody tr").first.is_visible()
     assert page.locator(".chart").first.bounding_box()["height"] < 100
     plain.close()
-    # A browser without what unpacks the libraries.
+    # Without DecompressionStream the libraries cannot be unpacked.
     page = browser.new_page()
     page.add_init_script("delete window.DecompressionStream")
     page.goto(path.as_uri())
@@ -395,7 +397,7 @@ def test_tables_are_readable_where_charts_cannot_be_drawn(browser, path):
     page.close()
 
 
-def test_every_table_of_the_report_is_on_the_page(page):
+def test_page_has_every_table_of_report(page):
     found = page.locator(".table").evaluate_all("(all) => all.map((x) => x.id)")
     assert found == [table.name for table in in_page_order(boards())]
 
@@ -404,7 +406,7 @@ def in_page_order(boards):
     return [table for board in boards for table in section_tables([board], context())]
 
 
-def test_values_are_shown_under_the_pointer_and_read_by_arrow_keys(page):
+def test_values_are_shown_on_hover_and_by_arrow_keys(page):
     chart = page.locator(".chart").first
     chart.scroll_into_view_if_needed()
     chart.locator("svg").wait_for()
@@ -423,21 +425,21 @@ def test_values_are_shown_under_the_pointer_and_read_by_arrow_keys(page):
     assert "Test accuracy" in hint.text_content()
 
 
-def test_values_of_a_heatmap_are_read(page):
+def test_heatmap_values_are_read_by_arrow_keys(page):
     place = page.locator(".cells").first
     place.scroll_into_view_if_needed()
     place.press("ArrowRight")
     assert status(page) == f"Row 1, Column 2, Cosine {math.exp(-1 / 4):.2g}"
 
 
-def test_escape_hides_the_hint(page):
+def test_escape_hides_hint(page):
     hint = page.locator("#hint")
     place = page.locator(".cells").first
     place.press("ArrowRight")
     assert hint.is_visible()
     place.press("Escape")
     assert not hint.is_visible()
-    # Under the pointer, with the keyboard elsewhere.
+    # Hover without keyboard focus.
     place.evaluate("(node) => node.blur()")
     place.hover()
     assert hint.is_visible()
@@ -463,19 +465,19 @@ def test_every_chart_is_drawn_before_printing(page):
     assert not page.locator(".tools").first.is_visible()
 
 
-def test_screen_readers_find_names_scopes_and_order(page):
-    drawn(page)
-    assert page.evaluate(checks("accessible")) == []
+def test_page_passes_accessibility_checks(page):
+    draw_charts(page)
+    assert page.evaluate(read_script("accessible")) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_contrasts_with_the_background(opens, scheme):
-    page = opens(color_scheme=scheme)
-    drawn(page)
-    assert page.evaluate(checks("contrast")) == {}
+def test_every_text_contrasts_with_background(open_page, scheme):
+    page = open_page(color_scheme=scheme)
+    draw_charts(page)
+    assert page.evaluate(read_script("contrast")) == {}
 
 
-def test_the_keyboard_reaches_the_results_first(page):
+def test_keyboard_reaches_results_first(page):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")

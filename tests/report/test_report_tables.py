@@ -1,4 +1,4 @@
-"""Sections as tables, and their output formats."""
+"""Report sections as tables, and their output formats."""
 
 import csv
 import dataclasses
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import analysis, answered, curve, failure, record, scored
+from report_records import analysis, curve, failure, record, record_of_answers, record_of_statistics
 from rich.console import Console
 
 from longspan.errors import OptionError, UnknownNameError
@@ -58,8 +58,11 @@ def rich_records():
     tuning = Tuning(
         rule="mean: of all seeds", grid={rate: [0.1, 0.2]}, chosen={rate: 0.2}, trials=trials
     )
-    runs = [answered("full", s, np.arange(100) < 40, slices=slices, curve=points) for s in (0, 1)]
-    other = answered(
+    runs = [
+        record_of_answers("full", s, np.arange(100) < 40, slices=slices, curve=points)
+        for s in (0, 1)
+    ]
+    other = record_of_answers(
         "linear",
         0,
         np.arange(100) < 60,
@@ -67,7 +70,7 @@ def rich_records():
         tuning=tuning,
         tokens_per_second=104_691.3578,
     )
-    return [*runs, other, answered("local", 0, np.arange(100) < 30)]
+    return [*runs, other, record_of_answers("local", 0, np.arange(100) < 30)]
 
 
 def tables_of(only):
@@ -80,7 +83,7 @@ def values(table, i):
     return [entry.value for entry in table.rows[i]]
 
 
-def test_every_section_has_tables_with_names_of_their_own():
+def test_every_section_has_uniquely_named_tables():
     found = tables_of(None)
     assert len({table.name for table in found}) == len(found)
     for name in WITH_TABLES:
@@ -104,7 +107,7 @@ def test_every_section_and_mark_is_documented():
     assert "**beats** another if its score is better and the difference is significant" in text
 
 
-def test_sections_hold_the_recorded_values():
+def test_sections_have_recorded_values():
     (gap,) = tables_of("generalization-gap")
     assert values(gap, 0)[1:] == ["listops", 0.5, pytest.approx(0.41), 0.4, pytest.approx(0.1), 2]
     assert gap.rows[0][5].text == "+10.0"
@@ -124,7 +127,7 @@ def test_sections_hold_the_recorded_values():
         "set training.gradient_accumulation_steps=4",
     ]
     (matrix,) = tables_of("significance")
-    # full and local share seed 0, where 10 of 100 examples differ, all for full.
+    # `full` and `local` share seed 0; `full` alone is correct on 10 of 100 examples.
     assert values(matrix, 0)[2] == pytest.approx(0.1)
     assert matrix.rows[0][2].detail == "p < 0.001"
     cost = {line[0].value: line[6].value for line in tables_of("cost")[0].rows}
@@ -140,7 +143,7 @@ def test_sections_without_content_have_no_tables():
     assert names == ["leaderboard", "cost", "steps-to-accuracy", "scores", "settings"]
 
 
-def test_steps_are_those_of_the_first_evaluation_that_reaches_a_goal():
+def test_steps_are_of_first_evaluation_that_reaches_goal():
     runs = [record(score=0.5), record("slow", score=0.2)]
     low, best = 0.1745, runs[0].curve[-1].validation_metrics["accuracy"]
     found = goals("listops", runs)
@@ -152,7 +155,7 @@ def test_steps_are_those_of_the_first_evaluation_that_reaches_a_goal():
     assert 0.30 in goals("image", [record(task="image", score=0.42)])
 
 
-def test_settings_are_listed_once_at_their_widest_scope():
+def test_settings_are_listed_once_at_widest_scope():
     runs = [
         record(
             name,
@@ -188,13 +191,13 @@ def lines(table):
     return json.loads(to_json([table]))[0]["rows"]
 
 
-def test_settings_of_some_runs_only_are_not_common():
+def test_settings_of_some_runs_are_not_common():
     runs = [record(seed=0), record(seed=1, versions={"longspan": "0.1.0", "numpy": "2"})]
     *_, single = section_tables([build_leaderboard(runs)], Context(), "settings")
     assert [line["version_of_numpy"] for line in lines(single)] == [None, "2"]
 
 
-def test_data_wait_is_shown_where_it_was_recorded():
+def test_data_wait_is_shown_if_recorded():
     runs = [record(seed=0, seconds=800.0, data_wait_seconds=10.0)]
     runs.append(record(seed=1, data_wait_seconds=None))
     *_, single = section_tables([build_leaderboard(runs)], Context(), "settings")
@@ -202,7 +205,7 @@ def test_data_wait_is_shown_where_it_was_recorded():
     assert [row[at].text for row in single.rows] == ["1.2 %", "–"]
 
 
-def test_published_scores_are_paired_with_our_rows():
+def test_published_scores_are_paired_with_own_rows():
     runs = [record("performer", seed=seed, score=0.38) for seed in (0, 1)]
     listed = [
         published(task=task, mechanism=name)
@@ -214,7 +217,7 @@ def test_published_scores_are_paired_with_our_rows():
     assert (second.published.mechanism, second.own_score) == ("s4", None)
 
 
-def test_published_scores_of_another_metric_are_not_paired_with_accuracy():
+def test_published_scores_of_different_metric_are_not_paired():
     (pair,) = pair_published([build_leaderboard([record("full")])], [published(metric="f1")])
     assert (pair.own_score, pair.own_interval) == (None, "")
 
@@ -224,7 +227,7 @@ def test_published_percentages_are_rejected():
         published(value=36.4)
 
 
-def test_published_scores_of_tasks_are_readable():
+def test_published_scores_include_lra_accuracies():
     assert {score.metric for score in read_published()} <= {"accuracy"}
     assert published() in [
         dataclasses.replace(score, source="table 1")
@@ -233,7 +236,7 @@ def test_published_scores_of_tasks_are_readable():
     ]
 
 
-def test_every_number_of_a_page_can_be_parsed():
+def test_every_number_of_page_is_finite():
     boards = build_leaderboards(rich_records())
     numbers = [text for text in re.findall(r'data-n="(.*?)"', render_page(boards)) if text]
     assert len(numbers) > 50
@@ -244,18 +247,18 @@ def test_every_number_of_a_page_can_be_parsed():
     ("section", "words"),
     [("leaderboard", {"best"}), ("tuning", {"chosen"}), ("significance", {""})],
 )
-def test_bold_type_has_a_reason_for_screen_readers(section, words):
+def test_bold_entries_have_text_for_screen_readers(section, words):
     entries = [entry for table in tables_of(section) for row in table.rows for entry in row]
     assert {entry.emphasis for entry in entries} - {None} == words
 
 
-def test_empty_text_is_a_missing_value():
+def test_empty_text_is_missing_value():
     column = Column("A", "text", value=lambda x: x)
     assert column.entry("") == column.entry(None) == Entry(value=None)
     assert column.entry(0) == Entry(value=0, text="0")
 
 
-def test_a_new_column_is_one_entry():
+def test_column_defines_value_and_text_in_every_format():
     column = Column("Twice", "higher", "Twice the value.", lambda x: 2 * x, lambda x: f"{x} m")
     table = make_table("t", "T", [column], [1, 2])
     assert [row[0] for row in table.rows] == [
@@ -280,7 +283,7 @@ TABLE = make_table(
 )
 
 
-def test_latex_is_escaped_and_the_best_is_bold():
+def test_latex_is_escaped_and_best_is_bold():
     text = latex([TABLE])
     assert r"\caption{50 \% of \{all\} \& more\_of\_it}" in text
     assert r"  Mechanism & A\_b, \% \\" in text
@@ -292,7 +295,7 @@ def test_latex_is_escaped_and_the_best_is_bold():
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
 
 
-def test_csv_and_json_have_the_unrounded_values():
+def test_csv_and_json_have_unrounded_values():
     rows = list(csv.reader(io.StringIO(to_csv([TABLE, TABLE]))))
     assert rows[0] == ["mechanism", "a_b"]
     assert rows.count(["a|b", str(1 / 3)]) == 2
@@ -302,7 +305,7 @@ def test_csv_and_json_have_the_unrounded_values():
     assert data["footer"] == [{"mechanism": "chance", "a_b": 0.1}]
 
 
-def shown(tables, width=80):
+def print_terminal(tables, width=80):
     console = Console(width=width, record=True, file=io.StringIO())
     for part in terminal(tables):
         console.print(part)
@@ -312,10 +315,10 @@ def shown(tables, width=80):
 def test_markdown_and_terminal_show_everything():
     assert "| a\\|b | **33.33 ↑** ±1 |" in markdown([TABLE])
     words = ("33.33 ↑", "±1", "c\\d", "chance", "x < y", "note ≈")
-    assert all(word in shown([TABLE]) for word in words)
+    assert all(word in print_terminal([TABLE]) for word in words)
 
 
-def test_markdown_of_the_leaderboard_has_equal_columns():
+def test_markdown_rows_have_equal_number_of_columns():
     runs = [record("performer", "listops", s, x) for s, x in enumerate((0.36, 0.38, 0.40))]
     runs += [record("performer", "text", 0, 0.65), record("a|b_<i>", "text")]
     text = markdown([leaderboard(build_leaderboard(runs))])
@@ -327,26 +330,26 @@ def test_markdown_of_the_leaderboard_has_equal_columns():
     assert "| chance | 10.0 | 50.0 | 30.0 | – |" in text
 
 
-@pytest.mark.parametrize("write", [markdown, latex, lambda tables: shown(tables, 10_000)])
-def test_the_legend_is_printed_once(write):
+@pytest.mark.parametrize("write", [markdown, latex, lambda tables: print_terminal(tables, 10_000)])
+def test_legend_is_printed_once(write):
     boards = build_leaderboards([record(), record(protocol="quick")])
     text = write([leaderboard(board) for board in boards])
     assert text.count("One row beats another") == 1
 
 
-def test_the_page_explains_leaderboards_once():
+def test_page_has_single_legend():
     text = render_page(build_leaderboards([record(), record(protocol="quick")]))
     assert text.count("One row beats another") == 1
     assert "One row beats another" in LEGEND
 
 
-def test_terminal_interprets_no_markup_of_records():
-    text = shown([leaderboard(build_leaderboard([record("[red]x[/nothing]")]))], 160)
+def test_terminal_ignores_markup_in_records():
+    text = print_terminal([leaderboard(build_leaderboard([record("[red]x[/nothing]")]))], 160)
     assert "[red]x[/nothing]" in text
     assert "majority class" in text
 
 
-def test_csv_of_scores_is_unrounded_with_missing_values_empty():
+def test_csv_of_scores_has_unrounded_and_empty_values():
     runs = [record("performer"), record('a,"b"', "text", score=1 / 3)]
     board = build_leaderboard(runs)
     (table,) = section_tables([board], Context(), "scores")
@@ -363,11 +366,11 @@ def test_csv_of_scores_is_unrounded_with_missing_values_empty():
 
 
 def language_models():
-    """Return records of bits per byte: `good` is better than `full` on every document."""
+    """Return records of bits per byte in which `good` beats `full` on every document."""
     rng = np.random.default_rng(0)
     nats, sizes = rng.gamma(9.0, 100.0, size=200), np.full(200, 1000.0)
     return [
-        scored(
+        record_of_statistics(
             name,
             seed,
             np.stack([factor * (1 + 0.002 * seed) * nats, sizes], axis=1),
@@ -379,7 +382,7 @@ def language_models():
     ]
 
 
-def test_lower_is_better_ranks_bolds_and_sorts():
+def test_lower_is_better_in_ranks_bold_and_order():
     board = build_leaderboard(language_models())
     assert [row.label for row in board.rows] == ["good", "full", "bad"]
     assert [row.placement.rank for row in board.rows] == [1, 2, 3]
@@ -396,7 +399,7 @@ def test_lower_is_better_ranks_bolds_and_sorts():
     assert values(matrix, 0)[2] < 0
 
 
-def test_lower_is_better_counts_steps_down_to_a_goal():
+def test_lower_is_better_in_steps_to_goal():
     runs = [
         record("full", score=1.0, metric="bits_per_byte"),
         record("slow", score=4.0, metric="bits_per_byte"),
@@ -410,7 +413,7 @@ def test_lower_is_better_counts_steps_down_to_a_goal():
     assert table.columns[1].name == f"Steps to {found[0]:.3f}"
 
 
-def test_generalization_gap_is_positive_where_training_is_better():
+def test_generalization_gap_is_positive_if_training_is_better():
     name = "bits_per_byte"
     points = [
         dataclasses.replace(point, train_metrics={name: 1.0}) for point in curve(1.2, metric=name)
@@ -420,16 +423,16 @@ def test_generalization_gap_is_positive_where_training_is_better():
     assert values(table, 0)[5] == pytest.approx(0.2)
 
 
-def test_f1_and_mrr_are_shown_in_percent_and_compared_by_bootstrap():
+def test_f1_and_mrr_are_in_percent_and_compared_by_bootstrap():
     rng = np.random.default_rng(0)
     wanted = rng.random(400) < 0.5
     runs = []
     for name, rate in (("full", 0.5), ("good", 0.9)):
         found = np.where(wanted, rng.random(400) < rate, rng.random(400) < 0.2)
         parts = (wanted & found, ~wanted & found, wanted & ~found)
-        runs.append(scored(name, 0, np.stack(parts, 1), "contracts", "f1"))
+        runs.append(record_of_statistics(name, 0, np.stack(parts, 1), "contracts", "f1"))
         ranks = np.stack([rng.choice([rate, 0.2], 400), np.ones(400)], 1)
-        runs.append(scored(name, 0, ranks, "search", "mrr"))
+        runs.append(record_of_statistics(name, 0, ranks, "search", "mrr"))
     board = build_leaderboard(runs)
     good = next(row for row in board.rows if row.label == "good")
     assert [cell.placement.arrow for cell in good.cells] == ["↑", "↑"]
@@ -449,11 +452,11 @@ def test_f1_and_mrr_are_shown_in_percent_and_compared_by_bootstrap():
     )
 
 
-SLOW = [pytest.param(x, marks=pytest.mark.slow) for x in ("terminal", "json", "latex")]
+SLOW_FORMATS = [pytest.param(x, marks=pytest.mark.slow) for x in ("terminal", "json", "latex")]
 
 
-@pytest.mark.parametrize("kind", ["markdown", "csv", *SLOW])
-def test_the_command_reports_without_torch(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["markdown", "csv", *SLOW_FORMATS])
+def test_report_command_runs_without_torch(tmp_path, kind):
     for run in rich_records():
         run.save(tmp_path / "runs")
     failure("linear", seed=1).save(tmp_path / "runs")
@@ -473,6 +476,6 @@ def test_the_command_reports_without_torch(tmp_path, kind):
     assert done.returncode == 0, done.stderr
     assert "lra-paper" in done.stdout
     assert str(page) not in done.stdout
-    # Tay et al. 2021 have 36.37 for the Transformer.
+    # Tay et al. 2021 report 36.37 for the Transformer.
     assert "36.4" in done.stdout or "0.3637" in done.stdout
     assert "lra-paper" in page.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Libraries of a page: the same from the cache as bundled; a damaged cache changes nothing."""
+"""JavaScript libraries of a page, bundled once and cached."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ PACKED = vega.pack(SCRIPT)
 
 
 @pytest.fixture
-def bundled(tmp_path, monkeypatch):
-    """Count how often libraries are bundled; the cache is empty at first."""
+def bundle_calls(tmp_path, monkeypatch):
+    """Record calls that bundle libraries; the cache is empty at first."""
     calls = []
     monkeypatch.setenv("LONGSPAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
@@ -23,43 +23,43 @@ def bundled(tmp_path, monkeypatch):
     return calls
 
 
-def libraries():
+def load_libraries():
     return vega.packed_libraries.__wrapped__()
 
 
-def cached(tmp_path):
+def cache_file(tmp_path):
     (path,) = (tmp_path / "cache" / "report").iterdir()
     return path
 
 
-def test_tests_do_not_touch_the_cache_of_the_user():
+def test_tests_do_not_use_cache_of_user():
     assert cache_folder() != Path.home() / ".cache" / "longspan"
 
 
-def test_libraries_are_bundled_once(bundled, tmp_path):
-    assert libraries() == libraries() == PACKED
-    assert bundled == [vega.EXPORT]
-    assert vl_convert.__version__ in cached(tmp_path).name
+def test_libraries_are_bundled_once(bundle_calls, tmp_path):
+    assert load_libraries() == load_libraries() == PACKED
+    assert bundle_calls == [vega.EXPORT]
+    assert vl_convert.__version__ in cache_file(tmp_path).name
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"0000\nsomething else", b"half"])
-def test_damaged_cache_is_bundled_again(bundled, tmp_path, content):
-    libraries()
-    good = cached(tmp_path).read_bytes()
-    cached(tmp_path).write_bytes(content)
-    assert libraries() == PACKED
-    assert len(bundled) == 2
-    assert cached(tmp_path).read_bytes() == good
+def test_damaged_cache_is_rebuilt(bundle_calls, tmp_path, content):
+    load_libraries()
+    good = cache_file(tmp_path).read_bytes()
+    cache_file(tmp_path).write_bytes(content)
+    assert load_libraries() == PACKED
+    assert len(bundle_calls) == 2
+    assert cache_file(tmp_path).read_bytes() == good
 
 
-def test_another_export_is_bundled_again(bundled, monkeypatch):
-    libraries()
+def test_changed_export_is_bundled_again(bundle_calls, monkeypatch):
+    load_libraries()
     monkeypatch.setattr(vega, "EXPORT", "window.other = vegaEmbed;")
-    libraries()
-    assert bundled[1:] == ["window.other = vegaEmbed;"]
+    load_libraries()
+    assert bundle_calls[1:] == ["window.other = vegaEmbed;"]
 
 
-def test_page_does_not_need_the_cache(bundled, tmp_path):
+def test_libraries_are_bundled_without_cache(bundle_calls, tmp_path):
     (tmp_path / "cache").write_text("a file where a folder should be")
-    assert libraries() == libraries() == PACKED
-    assert len(bundled) == 2
+    assert load_libraries() == load_libraries() == PACKED
+    assert len(bundle_calls) == 2

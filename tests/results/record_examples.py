@@ -1,4 +1,4 @@
-"""A small result and a small failure, for tests of records."""
+"""Small result and small failure for tests of records."""
 
 import numpy as np
 

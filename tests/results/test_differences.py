@@ -13,7 +13,7 @@ from longspan.results.versions import load_version
 
 
 def variant(changes=None, accuracy=None, **fields):
-    """Return the example result with other configuration fields, score or fields."""
+    """Return the example result with changed configuration fields, score or record fields."""
     config = replace_fields(RESULT.config, changes or {})
     if accuracy is not None:
         test = dataclasses.replace(RESULT.scores["test"], metrics={"accuracy": accuracy})
@@ -25,7 +25,7 @@ def test_equal_runs_have_no_difference():
     assert diff_results([RESULT], [variant(seconds=2.0, date="2026-02-02")]) == []
 
 
-def test_new_and_gone_runs_are_found():
+def test_new_and_removed_runs_are_found():
     old, new = diff_results([RESULT], [variant(seed=4)])
     assert (old.kind, old.seed, old.before, old.after) == ("gone", 3, 0.5, None)
     assert (new.kind, new.seed, new.before, new.after) == ("new", 4, None, 0.5)
@@ -44,7 +44,7 @@ def test_changed_score_is_found():
     assert not found.is_other_data
 
 
-def test_changed_configuration_names_its_fields():
+def test_changed_configuration_lists_fields():
     (found,) = diff_results([RESULT], [variant({"training.steps": 24, "mechanism.window": 8})])
     assert found.kind == "changed"
     assert found.fields == {"mechanism.window": (16, 8), "training.steps": (12, 24)}
@@ -58,12 +58,12 @@ def test_absent_option_is_none():
     assert found.fields == {"mechanism.nested": ([1, None], None)}
 
 
-def test_other_data_is_a_change():
+def test_different_data_is_a_change():
     (found,) = diff_results([RESULT], [variant(data_checksum="cd" * 32)])
     assert (found.kind, found.is_other_data) == ("changed", True)
 
 
-def test_failure_has_its_kind_in_place_of_a_score():
+def test_failure_has_kind_in_place_of_score():
     (found,) = diff_results([FAILURE], [RESULT])
     assert (found.kind, found.before, found.after) == ("changed", "diverged", 0.5)
     (found,) = diff_results([], [FAILURE])
@@ -95,7 +95,7 @@ def git(*command):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """Return a repository whose tag v1 has one result, and whose folder has another score."""
+    """Return a repository with a result at tag v1 and a different score in its folder."""
     monkeypatch.chdir(tmp_path)
     git("init", "-q")
     RESULT.save(tmp_path / "results")
@@ -113,16 +113,16 @@ def test_revision_and_folder_are_compared(repository):
 
 
 @pytest.mark.parametrize("source", ["v1", "HEAD", "v1:results", "v1:results/quick", "v1:."])
-def test_revision_has_the_records_of_its_commit(repository, source):
+def test_revision_has_records_of_its_commit(repository, source):
     assert load_version(source) == [RESULT]
 
 
-def test_folder_of_a_revision_may_be_gone(repository):
+def test_folder_of_revision_may_be_removed(repository):
     (repository / "results").rename(repository / "moved")
     assert load_version("v1") == [RESULT]
 
 
-def test_revision_works_from_another_working_directory(repository, tmp_path_factory, monkeypatch):
+def test_revision_loads_from_any_working_directory(repository, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert load_version("v1", repository / "results") == [RESULT]
 
@@ -133,12 +133,12 @@ def test_failures_are_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["v2", "v1:absent", "absent"])
-def test_absent_revision_or_folder_is_refused(repository, source):
+def test_absent_revision_or_folder_is_rejected(repository, source):
     with pytest.raises(DataError, match=r"pass FOLDER, REVISION or REVISION:FOLDER"):
         load_version(source)
 
 
-def test_invalid_record_is_named_with_its_revision(repository):
+def test_invalid_record_is_rejected_with_its_revision(repository):
     path = repository / "results" / "quick" / "listops" / RESULT.filename
     path.write_text("{}")
     git("commit", "-qam", "invalid")

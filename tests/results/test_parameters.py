@@ -1,4 +1,4 @@
-"""Models are comparable if their parameter counts differ by at most 10 % from `full`."""
+"""Parameter excess over `full` and its tolerance of 10 %."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ class Counts:
         (100, None, None, False),
     ],
 )
-def test_the_excess_is_a_share_of_the_parameters_with_full(count, full, excess, exceeds):
+def test_excess_is_relative_to_parameters_of_full(count, full, excess, exceeds):
     counts = Counts(count, full)
     found = parameter_excess(counts)
     assert found == (None if excess is None else pytest.approx(excess))

@@ -1,4 +1,4 @@
-"""Records are read back as they were written; invalid files are refused with every reason."""
+"""Loading of records, and rejection of invalid files."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from longspan.results import (
 STEM = f"local-{RESULT.config_hash}-3"
 
 
-def test_a_record_is_read_back_as_it_was_written(tmp_path):
+def test_saved_record_loads_equal(tmp_path):
     path = RESULT.save(tmp_path)
     assert path == tmp_path / "quick" / "listops" / f"{STEM}.json"
     assert load_result(path) == RESULT
@@ -34,7 +34,7 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path):
     assert write_record(RESULT, path).read_bytes() == path.read_bytes()
 
 
-def test_properties_of_a_record():
+def test_record_properties():
     for record in (RESULT, FAILURE):
         assert (record.task, record.mechanism, record.stem) == ("listops", "local", STEM)
     assert RESULT.main.name == "accuracy"
@@ -45,7 +45,7 @@ def test_properties_of_a_record():
     assert unchanged.effective_config == RESULT.config
 
 
-def test_an_integer_is_accepted_for_a_float(tmp_path):
+def test_integer_is_converted_for_float_field(tmp_path):
     path = RESULT.save(tmp_path)
     assert '"seconds": 1.0' in path.read_text()
     path.write_text(path.read_text().replace('"seconds": 1.0', '"seconds": 1'))
@@ -63,10 +63,10 @@ def test_an_integer_is_accepted_for_a_float(tmp_path):
         (2**63, r"cannot be read as JSON \(9223372036854775808... has more than 64 bits\)"),
     ],
 )
-def test_every_point_of_a_long_curve_is_checked(tmp_path, value, message):
-    many = dataclasses.replace(RESULT, curve=[POINT] * 50)
-    path = many.save(tmp_path)
-    assert load_result(path) == many
+def test_every_point_of_long_curve_is_validated(tmp_path, value, message):
+    long_curve = dataclasses.replace(RESULT, curve=[POINT] * 50)
+    path = long_curve.save(tmp_path)
+    assert load_result(path) == long_curve
     record = json.loads(path.read_text())
     record["curve"][-1]["seconds"] = value
     path.write_text(json.dumps(record))
@@ -75,7 +75,7 @@ def test_every_point_of_a_long_curve_is_checked(tmp_path, value, message):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_nan_and_infinity_are_refused_in_a_record(tmp_path, value):
+def test_nan_and_infinity_are_rejected(tmp_path, value):
     with pytest.raises(OptionError, match=r"loss should be a finite number, got (nan|inf)"):
         dataclasses.replace(SCORE, loss=value)
     path = RESULT.save(tmp_path)
@@ -86,11 +86,11 @@ def test_nan_and_infinity_are_refused_in_a_record(tmp_path, value):
         load_result(path)
 
 
-def without(name):
+def remove_field(name):
     return lambda record: record.pop(name)
 
 
-def replaced(value, *path):
+def replace_value(value, *path):
     def change(record):
         for name in path[:-1]:
             record = record[name]
@@ -100,46 +100,64 @@ def replaced(value, *path):
 
 
 MALFORMED = {
-    "no schema": (without("schema"), "is not a longspan record: it has no field 'schema'"),
-    "older schema": (replaced(0, "schema"), "has schema 0; expected 1 to 4, update longspan"),
-    "newer schema": (replaced(5, "schema"), "has schema 5; expected 1 to 4, update longspan"),
-    "schema as text": (replaced("4", "schema"), "has schema '4'; expected 1 to 4"),
-    "boolean schema": (replaced(True, "schema"), "has schema True; expected 1 to 4"),
-    "missing": (without("seed"), "seed is missing"),
-    "unknown": (replaced(1, "x"), "x is not a known field"),
-    "text for integer": (replaced("3", "seed"), "seed should be a valid integer, got '3'"),
-    "fraction": (replaced(0.5, "steps"), "steps should be a valid integer, .*got 0.5"),
-    "boolean": (replaced(True, "num_parameters"), "num_parameters should be a valid integer, got"),
-    "integer for text": (replaced(7, "protocol"), "protocol should be a valid string, got 7"),
-    "config": (replaced([1], "config"), r"config should be an object, got \[1\]"),
+    "no schema": (remove_field("schema"), "is not a longspan record: it has no field 'schema'"),
+    "older schema": (replace_value(0, "schema"), "has schema 0; expected 1 to 4, update longspan"),
+    "newer schema": (replace_value(5, "schema"), "has schema 5; expected 1 to 4, update longspan"),
+    "schema as text": (replace_value("4", "schema"), "has schema '4'; expected 1 to 4"),
+    "boolean schema": (replace_value(True, "schema"), "has schema True; expected 1 to 4"),
+    "missing": (remove_field("seed"), "seed is missing"),
+    "unknown": (replace_value(1, "x"), "x is not a known field"),
+    "text for integer": (replace_value("3", "seed"), "seed should be a valid integer, got '3'"),
+    "fraction": (replace_value(0.5, "steps"), "steps should be a valid integer, .*got 0.5"),
+    "boolean": (
+        replace_value(True, "num_parameters"),
+        "num_parameters should be a valid integer, got",
+    ),
+    "integer for text": (replace_value(7, "protocol"), "protocol should be a valid string, got 7"),
+    "config": (replace_value([1], "config"), r"config should be an object, got \[1\]"),
     "option": (
-        replaced("12", "config", "training", "steps"),
+        replace_value("12", "config", "training", "steps"),
         "config.training.steps should be a valid integer, got '12'",
     ),
-    "range": (replaced(0, "config", "training", "steps"), "steps must be at least 1, got 0"),
+    "range": (replace_value(0, "config", "training", "steps"), "steps must be at least 1, got 0"),
     "budget": (
-        replaced("money", "config", "budget", "kind"),
+        replace_value("money", "config", "budget", "kind"),
         "config.budget.kind should be 'steps', 'seconds', 'flops' or 'memory', got 'money'",
     ),
-    "version": (replaced(2, "versions", "torch"), "versions.torch should be a valid string, got 2"),
-    "scores": (replaced(5, "scores"), "scores should be an object, got 5"),
-    "curve": (replaced(5, "curve"), "curve should be a valid array, got 5"),
-    "score": (replaced(None, "scores", "test"), "scores.test should be an object, got None"),
-    "part of score": (replaced({}, "scores", "test"), "scores.test.metrics is missing; scores.te"),
+    "version": (
+        replace_value(2, "versions", "torch"),
+        "versions.torch should be a valid string, got 2",
+    ),
+    "scores": (replace_value(5, "scores"), "scores should be an object, got 5"),
+    "curve": (replace_value(5, "curve"), "curve should be a valid array, got 5"),
+    "score": (replace_value(None, "scores", "test"), "scores.test should be an object, got None"),
+    "part of score": (
+        replace_value({}, "scores", "test"),
+        "scores.test.metrics is missing; scores.te",
+    ),
     "accuracy": (
-        replaced("x", "scores", "test", "metrics", "accuracy"),
+        replace_value("x", "scores", "test", "metrics", "accuracy"),
         "scores.test.metrics.accuracy should be a valid number, got 'x'",
     ),
-    "point": (replaced({"step": 1}, "curve", 0), "curve.0.seconds is missing"),
-    "loss": (replaced("x", "curve", 0, "train_loss"), "curve.0.train_loss should be a valid numb"),
-    "metric": (replaced("acuracy", "metric"), "metric called 'acuracy'; did you mean accuracy|'ac"),
-    "main metric": (replaced("f1", "metric"), "scores of validation, test lack the main metric f1"),
-    "trial": (replaced({}, "tuning", "trials", 0), "tuning.trials.0.changes is missing"),
+    "point": (replace_value({"step": 1}, "curve", 0), "curve.0.seconds is missing"),
+    "loss": (
+        replace_value("x", "curve", 0, "train_loss"),
+        "curve.0.train_loss should be a valid numb",
+    ),
+    "metric": (
+        replace_value("acuracy", "metric"),
+        "metric called 'acuracy'; did you mean accuracy|'ac",
+    ),
+    "main metric": (
+        replace_value("f1", "metric"),
+        "scores of validation, test lack the main metric f1",
+    ),
+    "trial": (replace_value({}, "tuning", "trials", 0), "tuning.trials.0.changes is missing"),
 }
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-def test_malformed_records_are_refused_with_file_and_reason(tmp_path, case):
+def test_malformed_record_is_rejected_with_file_and_reason(tmp_path, case):
     change, message = MALFORMED[case]
     path = RESULT.save(tmp_path)
     record = json.loads(path.read_text())
@@ -152,7 +170,7 @@ def test_malformed_records_are_refused_with_file_and_reason(tmp_path, case):
         assert "\n" not in str(caught.value)
 
 
-def test_a_message_lists_every_reason(tmp_path):
+def test_message_lists_every_invalid_field(tmp_path):
     path = RESULT.save(tmp_path)
     record = json.loads(path.read_text())
     record["seed"] = "3"
@@ -172,7 +190,7 @@ def test_a_message_lists_every_reason(tmp_path):
         assert reason in str(caught.value)
 
 
-def test_malformed_failures_are_refused(tmp_path):
+def test_malformed_failure_is_rejected(tmp_path):
     path = FAILURE.save(tmp_path)
     record = json.loads(path.read_text())
     for change, message in (
@@ -188,7 +206,7 @@ def test_malformed_failures_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "{}", '"schema"', '{"schema": 1}', ""])
-def test_other_json_is_refused(tmp_path, text):
+def test_foreign_json_is_rejected(tmp_path, text):
     path = tmp_path / "a.json"
     path.write_text(text)
     for load in (load_result, load_failure):
@@ -207,7 +225,7 @@ def test_every_field_is_required(tmp_path, kind):
             load(path)
 
 
-def test_records_are_listed_in_a_stable_order_without_other_files(tmp_path):
+def test_records_are_listed_in_stable_order_without_other_files(tmp_path):
     seeds = [dataclasses.replace(RESULT, seed=seed) for seed in (2, 0, 1)]
     saved = [result.save(tmp_path) for result in seeds]
     folder = saved[0].parent
@@ -224,7 +242,7 @@ def test_records_are_listed_in_a_stable_order_without_other_files(tmp_path):
     assert [result.seed for result in load_results([tmp_path / "quick", tmp_path])] == [0, 1, 2] * 2
 
 
-def test_a_failure_is_listed_until_its_run_has_finished(tmp_path):
+def test_failure_is_listed_until_run_finishes(tmp_path):
     failed = FAILURE.save(tmp_path)
     other = dataclasses.replace(FAILURE, seed=4).save(tmp_path)
     assert failure_paths(tmp_path) == [failed, other]
@@ -235,13 +253,13 @@ def test_a_failure_is_listed_until_its_run_has_finished(tmp_path):
     assert load_results([tmp_path]) == [RESULT]
 
 
-def test_results_may_be_in_a_folder_called_work(tmp_path):
+def test_results_load_from_folder_named_work(tmp_path):
     RESULT.save(tmp_path / "work")
     assert load_results([tmp_path / "work"]) == [RESULT]
     assert load_results([tmp_path / "work" / "quick" / "listops"]) == [RESULT]
 
 
-def test_an_absent_or_empty_folder_is_refused_with_the_remedy(tmp_path):
+def test_absent_or_empty_folder_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"absent is not a folder of results"):
         load_results([tmp_path / "absent"])
     with pytest.raises(DataError, match=r"holds no results; run `longspan arena` first"):

@@ -1,4 +1,4 @@
-"""Per-example scores survive packing exactly; damaged or malicious text is refused."""
+"""Packing of per-example scores, and rejection of damaged data."""
 
 import base64
 import dataclasses
@@ -20,7 +20,7 @@ FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @given(hypothesis.extra.numpy.arrays(np.float64, SHAPES, elements=INTEGERS))
-def test_integers_are_packed_in_16_bits_and_kept_exactly(statistics):
+def test_integers_are_packed_exactly_in_16_bits(statistics):
     packed = pack_scores("accuracy", statistics)
     assert (packed.metric, packed.dtype) == ("accuracy", "uint16")
     assert packed.columns == statistics.shape[1]
@@ -28,55 +28,55 @@ def test_integers_are_packed_in_16_bits_and_kept_exactly(statistics):
 
 
 @given(hypothesis.extra.numpy.arrays(np.float64, SHAPES, elements=FLOATS))
-def test_floats_of_single_precision_are_kept_exactly(statistics):
+def test_single_precision_floats_are_packed_exactly(statistics):
     packed = pack_scores("bits_per_byte", statistics)
     assert packed.dtype in ("uint16", "float32")
     assert (packed.unpack() == statistics).all()
 
 
 @pytest.mark.parametrize("value", [0.5, -1.0, 65536.0])
-def test_other_values_than_small_integers_are_packed_as_floats(value):
+def test_values_outside_uint16_are_packed_as_floats(value):
     statistics = np.array([[1.0, 1.0], [value, 1.0]])
     packed = pack_scores("f1", statistics)
     assert packed.dtype == "float32"
     assert (packed.unpack() == statistics).all()
 
 
-def test_data_is_column_by_column_little_endian():
+def test_packed_data_is_column_major_little_endian():
     packed = pack_scores("accuracy", np.array([[1, 2], [3, 260]]))
     raw = zlib.decompress(base64.b64decode(packed.data))
     assert raw == bytes([1, 0, 3, 0, 2, 0, 4, 1])
 
 
-def text(raw):
+def encode(raw):
     return base64.b64encode(zlib.compress(raw)).decode()
 
 
-GOOD = pack_scores("accuracy", np.array([[1, 1], [0, 1], [1, 2]]))
+PACKED = pack_scores("accuracy", np.array([[1, 1], [0, 1], [1, 2]]))
 DAMAGED = {
     "not base 64": ({"data": "#"}, r"cannot be unpacked \("),
     "text outside ASCII": ({"data": "é"}, r"cannot be unpacked \("),
     "not deflated": ({"data": base64.b64encode(b"abc").decode()}, r"cannot be unpacked \("),
     "truncated": (
-        {"data": base64.b64encode(base64.b64decode(GOOD.data)[:-2]).decode()},
+        {"data": base64.b64encode(base64.b64decode(PACKED.data)[:-2]).decode()},
         "truncated, or followed by other data",
     ),
     "followed by other data": (
-        {"data": base64.b64encode(base64.b64decode(GOOD.data) + b"x").decode()},
+        {"data": base64.b64encode(base64.b64decode(PACKED.data) + b"x").decode()},
         "truncated, or followed by other data",
     ),
-    "empty": ({"data": text(b"")}, "hold 0 bytes; expected a multiple of 4"),
-    "half a row": ({"data": text(bytes(6))}, "hold 6 bytes; expected a multiple of 4"),
+    "empty": ({"data": encode(b"")}, "hold 0 bytes; expected a multiple of 4"),
+    "half a row": ({"data": encode(bytes(6))}, "hold 6 bytes; expected a multiple of 4"),
     "other columns": ({"columns": 5}, "hold 12 bytes; expected a multiple of 10"),
     "no columns": ({"columns": 0}, "'uint16' and 0 columns; expected uint16 or float32, and at"),
     "negative columns": ({"columns": -2}, "'uint16' and -2 columns; expected"),
     "other dtype": ({"dtype": "object"}, "dtype 'object' and 2 columns; expected"),
     "NaN": (
-        {"dtype": "float32", "data": text(np.array([1, np.nan], "<f4").tobytes())},
+        {"dtype": "float32", "data": encode(np.array([1, np.nan], "<f4").tobytes())},
         "contain NaN or infinity",
     ),
     "infinity": (
-        {"dtype": "float32", "data": text(np.array([1, -np.inf], "<f4").tobytes())},
+        {"dtype": "float32", "data": encode(np.array([1, -np.inf], "<f4").tobytes())},
         "contain NaN or infinity",
     ),
     "a bomb": (
@@ -87,10 +87,10 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_damaged_scores_are_refused(case):
+def test_damaged_scores_are_rejected(case):
     changes, message = DAMAGED[case]
     with pytest.raises(DataError, match=message):
-        dataclasses.replace(GOOD, **changes).unpack()
+        dataclasses.replace(PACKED, **changes).unpack()
 
 
 def test_fields_are_validated():

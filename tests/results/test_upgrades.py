@@ -1,7 +1,7 @@
-"""Records of schemas 1 to 3 mean under schema 4 what they meant when they were written.
+"""Records of schemas 1 to 3 upgraded to schema 4.
 
 The files in `records/` were written by earlier versions of the code; learning curves are cut to
-three points. Names are transcribed here a second time, independently of `results.upgrades`.
+three points. Names are transcribed here independently of `results.upgrades`.
 """
 
 import base64
@@ -61,14 +61,14 @@ KEPT_FIELDS = (
 )
 
 
-def read(name):
+def read_content(name):
     return json.loads((RECORDS / f"{name}.json").read_text())
 
 
 @pytest.fixture(params=RESULTS)
-def pair(request):
-    """The content of a file, and the upgraded record."""
-    return read(request.param), load_result(RECORDS / f"{request.param}.json")
+def content_and_record(request):
+    """Content of a file and its upgraded record."""
+    return read_content(request.param), load_result(RECORDS / f"{request.param}.json")
 
 
 def load_content(content, tmp_path, load=load_result):
@@ -77,8 +77,8 @@ def load_content(content, tmp_path, load=load_result):
     return load(path)
 
 
-def test_scalar_fields_are_kept(pair):
-    old, new = pair
+def test_scalar_fields_are_kept(content_and_record):
+    old, new = content_and_record
     assert new.schema == 4
     for name in KEPT_FIELDS:
         if name in old:
@@ -87,8 +87,8 @@ def test_scalar_fields_are_kept(pair):
         assert getattr(new, renamed) == old.get(name, 1 if name == "processes" else None), name
 
 
-def test_scores_are_kept(pair):
-    old, new = pair
+def test_scores_are_kept(content_and_record):
+    old, new = content_and_record
     assert new.scores.keys() == old["scores"].keys()
     assert new.metric == "accuracy"
     for split, score in old["scores"].items():
@@ -100,8 +100,8 @@ def test_scores_are_kept(pair):
         assert upgraded.majority_baseline == score["majority"]
 
 
-def test_model_and_training_are_kept_under_their_new_names(pair):
-    old, new = pair
+def test_model_and_training_are_kept_under_new_names(content_and_record):
+    old, new = content_and_record
     for parts, renamed, config in (
         (old["model"], RENAMED_MODEL, new.effective_config.model),
         (old["training"], RENAMED_TRAINING, new.effective_config.training),
@@ -111,8 +111,8 @@ def test_model_and_training_are_kept_under_their_new_names(pair):
             assert (list(found) if isinstance(found, tuple) else found) == value, name
 
 
-def test_task_is_kept(pair):
-    old, new = pair
+def test_task_is_kept(content_and_record):
+    old, new = content_and_record
     task = new.config.task
     assert (task.name, task.version, task.options) == (
         old["task"],
@@ -121,8 +121,8 @@ def test_task_is_kept(pair):
     )
 
 
-def test_curve_is_kept(pair):
-    old, new = pair
+def test_curve_is_kept(content_and_record):
+    old, new = content_and_record
     assert len(new.curve) == len(old["curve"]) == 3
     for before, point in zip(old["curve"], new.curve, strict=True):
         for name in ("step", "seconds", "learning_rate", "train_loss", "validation_loss"):
@@ -131,8 +131,8 @@ def test_curve_is_kept(pair):
         assert point.validation_metrics == {"accuracy": before["validation_accuracy"]}
 
 
-def test_per_example_answers_and_slices_are_kept(pair):
-    old, new = pair
+def test_example_scores_and_slices_are_kept(content_and_record):
+    old, new = content_and_record
     if old.get("answers") is None:
         assert new.example_scores is None
     else:
@@ -148,28 +148,28 @@ def test_per_example_answers_and_slices_are_kept(pair):
     assert slices == old.get("slices", {})
 
 
-def test_alarms_are_kept(pair):
-    old, new = pair
+def test_alarms_are_kept(content_and_record):
+    old, new = content_and_record
     assert [vars(alarm) for alarm in new.alarms] == old.get("alarms", [])
 
 
-def test_an_upgraded_record_is_written_and_read_back_unchanged(pair, tmp_path):
-    _, new = pair
+def test_upgraded_record_saves_and_loads_equal(content_and_record, tmp_path):
+    _, new = content_and_record
     path = write_record(new, tmp_path / "again.json")
     assert json.loads(path.read_text())["schema"] == 4
     assert load_result(path) == new
     assert new.config_hash == new.config.hash
 
 
-def test_a_missing_point_of_accuracy_is_no_metric(tmp_path):
-    old = read("schema-3-synthesizer")
+def test_missing_training_accuracy_has_no_metric(tmp_path):
+    old = read_content("schema-3-synthesizer")
     old["curve"][0]["train_accuracy"] = old["curve"][0]["train_loss"] = None
     point = load_content(old, tmp_path).curve[0]
     assert (point.train_metrics, point.train_loss) == ({}, None)
 
 
-def test_schema_1_records_no_waiting_and_schema_2_does(tmp_path):
-    old = read("schema-1-linformer")
+def test_schema_2_has_data_wait_and_schema_1_does_not(tmp_path):
+    old = read_content("schema-1-linformer")
     first = load_content(old, tmp_path)
     second = load_content({**old, "schema": 2, "waiting": 12.5}, tmp_path)
     assert (first.data_wait_seconds, second.data_wait_seconds) == (None, 12.5)
@@ -183,7 +183,7 @@ def test_schema_1_records_no_waiting_and_schema_2_does(tmp_path):
     assert first.config.model.attention_head_size is None
 
 
-# Mechanisms whose options have other names now.
+# Renamed options by mechanism.
 OPTIONS = {
     "bigbird": {"random": "num_random_blocks", "globals": "global_blocks"},
     "compressive": {"compressed": "compressed_memory", "through": "backprop_through_memory"},
@@ -192,30 +192,30 @@ OPTIONS = {
     "performer": {"map": "feature_map"},
     "position_infused": {"through": "backprop_through_memory"},
     "reformer": {"rounds": "hashes"},
-    # In two parts, so that a rename of the code leaves the old name alone.
+    # In two parts, so that a rename across the code does not change the old name.
     "sparse_transformer": {"heads" + "_use": "head_patterns"},
     "transformer_xl": {"through": "backprop_through_memory"},
 }
-BY_MECHANISM = read("schema-3-options")
+BY_MECHANISM = read_content("schema-3-options")
 
 
 @pytest.mark.parametrize("mechanism", BY_MECHANISM)
-def test_options_have_the_names_of_today(mechanism, tmp_path):
+def test_mechanism_options_have_current_names(mechanism, tmp_path):
     options = BY_MECHANISM[mechanism]
-    record = {**read("schema-3-synthesizer"), "mechanism": mechanism, "options": options}
+    record = {**read_content("schema-3-synthesizer"), "mechanism": mechanism, "options": options}
     upgraded = load_content(record, tmp_path).config.mechanism.options
     names = OPTIONS.get(mechanism, {})
     assert upgraded == {names.get(name, name): value for name, value in options.items()}
     assert set(upgraded) == set(options_of(mechanism))
 
 
-def test_every_mechanism_of_schema_3_is_covered():
+def test_option_cases_are_registered_mechanisms():
     assert set(BY_MECHANISM) <= set(MECHANISMS)
     assert set(OPTIONS) <= set(BY_MECHANISM)
 
 
-def test_scores_of_synthesizer_have_american_spelling(tmp_path):
-    old = read("schema-3-synthesizer")
+def test_synthesizer_scores_have_american_spelling(tmp_path):
+    old = read_content("schema-3-synthesizer")
     british = old["options"]["scores"]
     assert british == "factori" + "sed_random+dot"
     changed = "factori" + "sed_dense"
@@ -233,8 +233,8 @@ def test_scores_of_synthesizer_have_american_spelling(tmp_path):
     assert new.tuning.chosen == {"mechanism.scores": "factorized_dense"}
 
 
-def test_overrides_have_dotted_names_of_today():
-    old = read("schema-3-memory-budget")
+def test_overrides_have_current_dotted_names():
+    old = read_content("schema-3-memory-budget")
     new = load_result(RECORDS / "schema-3-memory-budget.json")
     assert old["overrides"]["options.rounds"] == 3
     assert new.overrides == {
@@ -263,8 +263,8 @@ STEPS = {"training.steps", "training.warmup_steps", "training.evaluate_every"}
     ("name", "limit", "measured"),
     [("flops", 3e7, "flops_per_step"), ("seconds", 1.0, "seconds_per_step")],
 )
-def test_a_budget_of_flops_or_seconds_keeps_request_and_effect(name, limit, measured):
-    old = read(f"schema-3-{name}-budget")
+def test_flops_and_seconds_budgets_are_kept(name, limit, measured):
+    old = read_content(f"schema-3-{name}-budget")
     new = load_result(RECORDS / f"schema-3-{name}-budget.json")
     assert (new.config.budget.kind, new.config.budget.limit) == (name, limit)
     requested, effective = new.config.training, new.effective_config.training
@@ -277,8 +277,8 @@ def test_a_budget_of_flops_or_seconds_keeps_request_and_effect(name, limit, meas
     assert new.resolved_budget.measurements == {measured: old["budget"][measured]}
 
 
-def test_a_budget_of_memory_keeps_request_and_effect(tmp_path):
-    old = read("schema-3-memory-budget")
+def test_memory_budget_is_kept(tmp_path):
+    old = read_content("schema-3-memory-budget")
     new = load_result(RECORDS / "schema-3-memory-budget.json")
     assert new.config.mechanism.options["chunk"] == 8
     assert new.effective_config.mechanism.options["chunk"] == 16
@@ -287,20 +287,20 @@ def test_a_budget_of_memory_keeps_request_and_effect(tmp_path):
         "bytes": 590556,
         "candidates": [[8, 387996], [16, 590556]],
     }
-    # The chosen size was the requested one.
+    # The chosen size equals the requested size.
     old["budget"]["asked"] = {}
     same = load_content(old, tmp_path)
     assert same.config.mechanism.options["chunk"] == 16
     assert same.resolved_budget.changes == {"mechanism.chunk": 16}
-    # The mechanism had no size to choose.
+    # The mechanism has no size option.
     old["budget"] = {"kind": "memory", "limit": 1e9, "steps": 12, "option": None, "bytes": 7}
     fixed = load_content(old, tmp_path)
     assert fixed.resolved_budget.changes == {}
     assert fixed.resolved_budget.measurements == {"bytes": 7}
 
 
-def test_a_search_is_kept():
-    old = read("schema-3-search")["tuning"]
+def test_search_is_kept():
+    old = read_content("schema-3-search")["tuning"]
     new = load_result(RECORDS / "schema-3-search.json").tuning
     names = {
         "train.learning_rate": "training.learning_rate",
@@ -325,13 +325,13 @@ def test_a_search_is_kept():
     ("selection", "split"),
     [("best validation", "validation"), ("last (validation is test)", "test")],
 )
-def test_the_split_of_selection_is_kept(selection, split, tmp_path):
-    old = {**read("schema-3-synthesizer"), "selection": selection}
+def test_selection_split_is_kept(selection, split, tmp_path):
+    old = {**read_content("schema-3-synthesizer"), "selection": selection}
     assert load_content(old, tmp_path).selected_on == split
 
 
-def test_a_failure_is_kept(tmp_path):
-    old, new = read("schema-3-failed"), load_failure(RECORDS / "schema-3-failed.json")
+def test_failure_is_kept(tmp_path):
+    old, new = read_content("schema-3-failed"), load_failure(RECORDS / "schema-3-failed.json")
     for name in (
         *("protocol", "task", "mechanism", "seed", "kind", "reason", "step", "device"),
         *("versions", "git_commit", "date"),
@@ -344,11 +344,11 @@ def test_a_failure_is_kept(tmp_path):
     assert load_failure(path) == new
 
 
-def without(name):
+def remove_field(name):
     return lambda record: record.pop(name)
 
 
-def replaced(value, *path):
+def replace_value(value, *path):
     def change(record):
         for name in path[:-1]:
             record = record[name]
@@ -358,20 +358,26 @@ def replaced(value, *path):
 
 
 MALFORMED = {
-    "missing field": (without("seed"), "field 'seed' of schema 3 is missing"),
-    "missing score": (replaced({}, "scores", "test"), "field 'accuracy' of schema 3 is missing"),
-    "scores": (replaced(5, "scores"), "is not a valid record of schema 3: .*'int'"),
-    "training": (replaced("3", "training", "steps"), "3: steps should be a valid integer, got '3'"),
-    "budget": (replaced({}, "budget"), "field 'kind' of schema 3 is missing"),
-    "answers": (replaced(7, "answers"), "example_scores.data should be a valid string, got 7"),
-    "curve": (replaced(None, "curve"), "is not a valid record of schema 3: .*'NoneType'"),
+    "missing field": (remove_field("seed"), "field 'seed' of schema 3 is missing"),
+    "missing score": (
+        replace_value({}, "scores", "test"),
+        "field 'accuracy' of schema 3 is missing",
+    ),
+    "scores": (replace_value(5, "scores"), "is not a valid record of schema 3: .*'int'"),
+    "training": (
+        replace_value("3", "training", "steps"),
+        "3: steps should be a valid integer, got '3'",
+    ),
+    "budget": (replace_value({}, "budget"), "field 'kind' of schema 3 is missing"),
+    "answers": (replace_value(7, "answers"), "example_scores.data should be a valid string, got 7"),
+    "curve": (replace_value(None, "curve"), "is not a valid record of schema 3: .*'NoneType'"),
 }
 
 
 @pytest.mark.parametrize("case", MALFORMED)
-def test_malformed_records_of_older_schemas_are_refused(case, tmp_path):
+def test_malformed_records_of_older_schemas_are_rejected(case, tmp_path):
     change, message = MALFORMED[case]
-    record = copy.deepcopy(read("schema-3-synthesizer"))
+    record = copy.deepcopy(read_content("schema-3-synthesizer"))
     change(record)
     with pytest.raises(DataError, match=rf"^{tmp_path}/record\.json.*{message}"):
         load_content(record, tmp_path)

@@ -3,4 +3,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread):
-    """Everything here is tiny."""
+    """Use one thread; the models are tiny."""

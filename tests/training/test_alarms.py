@@ -1,4 +1,4 @@
-"""Alarms on curves that were made up, and on one run that learns nothing."""
+"""Alarms on synthetic curves and on a run that does not learn."""
 
 import dataclasses
 import io
@@ -33,7 +33,7 @@ CONFIG = TrainingConfig(
 
 
 def curve(accuracies=(), losses=(), every=50):
-    """Points at equal distances; what is not given stays the same."""
+    """Return points at equal step intervals; omitted values are constant."""
     count = max(len(accuracies), len(losses))
     return [
         Point(
@@ -63,20 +63,20 @@ def state(points, *, majority=0.5, examples=2_000, config=CONFIG, metric="accura
     )
 
 
-def raised(accuracies=(), losses=(), **about):
-    """Every alarm of a curve that grows point by point, as (kind, step)."""
+def alarms_of(accuracies=(), losses=(), **timing):
+    """Return the alarms of a curve that grows point by point, as (kind, step)."""
     points, given = curve(accuracies, losses), []
     for n in range(1, len(points) + 1):
-        given += raise_alarms(state(points[:n], **about), [alarm.kind for alarm in given])
+        given += raise_alarms(state(points[:n], **timing), [alarm.kind for alarm in given])
     return [(alarm.kind, alarm.step) for alarm in given]
 
 
-def test_pathfinder_at_a_half_is_told_once_after_a_third_of_the_steps():
-    half = [0.497, 0.503, 0.5, 0.5, 0.51, 0.499, 0.5] * 3
-    assert raised(half[:20]) == [("chance", 350)]
+def test_chance_alarm_is_raised_once_after_a_third_of_steps():
+    at_half = [0.497, 0.503, 0.5, 0.5, 0.51, 0.499, 0.5] * 3
+    assert alarms_of(at_half[:20]) == [("chance", 350)]
 
 
-def test_the_message_says_what_is_wrong_and_what_to_try():
+def test_chance_message_states_problem_and_remedies():
     assert at_chance(state(curve([0.5] * 8))) == (
         "validation accuracy is 50.0 % after 400 of 1,000 steps, no better than always predicting "
         "the most frequent class (50.0 %, with noise up to 52.2 %); some runs leave chance late, "
@@ -85,46 +85,46 @@ def test_the_message_says_what_is_wrong_and_what_to_try():
     )
 
 
-def test_the_interval_is_the_binomial_one():
-    """Of 2,000 fair coins 95 % of the counts are within 1.96 * sqrt(2,000 / 4) = 43.8 of 1,000."""
+def test_chance_interval_is_binomial():
+    """Test the bounds: 1.96 * sqrt(2,000 / 4) = 43.8 correct examples around 1,000 of 2,000."""
     assert at_chance(state(curve([1_043 / 2_000] * 8)))
     assert not at_chance(state(curve([1_044 / 2_000] * 8)))
     # 1.96 * sqrt(2,000 * 0.9 * 0.1) = 26.3 of 1,800
     assert at_chance(state(curve([1_826 / 2_000] * 8), majority=0.9))
     assert not at_chance(state(curve([1_827 / 2_000] * 8), majority=0.9))
-    # a tenth of the examples: the same share is luck
+    # With a tenth of the examples, the same accuracy is within noise.
     assert at_chance(state(curve([1_044 / 2_000] * 8), examples=200))
 
 
-def test_a_curve_that_leaves_chance_in_time_is_silent():
-    """ListOps under lra-small: the majority class until a seventh of the steps, then 35 %."""
-    leaves = [0.174, 0.176, *([0.33, 0.35, 0.36] * 6)]
-    assert raised(leaves, majority=0.174) == []
+def test_curve_that_leaves_chance_early_raises_no_alarm():
+    """Follow ListOps under lra-small: majority class for a seventh of the steps, then 35 %."""
+    leaving = [0.174, 0.176, *([0.33, 0.35, 0.36] * 6)]
+    assert alarms_of(leaving, majority=0.174) == []
     late = [*[0.17] * 7, 0.31, *[0.35] * 12]
-    assert raised(late, majority=0.174) == [("chance", 350)]
+    assert alarms_of(late, majority=0.174) == [("chance", 350)]
 
 
-def test_leaving_chance_between_the_looks_is_leaving_it():
-    assert raised([*[0.5] * 5, 0.56, 0.5, 0.56, 0.5, 0.56, 0.6, 0.6], majority=0.5) == []
+def test_single_evaluation_above_chance_prevents_alarm():
+    assert alarms_of([*[0.5] * 5, 0.56, 0.5, 0.56, 0.5, 0.56, 0.6, 0.6], majority=0.5) == []
 
 
-def test_the_majority_counts_not_the_share_of_a_class():
-    """Nine in ten examples are of one class: 90 % is nothing, 60 % is worse than nothing."""
-    assert raised([0.9] * 8, majority=0.9) == [("chance", 350)]
-    assert raised([0.6] * 8, majority=0.9) == [("chance", 350)]
-    assert raised([0.6] * 8, majority=0.5) == []
+def test_chance_is_majority_baseline():
+    """Use a class of 90 % of the examples: accuracies of 90 % and 60 % are both at chance."""
+    assert alarms_of([0.9] * 8, majority=0.9) == [("chance", 350)]
+    assert alarms_of([0.6] * 8, majority=0.9) == [("chance", 350)]
+    assert alarms_of([0.6] * 8, majority=0.5) == []
 
 
-def test_too_few_evaluations_say_nothing_of_chance():
+def test_chance_alarm_requires_three_evaluations():
     config = dataclasses.replace(CONFIG, steps=100)
     assert not at_chance(state(curve([0.5] * 2), config=config))
     assert at_chance(state(curve([0.5] * 3), config=config))
 
 
-def test_a_loss_that_rises_for_long_is_told_once():
-    # windows of 1,000 examples are 31.25 steps: each point is one
+def test_lasting_loss_increase_raises_one_alarm():
+    # A window of 1,000 examples is 31.25 steps, so that each point is one window.
     losses = [2.3, 1.5, 1.0, 1.2, 1.6, 1.7, 2.0, 2.4, 3.0]
-    assert raised(losses=losses) == [("diverging", 300)]
+    assert alarms_of(losses=losses) == [("diverging", 300)]
     assert diverging(state(curve(losses=losses[:6]))) == (
         "the training loss has risen to 1.70 from 1.00 at step 150; lower the learning rate "
         "(now 0.0005), lengthen the warmup (now 100 steps) or clip gradients "
@@ -136,42 +136,42 @@ def test_a_loss_that_rises_for_long_is_told_once():
     "losses",
     [
         [2.3, 2.0, 1.5, 1.2, 1.0, 0.9],  # falls
-        [2.3, 1.0, 1.7, 1.0, 1.7, 1.0],  # one window above, then none
+        [2.3, 1.0, 1.7, 1.0, 1.7, 1.0],  # single windows above
         [2.3, 1.0, 1.4, 1.45, 1.49, 1.5],  # less than half a nat
-        [8.0, 6.0, 6.6, 7.0, 8.5, 8.9],  # more than half a nat, less than a half more
-        [0.01, 0.3, 0.4, 0.5, 0.45, 0.5],  # fifty times a small loss is little
-        [9.0, 9.0],  # nothing was better before
+        [8.0, 6.0, 6.6, 7.0, 8.5, 8.9],  # more than half a nat, less than 50 %
+        [0.01, 0.3, 0.4, 0.5, 0.45, 0.5],  # fifty times a small loss, by less than half a nat
+        [9.0, 9.0],  # no earlier minimum
     ],
     ids=["falls", "spike", "little", "share", "small", "start"],
 )
-def test_what_does_not_diverge_is_silent(losses):
-    assert raised(losses=losses) == []
+def test_no_alarm_without_divergence(losses):
+    assert alarms_of(losses=losses) == []
 
 
-def test_few_examples_are_averaged_before_they_say_anything():
-    """Batches of 4: the ten points of 2,000 examples jump, their mean does not."""
+def test_divergence_alarm_averages_evaluations_of_few_examples():
+    """Use batches of 4, with noisy evaluations whose mean over 2,000 examples is constant."""
     config = dataclasses.replace(CONFIG, batch_size=4)
     jumps = [1.0, 0.2, 1.8, 1.9, 0.3, 1.7, 1.9, 0.1, 1.2, 0.5] * 2
-    assert raised(losses=jumps, config=config) == []
-    assert raised(losses=jumps) != []
+    assert alarms_of(losses=jumps, config=config) == []
+    assert alarms_of(losses=jumps) != []
     rises = [*[1.0] * 10, *[1.8] * 10]
-    assert raised(losses=rises, config=config) == [("diverging", 1_000)]
+    assert alarms_of(losses=rises, config=config) == [("diverging", 1_000)]
 
 
-def test_waiting_counts_after_the_first_evaluation():
+def test_data_wait_is_counted_after_first_evaluation():
     points = curve([0.9] * 3)
-    about = {"seconds": 110.0, "warm_up": WarmUp(10.0, 8.0)}
-    assert waiting_for_data(state(points, data_wait_seconds=18.0, **about)) is None
-    assert waiting_for_data(state(points, data_wait_seconds=18.1, **about)) == (
+    timing = {"seconds": 110.0, "warm_up": WarmUp(10.0, 8.0)}
+    assert waiting_for_data(state(points, data_wait_seconds=18.0, **timing)) is None
+    assert waiting_for_data(state(points, data_wait_seconds=18.1, **timing)) == (
         "10.1 % of the training time since step 50 was spent waiting for data; put --cache on a "
         "local disk, or give the run more processor cores"
     )
-    # a share of few seconds is nobody's concern
+    # Short runs raise no alarm.
     assert waiting_for_data(state(points, seconds=10.0, data_wait_seconds=9.0)) is None
     assert waiting_for_data(state(points[:1], seconds=9.0, data_wait_seconds=9.0)) is None
 
 
-def test_kinds_are_told_apart_each_once():
+def test_each_kind_of_alarm_is_raised_once():
     points = curve([0.5] * 8, [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0])
     now = state(points, data_wait_seconds=50.0)
     assert [alarm.kind for alarm in raise_alarms(now, [])] == ["chance", "diverging", "waiting"]
@@ -179,8 +179,8 @@ def test_kinds_are_told_apart_each_once():
     assert list(raise_alarms(now, ["chance", "diverging", "waiting"])) == []
 
 
-class Ear(Callback):
-    """A callback that keeps alarms and may stop the run."""
+class AlarmLog(Callback):
+    """Callback that logs alarms and raises KeyboardInterrupt at a step."""
 
     def __init__(self, stop=None):
         self.alarms, self.stop = [], stop
@@ -193,20 +193,20 @@ class Ear(Callback):
         self.alarms.append(alarm)
 
 
-# a rate at which nothing moves
-ASLEEP = {"training.learning_rate": 1e-12, "training.steps": 40}
+# The learning rate is too small to change the weights.
+NO_LEARNING = {"training.learning_rate": 1e-12, "training.steps": 40}
 
 
 @pytest.fixture
-def asleep(listops, tmp_path):
-    made = tiny.experiment(changes=ASLEEP)
+def train_without_learning(listops, tmp_path):
+    experiment = tiny.experiment(changes=NO_LEARNING)
 
     def train(callback):
-        model = make_model(made, listops)
+        model = make_model(experiment, listops)
         return fit(
             model,
             listops,
-            made.config.training,
+            experiment.config.training,
             seed=0,
             folder=tmp_path,
             device="cpu",
@@ -216,25 +216,25 @@ def asleep(listops, tmp_path):
     return train
 
 
-def test_a_run_that_learns_nothing_tells_so_and_goes_on(asleep):
-    ear = Ear()
-    outcome = asleep(ear)
-    assert outcome.alarms == ear.alarms
-    assert [(alarm.kind, alarm.step) for alarm in ear.alarms] == [("chance", 16)]
+def test_run_without_learning_raises_alarm_and_finishes(train_without_learning):
+    log = AlarmLog()
+    outcome = train_without_learning(log)
+    assert outcome.alarms == log.alarms
+    assert [(alarm.kind, alarm.step) for alarm in log.alarms] == [("chance", 16)]
     assert outcome.steps == 40
 
 
-def test_an_alarm_is_kept_over_a_stop_and_told_once(asleep):
-    first, second = Ear(stop=30), Ear()
+def test_alarm_survives_interruption_and_is_raised_once(train_without_learning):
+    first, second = AlarmLog(stop=30), AlarmLog()
     with pytest.raises(KeyboardInterrupt):
-        asleep(first)
-    outcome = asleep(second)
+        train_without_learning(first)
+    outcome = train_without_learning(second)
     assert [alarm.step for alarm in first.alarms] == [16]
     assert second.alarms == []
     assert outcome.alarms == first.alarms
 
 
-def test_metrics_without_a_majority_baseline_raise_no_chance_alarm():
+def test_metrics_without_majority_baseline_raise_no_chance_alarm():
     points = [
         dataclasses.replace(point, validation_metrics={"bits_per_byte": 8.0})
         for point in curve([0.5] * 8)
@@ -242,7 +242,7 @@ def test_metrics_without_a_majority_baseline_raise_no_chance_alarm():
     assert at_chance(state(points, majority=None, metric="bits_per_byte")) is None
 
 
-def test_the_console_tells_an_alarm_in_one_line():
+def test_console_prints_alarm_in_single_line():
     output = io.StringIO()
     callback = ConsoleCallback(Console(file=output, width=40))
     callback.on_run_begin(2, 3, tiny.experiment(seed=1))

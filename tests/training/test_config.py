@@ -1,4 +1,4 @@
-"""A recipe that cannot be trained is refused, with every reason."""
+"""Validation of training configurations."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 from longspan.config import TrainingConfig
 from longspan.errors import OptionError
 
-GOOD = {
+VALID = {
     "steps": 10,
     "batch_size": 4,
     "learning_rate": 1e-3,
@@ -15,7 +15,7 @@ GOOD = {
     "schedule": "linear",
     "evaluate_every": 5,
 }
-REFUSED = {
+REJECTED = {
     "steps": {0: "steps must be at least 1, got 0", 1.5: "should be a valid integer, got 1.5"},
     "batch_size": {-1: "batch_size must be at least 1", True: "valid integer, got True"},
     "evaluate_every": {0: "evaluate_every must be at least 1"},
@@ -45,29 +45,29 @@ REFUSED = {
     "max_grad_norm": {0.0: "max_grad_norm must be positive or none, got 0", "x": "valid number"},
     "gradient_checkpointing": {1: "gradient_checkpointing should be a valid boolean, got 1"},
 }
-CASES = [(name, value) for name, values in REFUSED.items() for value in values]
+CASES = [(name, value) for name, values in REJECTED.items() for value in values]
 
 
 @pytest.mark.parametrize(("name", "value"), CASES)
-def test_a_value_that_cannot_be_used_is_named(name, value):
-    with pytest.raises(OptionError, match=REFUSED[name][value]):
-        TrainingConfig(**{**GOOD, name: value})
+def test_invalid_value_is_rejected_with_field_name(name, value):
+    with pytest.raises(OptionError, match=REJECTED[name][value]):
+        TrainingConfig(**{**VALID, name: value})
 
 
-def test_every_field_has_a_refusal_and_a_help_text():
+def test_every_field_has_rejected_value_and_help_text():
     fields = dataclasses.fields(TrainingConfig)
-    assert {field.name for field in fields} == set(REFUSED)
+    assert {field.name for field in fields} == set(REJECTED)
     assert all(field.metadata["help"] for field in fields)
 
 
-def test_all_reasons_come_at_once():
+def test_message_lists_all_reasons():
     with pytest.raises(OptionError, match=r"steps .*; batch_size .*; max_grad_norm "):
-        TrainingConfig(**{**GOOD, "steps": 0, "batch_size": 0, "max_grad_norm": -1.0})
+        TrainingConfig(**{**VALID, "steps": 0, "batch_size": 0, "max_grad_norm": -1.0})
     with pytest.raises(OptionError, match=r"steps .*; max_grad_norm "):
-        TrainingConfig(**{**GOOD, "steps": "x", "max_grad_norm": "y"})
+        TrainingConfig(**{**VALID, "steps": "x", "max_grad_norm": "y"})
 
 
-def test_averages_read_back_from_json_are_the_same_recipe():
-    assert TrainingConfig(**GOOD, adam_betas=[0.9, 0.98]) == TrainingConfig(
-        **GOOD, adam_betas=(0.9, 0.98)
+def test_adam_betas_from_json_list_are_equal():
+    assert TrainingConfig(**VALID, adam_betas=[0.9, 0.98]) == TrainingConfig(
+        **VALID, adam_betas=(0.9, 0.98)
     )

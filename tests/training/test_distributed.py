@@ -1,4 +1,4 @@
-"""Several processes train like one: the same batches, gradients, scores and files.
+"""Training in several processes, compared with one process.
 
 The processes communicate over gloo. One launch runs many cases, because starting processes costs
 more than the tiny runs.
@@ -34,38 +34,49 @@ from longspan.training.distributed import group as process_group
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import check_config
 
-# A step of AdamW with such an epsilon follows the size of the gradient, not its direction alone.
-PLAIN = {
+# With a large epsilon, steps of AdamW depend on the magnitude of the gradient.
+LARGE_EPSILON = {
     "training.adam_epsilon": 1.0,
     "training.learning_rate": 10.0,
     "training.schedule": "constant",
 }
-DEEP = {**PLAIN, "model.num_hidden_layers": 2, "training.max_grad_norm": 0.5}
+TWO_LAYERS = {**LARGE_EPSILON, "model.num_hidden_layers": 2, "training.max_grad_norm": 0.5}
 CASES = {
     # 5 rows for 2 processes: shards differ in size, and one has an empty last microbatch.
     "ddp": {
         "mechanism": "full",
-        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
+        "changes": {
+            **TWO_LAYERS,
+            "training.batch_size": 5,
+            "training.gradient_accumulation_steps": 3,
+        },
     },
-    "redrawn": {"mechanism": "performer", "changes": {**PLAIN, "mechanism.redraw_every": 2}},
+    "redrawn": {
+        "mechanism": "performer",
+        "changes": {**LARGE_EPSILON, "mechanism.redraw_every": 2},
+    },
     # Evaluation batches have fewer rows than there are processes.
     "tokens": {
         "mechanism": "local",
         "tokens": True,
-        "changes": {**PLAIN, "training.eval_batch_size": 1},
+        "changes": {**LARGE_EPSILON, "training.eval_batch_size": 1},
     },
     "fsdp": {
         "mechanism": "full",
         "parallel": "fsdp",
-        "changes": {**DEEP, "training.batch_size": 5, "training.gradient_accumulation_steps": 3},
+        "changes": {
+            **TWO_LAYERS,
+            "training.batch_size": 5,
+            "training.gradient_accumulation_steps": 3,
+        },
     },
     "context": {
         "mechanism": "full",
         "parallel": "context",
-        "changes": {**DEEP, "model.pooling": "cls", "model.position": "rotary"},
+        "changes": {**TWO_LAYERS, "model.pooling": "cls", "model.position": "rotary"},
     },
 }
-REFUSED = {
+REJECTED = {
     "training.batch_size must be >= 2, the number of processes, got 1; start fewer processes, or": {
         "mechanism": "full",
         "changes": {"training.batch_size": 1},
@@ -81,8 +92,8 @@ REFUSED = {
 }
 
 
-def placed(cases, cache, root):
-    """Return the cases, each with a folder of its own."""
+def assign_folders(cases, cache, root):
+    """Return the cases with separate folders."""
     return {
         name: {**case, "cache": str(cache), "runs": str(root / "runs" / name)}
         for name, case in cases.items()
@@ -99,9 +110,9 @@ def weights(case):
     return load_file(path)
 
 
-def check_equal(case, truth):
+def check_equal(case, reference):
     """Compare scores, curve, answers and weights of two runs."""
-    one, other = record(case), record(truth)
+    one, other = record(case), record(reference)
     for split, score in one.scores.items():
         expected = other.scores[split]
         assert (score.metrics, score.num_targets) == (expected.metrics, expected.num_targets)
@@ -116,8 +127,8 @@ def check_equal(case, truth):
     assert one.tokens_per_second * one.seconds == pytest.approx(
         other.tokens_per_second * other.seconds
     )
-    assert weights(case).keys() == weights(truth).keys()
-    torch.testing.assert_close(weights(case), weights(truth), rtol=1e-3, atol=1e-5)
+    assert weights(case).keys() == weights(reference).keys()
+    torch.testing.assert_close(weights(case), weights(reference), rtol=1e-3, atol=1e-5)
 
 
 def check_tidy(case):
@@ -131,22 +142,22 @@ def check_tidy(case):
     assert not list(Path(case["runs"]).rglob(".*"))
 
 
-class Stop(Exception):
-    """Ends a run in this process."""
+class StopError(Exception):
+    """Exception that ends a run in this process."""
 
 
-class Stopper(Callback):
+class StopAtStep7(Callback):
     def on_step(self, step, loss, tokens, seconds):
         if step == 7:
-            raise Stop
+            raise StopError
 
 
-def stopped(case, monkeypatch):
-    """Interrupt a run of this process after step 6."""
+def interrupt(case, monkeypatch):
+    """Interrupt a run of this process at step 7."""
     with monkeypatch.context() as patch:
-        patch.setattr(many, "Killer", lambda _: Stopper())
-        with pytest.raises(Stop):
-            many.work({**case, "kill": 7})
+        patch.setattr(many, "KillAtStep", lambda _: StopAtStep7())
+        with pytest.raises(StopError):
+            many.run_case({**case, "kill": 7})
 
 
 @pytest.fixture(scope="module")
@@ -155,63 +166,63 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def together(server, tiny_cache, tmp_path_factory):
+def two_process_runs(server, tiny_cache, tmp_path_factory):
     """Run all cases in two processes and in this one; return both and the printed output."""
     root, alone = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("one")
-    cases = placed({**CASES, "resumed": CASES["ddp"], **REFUSED}, tiny_cache, root)
+    cases = assign_folders({**CASES, "resumed": CASES["ddp"], **REJECTED}, tiny_cache, root)
     with pytest.MonkeyPatch.context() as patch:
-        stopped(cases["resumed"], patch)
+        interrupt(cases["resumed"], patch)
     outputs = many.launch(server, 2, list(cases.values()), root)
-    truths = placed(CASES, tiny_cache, alone)
-    for truth in truths.values():
-        many.work(truth)
-    return cases, truths, outputs
+    references = assign_folders(CASES, tiny_cache, alone)
+    for reference in references.values():
+        many.run_case(reference)
+    return cases, references, outputs
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_train_like_one(together, name):
-    cases, truths, _ = together
-    check_equal(cases[name], truths[name])
+def test_two_processes_train_like_one(two_process_runs, name):
+    cases, references, _ = two_process_runs
+    check_equal(cases[name], references[name])
     check_tidy(cases[name])
-    assert record(truths[name]).world_size == 1
-    assert record(truths[name]).parallelism == "none"
+    assert record(references[name]).world_size == 1
+    assert record(references[name]).parallelism == "none"
     assert record(cases[name]).world_size == 2
     assert record(cases[name]).parallelism == cases[name].get("parallel", "ddp")
 
 
-def test_a_run_of_one_process_resumes_with_two(together):
-    cases, truths, _ = together
-    check_equal(cases["resumed"], truths["ddp"])
+def test_run_of_one_process_resumes_with_two(two_process_runs):
+    cases, references, _ = two_process_runs
+    check_equal(cases["resumed"], references["ddp"])
     assert record(cases["resumed"]).world_size == 2
 
 
-def test_training_changes_the_weights(together):
-    """Otherwise the comparison of runs would prove nothing."""
-    _, truths, _ = together
-    for name, truth in truths.items():
-        experiment, task = many.prepared(truth)
-        fresh, found = make_model(experiment, task).state_dict(), weights(truth)
+def test_training_changes_weights(two_process_runs):
+    """Check that runs change the weights, without which comparisons of runs would prove nothing."""
+    _, references, _ = two_process_runs
+    for name, reference in references.items():
+        experiment, task = many.prepare(reference)
+        fresh, found = make_model(experiment, task).state_dict(), weights(reference)
         moved = max(float((fresh[key] - x).abs().max()) for key, x in found.items())
         assert moved > 0.01, name
 
 
-def test_only_the_main_process_writes(together):
-    _, _, outputs = together
+def test_only_the_main_process_writes(two_process_runs):
+    _, _, outputs = two_process_runs
     assert not [line for line in outputs[1].splitlines() if line.startswith("wrote:")]
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-def test_invalid_configurations_are_refused_by_both_processes_in_one_line(together, reason):
-    _, _, outputs = together
+@pytest.mark.parametrize("reason", REJECTED)
+def test_invalid_configurations_are_rejected_by_both_processes(two_process_runs, reason):
+    _, _, outputs = two_process_runs
     for output in outputs:
-        assert any(line.startswith(f"refused: {reason}") for line in output.splitlines()), output
+        assert any(line.startswith(f"rejected: {reason}") for line in output.splitlines()), output
 
 
-def test_a_killed_process_ends_the_other_and_one_process_resumes(server, tiny_cache, tmp_path):
+def test_killed_process_ends_other_process_and_run_resumes(server, tiny_cache, tmp_path):
     """Kill the main process of a sharded run at step 7; resume in one process."""
-    (case,) = placed({"fsdp": CASES["fsdp"]}, tiny_cache, tmp_path).values()
+    (case,) = assign_folders({"fsdp": CASES["fsdp"]}, tiny_cache, tmp_path).values()
     started = many.start(server, 2, [{**case, "kill": 7}], tmp_path)
-    codes, outputs = many.ended(started)
+    codes, outputs = many.join(started)
     assert codes == [-signal.SIGKILL, 1]
     line = outputs[1].strip().splitlines()[-1]
     assert line.startswith("process 1 of 2 failed (")
@@ -219,10 +230,10 @@ def test_a_killed_process_ends_the_other_and_one_process_resumes(server, tiny_ca
     assert "Traceback" not in outputs[1]
     (pointer,) = Path(case["runs"]).rglob("last.json")
     assert json.loads(pointer.read_text())["last"] == "step-000006"
-    many.work(case)
-    (truth,) = placed({"one": CASES["fsdp"]}, tiny_cache, tmp_path).values()
-    many.work(truth)
-    check_equal(case, truth)
+    many.run_case(case)
+    (reference,) = assign_folders({"one": CASES["fsdp"]}, tiny_cache, tmp_path).values()
+    many.run_case(reference)
+    check_equal(case, reference)
 
 
 def rows_of(group, num_rows, num_microbatches):
@@ -238,7 +249,7 @@ def test_every_row_is_in_one_shard(world_size, num_microbatches, num_rows):
     rows = [rows_of(group, num_rows, num_microbatches) for group in groups]
     assert sorted(itertools.chain(*rows)) == list(range(num_rows))
     assert max(map(len, rows)) - min(map(len, rows)) <= 1
-    # Every process runs as many forward passes, and none without a row.
+    # Every process runs the same number of forward passes, each with at least one row.
     shards = [group.shard_rows(num_rows, num_microbatches) for group in groups]
     (count,) = {len(own) for own in shards}
     assert count <= num_microbatches
@@ -246,7 +257,7 @@ def test_every_row_is_in_one_shard(world_size, num_microbatches, num_rows):
 
 
 @pytest.mark.parametrize("num_microbatches", [1, 2, 3, 4, 7])
-def test_microbatches_of_a_single_process_are_those_of_chunk(num_microbatches):
+def test_microbatches_of_single_process_equal_chunk(num_microbatches):
     rows = torch.arange(7)
     shards = SINGLE_PROCESS.shard_rows(7, num_microbatches)
     assert [rows[shard.rows].tolist() for shard in shards] == [
@@ -254,12 +265,12 @@ def test_microbatches_of_a_single_process_are_those_of_chunk(num_microbatches):
     ]
 
 
-def test_context_parallel_processes_get_all_rows():
+def test_context_parallel_processes_receive_all_rows():
     for rank in range(2):
         assert rows_of(ProcessGroup(2, rank, "context"), 5, 2) == list(range(5))
 
 
-def test_rank_seeds_differ_and_rank_0_uses_the_seed_of_the_run():
+def test_rank_seeds_differ_and_rank_0_has_seed_of_run():
     seeds = [
         ProcessGroup(4, rank, "ddp").rank_seed(seed) for seed in range(50) for rank in range(4)
     ]
@@ -267,7 +278,7 @@ def test_rank_seeds_differ_and_rank_0_uses_the_seed_of_the_run():
     assert seeds[::4] == list(range(50))
 
 
-def test_local_errors_exit_the_process_and_shared_errors_do_not():
+def test_local_errors_exit_process_and_shared_errors_do_not():
     two = ProcessGroup(2, 1, "ddp")
     with (
         pytest.raises(
@@ -287,38 +298,38 @@ def test_local_errors_exit_the_process_and_shared_errors_do_not():
 
 
 @pytest.mark.parametrize("error", [RunError("full"), MemoryError(), OSError(28, "full")])
-def test_an_error_in_run_on_main_is_shared(monkeypatch, error):
-    def fails():
+def test_error_in_run_on_main_is_shared(monkeypatch, error):
+    def fail():
         raise error
 
     monkeypatch.setattr(ProcessGroup, "broadcast", lambda _, value: value)
     main = ProcessGroup(2, 0, "ddp")
     with pytest.raises(type(error)), main.exit_on_local_error():
-        main.run_on_main(fails)
+        main.run_on_main(fail)
 
 
-def test_all_processes_use_the_pointer_that_the_main_process_reads(tmp_path, monkeypatch):
+def test_all_processes_use_pointer_of_main_process(tmp_path, monkeypatch):
     (tmp_path / "last.json").write_text("{")
     monkeypatch.setattr(ProcessGroup, "all_gather", lambda _, x: [x, x])
     monkeypatch.setattr(ProcessGroup, "broadcast", lambda *_: ({"last": "a", "best": None}, None))
     assert Checkpoints(tmp_path, ProcessGroup(2, 1, "ddp")).exists()
 
 
-def test_an_unshared_folder_is_refused(monkeypatch):
+def test_unshared_folder_is_rejected(monkeypatch):
     two = ProcessGroup(2, 1, "ddp")
     monkeypatch.setattr(ProcessGroup, "all_gather", lambda _, x: [1 - x, x])
-    refused = pytest.raises(RunError, match=r"not all 2 processes see .*last\.json; share the")
-    with refused, two.exit_on_local_error():
+    rejected = pytest.raises(RunError, match=r"not all 2 processes see .*last\.json; share the")
+    with rejected, two.exit_on_local_error():
         two.check_same(True, "see last.json; share the folder of runs")
 
 
-def test_devices_other_than_cuda_are_not_used(monkeypatch, tmp_path):
+def test_mps_device_is_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("accelerate.state.is_mps_available", lambda *_, **__: True)
     assert process_group.make_accelerator("no", tmp_path, None).device.type == "cpu"
 
 
-def test_a_sharded_model_in_float16_is_refused():
+def test_fp16_with_fsdp_is_rejected():
     recipe = TrainingConfig(
         **{**tiny.TRAIN, "schedule": "constant", "precision": "fp16"}  # type: ignore[arg-type]
     )
@@ -341,7 +352,7 @@ def test_parallelism_follows_accelerate_launch_by_default(monkeypatch):
         process_group.current_group(parallel="fsdb")
 
 
-def test_unreachable_processes_raise(monkeypatch):
+def test_unreachable_processes_raise_error(monkeypatch):
     def fail(_):
         raise RuntimeError("no address\nat all")
 
@@ -350,19 +361,23 @@ def test_unreachable_processes_raise(monkeypatch):
         process_group.current_group()
 
 
-WET = {**PLAIN, "training.checkpoint_every": 3}
+FREQUENT_CHECKPOINTS = {**LARGE_EPSILON, "training.checkpoint_every": 3}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
-def test_with_dropout_a_killed_run_of_two_processes_resumes_exactly(
+def test_killed_run_of_two_processes_with_dropout_resumes_exactly(
     server, tiny_cache, tmp_path, parallelism
 ):
-    wet = {**WET, "model.hidden_dropout_prob": 0.2, "model.attention_dropout": 0.1}
-    case = {"mechanism": "performer", "parallel": parallelism, "changes": wet}
-    cases = placed({"killed": case, "truth": case, "again": case}, tiny_cache, tmp_path)
+    with_dropout = {
+        **FREQUENT_CHECKPOINTS,
+        "model.hidden_dropout_prob": 0.2,
+        "model.attention_dropout": 0.1,
+    }
+    case = {"mechanism": "performer", "parallel": parallelism, "changes": with_dropout}
+    cases = assign_folders({"killed": case, "truth": case, "again": case}, tiny_cache, tmp_path)
     started = many.start(server, 2, [{**cases["killed"], "kill": 8}], tmp_path)
-    assert many.ended(started)[0] == [-signal.SIGKILL, 1]
+    assert many.join(started)[0] == [-signal.SIGKILL, 1]
     many.launch(server, 2, list(cases.values()), tmp_path)
     for name in ("killed", "again"):
         assert record(cases[name]).scores == record(cases["truth"]).scores
@@ -371,12 +386,15 @@ def test_with_dropout_a_killed_run_of_two_processes_resumes_exactly(
 
 
 @pytest.mark.slow
-def test_each_process_draws_its_own_dropout(server, tiny_cache, tmp_path):
-    """With equal draws, equal rows would count twice."""
-    case = {"mechanism": "local", "changes": {**WET, "model.hidden_dropout_prob": 0.3}}
-    (case,) = placed({"wet": case}, tiny_cache, tmp_path).values()
+def test_processes_have_different_dropout(server, tiny_cache, tmp_path):
+    """Check that processes do not share random states, since equal rows would count twice."""
+    case = {
+        "mechanism": "local",
+        "changes": {**FREQUENT_CHECKPOINTS, "model.hidden_dropout_prob": 0.3},
+    }
+    (case,) = assign_folders({"wet": case}, tiny_cache, tmp_path).values()
     started = many.start(server, 2, [{**case, "kill": 7}], tmp_path)
-    assert many.ended(started)[0] == [-signal.SIGKILL, 1]
+    assert many.join(started)[0] == [-signal.SIGKILL, 1]
     (path,) = Path(case["runs"]).rglob("optimizer.safetensors")
     states = load_file(path)
     assert not states["rng.cpu"].equal(states["rng.cpu.1"])
@@ -386,21 +404,25 @@ def test_each_process_draws_its_own_dropout(server, tiny_cache, tmp_path):
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
 def test_every_mechanism_trains_in_three_processes(server, tiny_cache, tmp_path, parallelism):
     cases = {
-        name: {"mechanism": name, "parallel": parallelism, "changes": {**DEEP, "training.steps": 4}}
+        name: {
+            "mechanism": name,
+            "parallel": parallelism,
+            "changes": {**TWO_LAYERS, "training.steps": 4},
+        }
         for name in MECHANISMS
     }
-    both = [placed(cases, tiny_cache, tmp_path / number) for number in ("three", "one")]
+    both = [assign_folders(cases, tiny_cache, tmp_path / number) for number in ("three", "one")]
     (tmp_path / "three").mkdir()
     many.launch(server, 3, list(both[0].values()), tmp_path / "three")
     for name in cases:
-        many.work(both[1][name])
+        many.run_case(both[1][name])
         check_equal(both[0][name], both[1][name])
 
 
 @pytest.mark.slow
-def test_a_killed_torchrun_command_resumes(tiny_cache, tmp_path):
+def test_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     """Kill one process of `torchrun -m longspan train`; torchrun ends the other."""
-    changes = {**many.DRY, "training.steps": 200, "training.checkpoint_every": 3}
+    changes = {**many.NO_DROPOUT, "training.steps": 200, "training.checkpoint_every": 3}
     runs = tmp_path / "runs"
     arguments = tiny.command(runs, tiny_cache, changes=changes)
     command = many.torchrun(2, ["-m", "longspan", *arguments])
@@ -416,12 +438,12 @@ def test_a_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     output = again.communicate(timeout=240)[0]
     assert again.returncode == 0, output
     assert output.count("step 200/200") == 1
-    (truth,) = placed(
+    (reference,) = assign_folders(
         {"truth": {"mechanism": "local", "changes": changes}}, tiny_cache, tmp_path
     ).values()
-    many.work(truth)
+    many.run_case(reference)
     (path,) = runs.glob("quick/listops/*.json")
-    one, other = load_result(path), record(truth)
+    one, other = load_result(path), record(reference)
     assert one.world_size == 2
     assert one.scores["test"].metrics["accuracy"] == other.scores["test"].metrics["accuracy"]
     assert one.scores["test"].loss == pytest.approx(other.scores["test"].loss, abs=1e-4)

@@ -1,4 +1,4 @@
-"""A split's score is that of its examples, each counted once, scored one by one."""
+"""Scores of a split, compared with scoring of single examples."""
 
 import math
 
@@ -19,8 +19,8 @@ def model(listops):
     return make_model(tiny.experiment(), listops)
 
 
-def one_by_one(model, task, split):
-    """Accuracy and loss from examples that share no batch and no padding."""
+def evaluate_one_by_one(model, task, split):
+    """Compute accuracy and loss example by example, without shared batches and padding."""
     hits, losses = [], []
     for part in task.batches(split, batch_size=1):
         with torch.no_grad():
@@ -32,16 +32,16 @@ def one_by_one(model, task, split):
 
 @pytest.mark.parametrize("batch", [1, 7, 16, 44, 1000])
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_every_example_counts_once_whatever_the_batch(model, listops, split, batch):
+def test_every_example_counts_once_for_any_batch_size(model, listops, split, batch):
     model.eval()
-    accuracy, loss = one_by_one(model, listops, split)
+    accuracy, loss = evaluate_one_by_one(model, listops, split)
     score = evaluate(model, listops, split, batch_size=batch, device=CPU).score
     assert score.num_targets == tiny.TASK[split]
     assert score.metrics["accuracy"] == accuracy
     assert score.loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_majority_is_the_share_of_the_most_frequent_class(model, listops):
+def test_majority_baseline_is_share_of_most_frequent_class(model, listops):
     labels = listops.labels("test").tolist()
     most = max(labels.count(label) for label in set(labels))
     assert (
@@ -51,7 +51,7 @@ def test_majority_is_the_share_of_the_most_frequent_class(model, listops):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_dropout_is_off_and_the_mode_is_restored(listops, training):
+def test_dropout_is_disabled_and_mode_is_restored(listops, training):
     model = make_model(tiny.experiment(changes={"model.hidden_dropout_prob": 0.5}), listops)
     model.train(training)
     scores = [evaluate(model, listops, "test", batch_size=16, device=CPU).score for _ in range(2)]
@@ -59,14 +59,14 @@ def test_dropout_is_off_and_the_mode_is_restored(listops, training):
     assert all(part.training is training for part in model.modules())
 
 
-def test_evaluation_leaves_no_gradients_and_no_trace_in_random_numbers(model, listops):
+def test_evaluation_leaves_no_gradients_and_keeps_random_state(model, listops):
     state = torch.get_rng_state()
     evaluate(model, listops, "test", batch_size=16, device=CPU)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(weight.grad is None for weight in model.parameters())
 
 
-def test_pairs_reach_the_model_with_both_masks():
+def test_model_inputs_of_pairs_have_both_masks():
     mask = torch.tensor([[True, False]])
     ids = torch.tensor([[1, 0]])
     pair = Batch(
@@ -76,10 +76,10 @@ def test_pairs_reach_the_model_with_both_masks():
     sent = model_inputs(pair, CPU)
     assert torch.equal(sent["input_ids_b"], ids + 1)
     assert torch.equal(sent["attention_mask_b"], ~mask)
-    assert set(model_inputs(one_of(pair), CPU)) == {"input_ids", "attention_mask"}
+    assert set(model_inputs(first_of_pair(pair), CPU)) == {"input_ids", "attention_mask"}
 
 
-def one_of(pair):
+def first_of_pair(pair):
     return Batch(inputs=pair.inputs, key_mask=pair.key_mask, targets=pair.targets, rows=pair.rows)
 
 
@@ -88,14 +88,14 @@ COPYING = {"train": 40, "validation": 10, "test": 17}
 
 @pytest.fixture(scope="module")
 def copying(tiny_cache):
-    """A task that scores some of the tokens."""
+    """Copying task, which scores some of the tokens."""
     task = build("copying", COPYING)
     task.open(tiny_cache)
     return task
 
 
-class Certain(torch.nn.Module):
-    """Puts 20 on the class that a function of the token's id names, and 0 on the others."""
+class ConstantAnswers(torch.nn.Module):
+    """Model with logit 20 for the class that a function of the token ID gives, and 0 elsewhere."""
 
     def __init__(self, classes, answer):
         super().__init__()
@@ -111,19 +111,19 @@ class Logits:
         self.logits = logits
 
 
-def asked(task, split):
-    """Ids of the tokens that are scored, and their targets, over the whole split."""
+def scored_tokens(task, split):
+    """Return IDs and targets of all scored tokens of a split."""
     (whole,) = task.batches(split, batch_size=1000)
     chosen = whole.targets != IGNORE
     return whole.inputs[chosen], whole.targets[chosen]
 
 
 @pytest.mark.parametrize("batch", [1, 5, 17, 100])
-def test_every_scored_token_counts_once_and_no_other(copying, batch):
-    ids, targets = asked(copying, "test")
+def test_only_scored_tokens_count_each_once(copying, batch):
+    ids, targets = scored_tokens(copying, "test")
     assert 0 < len(targets) < 17 * copying.length
     for answer in (lambda x: x * 0 + 1, lambda x: x, lambda x: x * 7 + 3):
-        model = Certain(copying.num_classes, answer)
+        model = ConstantAnswers(copying.num_classes, answer)
         right = answer(ids).remainder(copying.num_classes) == targets
         score = evaluate(model, copying, "test", batch_size=batch, device=CPU).score
         assert score.num_targets == len(targets)
@@ -132,9 +132,9 @@ def test_every_scored_token_counts_once_and_no_other(copying, batch):
         assert score.loss == pytest.approx(rest - 20 * int(right.sum()) / len(targets), rel=1e-5)
 
 
-def test_the_majority_of_scored_tokens_is_of_their_targets(copying):
-    _, targets = asked(copying, "test")
-    model = Certain(copying.num_classes, lambda x: x)
+def test_majority_baseline_of_scored_tokens_counts_targets(copying):
+    _, targets = scored_tokens(copying, "test")
+    model = ConstantAnswers(copying.num_classes, lambda x: x)
     counts = [targets.tolist().count(value) for value in range(copying.num_classes)]
     score = evaluate(model, copying, "test", batch_size=4, device=CPU).score
     assert score.majority_baseline == max(counts) / len(targets)
@@ -146,10 +146,10 @@ def test_losses_and_accuracy_skip_unscored_tokens(copying):
     targets = torch.tensor([[1, IGNORE, 0], [IGNORE, IGNORE, 3]])
     losses = copying.losses(logits, targets)
     assert losses.shape == (2, 3)
-    surprise = -logits.float().log_softmax(-1)
+    nll = -logits.float().log_softmax(-1)
     scored = ((0, 0), (0, 2), (1, 2))
     for place in scored:
-        torch.testing.assert_close(losses[place], surprise[place][targets[place]])
+        torch.testing.assert_close(losses[place], nll[place][targets[place]])
     for place in ((0, 1), (1, 0), (1, 1)):
         assert losses[place] == 0
     correct = [[int(logits[i].argmax() == targets[i]) for i in scored if i[0] == n] for n in (0, 1)]
@@ -158,7 +158,7 @@ def test_losses_and_accuracy_skip_unscored_tokens(copying):
     assert found["accuracy"].tolist() == [[sum(correct[0]), 2], [sum(correct[1]), 1]]
 
 
-def test_continuous_inputs_are_sent_as_values():
+def test_continuous_inputs_are_passed_as_input_values():
     numbers = torch.rand(1, 2, 3)
     ids = torch.ones(1, 2, dtype=torch.long)
     batch = Batch(inputs=numbers, key_mask=ids.bool(), targets=ids[0, :1], rows=ids[0, :1])

@@ -1,4 +1,4 @@
-"""Memory of a training step equals sums by hand, with fake tensors and with real ones."""
+"""Memory of a training step, compared with sums by hand, real tensors and the training loop."""
 
 import contextlib
 import dataclasses
@@ -20,14 +20,14 @@ from longspan.training.footprint import LiveTensorBytes, make_dummy_batch, measu
 from longspan.training.loop import fit
 
 
-def made(mechanism="local", changes=None):
+def build_step(mechanism="local", changes=None):
     """Return the tiny experiment's model, its task (not open) and its training configuration."""
     experiment = tiny.experiment(mechanism, changes=changes)
     task = build("listops", experiment.config.task.options)
     return make_model(experiment, task), task, experiment.config.training
 
 
-def test_storages_count_until_nothing_holds_them():
+def test_storages_count_until_released():
     with LiveTensorBytes() as live:
         a = torch.zeros(100)  # 400 bytes
         b = a.view(10, 10)[2:]
@@ -44,12 +44,12 @@ def test_storages_count_until_nothing_holds_them():
     assert (live.current, live.peak) == (0, 400)
 
 
-def test_tensors_held_by_the_autograd_graph_count():
+def test_tensors_held_by_autograd_graph_count():
     w, x = torch.zeros(5, 7, requires_grad=True), torch.zeros(3, 5)
     inputs = 4 * 35 + 4 * 15
     with LiveTensorBytes() as live:
         live.count([w, x])
-        # The gradient of the product needs x, which is counted; that of exp needs its output.
+        # Backward of the product needs x, which is counted; backward of exp needs its output.
         y = (x @ w).exp()
         assert live.current == inputs + 4 * 21
         total = y.sum()
@@ -63,8 +63,8 @@ def test_tensors_held_by_the_autograd_graph_count():
         assert live.peak == inputs + 4 + 4 + 4 * 21 + 4 * 35
 
 
-def test_parameters_and_optimizer_state():
-    model, task, config = made("performer")
+def test_parameters_and_optimizer_state_are_counted():
+    model, task, config = build_step("performer")
     parameters, buffers = list(model.parameters()), list(model.buffers())
     found = measure_step_memory(model, task, config)
     numbers = sum(p.numel() for p in parameters)
@@ -76,59 +76,62 @@ def test_parameters_and_optimizer_state():
     assert all(p.grad is None and type(p) is nn.Parameter for p in model.parameters())
 
 
-def test_tensors_kept_by_a_mechanism_count_in_every_layer(monkeypatch):
-    """Let the mechanism keep one more tensor (B, H, T, T)."""
+def test_tensors_kept_by_mechanism_count_in_every_layer(monkeypatch):
+    """Compare with a mechanism that keeps one more tensor of shape (B, H, T, T)."""
 
     def attend(self, q, k, v, key_mask, global_mask):
         weights = (q @ k.mT).softmax(-1)
         return (weights.exp() if self.twice else weights) @ v
 
     monkeypatch.setattr(FullAttention, "attend", attend)
-    seen = {}
+    working = {}
     for twice in (False, True):
         monkeypatch.setattr(FullAttention, "twice", twice, raising=False)
         # Long enough for the scores to dominate the peak.
         changes = {"task.max_length": 400, "model.num_hidden_layers": 3}
-        seen[twice] = measure_step_memory(*made("full", changes)).working
-    _, task, config = made("full", {"task.max_length": 400})
+        working[twice] = measure_step_memory(*build_step("full", changes)).working
+    _, task, config = build_step("full", {"task.max_length": 400})
     scores = 4 * config.batch_size * 2 * task.length**2
-    assert seen[True] - seen[False] == pytest.approx(3 * scores, rel=0.01)
+    assert working[True] - working[False] == pytest.approx(3 * scores, rel=0.01)
 
 
-QUICK = {"full", "local", "reformer"}
+FAST_MECHANISMS = {"full", "local", "reformer"}
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in sorted(MECHANISMS)],
+    [
+        pytest.param(x, marks=() if x in FAST_MECHANISMS else pytest.mark.slow)
+        for x in sorted(MECHANISMS)
+    ],
 )
-def test_fake_and_real_tensors_give_the_same_memory(name, monkeypatch):
-    model, task, config = made(name)
+def test_fake_and_real_tensors_give_same_memory(name, monkeypatch):
+    model, task, config = build_step(name)
     fake = measure_step_memory(model, task, config)
     monkeypatch.setattr(module, "FakeTensorMode", lambda **_: contextlib.nullcontext())
     monkeypatch.setattr(module, "FakeCopyMode", contextlib.nullcontext)
     assert measure_step_memory(model, task, config) == fake
 
 
-def test_shapes_that_depend_on_values_are_measured_with_real_tensors(monkeypatch):
-    plain = measure_step_memory(*made("full"))
+def test_value_dependent_shapes_are_measured_with_real_tensors(monkeypatch):
+    plain = measure_step_memory(*build_step("full"))
     attend = FullAttention.attend
 
-    def picky(self, q, k, v, key_mask, global_mask):
+    def attend_with_nonzero(self, q, k, v, key_mask, global_mask):
         chosen = key_mask[0].nonzero()[:, 0]
         assert len(chosen) == q.shape[2]
         return attend(self, q, k, v, key_mask, global_mask)
 
-    monkeypatch.setattr(FullAttention, "attend", picky)
-    assert measure_step_memory(*made("full")).total >= plain.total
+    monkeypatch.setattr(FullAttention, "attend", attend_with_nonzero)
+    assert measure_step_memory(*build_step("full")).total >= plain.total
 
 
-class _Done(Exception):
-    """Ends the training."""
+class _StopError(Exception):
+    """Exception that ends the training."""
 
 
 class _PeakRecorder(Callback):
-    """Records the peak after each of two steps, then ends the training."""
+    """Callback that records the peak after each of two steps, then ends the training."""
 
     def __init__(self):
         self.peaks = []
@@ -136,18 +139,18 @@ class _PeakRecorder(Callback):
     def on_step(self, step, loss, tokens, seconds):
         self.peaks.append(self.live.peak)
         if step == 2:
-            raise _Done
+            raise _StopError
 
 
-def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypatch):
-    """The loop differs only in its counters and losses."""
+def test_training_loop_uses_measured_memory(listops, tmp_path, monkeypatch):
+    """Compare peaks; the loop additionally allocates only counters and losses."""
     experiment = tiny.experiment("local", changes={"training.steps": 3, "model.hidden_size": 64})
     longest = make_dummy_batch(listops, experiment.config.training.batch_size)
     monkeypatch.setattr(type(listops), "batches", lambda self, split, **_: iter([longest] * 3))
     model, recorder = make_model(experiment, listops), _PeakRecorder()
     with LiveTensorBytes() as recorder.live:
         recorder.live.count([*model.parameters(), *model.buffers()])
-        with contextlib.suppress(_Done):
+        with contextlib.suppress(_StopError):
             fit(
                 model,
                 listops,
@@ -164,7 +167,7 @@ def test_the_training_loop_uses_the_measured_memory(listops, tmp_path, monkeypat
 
 
 def test_memory_follows_batch_size_accumulation_precision_and_checkpointing():
-    model, task, config = made("full", {"task.max_length": 100, "training.batch_size": 8})
+    model, task, config = build_step("full", {"task.max_length": 100, "training.batch_size": 8})
     plain = measure_step_memory(model, task, config).working
 
     def working(**changes):
@@ -178,7 +181,7 @@ def test_memory_follows_batch_size_accumulation_precision_and_checkpointing():
 
 
 def test_activation_checkpointing_uses_no_deprecated_name():
-    model, task, config = made(changes={"training.gradient_checkpointing": True})
+    model, task, config = build_step(changes={"training.gradient_checkpointing": True})
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         measure_step_memory(model, task, config)

@@ -1,4 +1,4 @@
-"""The loop trains as its recipe says, selects on validation, and looks at test once, at the end."""
+"""Training loop: updates, precision, seeds, callbacks and failures."""
 
 import dataclasses
 import itertools
@@ -21,22 +21,22 @@ from longspan.training.evaluate import model_inputs
 from longspan.training.footprint import measure_step_memory
 from longspan.training.schedule import compute_learning_rate
 
-DRY = {"model.hidden_dropout_prob": 0.0, "model.attention_dropout": 0.0}
+NO_DROPOUT = {"model.hidden_dropout_prob": 0.0, "model.attention_dropout": 0.0}
 
 
 @pytest.fixture
 def train(listops, tmp_path):
-    """Train the tiny experiment with some fields changed; the outcome and the model."""
+    """Function that trains the tiny experiment with changes; returns outcome and model."""
     numbers = itertools.count()
 
     def trained(changes=None, seed=0, mechanism="local", callback=None, folder=None):
-        made = tiny.experiment(mechanism, seed, changes)
-        model = make_model(made, listops)
+        experiment = tiny.experiment(mechanism, seed, changes)
+        model = make_model(experiment, listops)
         folder = folder or tmp_path / str(next(numbers))
         outcome = fit(
             model,
             listops,
-            made.config.training,
+            experiment.config.training,
             seed=seed,
             folder=folder,
             device="cpu",
@@ -48,7 +48,7 @@ def train(listops, tmp_path):
 
 
 class Recorder(Callback):
-    """A callback that keeps what it is told."""
+    """Callback that records steps, points and alarms."""
 
     def __init__(self):
         self.steps, self.points, self.alarms = [], [], []
@@ -67,22 +67,22 @@ def weights(model):
     return {name: x.clone() for name, x in model.state_dict().items()}
 
 
-def timeless(outcome):
-    """Everything of an outcome that a repetition must give again."""
+def reproducible_fields(outcome):
+    """Return the fields of an outcome that are equal in repeated runs."""
     curve = [dataclasses.replace(point, seconds=0.0) for point in outcome.curve]
     return outcome.scores, curve, outcome.steps, outcome.best_step, outcome.tokens
 
 
-def test_the_loop_is_adamw_on_the_mean_loss_of_each_batch(train, listops):
-    """Against a loop of ten lines, without accelerate, to the last bit that matters."""
+def test_loop_equals_adamw_on_mean_loss_of_each_batch(train, listops):
+    """Compare with a minimal loop without accelerate."""
     changes = {
-        **DRY,
+        **NO_DROPOUT,
         "training.selection": "last",
         "training.weight_decay": 0.1,
         "training.max_grad_norm": 0.5,
     }
-    made = tiny.experiment(changes=changes)
-    truth, recipe = make_model(made, listops), made.config.training
+    experiment = tiny.experiment(changes=changes)
+    truth, recipe = make_model(experiment, listops), experiment.config.training
     optimizer = torch.optim.AdamW(truth.parameters(), eps=1e-6, weight_decay=0.1)
     losses = []
     for step, batch in zip(range(12), listops.batches("train", batch_size=4, seed=0), strict=False):
@@ -102,16 +102,16 @@ def test_the_loop_is_adamw_on_the_mean_loss_of_each_batch(train, listops):
     assert [point.train_loss for point in outcome.curve] == pytest.approx(means, rel=1e-5)
 
 
-def test_a_batch_in_parts_trains_as_a_whole_one(train, listops):
-    _, whole = train(DRY)
+def test_gradient_accumulation_equals_whole_batch(train, listops):
+    _, whole = train(NO_DROPOUT)
     before = weights(make_model(tiny.experiment(), listops))
     for parts in (2, 3, 4):
-        _, cut = train({**DRY, "training.gradient_accumulation_steps": parts})
+        _, cut = train({**NO_DROPOUT, "training.gradient_accumulation_steps": parts})
         torch.testing.assert_close(weights(cut), weights(whole), rtol=1e-3, atol=1e-5)
     assert any(not torch.equal(x, before[name]) for name, x in weights(whole).items())
 
 
-def test_clipping_bounds_the_gradient(train, monkeypatch):
+def test_clipping_bounds_gradient_norm(train, monkeypatch):
     norms = []
     step = torch.optim.AdamW.step
 
@@ -129,15 +129,15 @@ def test_clipping_bounds_the_gradient(train, monkeypatch):
     assert norms == pytest.approx([0.01] * 12, rel=1e-3)
 
 
-def test_recomputed_activations_change_nothing_even_with_dropout(train):
-    wet = {"model.hidden_dropout_prob": 0.3, "model.num_hidden_layers": 2}
-    plain, one = train(wet)
-    again, other = train({**wet, "training.gradient_checkpointing": True})
+def test_gradient_checkpointing_with_dropout_changes_nothing(train):
+    with_dropout = {"model.hidden_dropout_prob": 0.3, "model.num_hidden_layers": 2}
+    plain, one = train(with_dropout)
+    again, other = train({**with_dropout, "training.gradient_checkpointing": True})
     torch.testing.assert_close(weights(one), weights(other), rtol=1e-4, atol=1e-6)
     assert plain.scores["test"].metrics["accuracy"] == again.scores["test"].metrics["accuracy"]
 
 
-def test_bfloat16_runs_in_bfloat16_and_is_close(train, monkeypatch):
+def test_bf16_computes_in_bfloat16_and_is_close_to_float32(train, monkeypatch):
     from longspan.attention.mechanisms.local import LocalAttention
 
     seen, attend = set(), LocalAttention.attend
@@ -147,9 +147,9 @@ def test_bfloat16_runs_in_bfloat16_and_is_close(train, monkeypatch):
         return attend(self, q, *rest)
 
     monkeypatch.setattr(LocalAttention, "attend", spy)
-    full, _ = train(DRY)
+    full, _ = train(NO_DROPOUT)
     assert seen == {torch.float32}
-    half, model = train({**DRY, "training.precision": "bf16"})
+    half, model = train({**NO_DROPOUT, "training.precision": "bf16"})
     assert torch.bfloat16 in seen
     assert model.dtype == torch.float32
     pairs = zip(full.curve, half.curve, strict=True)
@@ -157,75 +157,75 @@ def test_bfloat16_runs_in_bfloat16_and_is_close(train, monkeypatch):
     assert any(a.train_loss != b.train_loss for a, b in zip(full.curve, half.curve, strict=True))
 
 
-def test_a_precision_holds_for_its_own_run_only(train):
-    first, _ = train(DRY)
-    train({**DRY, "training.precision": "bf16"})
-    again, _ = train(DRY)
-    assert timeless(first) == timeless(again)
+def test_precision_does_not_affect_later_runs(train):
+    first, _ = train(NO_DROPOUT)
+    train({**NO_DROPOUT, "training.precision": "bf16"})
+    again, _ = train(NO_DROPOUT)
+    assert reproducible_fields(first) == reproducible_fields(again)
 
 
-def test_float16_without_a_gpu_is_refused(train):
+def test_fp16_without_gpu_is_rejected(train):
     with pytest.raises(OptionError, match="precision fp16 needs a CUDA device"):
         train({"training.precision": "fp16"})
 
 
-def test_a_loss_that_is_no_number_ends_the_run_at_the_next_look(train, tmp_path):
-    wild = {
+def test_nan_loss_ends_run_at_next_check(train, tmp_path):
+    diverging = {
         "training.learning_rate": 1e30,
         "training.schedule": "constant",
         "training.max_grad_norm": None,
     }
     message = r"the training loss is nan at step 2; lower the learning rate \(1e\+30\) or clip"
     with pytest.raises(RunError, match=message):
-        train({**wild, "training.warmup_steps": 0}, folder=tmp_path / "a")
-    # the first look is at validation, after a step whose own loss was finite
+        train({**diverging, "training.warmup_steps": 0}, folder=tmp_path / "a")
+    # The first evaluation detects divergence after a step of finite loss.
     early = {"training.warmup_steps": 0, "training.evaluate_every": 1}
     with pytest.raises(RunError, match=r"the validation loss is nan at step 1; lower the"):
-        train({**wild, **early}, folder=tmp_path / "b")
+        train({**diverging, **early}, folder=tmp_path / "b")
     assert not list(tmp_path.rglob("last.json"))
 
 
-@pytest.mark.parametrize(("looks", "which"), [(3, "validation"), (4, "test")])
-def test_a_final_score_that_is_no_number_ends_the_run_too(train, monkeypatch, looks, which):
+@pytest.mark.parametrize(("successful_evaluations", "split"), [(3, "validation"), (4, "test")])
+def test_nan_loss_in_final_evaluation_ends_run(train, monkeypatch, successful_evaluations, split):
     calls, evaluate = itertools.count(), loop.evaluate
 
     def broken(*arguments, **options):
-        if next(calls) < looks:
+        if next(calls) < successful_evaluations:
             return evaluate(*arguments, **options)
         raise NonFiniteLossError(math.nan)
 
     monkeypatch.setattr(loop, "evaluate", broken)
-    with pytest.raises(DivergedError, match=f"the {which} loss is nan at step 12; lower the"):
+    with pytest.raises(DivergedError, match=f"the {split} loss is nan at step 12; lower the"):
         train()
 
 
-def test_a_run_that_fails_leaves_no_thread(train):
+def test_failed_run_leaves_no_thread(train):
     before = set(threading.enumerate())
-    wild = {
+    diverging = {
         "training.learning_rate": 1e30,
         "training.schedule": "constant",
         "training.warmup_steps": 0,
     }
     with pytest.raises(DivergedError):
-        train({**wild, "training.max_grad_norm": None})
+        train({**diverging, "training.max_grad_norm": None})
     assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize(
     ("mechanism", "changes"), [("performer", {"mechanism.redraw_every": 2}), ("sinkhorn", {})]
 )
-def test_a_seed_may_be_a_date(train, mechanism, changes):
+def test_large_seed_is_accepted(train, mechanism, changes):
     outcome, _ = train(changes, seed=20240101, mechanism=mechanism)
     assert outcome.steps == 12
-    # smaller ones draw what they always did, and none is too large for the generator
+    # Smaller seeds keep their draws, and no seed exceeds the range of the generator.
     assert 8_700_000 * 1_000_003 < loop.REDRAW_SEEDS < 2**63 / 1_000_004
 
 
-def test_seconds_hold_the_work_that_a_device_still_had_to_do(train, monkeypatch):
-    """By a clock that reading the loss moves by 5 s and waiting for the device by 7 s."""
+def test_training_seconds_include_pending_device_work(train, monkeypatch):
+    """Use a fake clock: each callback takes 5 s and each device synchronization 7 s."""
     now = [0.0]
 
-    class Reading(Recorder):
+    class SlowCallback(Recorder):
         def on_step(self, step, loss, tokens, seconds):
             super().on_step(step, loss, tokens, seconds)
             now[0] += 5.0
@@ -235,55 +235,57 @@ def test_seconds_hold_the_work_that_a_device_still_had_to_do(train, monkeypatch)
 
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
-    assert train(callback=Reading())[0].seconds == 0.0
+    assert train(callback=SlowCallback())[0].seconds == 0.0
     monkeypatch.setattr(loop, "ASYNCHRONOUS", ("cpu",))
-    # 12 steps, saved after each second one
-    assert train(callback=Reading())[0].seconds == 12 * 5.0 + 6 * 7.0
+    # 12 steps, with a checkpoint after every second one.
+    assert train(callback=SlowCallback())[0].seconds == 12 * 5.0 + 6 * 7.0
 
 
-def test_models_are_made_without_a_look_at_other_devices(listops, monkeypatch):
-    """Torch warns of them where there are several."""
+def test_model_construction_ignores_other_devices(listops, monkeypatch):
+    """Detect the warning of torch on machines with several devices."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    made = tiny.experiment()
+    experiment = tiny.experiment()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        measure_step_memory(make_model(made, listops), listops, made.config.training)
+        measure_step_memory(make_model(experiment, listops), listops, experiment.config.training)
         catalog.build_sample("local", 8)
 
 
-def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(train):
+def test_runs_are_equal_if_and_only_if_seeds_are_equal(train):
     (one, a), (two, b), (other, c) = train(), train(), train(seed=1)
-    assert timeless(one) == timeless(two)
+    assert reproducible_fields(one) == reproducible_fields(two)
     torch.testing.assert_close(weights(a), weights(b), rtol=0, atol=0)
-    assert timeless(one) != timeless(other)
+    assert reproducible_fields(one) != reproducible_fields(other)
     assert not torch.equal(
         weights(a)["classifier.output.bias"], weights(c)["classifier.output.bias"]
     )
 
 
-def test_the_seed_decides_dropout_and_order_apart_from_the_weights(listops, tmp_path):
-    made = tiny.experiment()
+def test_seed_determines_dropout_and_batch_order(listops, tmp_path):
+    experiment = tiny.experiment()
     curves = []
     for seed in (0, 1):
-        model = make_model(made, listops)
+        model = make_model(experiment, listops)
         folder = tmp_path / str(seed)
         curves.append(
-            fit(model, listops, made.config.training, seed=seed, folder=folder, device="cpu").curve
+            fit(
+                model, listops, experiment.config.training, seed=seed, folder=folder, device="cpu"
+            ).curve
         )
     assert curves[0][0].train_loss != curves[1][0].train_loss
 
 
-def test_the_random_numbers_of_the_caller_are_left_alone_and_have_no_influence(train):
+def test_training_is_independent_of_global_random_state(train):
     torch.manual_seed(123)
     state = torch.get_rng_state()
     one, _ = train()
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(321)
     two, _ = train()
-    assert timeless(one) == timeless(two)
+    assert reproducible_fields(one) == reproducible_fields(two)
 
 
-def test_the_watcher_sees_every_step_and_every_point(train, listops):
+def test_callback_receives_every_step_and_point(train, listops):
     callback = Recorder()
     outcome, _ = train(callback=callback)
     assert [step for step, *_ in callback.steps] == list(range(1, 13))
@@ -303,12 +305,12 @@ def recipe() -> TrainingConfig:
     return tiny.experiment().config.training
 
 
-def test_the_last_step_is_evaluated_even_between_the_others(train):
+def test_last_step_is_always_evaluated(train):
     outcome, _ = train({"training.steps": 10})
     assert [point.step for point in outcome.curve] == [4, 8, 10]
 
 
-def test_training_accuracy_is_the_share_of_correct_predictions(train, monkeypatch, listops):
+def test_training_accuracy_is_share_of_correct_predictions(train, monkeypatch, listops):
     def statistics(metrics, split, rows, logits, targets):
         correct = (torch.arange(len(targets)) % 4 == 0).double()
         return {"accuracy": torch.stack((correct, torch.ones_like(correct)), dim=-1)}
@@ -318,7 +320,7 @@ def test_training_accuracy_is_the_share_of_correct_predictions(train, monkeypatc
     assert [point.train_metrics for point in outcome.curve] == [{"accuracy": 0.25}] * 3
 
 
-def test_tensorboard_can_read_the_curve(train, tmp_path):
+def test_tensorboard_log_has_curve(train, tmp_path):
     outcome, _ = train(folder=tmp_path / "run")
     log = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     log.Reload()
@@ -334,7 +336,7 @@ def test_tensorboard_can_read_the_curve(train, tmp_path):
     assert "learning_rate" in log.Tags()["scalars"]
 
 
-def test_peak_memory_grows_with_the_batch(train):
+def test_peak_memory_grows_with_batch_size(train):
     small, _ = train({"model.hidden_size": 64, "training.batch_size": 8})
     large, _ = train(
         {"model.hidden_size": 64, "training.batch_size": 160, "model.intermediate_size": 512}

@@ -1,4 +1,4 @@
-"""Prefetching keeps the order of items and errors and leaves no thread behind."""
+"""Prefetching: order of items, errors, interrupts and threads."""
 
 import contextlib
 import itertools
@@ -25,25 +25,25 @@ TIMEOUT = 20  # seconds to wait for a thread
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left():
+def no_remaining_threads():
     yield
-    assert threads() == []
+    assert prefetch_threads() == []
 
 
 @pytest.fixture
 def default_sigint():
-    """Install Python's handler of SIGINT: a shell's background job starts with SIGINT ignored."""
+    """Install Python's SIGINT handler; background jobs of a shell start with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def threads():
+def prefetch_threads():
     return [x for x in threading.enumerate() if x.name == "longspan-prefetch"]
 
 
 class Source:
-    """Counts the items taken from it; raises an exception instead of item `fails`."""
+    """Iterator that counts the taken items and raises an exception in place of item `fails`."""
 
     def __init__(self, count=None, fails=None):
         self.numbers = itertools.count() if count is None else iter(range(count))
@@ -62,7 +62,7 @@ class Source:
         return number
 
     def reaches(self, count):
-        """Wait until a number of items are taken; return whether they were."""
+        """Wait until a number of items is taken; return False after a timeout."""
         with self.changed:
             return self.changed.wait_for(lambda: self.taken >= count, TIMEOUT)
 
@@ -78,12 +78,12 @@ def test_items_keep_their_order(count, depth):
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 50])
-def test_an_endless_source_can_be_closed_at_any_point(taken):
+def test_endless_source_can_be_closed_at_any_item(taken):
     with contextlib.closing(prefetch_items(Source())) as items:
         assert list(itertools.islice(items, taken)) == list(range(taken))
 
 
-def test_items_are_made_while_the_consumer_is_busy_up_to_the_depth():
+def test_items_are_prefetched_up_to_depth():
     source = Source()
     with contextlib.closing(prefetch_items(source)) as items:
         assert next(items) == 0
@@ -95,13 +95,13 @@ def test_items_are_made_while_the_consumer_is_busy_up_to_the_depth():
         assert source.taken == DEPTH + 3
 
 
-def test_items_are_made_in_another_thread():
+def test_items_are_made_in_separate_thread():
     (name,) = prefetch_items(threading.current_thread().name for _ in range(1))
     assert name == "longspan-prefetch"
 
 
 @pytest.mark.parametrize("fails", [0, 1, DEPTH, 30])
-def test_an_exception_comes_after_the_items_before_it_with_its_traceback(fails):
+def test_exception_follows_earlier_items_with_traceback(fails):
     items = prefetch_items(Source(fails=fails))
     assert [next(items) for _ in range(fails)] == list(range(fails))
     with pytest.raises(DataError, match=f"item {fails} is broken") as caught:
@@ -113,7 +113,7 @@ def test_an_exception_comes_after_the_items_before_it_with_its_traceback(fails):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
-def test_any_exception_of_the_source_reaches_the_consumer(error):
+def test_every_exception_of_source_reaches_consumer(error):
     class Failing:
         def __iter__(self):
             return self
@@ -127,13 +127,13 @@ def test_any_exception_of_the_source_reaches_the_consumer(error):
         next(items)
 
 
-def test_an_exception_behind_the_last_item_read_is_ignored():
+def test_exception_after_last_consumed_item_is_ignored():
     source = Source(fails=1)
     with contextlib.closing(prefetch_items(source)) as items:
         assert next(items) == 0
 
 
-def test_a_failing_consumer_stops_the_thread():
+def test_failing_consumer_stops_thread():
     def consume():
         with contextlib.closing(prefetch_items(Source())) as items:
             for item in items:
@@ -144,22 +144,22 @@ def test_a_failing_consumer_stops_the_thread():
         consume()
 
 
-def test_deleting_the_generator_stops_the_thread():
+def test_deleting_generator_stops_thread():
     items = prefetch_items(Source())
     assert next(items) == 0
-    assert threads()
+    assert prefetch_threads()
     del items
-    assert not threads()
+    assert not prefetch_threads()
 
 
-def test_nothing_starts_before_the_first_item_is_requested():
+def test_thread_starts_with_first_requested_item():
     source = Source()
     prefetch_items(source).close()
     assert source.taken == 0
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_while_waiting_stops_the_thread():
+def test_sigint_while_waiting_stops_thread():
     def interrupting():
         yield 0
         signal.raise_signal(signal.SIGINT)  # handled by the main thread, which waits
@@ -174,7 +174,7 @@ def test_ctrl_c_while_waiting_stops_the_thread():
         consume()
 
 
-def test_ctrl_c_while_the_thread_starts_stops_it(monkeypatch):
+def test_sigint_during_thread_start_stops_thread(monkeypatch):
     start = threading.Thread.start
 
     def interrupted(thread):
@@ -194,13 +194,13 @@ sys.exit(f"item {next(items)}")
 """
 
 
-def test_an_unclosed_generator_does_not_keep_the_process_alive():
+def test_unclosed_generator_does_not_keep_process_alive():
     command = [sys.executable, "-c", UNCLOSED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert (done.returncode, done.stderr) == (1, "item 0\n")
 
 
-def test_batches_are_those_of_the_task(listops):
+def test_prefetched_batches_equal_batches_of_task(listops):
     plain = itertools.islice(listops.batches("train", batch_size=4, seed=3), 60)
     with contextlib.closing(
         prefetch_batches(listops.batches("train", batch_size=4, seed=3), CPU)
@@ -210,8 +210,8 @@ def test_batches_are_those_of_the_task(listops):
             assert batch.inputs.equal(expected.inputs)
 
 
-def test_batches_for_a_gpu_are_pinned_and_unchanged(listops, monkeypatch):
-    """Pinning itself needs a driver, so it is replaced."""
+def test_batches_for_gpu_are_pinned_and_unchanged(listops, monkeypatch):
+    """Replace pinning, which needs a driver."""
     pinned = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: pinned.append(x) or x.clone())
     plain = list(listops.batches("validation", batch_size=16))
@@ -229,63 +229,69 @@ def test_batches_for_a_gpu_are_pinned_and_unchanged(listops, monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_batches_for_a_gpu_are_in_pinned_memory(listops):
+def test_batches_for_gpu_are_in_pinned_memory(listops):
     device = torch.device("cuda")
     for batch in prefetch_batches(listops.batches("validation", batch_size=16), device):
         assert batch.inputs.is_pinned()
         assert batch.targets.is_pinned()
 
 
-class Stop(Exception):
-    """Ends a run in the middle."""
+class StopError(Exception):
+    """Exception that ends a run."""
 
 
-class Stopping(Callback):
-    """Ends the run after a step."""
+class StopAtStep(Callback):
+    """Callback that ends the run at a step."""
 
     def __init__(self, step):
         self.step = step
 
     def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
-            raise Stop
+            raise StopError
 
 
-def trained(task, folder, callback):
-    made = tiny.experiment()
-    model = make_model(made, task)
+def train(task, folder, callback):
+    experiment = tiny.experiment()
+    model = make_model(experiment, task)
     return fit(
-        model, task, made.config.training, seed=0, folder=folder, device="cpu", callback=callback
+        model,
+        task,
+        experiment.config.training,
+        seed=0,
+        folder=folder,
+        device="cpu",
+        callback=callback,
     )
 
 
-def test_training_and_evaluation_prefetch_and_close(listops, tmp_path, monkeypatch):
-    makers, batches = {}, listops.batches
+def test_training_and_evaluation_prefetch_and_stop_threads(listops, tmp_path, monkeypatch):
+    threads_by_split, batches = {}, listops.batches
 
     def spy(split, **arguments):
         for batch in batches(split, **arguments):
-            makers.setdefault(split, set()).add(threading.current_thread().name)
+            threads_by_split.setdefault(split, set()).add(threading.current_thread().name)
             yield batch
 
     monkeypatch.setattr(listops, "batches", spy)
-    with pytest.raises(Stop):
-        trained(listops, tmp_path / "a", Stopping(5))
-    assert not threads()
-    outcome = trained(listops, tmp_path / "b", None)
+    with pytest.raises(StopError):
+        train(listops, tmp_path / "a", StopAtStep(5))
+    assert not prefetch_threads()
+    outcome = train(listops, tmp_path / "b", None)
     assert 0 < outcome.data_wait_seconds < outcome.seconds
     one = {"longspan-prefetch"}
-    assert makers == {"train": one, "validation": one, "test": one}
+    assert threads_by_split == {"train": one, "validation": one, "test": one}
 
 
-def test_a_broken_row_ends_the_evaluation_and_its_thread(listops, monkeypatch):
+def test_broken_row_ends_evaluation_and_its_thread(listops, monkeypatch):
     monkeypatch.setattr(listops, "batches", lambda *_, **__: Source(fails=0))
     model = make_model(tiny.experiment(), listops)
     with pytest.raises(DataError, match="item 0 is broken"):
         evaluate(model, listops, "test", batch_size=4, device=CPU)
 
 
-def test_data_wait_time_is_counted_across_resumption(listops, tmp_path, monkeypatch):
-    """Making a batch moves the clock by 3 s and a step by 1 s; there is no thread."""
+def test_data_wait_accumulates_across_resumption(listops, tmp_path, monkeypatch):
+    """Use a fake clock without threads: a batch takes 3 s and a step 1 s."""
     now, batches, losses = [0.0], listops.batches, listops.losses
 
     def takes(seconds, result):
@@ -294,14 +300,14 @@ def test_data_wait_time_is_counted_across_resumption(listops, tmp_path, monkeypa
 
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(
-        loop, "prefetch_batches", lambda made, device: (takes(3.0, one) for one in made)
+        loop, "prefetch_batches", lambda source, device: (takes(3.0, one) for one in source)
     )
     monkeypatch.setattr(
-        evaluation, "prefetch_batches", lambda made, device: batches("test", batch_size=44)
+        evaluation, "prefetch_batches", lambda source, device: batches("test", batch_size=44)
     )
     monkeypatch.setattr(listops, "size", lambda split: 44)
     monkeypatch.setattr(listops, "losses", lambda *arguments: takes(1.0, losses(*arguments)))
-    with pytest.raises(Stop):
-        trained(listops, tmp_path, Stopping(9))
-    outcome = trained(listops, tmp_path, None)
+    with pytest.raises(StopError):
+        train(listops, tmp_path, StopAtStep(9))
+    outcome = train(listops, tmp_path, None)
     assert (outcome.seconds, outcome.data_wait_seconds) == (12 * 4.0, 12 * 3.0)

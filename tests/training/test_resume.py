@@ -1,7 +1,7 @@
-"""A run that was stopped anywhere and started again ends like one that was not.
+"""Resumption: an interrupted run ends like an uninterrupted one.
 
-Processes are killed by SIGKILL: at chosen operations on files, at chosen times, and, as a user
-would meet it, once as `python -m longspan train`.
+Processes are killed by SIGKILL before chosen file operations, at chosen times, and once as
+`python -m longspan train`.
 """
 
 import dataclasses
@@ -26,15 +26,15 @@ from longspan.training import Callback, fit, loop
 from longspan.training.checkpoint import Checkpoints, Progress
 from longspan.training.distributed import group as process_group
 
-# dropout, accumulated parts and points of the curve that fall between checkpoints
+# Dropout, gradient accumulation and evaluations between checkpoints.
 CHANGES = {
     "training.checkpoint_every": 3,
     "training.gradient_accumulation_steps": 2,
     "model.hidden_dropout_prob": 0.2,
 }
 LONGER = {**CHANGES, "training.steps": 60, "training.evaluate_every": 10}
-# what may differ between two runs of one experiment
-OTHERWISE = (
+# Fields that may differ between two runs of one experiment.
+VARYING_FIELDS = (
     "seconds",
     "data_wait_seconds",
     "tokens_per_second",
@@ -45,25 +45,27 @@ OTHERWISE = (
 )
 
 
-def lasting(result):
-    """Everything of a record that a repetition must give again."""
+def reproducible_fields(result):
+    """Return the fields of a record that are equal in repeated runs."""
     record = dataclasses.asdict(result)
     for point in record["curve"]:
         point.pop("seconds")
-    return {name: value for name, value in record.items() if name not in OTHERWISE}
+    return {name: value for name, value in record.items() if name not in VARYING_FIELDS}
 
 
 @pytest.fixture(scope="session")
 def uninterrupted(tiny_cache, tmp_path_factory):
-    """Records of runs that nobody stopped."""
+    """Reproducible fields of uninterrupted runs."""
 
-    def truth(changes):
-        made = tiny.experiment(changes=changes)
+    def run_uninterrupted(changes):
+        experiment = tiny.experiment(changes=changes)
         runs = tmp_path_factory.mktemp("uninterrupted")
-        run(made, tiny.listops(tiny_cache), tiny.paths(runs, tiny_cache))
-        return lasting(load_result(runs / "quick" / "listops" / f"{made.name}.json"))
+        run(experiment, tiny.listops(tiny_cache), tiny.paths(runs, tiny_cache))
+        return reproducible_fields(
+            load_result(runs / "quick" / "listops" / f"{experiment.name}.json")
+        )
 
-    return {name: truth(x) for name, x in (("short", CHANGES), ("longer", LONGER))}
+    return {name: run_uninterrupted(x) for name, x in (("short", CHANGES), ("longer", LONGER))}
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +78,8 @@ def record_of(runs, changes):
     return path if path.exists() else None
 
 
-def check_whole(work):
-    """What the pointer names is complete, whenever the process was killed."""
+def check_checkpoint(work):
+    """Check that the checkpoints named by the pointer are complete."""
     if not (work / "last.json").exists():
         return
     pointer = json.loads((work / "last.json").read_text())
@@ -92,9 +94,9 @@ def check_whole(work):
 
 
 def check_tidy(runs, changes):
-    """After the run there is the record, the best model, and nothing half-written."""
-    made = tiny.experiment(changes=changes)
-    work = tiny.paths(runs, runs).run_dir(made)
+    """Check that a finished run has its record, the best model and no partial files."""
+    experiment = tiny.experiment(changes=changes)
+    work = tiny.paths(runs, runs).run_dir(experiment)
     best = json.loads((work / "last.json").read_text())["best"]
     names = {"experiment.json", "last.json", "tensorboard", "run.lock", "train.lock", best}
     assert {path.name for path in work.iterdir()} == names
@@ -102,8 +104,8 @@ def check_tidy(runs, changes):
     assert not list(runs.rglob(".*"))
 
 
-def killed(server, runs, cache, changes, *, kill_at=0, after=None):
-    """Start the command in a process of its own, kill it; its exit code."""
+def run_and_kill(server, runs, cache, changes, *, kill_at=0, after=None):
+    """Start the command in a separate process and kill it; return the exit code."""
     log = runs.parent / f"{runs.name}.log"
     arguments = tiny.command(runs, cache, changes=changes)
     process = server.Process(target=tiny.main, args=(arguments, str(log), kill_at))
@@ -118,45 +120,47 @@ def killed(server, runs, cache, changes, *, kill_at=0, after=None):
     return process.exitcode
 
 
-def test_killed_before_every_operation_on_a_file_in_turn(
+def test_run_finishes_after_repeated_kills_at_file_operations(
     server, tiny_cache, tmp_path, uninterrupted
 ):
-    """Each start gets two operations further than the one before, until one gets to the end."""
+    """Kill each start two file operations later than the previous one, until a start finishes."""
     runs = tmp_path / "runs"
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=CHANGES))
     kill_at = 1
-    while killed(server, runs, tiny_cache, CHANGES, kill_at=kill_at):
+    while run_and_kill(server, runs, tiny_cache, CHANGES, kill_at=kill_at):
         kill_at += 2
-        check_whole(work)
+        check_checkpoint(work)
     assert kill_at > 20
-    assert lasting(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
+    assert reproducible_fields(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
     check_tidy(runs, CHANGES)
 
 
-def timed(server, runs, cache):
-    """Seconds of a whole run; the first one of a server also pays for its imports."""
+def measure_seconds(server, runs, cache):
+    """Measure the seconds of a whole run; the first run of a server includes imports."""
     started = time.monotonic()
-    assert killed(server, runs, cache, LONGER) == 0
+    assert run_and_kill(server, runs, cache, LONGER) == 0
     return time.monotonic() - started
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
-def test_killed_at_random_times(server, tiny_cache, tmp_path, uninterrupted, seed):
+def test_run_resumes_after_kills_at_random_times(server, tiny_cache, tmp_path, uninterrupted, seed):
     runs, draw = tmp_path / "runs", random.Random(seed)
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=LONGER))
-    whole = min(timed(server, tmp_path / name, tiny_cache) for name in ("first", "second"))
+    whole = min(
+        measure_seconds(server, tmp_path / name, tiny_cache) for name in ("first", "second")
+    )
     kills = 0
-    # Moments are shares of a whole run's time, the first well inside it, on any machine.
+    # Kill times are shares of the measured time, so that the first kill hits on any machine.
     for share in (0.5, *(draw.uniform(0.1, 0.9) for _ in range(7))):
-        kills += bool(killed(server, runs, tiny_cache, LONGER, after=share * whole))
-        check_whole(work)
-    assert killed(server, runs, tiny_cache, LONGER) == 0
+        kills += bool(run_and_kill(server, runs, tiny_cache, LONGER, after=share * whole))
+        check_checkpoint(work)
+    assert run_and_kill(server, runs, tiny_cache, LONGER) == 0
     assert kills, f"no run was killed although a whole one takes {whole} s"
-    assert lasting(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
+    assert reproducible_fields(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
     check_tidy(runs, LONGER)
 
 
-def test_the_command_of_a_user_killed_and_given_again(tiny_cache, tmp_path, uninterrupted):
+def test_killed_command_resumes(tiny_cache, tmp_path, uninterrupted):
     runs = tmp_path / "runs"
     work = tiny.paths(runs, tiny_cache).run_dir(tiny.experiment(changes=LONGER))
     arguments = tiny.command(runs, tiny_cache, changes=LONGER)
@@ -171,57 +175,61 @@ def test_the_command_of_a_user_killed_and_given_again(tiny_cache, tmp_path, unin
     assert json.loads((work / "last.json").read_text())["last"]
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "step 60/60" in again.stderr
-    assert lasting(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
+    assert reproducible_fields(load_result(record_of(runs, LONGER))) == uninterrupted["longer"]
     check_tidy(runs, LONGER)
 
 
-class Stop(Exception):
-    """What stops a run inside this process."""
+class StopError(Exception):
+    """Exception that ends a run inside this process."""
 
 
-class Stopper(Callback):
-    """A callback that stops the run after a step, before anything is saved for it."""
+class StopAtStep(Callback):
+    """Callback that ends the run at a step, before its checkpoint is saved."""
 
     def __init__(self, step):
         self.step = step
 
     def on_step(self, step, loss, tokens, seconds):
         if step == self.step:
-            raise Stop
+            raise StopError
 
 
 @pytest.mark.parametrize(
     ("mechanism", "step"), [*(("local", step) for step in (1, 3, 4, 8, 12)), ("performer", 5)]
 )
-def test_stopped_after_any_step(listops, tmp_path, mechanism, step, stopped_truth):
-    made = tiny.experiment(mechanism, changes=CHANGES)
+def test_run_resumes_after_interruption_at_any_step(
+    listops, tmp_path, mechanism, step, expected_outcomes
+):
+    experiment = tiny.experiment(mechanism, changes=CHANGES)
     options = {"seed": 0, "folder": tmp_path, "device": "cpu"}
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         fit(
-            make_model(made, listops),
+            make_model(experiment, listops),
             listops,
-            made.config.training,
+            experiment.config.training,
             **options,
-            callback=Stopper(step),
+            callback=StopAtStep(step),
         )
-    again = fit(make_model(made, listops), listops, made.config.training, **options)
-    assert (again.scores, untimed(again.curve)) == stopped_truth[mechanism]
+    again = fit(make_model(experiment, listops), listops, experiment.config.training, **options)
+    assert (again.scores, without_seconds(again.curve)) == expected_outcomes[mechanism]
 
 
-def test_features_are_redrawn_by_seed_and_step_alone(listops, tmp_path):
-    made = tiny.experiment("performer", changes={**CHANGES, "mechanism.redraw_every": 2})
+def test_redrawn_features_depend_on_seed_and_step_only(listops, tmp_path):
+    experiment = tiny.experiment("performer", changes={**CHANGES, "mechanism.redraw_every": 2})
     outcomes, rows = [], []
     for stops in ((), (5,), (4, 9)):
         folder = tmp_path / str(stops)
         options = {"seed": 0, "folder": folder, "device": "cpu"}
         for step in stops:
-            model = make_model(made, listops)
-            with pytest.raises(Stop):
-                fit(model, listops, made.config.training, **options, callback=Stopper(step))
-        model = make_model(made, listops)
+            model = make_model(experiment, listops)
+            with pytest.raises(StopError):
+                fit(
+                    model, listops, experiment.config.training, **options, callback=StopAtStep(step)
+                )
+        model = make_model(experiment, listops)
         drawn = {n: x.clone() for n, x in model.named_buffers() if "projection" in n}
-        outcome = fit(model, listops, made.config.training, **options)
-        outcomes.append((outcome.scores, untimed(outcome.curve)))
+        outcome = fit(model, listops, experiment.config.training, **options)
+        outcomes.append((outcome.scores, without_seconds(outcome.curve)))
         rows.append({n: dict(model.named_buffers())[n] for n in drawn})
         assert all(not rows[-1][n].equal(x) for n, x in drawn.items())
     assert outcomes[1:] == outcomes[:-1]
@@ -229,40 +237,49 @@ def test_features_are_redrawn_by_seed_and_step_alone(listops, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def stopped_truth(tiny_cache, tmp_path_factory):
-    task, truth = tiny.listops(tiny_cache), {}
+def expected_outcomes(tiny_cache, tmp_path_factory):
+    task, expected = tiny.listops(tiny_cache), {}
     for mechanism in ("local", "performer"):
-        made = tiny.experiment(mechanism, changes=CHANGES)
+        experiment = tiny.experiment(mechanism, changes=CHANGES)
         folder = tmp_path_factory.mktemp(mechanism)
         outcome = fit(
-            make_model(made, task), task, made.config.training, seed=0, folder=folder, device="cpu"
+            make_model(experiment, task),
+            task,
+            experiment.config.training,
+            seed=0,
+            folder=folder,
+            device="cpu",
         )
-        truth[mechanism] = outcome.scores, untimed(outcome.curve)
-    return truth
+        expected[mechanism] = outcome.scores, without_seconds(outcome.curve)
+    return expected
 
 
-def untimed(curve):
+def without_seconds(curve):
     return [dataclasses.replace(point, seconds=0.0) for point in curve]
 
 
 @pytest.fixture
-def stopped(listops, tmp_path):
-    """The folder of a run that was stopped after step 8, and a function that continues it."""
-    made = tiny.experiment(changes={**CHANGES, "training.checkpoint_every": 1})
+def interrupted(listops, tmp_path):
+    """Folder of a run interrupted at step 8, and a function that resumes it."""
+    experiment = tiny.experiment(changes={**CHANGES, "training.checkpoint_every": 1})
     options = {"seed": 0, "folder": tmp_path / "work", "device": "cpu"}
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         fit(
-            make_model(made, listops), listops, made.config.training, **options, callback=Stopper(8)
+            make_model(experiment, listops),
+            listops,
+            experiment.config.training,
+            **options,
+            callback=StopAtStep(8),
         )
 
-    def proceed():
-        return fit(make_model(made, listops), listops, made.config.training, **options)
+    def resume():
+        return fit(make_model(experiment, listops), listops, experiment.config.training, **options)
 
-    return tmp_path / "work", proceed
+    return tmp_path / "work", resume
 
 
-def test_only_the_newest_checkpoint_and_the_best_model_are_kept(stopped):
-    work, _ = stopped
+def test_newest_checkpoint_and_best_model_are_kept(interrupted):
+    work, _ = interrupted
     assert {p.name for p in work.iterdir()} == {
         "step-000007",
         "best-000004",
@@ -288,32 +305,32 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_a_damaged_checkpoint_is_one_line_with_the_remedy(stopped, case):
-    work, proceed = stopped
+def test_damaged_checkpoint_is_rejected_with_remedy(interrupted, case):
+    work, resume = interrupted
     name, damage = DAMAGES[case]
     path = work / name
     path.write_bytes(damage(path.read_bytes()))
-    there = {p.name for p in work.iterdir()}
+    before = {p.name for p in work.iterdir()}
     folder = path.parent if path.parent != work else path
     with pytest.raises(RunError) as caught:
-        proceed()
+        resume()
     text = str(caught.value)
     assert text.startswith(f"the checkpoint {folder} cannot be read (")
     assert text.endswith(f"; remove {work} to start the run over")
     assert "\n" not in text
-    assert {p.name for p in work.iterdir()} == there
+    assert {p.name for p in work.iterdir()} == before
 
 
-def test_a_pointer_to_nothing_removes_nothing(stopped):
-    work, proceed = stopped
-    there = {p.name for p in work.iterdir()}
+def test_pointer_to_missing_checkpoint_removes_nothing(interrupted):
+    work, resume = interrupted
+    before = {p.name for p in work.iterdir()}
     (work / "last.json").write_text('{"last": "step-000099", "best": null}')
     with pytest.raises(RunError, match=r"step-000099 cannot be read .*; remove .* to start"):
-        proceed()
-    assert {p.name for p in work.iterdir()} == there
+        resume()
+    assert {p.name for p in work.iterdir()} == before
 
 
-def test_a_checkpoint_is_on_the_disk_before_its_pointer_is(listops, tmp_path, monkeypatch):
+def test_checkpoint_is_synced_to_disk_before_pointer(listops, tmp_path, monkeypatch):
     model = make_model(tiny.experiment(), listops)
     optimizer, synced = torch.optim.AdamW(model.parameters()), []
     monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
@@ -324,7 +341,7 @@ def test_a_checkpoint_is_on_the_disk_before_its_pointer_is(listops, tmp_path, mo
     assert synced[-1] == (tmp_path / "last.json").stat().st_ino
 
 
-def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
+def test_peak_memory_covers_whole_run(listops, tmp_path):
     wide = {
         "model.hidden_size": 256,
         "model.num_hidden_layers": 4,
@@ -332,48 +349,52 @@ def test_the_peak_of_memory_is_that_of_the_whole_run(listops, tmp_path):
         "training.batch_size": 2,
     }
     short = {"training.steps": 4, "training.evaluate_every": 2}
-    made = tiny.experiment(changes={**wide, **short})
+    experiment = tiny.experiment(changes={**wide, **short})
 
     def peak(folder, callback=None):
         options = {"seed": 0, "folder": tmp_path / folder, "device": "cpu", "callback": callback}
-        return fit(make_model(made, listops), listops, made.config.training, **options).peak_memory
+        return fit(
+            make_model(experiment, listops), listops, experiment.config.training, **options
+        ).peak_memory
 
-    truth = peak("whole")
-    if truth is None:
+    expected = peak("whole")
+    if expected is None:
         pytest.skip("the kernel keeps no count of resident memory here")
-    # killed after the last save
-    assert peak("whole") == pytest.approx(truth, rel=0.2)
-    # killed before it, the peak lost: the remaining steps need as much
-    with pytest.raises(Stop):
-        peak("stopped", Stopper(4))
+    # Kill after the last checkpoint.
+    assert peak("whole") == pytest.approx(expected, rel=0.2)
+    # Without a saved peak, the remaining steps determine it.
+    with pytest.raises(StopError):
+        peak("stopped", StopAtStep(4))
     state = tmp_path / "stopped" / "step-000002" / "state.json"
-    held = json.loads(state.read_text())
-    assert held["peak_memory"] == pytest.approx(truth, rel=0.2)
-    state.write_text(json.dumps({**held, "peak_memory": None}))
-    assert peak("stopped") == pytest.approx(truth, rel=0.2)
+    saved = json.loads(state.read_text())
+    assert saved["peak_memory"] == pytest.approx(expected, rel=0.2)
+    state.write_text(json.dumps({**saved, "peak_memory": None}))
+    assert peak("stopped") == pytest.approx(expected, rel=0.2)
 
 
-def resumed_as_uninterrupted(listops, folder, changes, device):
-    made = tiny.experiment(changes=changes)
+def equals_after_resumption(listops, folder, changes, device):
+    experiment = tiny.experiment(changes=changes)
     ended = []
-    for name, stop in (("whole", None), ("stopped", Stopper(5))):
+    for name, stop in (("whole", None), ("stopped", StopAtStep(5))):
         options = {"seed": 0, "folder": folder / name, "device": device}
         if stop:
-            with pytest.raises(Stop):
+            with pytest.raises(StopError):
                 fit(
-                    make_model(made, listops),
+                    make_model(experiment, listops),
                     listops,
-                    made.config.training,
+                    experiment.config.training,
                     **options,
                     callback=stop,
                 )
-        outcome = fit(make_model(made, listops), listops, made.config.training, **options)
-        ended.append((outcome.scores, untimed(outcome.curve)))
+        outcome = fit(
+            make_model(experiment, listops), listops, experiment.config.training, **options
+        )
+        ended.append((outcome.scores, without_seconds(outcome.curve)))
     return ended[0] == ended[1]
 
 
-def test_the_scale_of_the_loss_is_continued(listops, tmp_path, monkeypatch):
-    """On the CPU, with a scale at which small gradients are lost, until it grows after step 2."""
+def test_loss_scale_is_restored(listops, tmp_path, monkeypatch):
+    """Use a loss scale on the CPU that loses small gradients until it grows after step 2."""
     grows = {"init_scale": 2.0**-126, "growth_factor": 2.0**120, "growth_interval": 2}
 
     def scaling(*arguments):
@@ -382,50 +403,50 @@ def test_the_scale_of_the_loss_is_continued(listops, tmp_path, monkeypatch):
         return engine
 
     monkeypatch.setattr(loop, "make_accelerator", scaling)
-    assert resumed_as_uninterrupted(listops, tmp_path, {"training.max_grad_norm": None}, "cpu")
+    assert equals_after_resumption(listops, tmp_path, {"training.max_grad_norm": None}, "cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_run_in_float16_is_continued_exactly(listops, tmp_path):
-    assert resumed_as_uninterrupted(listops, tmp_path, {"training.precision": "fp16"}, None)
+def test_fp16_run_resumes_exactly(listops, tmp_path):
+    assert equals_after_resumption(listops, tmp_path, {"training.precision": "fp16"}, None)
 
 
-def test_an_absent_checkpoint_is_refused_and_the_remedy_works(stopped):
-    work, proceed = stopped
+def test_absent_checkpoint_is_rejected_and_remedy_works(interrupted):
+    work, resume = interrupted
     shutil.rmtree(work / "step-000007")
     with pytest.raises(RunError, match=r"step-000007 cannot be read .*; remove .* to start"):
-        proceed()
+        resume()
     shutil.rmtree(work)
-    assert proceed().steps == 12
+    assert resume().steps == 12
 
 
-def test_a_damaged_best_model_is_refused_at_the_end(stopped, monkeypatch):
-    work, proceed = stopped
+def test_damaged_best_model_is_rejected_at_end(interrupted, monkeypatch):
+    work, resume = interrupted
     path = work / "best-000004" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     from longspan.training.loop import _Run
 
     monkeypatch.setattr(_Run, "_is_best", lambda *_: False)
     with pytest.raises(RunError, match=r"the checkpoint .*best-000004 cannot be read"):
-        proceed()
+        resume()
 
 
-def test_what_a_killed_save_left_is_removed_at_the_next_start(stopped):
-    work, proceed = stopped
+def test_partial_checkpoints_are_removed_at_next_start(interrupted):
+    work, resume = interrupted
     for name in (".step-000008.part", "step-000008", ".best-000008.part", "best-000008"):
         (work / name).mkdir()
         (work / name / "model.safetensors").write_bytes(b"half")
     (work / ".last.json.0a1b2c3d").write_text("{")
-    outcome = proceed()
+    outcome = resume()
     names = {p.name for p in work.iterdir()}
     assert names == {"step-000012", outcome.model.name, "last.json", "tensorboard"}
 
 
-def test_a_save_that_fails_leaves_the_checkpoint_before_it(stopped, monkeypatch):
+def test_failed_save_keeps_previous_checkpoint(interrupted, monkeypatch):
     from longspan.training import checkpoint
 
-    work, proceed = stopped
-    truth = {p.name for p in work.iterdir()}
+    work, resume = interrupted
+    expected = {p.name for p in work.iterdir()}
 
     def full(tensors, path, **_):
         path.write_bytes(b"half")
@@ -434,17 +455,17 @@ def test_a_save_that_fails_leaves_the_checkpoint_before_it(stopped, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", full)
         with pytest.raises(RunError, match=r"cannot write the checkpoint .*No space left .*; free"):
-            proceed()
-    assert {p.name for p in work.iterdir()} == truth
+            resume()
+    assert {p.name for p in work.iterdir()} == expected
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_json", full_pointer)
+        patch.setattr(checkpoint, "write_json", fail_on_pointer)
         with pytest.raises(LongspanError, match="cannot write"):
-            proceed()
-    assert {p.name for p in work.iterdir()} == truth
-    assert proceed().steps == 12
+            resume()
+    assert {p.name for p in work.iterdir()} == expected
+    assert resume().steps == 12
 
 
-def full_pointer(path, value):
+def fail_on_pointer(path, value):
     if path.name == "last.json":
         raise RunError(f"cannot write {path}")
     path.write_text(json.dumps(value))
@@ -452,11 +473,11 @@ def full_pointer(path, value):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kill_at", range(1, 200, 3))
-def test_killed_once_before_any_operation_on_a_file(
+def test_run_resumes_after_kill_before_each_file_operation(
     server, tiny_cache, tmp_path, uninterrupted, kill_at
 ):
     runs = tmp_path / "runs"
-    killed(server, runs, tiny_cache, CHANGES, kill_at=kill_at)
-    assert killed(server, runs, tiny_cache, CHANGES) == 0
-    assert lasting(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
+    run_and_kill(server, runs, tiny_cache, CHANGES, kill_at=kill_at)
+    assert run_and_kill(server, runs, tiny_cache, CHANGES) == 0
+    assert reproducible_fields(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
     check_tidy(runs, CHANGES)

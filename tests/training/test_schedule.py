@@ -1,4 +1,4 @@
-"""Learning rates follow the schedules they are named after, at every step."""
+"""Learning rate schedules."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from longspan.training.schedule import compute_learning_rate
 EXACT = {"rel": 1e-9, "abs": 1e-15}
 
 
-def config(schedule, steps=100, warmup=10, learning_rate=1e-3):
+def make_config(schedule, steps=100, warmup=10, learning_rate=1e-3):
     return TrainingConfig(
         steps=steps,
         batch_size=1,
@@ -23,12 +23,12 @@ def config(schedule, steps=100, warmup=10, learning_rate=1e-3):
     )
 
 
-def rates_of(made):
-    return [compute_learning_rate(made, step) for step in range(made.steps)]
+def rates_of(config):
+    return [compute_learning_rate(config, step) for step in range(config.steps)]
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (5000, 1000), (7, 2), (20, 19), (30, 30)])
-def test_linear_is_the_one_cycle_of_torch(steps, warmup):
+def test_linear_equals_one_cycle_of_torch(steps, warmup):
     optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0)
     truth = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
@@ -46,20 +46,20 @@ def test_linear_is_the_one_cycle_of_torch(steps, warmup):
         optimizer.step()
         if step + 1 < steps:
             truth.step()
-    assert rates_of(config("linear", steps, warmup, 1e-4)) == pytest.approx(rates, **EXACT)
+    assert rates_of(make_config("linear", steps, warmup, 1e-4)) == pytest.approx(rates, **EXACT)
 
 
-def test_linear_has_its_peak_at_the_end_of_warmup_and_ends_low():
-    rates = rates_of(config("linear"))
+def test_linear_peaks_at_end_of_warmup_and_ends_low():
+    rates = rates_of(make_config("linear"))
     assert rates.index(max(rates)) == 9
     assert rates[9] == 1e-3
     assert rates[0] == pytest.approx(1e-3 / 25)
     assert rates[-1] == pytest.approx(1e-3 / 250_000)
 
 
-def test_rsqrt_is_the_rule_of_long_range_arena():
-    made = config("rsqrt", steps=20_000, warmup=8_000, learning_rate=0.05)
-    rates = rates_of(made)
+def test_rsqrt_equals_rule_of_long_range_arena():
+    config = make_config("rsqrt", steps=20_000, warmup=8_000, learning_rate=0.05)
+    rates = rates_of(config)
     for step in (1, 2, 777, 7_999, 8_000, 8_001, 20_000):
         rule = 0.05 * min(1.0, step / 8_000) / math.sqrt(max(step, 8_000))
         assert rates[step - 1] == pytest.approx(rule, **EXACT)
@@ -68,8 +68,8 @@ def test_rsqrt_is_the_rule_of_long_range_arena():
     assert rates[4_999] == pytest.approx(3.49e-4, rel=2e-3)
 
 
-def test_cosine_is_half_a_cosine_after_warmup():
-    rates = rates_of(config("cosine"))
+def test_cosine_is_half_cosine_after_warmup():
+    rates = rates_of(make_config("cosine"))
     assert rates[9] == rates[10] == 1e-3
     assert rates[55] == pytest.approx(0.5e-3)
     assert 0 < rates[-1] < 1e-6
@@ -77,13 +77,13 @@ def test_cosine_is_half_a_cosine_after_warmup():
     assert steepest in (54, 55)
 
 
-def test_constant_stays_at_the_peak():
-    assert set(rates_of(config("constant"))[9:]) == {1e-3}
+def test_constant_stays_at_peak():
+    assert set(rates_of(make_config("constant"))[9:]) == {1e-3}
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "rsqrt", "constant"])
 def test_every_schedule_rises_during_warmup_only(schedule):
-    rates = rates_of(config(schedule))
+    rates = rates_of(make_config(schedule))
     assert all(a < b for a, b in itertools.pairwise(rates[:10]))
     assert all(a >= b for a, b in itertools.pairwise(rates[9:]))
     assert min(rates) > 0
@@ -91,18 +91,18 @@ def test_every_schedule_rises_during_warmup_only(schedule):
 
 @pytest.mark.parametrize("schedule", ["cosine", "rsqrt", "constant"])
 def test_warmup_is_linear(schedule):
-    rates = rates_of(config(schedule))
+    rates = rates_of(make_config(schedule))
     assert [rate / rates[9] for rate in rates[:10]] == pytest.approx([n / 10 for n in range(1, 11)])
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "rsqrt", "constant"])
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (1, 1), (5, 0), (5, 5), (5, 9)])
-def test_short_runs_have_a_positive_rate_at_every_step(schedule, steps, warmup):
-    rates = rates_of(config(schedule, steps, warmup))
+def test_short_runs_have_positive_rate_at_every_step(schedule, steps, warmup):
+    rates = rates_of(make_config(schedule, steps, warmup))
     assert all(0 < rate <= 1e-3 for rate in rates)
 
 
-def test_without_warmup_the_one_cycle_falls_to_its_end():
-    rates = rates_of(config("linear", steps=10, warmup=0))
+def test_linear_without_warmup_decreases_to_its_end():
+    rates = rates_of(make_config("linear", steps=10, warmup=0))
     assert all(a > b for a, b in itertools.pairwise(rates))
     assert rates[-1] == pytest.approx(1e-3 / 250_000)

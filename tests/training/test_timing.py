@@ -1,4 +1,4 @@
-"""Timing of training steps, with a clock that the test controls."""
+"""Timing of training steps, with a fake clock."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from longspan.training import timing
 from longspan.training.timing import TIMED_STEPS, WARMUP_STEPS, measure_step_seconds
 
 
-class Time:
-    """A clock that each reading moves by the next duration of a list."""
+class FakeTime:
+    """Clock that each reading advances by the next duration of a list."""
 
     def __init__(self, durations):
         self.now, self.durations = 0.0, iter(durations)
@@ -21,13 +21,13 @@ class Time:
 
 
 @pytest.fixture
-def timed(listops, monkeypatch, tmp_path):
-    """Time steps of given durations."""
+def measure(listops, monkeypatch, tmp_path):
+    """Function that measures steps of given durations."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def run(durations, **options):
         experiment = tiny.experiment()
-        monkeypatch.setattr(timing, "time", Time([*durations, 0.0]))
+        monkeypatch.setattr(timing, "time", FakeTime([*durations, 0.0]))
         model = make_model(experiment, listops)
         seconds = measure_step_seconds(
             model, listops, experiment.config.training, seed=0, device="cpu", **options
@@ -38,28 +38,28 @@ def timed(listops, monkeypatch, tmp_path):
     return run
 
 
-def test_the_median_excludes_warmup_steps(timed):
+def test_median_excludes_warmup_steps(measure):
     slow, steps = [50.0] * WARMUP_STEPS, [1.0, 9.0, 2.0, 3.0, 2.0, 2.5, 2.25, 8.0]
     assert len(steps) == TIMED_STEPS
-    assert timed([*slow, *steps]) == (2.25 + 2.5) / 2
+    assert measure([*slow, *steps]) == (2.25 + 2.5) / 2
 
 
-def test_patience_ends_the_timing_after_one_step_at_least(timed):
-    assert timed([1.0, 1.0, 4.0, 6.0, 100.0], patience=10.0) == 5.0
-    assert timed([100.0, 100.0, 7.0], patience=10.0) == 7.0
+def test_patience_ends_timing_after_at_least_one_step(measure):
+    assert measure([1.0, 1.0, 4.0, 6.0, 100.0], patience=10.0) == 5.0
+    assert measure([100.0, 100.0, 7.0], patience=10.0) == 7.0
 
 
-def test_the_number_of_timed_steps(timed):
-    assert timed([1.0, 1.0, 3.0, 5.0], timed_steps=2) == 4.0
+def test_timed_steps_limits_number_of_steps(measure):
+    assert measure([1.0, 1.0, 3.0, 5.0], timed_steps=2) == 4.0
 
 
-def test_the_number_of_steps_of_the_configuration_is_ignored(timed):
-    """The tiny experiment has 12 steps, and evaluations after 4."""
-    assert timed([1.0] * (WARMUP_STEPS + 20), timed_steps=20) == 1.0
+def test_configured_number_of_steps_is_ignored(measure):
+    """Time more steps than the 12 of the tiny experiment."""
+    assert measure([1.0] * (WARMUP_STEPS + 20), timed_steps=20) == 1.0
 
 
-def test_the_matmul_rate_is_operations_per_second_of_the_best_trial(monkeypatch):
+def test_matmul_rate_is_that_of_fastest_repetition(monkeypatch):
     import torch
 
-    monkeypatch.setattr(timing, "time", Time([3.0, 0, 0.5, 0, 2.0, 0, 2.0, 0, 2.0, 0]))
+    monkeypatch.setattr(timing, "time", FakeTime([3.0, 0, 0.5, 0, 2.0, 0, 2.0, 0, 2.0, 0]))
     assert timing.measure_matmul_rate(torch.device("cpu")) == 2 * 1024**3 / 0.5

@@ -1,40 +1,20 @@
-"""Honest records, as runs would write them."""
-
-import dataclasses
+"""Valid synthetic records."""
 
 import pytest
-import torch
+from counted_records import with_counts
 
 import synthetic
-from longspan.arena.model import forward_flops, full_num_parameters, model_class, model_config
-from longspan.arena.record import attended_pairs
-from longspan.tasks import build
-
-
-def with_counts(record):
-    """Return a synthetic record with the counts of its configuration."""
-    config = record.effective_config
-    task = build(config.task.name, config.task.options)
-    with torch.device("meta"):
-        model = model_class(task)(model_config(config, task))
-    return dataclasses.replace(
-        record,
-        num_parameters=model.num_parameters(),
-        full_num_parameters=full_num_parameters(config, task),
-        flops=forward_flops(config, task),
-        attended_pairs=attended_pairs(model, task.length),
-    )
 
 
 @pytest.fixture(scope="session")
-def honest():
+def valid_records():
     """Return records of two mechanisms with three seeds on the two tasks of `quick`."""
     return [with_counts(x) for x in synthetic.records("quick", 3, ["local", "linformer"])]
 
 
 @pytest.fixture
-def folder(honest, tmp_path):
-    """Return a folder with the honest records."""
-    for record in honest:
+def folder(valid_records, tmp_path):
+    """Return a folder with the valid records."""
+    for record in valid_records:
         record.save(tmp_path)
     return tmp_path

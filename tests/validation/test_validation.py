@@ -1,4 +1,4 @@
-"""Every rule finds its planted fault in an otherwise honest record."""
+"""Validation rules, each checked with a planted error in a valid record."""
 
 import base64
 import dataclasses
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counted_records import with_counts
 
 import synthetic
-from conftest import with_counts
 from longspan.arena import get, override, replace_budget
 from longspan.arena.budget_resolution import scale_steps, training_flops
 from longspan.config import Budget
@@ -71,11 +71,11 @@ def findings(folder):
     return validate_records([folder]).findings
 
 
-def summary(folder):
+def finding_fields(folder):
     return {(finding.field, finding.severity) for finding in findings(folder)}
 
 
-def test_honest_records_have_no_findings(folder):
+def test_valid_records_have_no_findings(folder):
     validation = validate_records([folder])
     assert (validation.num_results, validation.num_failures) == (12, 0)
     assert validation.findings == []
@@ -98,7 +98,7 @@ def test_committed_records_have_no_errors():
 TEST, VALIDATION = ("scores", "test"), ("scores", "validation")
 ACCURACY = ("metrics", "accuracy")
 # Change, field and severity of the finding.
-PLANTED = {
+PLANTED_ERRORS = {
     "seed differs from file name": (put(7, "seed"), "file name", ERROR),
     "protocol differs from folder": (put("lra-small", "protocol"), "file name", ERROR),
     "changed option": (put(4, "config", "mechanism", "options", "window"), "config_hash", ERROR),
@@ -207,9 +207,9 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PLANTED)
-def test_planted_fault_is_found(folder, case):
-    change, field, severity = PLANTED[case]
+@pytest.mark.parametrize("case", PLANTED_ERRORS)
+def test_planted_error_is_found(folder, case):
+    change, field, severity = PLANTED_ERRORS[case]
     path = file_of(folder)
     edit(path, change)
     found = findings(folder)
@@ -220,8 +220,8 @@ def test_planted_fault_is_found(folder, case):
     assert all(dataclasses.astuple(matching[0]))
 
 
-def test_speed_is_compared_with_runs_of_the_same_batches(folder):
-    """Twice the speed still gives a whole, possible number of tokens."""
+def test_speed_is_compared_with_runs_of_same_batches(folder):
+    """Halve the speed, which still gives a possible integer number of tokens."""
     edit(file_of(folder), put(lambda x: x / 2, "tokens_per_second"))
     (found,) = findings(folder)
     assert found.field == "tokens_per_second"
@@ -236,26 +236,26 @@ def test_misplaced_file_is_found(folder):
     assert found.found == f"quick/text/{path.name}"
 
 
-def test_undeclared_change_is_found_under_a_correct_hash(folder):
-    made = override(get("quick").experiment("listops", "local", 7), {"mechanism.window": 4})
-    record = with_counts(synthetic.record(dataclasses.replace(made, overrides={})))
+def test_undeclared_override_is_found_despite_correct_hash(folder):
+    experiment = override(get("quick").experiment("listops", "local", 7), {"mechanism.window": 4})
+    record = with_counts(synthetic.record(dataclasses.replace(experiment, overrides={})))
     path = record.save(folder)
     (found,) = findings(path)
     assert (found.field, found.found) == ("config.mechanism.window", "4")
 
 
-def test_declared_changes_are_no_fault(tmp_path):
-    made = get("quick").experiment("listops", "local", 0)
+def test_declared_overrides_have_no_findings(tmp_path):
+    experiment = get("quick").experiment("listops", "local", 0)
     changes = {"training.steps": 200, "mechanism.window": 8, "mechanism.backend": "torch"}
-    with_counts(synthetic.record(override(made, changes))).save(tmp_path)
+    with_counts(synthetic.record(override(experiment, changes))).save(tmp_path)
     assert findings(tmp_path) == []
 
 
 def with_budget(kind, limit, changes, measurements):
-    """Return a record of linformer whose budget had some effect."""
-    made = get("quick").experiment("listops", "linformer", 0)
-    requested = replace_budget(made, Budget(kind=kind, limit=limit))
-    ran = synthetic.record(override(made, changes))
+    """Return a record of linformer with a resolved budget."""
+    experiment = get("quick").experiment("listops", "linformer", 0)
+    requested = replace_budget(experiment, Budget(kind=kind, limit=limit))
+    ran = synthetic.record(override(experiment, changes))
     resolved = ResolvedBudget(changes=changes, measurements=measurements)
     record = dataclasses.replace(
         ran,
@@ -267,7 +267,7 @@ def with_budget(kind, limit, changes, measurements):
     return with_counts(record)
 
 
-def test_changes_by_a_budget_are_derived_again(tmp_path):
+def test_changes_of_memory_budget_are_recomputed(tmp_path):
     candidates = [[64, 5e8], [128, 9e8], [256, 2e9]]
     record = with_budget(
         "memory", 1e9, {"mechanism.rank": 128}, {"bytes": 9e8, "candidates": candidates}
@@ -278,25 +278,25 @@ def test_changes_by_a_budget_are_derived_again(tmp_path):
         file_of(tmp_path, "linformer"),
         put(1e8, "resolved_budget", "measurements", "candidates", 2, 1),
     )
-    assert summary(tmp_path) == {("resolved_budget.changes", ERROR)}
+    assert finding_fields(tmp_path) == {("resolved_budget.changes", ERROR)}
 
 
-def test_steps_of_a_flops_budget_are_derived_again(tmp_path):
-    made = get("quick").experiment("listops", "linformer", 0)
-    step = training_flops(with_counts(synthetic.record(made)).flops, 32)
-    changes = scale_steps(made.config.training, 200)
+def test_steps_of_flops_budget_are_recomputed(tmp_path):
+    experiment = get("quick").experiment("listops", "linformer", 0)
+    step = training_flops(with_counts(synthetic.record(experiment)).flops, 32)
+    changes = scale_steps(experiment.config.training, 200)
     with_budget("flops", 200.0 * step, changes, {"flops_per_step": step}).save(tmp_path)
     assert findings(tmp_path) == []
     edit(
         file_of(tmp_path, "linformer"),
         put(100, "resolved_budget", "changes", "training.warmup_steps"),
     )
-    assert ("resolved_budget.changes", ERROR) in summary(tmp_path)
+    assert ("resolved_budget.changes", ERROR) in finding_fields(tmp_path)
 
 
-def test_seconds_per_step_are_required_under_a_budget_of_seconds(tmp_path):
-    made = get("quick").experiment("listops", "linformer", 0)
-    changes = scale_steps(made.config.training, 200)
+def test_seconds_budget_requires_seconds_per_step(tmp_path):
+    experiment = get("quick").experiment("listops", "linformer", 0)
+    changes = scale_steps(experiment.config.training, 200)
     with_budget("seconds", 100.0, changes, {"seconds_per_step": 0.5}).save(tmp_path)
     assert findings(tmp_path) == []
     edit(file_of(tmp_path, "linformer"), put({}, "resolved_budget", "measurements"))
@@ -313,10 +313,10 @@ def test_seconds_per_step_are_required_under_a_budget_of_seconds(tmp_path):
         ({"budget": "money=1"}, "config"),
     ],
 )
-def test_budget_is_the_protocols_or_an_override(folder, overrides, field):
+def test_budget_outside_protocol_must_be_override(folder, overrides, field):
     budget = Budget(kind="flops", limit=3e8)
-    made = replace_budget(get("quick").experiment("listops", "local", 5), budget)
-    record = dataclasses.replace(synthetic.record(made), overrides=overrides)
+    experiment = replace_budget(get("quick").experiment("listops", "local", 5), budget)
+    record = dataclasses.replace(synthetic.record(experiment), overrides=overrides)
     path = record.save(folder)
     fields = {finding.field for finding in findings(path)}
     assert (field in fields) if field else not any("config" in name for name in fields)
@@ -325,9 +325,9 @@ def test_budget_is_the_protocols_or_an_override(folder, overrides, field):
 RATES = [0.01, 0.001]
 
 
-def tuned(honest, accuracies=(0.2, 0.3), chosen=0.001, rule="mean"):
-    """Return a record that a search over two learning rates selected."""
-    record = next(x for x in honest if x.mechanism == "local" and x.task == "listops")
+def searched_record(valid_records, accuracies=(0.2, 0.3), chosen=0.001, rule="mean"):
+    """Return a record selected by a search over two learning rates."""
+    record = next(x for x in valid_records if x.mechanism == "local" and x.task == "listops")
     validation = record.scores["validation"].metrics["accuracy"]
     trials = [
         TrialRecord(
@@ -347,12 +347,12 @@ def tuned(honest, accuracies=(0.2, 0.3), chosen=0.001, rule="mean"):
 
 
 @pytest.mark.parametrize("rule", ["mean", "best-run"])
-def test_honest_search_has_no_findings(honest, tmp_path, rule):
-    tuned(honest, rule=rule).save(tmp_path)
+def test_valid_search_has_no_findings(valid_records, tmp_path, rule):
+    searched_record(valid_records, rule=rule).save(tmp_path)
     assert findings(tmp_path) == []
 
 
-TUNING = {
+PLANTED_SEARCH_ERRORS = {
     "other combination": (put(0.01, "tuning", "chosen", "training.learning_rate"),
                           "tuning.chosen.training.learning_rate"),
     "trial omitted": (put(lambda x: x[1:], "tuning", "trials"), "tuning.trials"),
@@ -364,21 +364,21 @@ TUNING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TUNING)
-def test_fault_of_a_search_is_found(honest, tmp_path, case):
-    change, field = TUNING[case]
-    path = tuned(honest).save(tmp_path)
+@pytest.mark.parametrize("case", PLANTED_SEARCH_ERRORS)
+def test_planted_search_error_is_found(valid_records, tmp_path, case):
+    change, field = PLANTED_SEARCH_ERRORS[case]
+    path = searched_record(valid_records).save(tmp_path)
     edit(path, change)
-    assert (field, ERROR) in summary(tmp_path)
+    assert (field, ERROR) in finding_fields(tmp_path)
 
 
-def test_combination_of_the_protocols_grid_is_no_override(tmp_path):
-    made = get("xiong").experiment("listops", "local", 42)
+def test_combination_of_protocol_grid_is_not_an_override(tmp_path):
+    experiment = get("xiong").experiment("listops", "local", 42)
     rate = next(x for x in get("xiong").grids["listops"]["training.learning_rate"]
-                if x != made.config.training.learning_rate)  # fmt: skip
+                if x != experiment.config.training.learning_rate)  # fmt: skip
     chosen = {"training.learning_rate": rate}
-    made = dataclasses.replace(override(made, chosen), overrides={})
-    record = synthetic.record(made)
+    experiment = dataclasses.replace(override(experiment, chosen), overrides={})
+    record = synthetic.record(experiment)
     tuning = Tuning(rule="mean", grid={}, chosen={**chosen, "seed": 42}, trials=[])
     for saved in (record, dataclasses.replace(record, tuning=tuning)):
         saved.save(tmp_path)
@@ -386,7 +386,7 @@ def test_combination_of_the_protocols_grid_is_no_override(tmp_path):
         assert ("config.training.learning_rate" in fields) == (saved.tuning is None)
 
 
-def test_copy_under_another_seed_is_found(folder):
+def test_copy_under_different_seed_is_found(folder):
     path = file_of(folder)
     copy = dataclasses.replace(load_result(path), seed=9).save(folder)
     (found,) = findings(folder)
@@ -405,9 +405,11 @@ def test_copy_under_another_seed_is_found(folder):
         ({"seconds": 1.0, "flops": 1}, ERROR),
     ],
 )
-def test_equivalent_mechanisms_are_distinguished_from_copies(folder, honest, change, severity):
-    """longformer without a global token is local: equal size, cost and scores, times of its own."""
-    record = next(r for r in honest if r.mechanism == "local" and r.task == "listops")
+def test_equivalent_mechanisms_are_distinguished_from_copies(
+    folder, valid_records, change, severity
+):
+    """Use longformer without global tokens, which equals local except in its times."""
+    record = next(r for r in valid_records if r.mechanism == "local" and r.task == "listops")
     moved = {name: getattr(record, name) + by for name, by in change.items()}
     config = get("quick").config("listops", "longformer")
     path = dataclasses.replace(record, config=config, config_hash=config.hash, **moved).save(folder)
@@ -416,7 +418,7 @@ def test_equivalent_mechanisms_are_distinguished_from_copies(folder, honest, cha
     assert str(path) in (found[0].file, found[0].found.removeprefix("those of "))
 
 
-def test_equal_example_scores_are_a_warning(folder):
+def test_equal_example_scores_raise_warning(folder):
     local, linformer = (load_result(file_of(folder, name)) for name in ("local", "linformer"))
     test = dataclasses.replace(local.scores["test"], loss=1.2345)
     dataclasses.replace(
@@ -425,10 +427,10 @@ def test_equal_example_scores_are_a_warning(folder):
         scores={**linformer.scores, "test": test},
         slices={},
     ).save(folder)
-    assert summary(folder) == {("example_scores", WARNING)}
+    assert finding_fields(folder) == {("example_scores", WARNING)}
 
 
-def test_constant_predictions_may_be_equal(folder):
+def test_equal_constant_predictions_have_no_findings(folder):
     for mechanism, loss in (("local", 0.7001), ("linformer", 0.7002)):
         record = load_result(file_of(folder, mechanism, "text"))
         test = record.scores["test"]
@@ -445,15 +447,15 @@ def test_constant_predictions_may_be_equal(folder):
     assert findings(folder) == []
 
 
-def test_equal_training_under_two_budgets_or_protocols_is_no_copy(tmp_path):
-    made = get("quick").experiment("listops", "full", 0)
-    record = with_counts(synthetic.record(made))
+def test_equal_training_under_different_budgets_is_not_a_copy(tmp_path):
+    experiment = get("quick").experiment("listops", "full", 0)
+    record = with_counts(synthetic.record(experiment))
     record.save(tmp_path)
     resolved = ResolvedBudget(changes={}, measurements={"candidates": [[None, 1]]})
-    budget = replace_budget(made, Budget(kind="memory", limit=2.0**30))
+    budget = replace_budget(experiment, Budget(kind="memory", limit=2.0**30))
     same = with_counts(synthetic.record(budget))
     dataclasses.replace(same, resolved_budget=resolved).save(tmp_path)
-    torch_only = override(made, {"mechanism.backend": "torch"})
+    torch_only = override(experiment, {"mechanism.backend": "torch"})
     with_counts(synthetic.record(torch_only)).save(tmp_path)
     assert findings(tmp_path) == []
 
@@ -471,8 +473,8 @@ def test_file_passed_twice_is_checked_once(folder):
     assert (validation.num_results, validation.findings) == (12, [])
 
 
-def in_bits(record):
-    """Return a record of accuracy as one of bits per byte."""
+def to_bits_per_byte(record):
+    """Convert a record of accuracy to bits per byte."""
     size = record.scores["test"].num_examples
     statistics = np.stack([np.linspace(1, 3, size), np.full(size, 2.0)], axis=1)
     bits = 1 / math.log(2)
@@ -497,15 +499,15 @@ def in_bits(record):
     )
 
 
-def test_rules_hold_for_metrics_other_than_accuracy(honest, tmp_path):
-    """The lowest bits per byte are selected."""
-    path = in_bits(next(r for r in honest if r.task == "listops")).save(tmp_path)
+def test_rules_apply_to_metrics_other_than_accuracy(valid_records, tmp_path):
+    """Use bits per byte, where lower is better."""
+    path = to_bits_per_byte(next(r for r in valid_records if r.task == "listops")).save(tmp_path)
     assert findings(tmp_path) == []
     edit(path, put(0.5, *TEST, "metrics", "bits_per_byte"))
-    assert summary(tmp_path) == {("scores.test.metrics.bits_per_byte", ERROR)}
+    assert finding_fields(tmp_path) == {("scores.test.metrics.bits_per_byte", ERROR)}
 
 
-JUNK = {
+INVALID_FILES = {
     "empty": b"",
     "truncated": b'{"schema": 3, "protocol": "qui',
     "foreign": b'{"name": "foreign"}',
@@ -519,10 +521,10 @@ JUNK = {
 }
 
 
-@pytest.mark.parametrize("case", JUNK)
-def test_invalid_file_is_named_and_the_others_are_checked(folder, case):
+@pytest.mark.parametrize("case", INVALID_FILES)
+def test_invalid_file_is_reported_and_others_are_checked(folder, case):
     path = folder / "quick" / "listops" / "junk-0123456789-0.json"
-    path.write_bytes(JUNK[case])
+    path.write_bytes(INVALID_FILES[case])
     validation = validate_records([folder])
     assert validation.num_results == 12
     (found,) = validation.findings
@@ -544,16 +546,16 @@ def test_impossible_numbers_are_found(folder, keys, number):
     assert {finding.file for finding in errors} == {str(file_of(folder))}
 
 
-def test_short_text_cannot_exhaust_memory(folder):
+def test_compressed_bomb_does_not_exhaust_memory(folder):
     bomb = base64.b64encode(zlib.compress(b"\0" * (2**27 + 2), 1)).decode()
     edit(file_of(folder), put(bomb, "example_scores", "data"))
     (found,) = findings(folder)
     assert "more than 134,217,728 bytes" in found.found
 
 
-def test_failures_are_checked(folder, honest):
+def test_failures_are_checked(folder, valid_records):
     names = {field.name for field in dataclasses.fields(Failure)} - {"kind", "reason", "step"}
-    shared = {name: getattr(honest[0], name) for name in names}
+    shared = {name: getattr(valid_records[0], name) for name in names}
     path = Failure(**shared, kind="memory", reason="needs more memory", step=3).save(folder)
     validation = validate_records([folder])
     assert (validation.num_results, validation.num_failures) == (12, 1)
@@ -564,7 +566,7 @@ def test_failures_are_checked(folder, honest):
     assert {"file name", "config_hash"} <= fields
 
 
-def test_absent_and_empty_folders_are_refused(tmp_path):
+def test_absent_and_empty_folders_are_rejected(tmp_path):
     with pytest.raises(DataError, match="absent does not exist; pass record files"):
         validate_records([tmp_path / "absent"])
     with pytest.raises(DataError, match="holds no records; pass record files"):

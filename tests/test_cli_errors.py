@@ -1,4 +1,4 @@
-"""Bad input, foreign files and full disks: one line with the remedy, and no partial files."""
+"""Rejected input, foreign files and full disks: single-line errors and no partial files."""
 
 import dataclasses
 import json
@@ -13,10 +13,10 @@ import tiny
 from longspan.arena import PROTOCOLS, get
 
 
-def refused(result, *parts, code=2):
+def check_rejected(result, *parts, code=2):
     """Check that a command failed with one line that contains these parts."""
-    got, out, err = result
-    assert got == code, err
+    exit_code, out, err = result
+    assert exit_code == code, err
     assert out == ""
     lines = err.splitlines()
     assert len(lines) == 1, err
@@ -27,7 +27,7 @@ def refused(result, *parts, code=2):
 
 
 TRAIN = ("train", "local", "listops")
-BAD = {
+INVALID = {
     "mechanism": (["train", "locl", "listops"], "no mechanism called 'locl'; did you mean local?"),
     "task": (["train", "local", "listop"], "no task of protocol 'lra-small' called 'listop'; did"),
     "protocol": ([*TRAIN, "--protocol", "quik"], "no protocol called 'quik'"),
@@ -92,22 +92,24 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_exit_code_2(cli, monkeypatch, tmp_path, case):
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_input_is_rejected_with_single_line_and_exit_code_2(
+    cli, monkeypatch, tmp_path, case
+):
     monkeypatch.chdir(tmp_path)
-    arguments, message = BAD[case]
-    refused(cli(*arguments), message)
+    arguments, message = INVALID[case]
+    check_rejected(cli(*arguments), message)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_flag_or_command_is_exit_code_2(cli):
+def test_unknown_flag_or_command_exits_with_2(cli):
     for arguments in (["train", "--protcol", "quick"], ["trian"], ["train", "local"]):
         code, _, err = cli(*arguments)
         assert code == 2
         assert "Traceback" not in err
 
 
-def test_an_error_in_another_process_of_a_launcher_names_its_rank():
+def test_error_of_nonzero_rank_names_rank():
     command = [sys.executable, "-m", "longspan", "report", "--format", "cvs"]
     environment = {**os.environ, "RANK": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -115,8 +117,8 @@ def test_an_error_in_another_process_of_a_launcher_names_its_rank():
     assert done.stderr == "[rank 1] error: no format called 'cvs'; did you mean csv?\n"
 
 
-def test_debug_shows_the_traceback():
-    """Errors of real processes."""
+def test_debug_flag_prints_traceback():
+    """Compare the output of processes with and without --debug."""
     command = [sys.executable, "-m", "longspan"]
     bad = ["report", "--format", "cvs"]
     plain = subprocess.run([*command, *bad], capture_output=True, text=True, check=False)
@@ -128,17 +130,17 @@ def test_debug_shows_the_traceback():
     assert debug.stderr.endswith("UnknownNameError: no format called 'cvs'; did you mean csv?\n")
 
 
-def test_a_malformed_record_is_refused_by_the_report(cli, finished, tmp_path):
+def test_report_rejects_malformed_record(cli, finished, tmp_path):
     shutil.copytree(finished, tmp_path / "runs")
     path = next((tmp_path / "runs").rglob("full-*.json"))
     path.write_text(path.read_text()[:300])
     page = tmp_path / "report.html"
-    refused(cli("report", tmp_path / "runs", "--output", page), path, "is not JSON (line")
+    check_rejected(cli("report", tmp_path / "runs", "--output", page), path, "is not JSON (line")
     assert not page.exists()
 
 
 def build_command(cache, monkeypatch):
-    """Return `data build` of a small data set; that of the protocol takes seconds."""
+    """Return `data build` of a small data set; the protocol's own takes seconds."""
     quick = get("quick")
     recipe = quick.recipe("listops")._replace(task_options=tiny.TASK)
     small = dataclasses.replace(quick, recipe=lambda task: recipe)
@@ -146,7 +148,7 @@ def build_command(cache, monkeypatch):
     return ["data", "build", "listops", "--protocol", "quick", "--cache", cache]
 
 
-def test_data_is_built_verified_and_its_corruption_found(cli, tmp_path, monkeypatch):
+def test_data_is_built_verified_and_checked_for_corruption(cli, tmp_path, monkeypatch):
     command = build_command(tmp_path, monkeypatch)
     code, out, _ = cli(*command, "--json")
     assert code == 0
@@ -167,15 +169,17 @@ def test_data_is_built_verified_and_its_corruption_found(cli, tmp_path, monkeypa
         (bytes([whole[0] ^ 1]) + whole[1:], "does not match its recorded sha256"),
     ):
         path.write_bytes(content)
-        refused(cli("data", "verify", "--cache", tmp_path), path, message, "delete", "rebuild")
+        check_rejected(
+            cli("data", "verify", "--cache", tmp_path), path, message, "delete", "rebuild"
+        )
 
 
-def test_a_results_folder_of_another_configuration_is_refused(cli, finished, tiny_cache, tmp_path):
+def test_run_directory_with_changed_configuration_is_rejected(cli, finished, tiny_cache, tmp_path):
     shutil.copytree(finished, tmp_path / "runs")
     record = next((tmp_path / "runs").rglob("local-*.json"))
-    there = record.parent / "work" / record.stem / "experiment.json"
+    state = record.parent / "work" / record.stem / "experiment.json"
     record.unlink()
-    there.write_text(there.read_text().replace('"num_hidden_layers": 1', '"num_hidden_layers": 2'))
+    state.write_text(state.read_text().replace('"num_hidden_layers": 1', '"num_hidden_layers": 2'))
     code, out, err = cli(*tiny.command(tmp_path / "runs", tiny_cache))
     assert (code, out) == (2, "")
     line = err.splitlines()[-1]
@@ -187,9 +191,7 @@ def test_a_results_folder_of_another_configuration_is_refused(cli, finished, tin
     assert "Traceback" not in err
 
 
-def test_a_full_disk_while_training_is_one_line_and_leaves_nothing_half_written(
-    cli, small_disk, tiny_cache
-):
+def test_full_disk_in_training_leaves_no_partial_file(cli, small_disk, tiny_cache):
     code, out, err = cli(*tiny.command(small_disk, tiny_cache, changes={"model.hidden_size": 64}))
     assert (code, out) == (2, "")
     line = err.splitlines()[-1]
@@ -197,24 +199,26 @@ def test_a_full_disk_while_training_is_one_line_and_leaves_nothing_half_written(
     assert line.endswith("free space or choose another folder")
     assert "Traceback" not in err
     left = {path.name for path in small_disk.rglob("*") if path.is_file()}
-    mine = {"experiment.json", "run.lock", "train.lock"}
-    assert all(name in mine or name.startswith("events.") for name in left)
+    allowed = {"experiment.json", "run.lock", "train.lock"}
+    assert all(name in allowed or name.startswith("events.") for name in left)
     shutil.rmtree(small_disk / "quick")
 
 
-def test_a_full_disk_while_building_is_one_line_and_leaves_nothing(cli, small_disk, monkeypatch):
+def test_full_disk_in_data_build_leaves_no_file(cli, small_disk, monkeypatch):
     monkeypatch.setitem(tiny.TASK, "train", 20_000)
     monkeypatch.setitem(tiny.TASK, "max_length", 60)
     result = cli(*build_command(small_disk, monkeypatch))
-    refused(result, "cannot write", "No space left", "free space or choose another folder")
+    check_rejected(result, "cannot write", "No space left", "free space or choose another folder")
     assert not [path for path in small_disk.rglob("*") if path.suffix != ".lock" and path.is_file()]
     shutil.rmtree(small_disk / "listops")
 
 
-def test_a_full_disk_while_reporting_keeps_the_old_page(cli, small_disk, finished):
+def test_full_disk_in_report_keeps_old_page(cli, small_disk, finished):
     page = small_disk / "report.html"
     page.write_text("old")
-    refused(cli("report", finished, "--output", page), page, "No space left on device", code=2)
+    check_rejected(
+        cli("report", finished, "--output", page), page, "No space left on device", code=2
+    )
     assert page.read_text() == "old"
     assert [path.name for path in small_disk.iterdir()] == ["report.html"]
     page.unlink()
