@@ -272,12 +272,12 @@ def pair_of_differences():
 def test_rows_are_compared_with_full_on_the_same_examples():
     board = build_leaderboard(pair_of_differences())
     good, even, full = (row(board, name).cells[0].placement for name in ("good", "even", "full"))
-    assert good.comparison.difference == pytest.approx(0.2)
+    assert good.difference == pytest.approx(0.2)
     # 40 to 0: 2 / 2^40 - 1 / 2^40, times the two rows that are compared
-    assert good.comparison.p == pytest.approx(2**-40)
-    assert good.comparison.adjusted_p == pytest.approx(2 * 2**-40)
-    assert even.comparison.p == pytest.approx(1.0)
-    assert full.comparison is None
+    assert good.p == pytest.approx(2**-40)
+    assert good.adjusted_p == pytest.approx(2 * 2**-40)
+    assert even.p == pytest.approx(1.0)
+    assert full.p is None
 
 
 def test_rank_bold_and_arrow_follow_from_the_same_comparisons():
@@ -326,7 +326,7 @@ def test_overridden_rows_are_not_compared():
     runs[1] = dataclasses.replace(runs[1], overrides={"training.steps": 9})
     board = build_leaderboard(runs)
     assert row(board, "good").cells[0].placement is None
-    assert row(board, "even").cells[0].placement.comparison.adjusted_p == pytest.approx(1.0)
+    assert row(board, "even").cells[0].placement.adjusted_p == pytest.approx(1.0)
 
 
 def five(mechanism="bigbird", score=0.6):

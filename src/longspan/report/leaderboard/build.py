@@ -22,7 +22,7 @@ from longspan.report.leaderboard.grouping import (
 )
 from longspan.report.leaderboard.means import choose_means, mean_score
 from longspan.report.leaderboard.notes import largest_excess, notes_of
-from longspan.report.leaderboard.ranking import mean_interval, rank_rows, sort_rows
+from longspan.report.leaderboard.ranking import mean_interval, rank_rows, row_order
 from longspan.report.leaderboard.values import (
     UNSCORED,
     Cell,
@@ -93,18 +93,21 @@ def build_leaderboard(results: Iterable[Result], failures: Iterable[Failure] = (
         places = tuple(notes.index(note) for note in own)
         rows.append(_row(group, label, cells, places, means, columns))
         samples.append(statistics_)
-    ranked, pairs = rank_rows(rows, samples, columns, means)
     metric = means[0].metric if means else common_metric(columns)
+    order = sorted(range(len(rows)), key=lambda i: row_order(rows[i], metric))
+    ranked, contrasts = rank_rows(
+        [rows[i] for i in order], [samples[i] for i in order], columns, means
+    )
     return Leaderboard(
         protocol=protocol,
         budget=budget or None,
         columns=columns,
         means=means,
-        rows=tuple(sort_rows(ranked, metric)),
+        rows=tuple(ranked),
         notes=tuple(notes),
         selection=tuple(sorted({run.config.training.selection for run in runs})),
         hardware=tuple(devices),
-        pairs=tuple(pairs),
+        contrasts=tuple(contrasts),
     )
 
 

@@ -91,8 +91,7 @@ class Chapter:
         """Mechanism, label and score of the best rows."""
         means = self.board.means
         metric = means[0].metric if means else self.board.columns[0].metric
-        ranked = [row for row in self.board.rows if not row.is_overridden]
-        scored = [(row, row.score) for row in ranked if row.score is not None]
+        scored = [(row, row.score) for row in self.board.ranked if row.score is not None]
         return [(row.mechanism, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
 
 
