@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jsonschema import ValidationError
 from PIL import Image
-from report_records import analysis, curve, failure, record
+from report_records import analysis, build_leaderboard, curve, failure, record
 
 from longspan.errors import OptionError
 from longspan.report.charts.curves import POINTS, learning_curves
@@ -28,7 +28,6 @@ from longspan.report.charts.placement import (
 )
 from longspan.report.charts.styles import COLORS, SHAPES, assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
-from longspan.report.leaderboard.build import build_leaderboard
 from longspan.report.output.page import SHAPE_PATHS
 from longspan.report.tables.slices import properties
 from longspan.results import Slice
@@ -93,9 +92,9 @@ def test_colors_stand_out_from_both_backgrounds(background):
 
 
 def test_28_mechanisms_are_drawn_differently():
-    look = assign_styles(f"m{i:02}" for i in range(28))
-    assert len(set(zip(look.colors, look.dashes, strict=True))) == 28
-    assert len(set(zip(look.colors, look.shapes, strict=True))) == 28
+    look = assign_styles(f"m{i:02}" for i in range(28)).by_name.values()
+    assert len({(style.color, style.dash) for style in look}) == 28
+    assert len({(style.color, style.shape) for style in look}) == 28
     assert set(SHAPE_PATHS) == set(SHAPES)
 
 
@@ -104,7 +103,7 @@ def test_every_chart_is_a_valid_specification():
     pair = [dataclasses.replace(run, slices=sliced({"2": 0.4, "3": 0.5})) for run in pair]
     analyses = [analysis(run) for run in pair]
     board = build_leaderboard(pair)
-    source = FigureSource(board=board, styles=STYLES, has_legends=True, analyses=analyses)
+    source = FigureSource(board=board, styles=STYLES, analyses=analyses)
     charts = [figure.content for figure in source.all()]
     assert len(charts) == 2 + 3 + 4 + 2 + 4
     for chart in charts:
@@ -260,8 +259,8 @@ def test_chart_of_the_mean_covers_its_own_tasks():
     runs = [record(x, y, score=0.3 * i) for i, x in enumerate(NAMES, 1) for y in FIVE]
     runs.append(record(NAMES[0], "path_x", score=0.9, tokens_per_second=1.0, chance=0.5))
     table = build_leaderboard(runs)
-    source = FigureSource(board=table, styles=STYLES, has_legends=False)
-    first = source.costs()[0]
+    source = FigureSource(board=table, styles=STYLES)
+    first = next(source.costs())
     assert first.caption == "Mean of 5, cpu, float32"
     dots = [row for row in values(first.content) if "mechanism" in row]
     assert {dot["mechanism"] for dot in dots} == set(NAMES)
@@ -362,7 +361,7 @@ def test_other_suffixes_are_rejected(tmp_path):
 
 def test_curves_are_drawn_from_their_data(tmp_path):
     runs = [record(curve=curve(0.4, points=5)), record("linear", curve=curve(0.2, points=5))]
-    chart = learning_curves(build_leaderboard(runs), 0, "validation score", STYLES, legend=False)
+    chart = learning_curves(build_leaderboard(runs), 0, "validation score", STYLES)
     path = save_chart(chart, tmp_path / "curves.svg")
     picture = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     lines = [
@@ -404,7 +403,7 @@ def test_a_legend_lists_only_the_series_that_are_drawn():
     ]
     assert domains
     assert all(domain == ["linear", "performer"] for domain in domains)
-    assert STYLES.select(["linear"]).colors == (COLORS[1],)
+    assert STYLES.select(["linear"]).by_name["linear"].color == COLORS[1]
 
 
 def test_marks_shrink_until_none_overlap():

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import analysis, answered, curve, failure, record, scored
+from report_records import analysis, answered, build_leaderboard, curve, failure, record, scored
 from rich.console import Console
 
 from longspan.errors import OptionError, UnknownNameError
 from longspan.metrics import get_metric
-from longspan.report.leaderboard.build import build_leaderboard, build_leaderboards
+from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import render_page
 from longspan.report.output.terminal import terminal
 from longspan.report.output.text import latex, markdown, to_csv, to_json

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from longspan.report.charts.heatmaps import Heatmap, draw_matrix, draw_overlay
-from longspan.report.charts.intervals import Dot, Reference, SeriesPoint, dot_chart, series_chart
+from longspan.report.charts.intervals import Reference, dot_chart, series_chart
 from longspan.report.charts.styles import Spec, Styles
 from longspan.report.numbers import Number, count, significant
 from longspan.results import Analysis, Rollout, Similarity
@@ -12,38 +12,39 @@ STRIP = 64  # tokens in a line of a rollout that is no image
 TITLE = "Attention span, tokens"
 
 
-def span_by_mechanism(
-    analyses: Sequence[Analysis], styles: Styles, *, legend: bool = True
-) -> Spec | None:
+def span_by_mechanism(analyses: Sequence[Analysis], styles: Styles) -> Spec | None:
     """Draw the attention span on one task by mechanism; None below two mechanisms."""
     dots = [
-        Dot(
-            row=_name(one, analyses),
-            mechanism=one.mechanism,
-            value=one.span.mean,
-            low=one.span.mean - one.span.deviation,
-            high=one.span.mean + one.span.deviation,
-            shown=f"{_tokens(one.span.mean)} ± {_tokens(one.span.deviation)}",
-            over=count(one.samples, "sample"),
-        )
+        {
+            "row": _name(one, analyses),
+            "mechanism": one.mechanism,
+            "value": one.span.mean,
+            "low": one.span.mean - one.span.deviation,
+            "high": one.span.mean + one.span.deviation,
+            "shown": f"{_tokens(one.span.mean)} ± {_tokens(one.span.deviation)}",
+            "over": count(one.samples, "sample"),
+        }
         for one in sorted(analyses, key=lambda one: -one.span.mean)
     ]
     text = "Attention span by mechanism: mean distance weighted by attention"
-    return dot_chart(dots, TITLE, _uniform(analyses), text, styles, legend=legend)
+    return dot_chart(dots, TITLE, _uniform(analyses), text, styles)
 
 
-def span_by_layer(
-    analyses: Sequence[Analysis], styles: Styles, *, legend: bool = True
-) -> Spec | None:
+def span_by_layer(analyses: Sequence[Analysis], styles: Styles) -> Spec | None:
     """Draw the attention span by layer, a line for each mechanism; None without analyses."""
     points = [
-        SeriesPoint(_name(one, analyses), one.mechanism, str(i), span.mean, _tokens(span.mean))
+        {
+            "row": _name(one, analyses),
+            "mechanism": one.mechanism,
+            "place": str(i),
+            "value": span.mean,
+            "shown": _tokens(span.mean),
+        }
         for one in analyses
         for i, span in enumerate(one.layers, 1)
     ]
     text = "Attention span by layer and mechanism"
-    uniform = _uniform(analyses)
-    return series_chart(points, "Layer", TITLE, uniform, text, styles, legend=legend)
+    return series_chart(points, "Layer", TITLE, _uniform(analyses), text, styles)
 
 
 def draw_similarity(similarity: Similarity, name: str) -> Heatmap:
@@ -78,4 +79,4 @@ def _name(one: Analysis, others: Sequence[Analysis]) -> str:
 def _uniform(analyses: Sequence[Analysis]) -> Reference | None:
     """Return the span of uniform attention on the samples."""
     spans = [one.uniform for one in analyses]
-    return Reference("uniform attention", sum(spans) / len(spans)) if spans else None
+    return ("uniform attention", sum(spans) / len(spans)) if spans else None

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
 from longspan.report.leaderboard.grouping import (
     Data,
@@ -36,28 +36,29 @@ from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.samples import Sample, read_sample
 from longspan.results import Failure, Result
 
-NOTHING = "there are no results to report; run `longspan arena` first"
-
 
 def build_leaderboards(
     results: Iterable[Result], failures: Iterable[Failure] = ()
 ) -> list[Leaderboard]:
     """Build one leaderboard for each protocol and budget in the records.
 
+    A row is one configuration of a mechanism. Of two records of one run the newer counts. A task
+    with a failed run has no score in its row.
+
     Raises:
-        DataError: there are no records.
+        DataError: there are no records, or the example scores of one are damaged.
     """
-    runs = list(results)
+    runs = newest_results(results)
     failed = open_failures(runs, failures)
-    keys = sorted({*map(race_of, runs), *map(race_of, failed)})
-    if not keys:
-        raise DataError(NOTHING)
+    races = sorted({*map(race_of, runs), *map(race_of, failed)})
+    if not races:
+        raise DataError("there are no results to report; run `longspan arena` first")
     return [
-        build_leaderboard(
-            [run for run in runs if race_of(run) == key],
-            [one for one in failed if race_of(one) == key],
+        _build(
+            [run for run in runs if race_of(run) == race],
+            [one for one in failed if race_of(one) == race],
         )
-        for key in keys
+        for race in races
     ]
 
 
@@ -66,19 +67,8 @@ def race_of(run: Result | Failure) -> tuple[str, str]:
     return run.protocol, budget_of(run)
 
 
-def build_leaderboard(results: Iterable[Result], failures: Iterable[Failure] = ()) -> Leaderboard:
-    """Build the leaderboard of the records of one protocol under one budget.
-
-    A row is one configuration of a mechanism. Of two records of one run the newer counts. A task
-    with a failed run has no score in its row.
-
-    Raises:
-        DataError: there are no records, or the example scores of one are damaged.
-        OptionError: the records are of several protocols or budgets.
-    """
-    runs = newest_results(results)
-    failed = open_failures(runs, failures)
-    protocol, budget = _single_race(runs, failed)
+def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
+    protocol, budget = race_of([*runs, *failed][0])
     tasks = _columns(runs, failed)
     columns = tuple(tasks.values())
     means = choose_means(columns)
@@ -109,19 +99,6 @@ def build_leaderboard(results: Iterable[Result], failures: Iterable[Failure] = (
         hardware=tuple(devices),
         contrasts=tuple(contrasts),
     )
-
-
-def _single_race(runs: list[Result], failures: list[Failure]) -> tuple[str, str]:
-    races = sorted({*map(race_of, runs), *map(race_of, failures)})
-    if not races:
-        raise DataError(NOTHING)
-    if len(races) > 1:
-        names = ", ".join(f"{name} (equal {held})" if held else name for name, held in races)
-        raise OptionError(
-            f"a leaderboard takes one protocol under one budget, got {names}; use "
-            "build_leaderboards()"
-        )
-    return races[0]
 
 
 def _columns(runs: list[Result], failures: list[Failure]) -> dict[Data, TaskColumn]:

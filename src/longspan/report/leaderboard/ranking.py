@@ -112,8 +112,9 @@ def _place(
     scored: Sequence[Cell | Row | None], contrasts: Contrasts, metric: Metric, base: int | None
 ) -> list[Placement | None]:
     """Return the places of cells or rows; `base` is the position of the baseline."""
-    values = [one and one.score for one in scored]
-    wins = find_wins(values, [one and one.interval for one in scored], contrasts, metric)
+    values = [one.score if one else None for one in scored]
+    intervals = [one.interval if one else None for one in scored]
+    wins = find_wins(values, intervals, contrasts, metric)
     if base is not None and values[base] is None:
         base = None
     p, adjusted = _test_against(base, values, contrasts)

@@ -1,6 +1,7 @@
 """Paired differences between all rows on one task."""
 
 import math
+from functools import partial
 
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import metric_name, p_value, score_difference
@@ -44,10 +45,7 @@ def _matrix(board: Leaderboard, i: int) -> Table:
         f"{task.label}: differences in {name}{unit}",
         [
             Column("Mechanism", "text", value=name_entry),
-            *(
-                Column(label, "score", value=lambda row, at=at: entry(row, at))
-                for label, at in places.items()
-            ),
+            *(Column(label, "score", value=partial(entry, at=at)) for label, at in places.items()),
         ],
         rows,
         metric=task.metric,
