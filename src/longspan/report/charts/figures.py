@@ -88,18 +88,16 @@ class FigureSource:
 
     def rollouts(self) -> Iterator[Figure]:
         """Draw the attention rollout of each analyzed model."""
-        for _, group in self._analyses_by_task():
-            for one in group:
-                if one.rollout is not None:
-                    yield _heatmap("rollout", one, draw_rollout(one.rollout))
+        for one in self._analyses():
+            if one.rollout is not None:
+                yield _heatmap("rollout", one, draw_rollout(one.rollout))
 
     def similarities(self) -> Iterator[Figure]:
         """Draw the similarity of position and of token embeddings."""
-        for _, group in self._analyses_by_task():
-            for one in group:
-                for name, found in (("position", one.positions), ("token", one.tokens)):
-                    if found is not None:
-                        yield _heatmap(name, one, draw_similarity(found, f"{name} embedding"))
+        for one in self._analyses():
+            for name, found in (("position", one.positions), ("token", one.tokens)):
+                if found is not None:
+                    yield _heatmap(name, one, draw_similarity(found, f"{name} embedding"))
 
     def all(self) -> list[Figure]:
         """Draw every figure."""
@@ -110,6 +108,9 @@ class FigureSource:
         for i, task in enumerate(self.board.columns):
             if rows := analyzed_rows(self.board, i, self.analyses):
                 yield task.label, [one for row in rows for one in row.analyses]
+
+    def _analyses(self) -> list[Analysis]:
+        return [one for _, group in self._analyses_by_task() for one in group]
 
     def _chart(self, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
         if chart is not None:

@@ -68,7 +68,7 @@ def race_of(run: Result | Failure) -> tuple[str, str]:
 
 
 def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
-    protocol, budget = race_of([*runs, *failed][0])
+    protocol, budget = race_of(runs[0] if runs else failed[0])
     tasks = _columns(runs, failed)
     columns = tuple(tasks.values())
     means = choose_means(columns)
