@@ -208,14 +208,14 @@ def test_published_scores_are_paired_with_our_rows():
         published(task=task, mechanism=name)
         for task, name in [("listops", "performer"), ("listops", "s4"), ("pathx", "performer")]
     ]
-    first, second = pair_published([build_leaderboard(runs)], listed)
-    assert (first.board.protocol, first.label) == ("lra-small", "performer")
+    first, second = pair_published(build_leaderboard(runs), listed)
+    assert (first.protocol, first.label) == ("lra-small", "performer")
     assert first.own_score == pytest.approx(0.38)
     assert (second.published.mechanism, second.own_score) == ("s4", None)
 
 
 def test_published_scores_of_another_metric_are_not_paired_with_accuracy():
-    (pair,) = pair_published([build_leaderboard([record("full")])], [published(metric="f1")])
+    (pair,) = pair_published(build_leaderboard([record("full")]), [published(metric="f1")])
     assert (pair.own_score, pair.own_interval) == (None, "")
 
 

@@ -14,6 +14,7 @@ from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import TIE, split_variance, two_sided
 from longspan.report.statistics.samples import DRAWS, Sample
 
+Source = Literal["seeds", "examples", "seeds and examples"]
 NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
 
 
@@ -23,7 +24,7 @@ class Interval:
 
     low: float
     high: float
-    over: Literal["seeds", "examples", "seeds and examples"]
+    over: Source
 
 
 def interval(
@@ -63,12 +64,7 @@ def interval(
     return _clipped(center - half, center + half, metric, "seeds and examples")
 
 
-def _clipped(
-    low: float,
-    high: float,
-    metric: Metric,
-    over: Literal["seeds", "examples", "seeds and examples"],
-) -> Interval:
+def _clipped(low: float, high: float, metric: Metric, over: Source) -> Interval:
     """Return an interval within the values that the metric can have."""
     most = 1.0 if metric.unit == "%" else math.inf
     return Interval(low=max(0.0, float(low)), high=min(most, float(high)), over=over)
