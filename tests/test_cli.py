@@ -52,7 +52,7 @@ FLAGS = {
                   "--cache", "--help"},
     "report": {"FOLDERS", "--output", "--format", "--section", "--figures",
                "--figure-format", "--json", "--help"},
-    "analyze": {"RECORDS", "--samples", "--rollout", "--token", "--plot", "--device", "--json",
+    "analyze": {"RECORDS", "--samples", "--rollout", "--token", "--device", "--json",
                 "--help", *PLACES},
     "results": {"--help"},
     "results list": {"FOLDERS", "--json", "--help"},

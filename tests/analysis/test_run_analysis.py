@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
 import numpy as np
@@ -313,21 +312,3 @@ def test_run_without_model_is_reported_and_skipped(cli, copied):
     code, _, errors = cli("analyze", record, *flags(paths))
     assert code == 2
     assert "holds no saved model" in errors
-
-
-def test_plot_takes_one_run(cli, copied, tmp_path):
-    paths, records = copied
-    plot = tmp_path / "analysis.svg"
-    arguments = ["analyze", "--samples", 1, *flags(paths), "--plot", plot]
-    code, _, errors = cli(*arguments, *records)
-    assert code == 2
-    assert "--plot takes one run, got 2" in errors
-    code, _, _ = cli(*arguments, records[0])
-    assert code == 0
-    root = ElementTree.parse(plot).getroot()
-    drawn = "".join(root.itertext())
-    rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollout
-    assert all(token in drawn for token in rollout.tokens)
-    marks = [float(x.get("fill-opacity")) for x in root.iter() if x.get("fill-opacity")]
-    largest = max(rollout.shares)
-    assert marks == pytest.approx([x / largest for x in rollout.shares], abs=0.006)

@@ -14,6 +14,7 @@ from PIL import Image
 from report_records import analysis, build_leaderboard, curve, failure, record
 
 from longspan.errors import OptionError
+from longspan.report.charts.attention import draw_similarity
 from longspan.report.charts.curves import POINTS, learning_curves
 from longspan.report.charts.figures import FigureSource, write_figures
 from longspan.report.charts.heatmaps import draw_matrix, draw_overlay
@@ -30,7 +31,7 @@ from longspan.report.charts.styles import COLORS, SHAPES, assign_styles, save_ch
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.output.page import SHAPE_PATHS
 from longspan.report.tables.slices import properties
-from longspan.results import Slice
+from longspan.results import Similarity, Slice
 
 NAMES = ["bigbird", "linear", "performer"]
 STYLES = assign_styles(NAMES)
@@ -216,6 +217,17 @@ def test_heatmap_is_light_where_low_and_dark_where_high():
     assert list(picture.steps) == [0, 128, 191, 255, 64, 0]
     assert len(pixels(picture.png(scale=4))) == 12
     assert pixels(picture.png(scale=4))[11][7] == found[2][1]
+
+
+def test_similarity_on_a_grid_shows_one_tile_per_group():
+    matrix = np.random.default_rng(0).random((6, 6)) * 2 - 1
+    colors = draw_matrix(matrix, "", "").colors
+    drawn = draw_similarity(Similarity(count=6, grid=[2, 3], matrix=matrix.tolist()), "position")
+    assert drawn.colors.shape == (2 * 2, 3 * 3, 3)
+    for row in range(2):
+        for column in range(3):
+            tile = drawn.colors[2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
+            assert tile.reshape(6, 3).tolist() == colors[3 * row + column].tolist()
 
 
 def test_overlay_keeps_the_image_where_shares_are_zero():

@@ -20,7 +20,7 @@ from longspan.cli.common import (
     print_json,
     print_note,
 )
-from longspan.errors import LongspanError, OptionError
+from longspan.errors import LongspanError
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -41,9 +41,6 @@ def analyze(
             help="Token at which the rollout starts.", show_default="the states of the output"
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Plot rollout and embeddings of one run, .svg or .png.")
-    ] = None,
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
@@ -51,13 +48,10 @@ def analyze(
 ) -> None:
     """Analyze the attention of trained models: span, rollout, similarity of embeddings.
 
-    Each analysis is saved in the folder `analysis` next to the run's record.
+    Each analysis is saved in the folder `analysis` next to the run's record; `longspan report`
+    draws it.
     """
-    from longspan.report.charts.attention_maps import write_plot
-
     paths = _find_records(records)
-    if plot is not None and len(paths) > 1:
-        raise OptionError(f"--plot takes one run, got {len(paths)}; name one result file")
     run_paths = make_paths(Path("runs"), cache, data, device)
     analyses, failed = _analyze_runs(paths, run_paths, samples, rollout, token)
     if as_json:
@@ -66,9 +60,6 @@ def analyze(
         out.print(summary(analysis), highlight=False, soft_wrap=True)
         if (rollout is not None or token is not None) and analysis.rollout is not None:
             _print_rollout(analysis.rollout)
-    if plot is not None and analyses:
-        write_plot(analyses[0], plot)
-        print_note("plot:", plot)
     if failed:
         raise typer.Exit(1)
 

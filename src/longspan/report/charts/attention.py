@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from longspan.report.charts.heatmaps import Heatmap, draw_matrix, draw_overlay
 from longspan.report.charts.intervals import Reference, dot_chart, series_chart
 from longspan.report.charts.styles import Spec, Styles
@@ -48,9 +50,19 @@ def span_by_layer(analyses: Sequence[Analysis], styles: Styles) -> Spec | None:
 
 
 def draw_similarity(similarity: Similarity, name: str) -> Heatmap:
-    """Draw the cosine similarities of embeddings; `name` says of which."""
+    """Draw the cosine similarities of embeddings; `name` says of which.
+
+    On a grid of image tiles, each tile shows its own similarities with all tiles of the image
+    (Dosovitskiy et al. 2021, figure 7).
+    """
     text = f"Cosine similarity of {count(similarity.count, name)}, light low, dark high"
-    return draw_matrix(similarity.matrix, "Cosine", text)
+    matrix = np.array(similarity.matrix, float)
+    if similarity.grid is not None:
+        rows, columns = similarity.grid
+        matrix = matrix.reshape(rows, columns, rows, columns).swapaxes(1, 2)
+        matrix = matrix.reshape(rows * rows, columns * columns)
+        text += "; each tile of the image shows its similarities with all tiles"
+    return draw_matrix(matrix, "Cosine", text)
 
 
 def draw_rollout(rollout: Rollout) -> Heatmap:
