@@ -16,9 +16,9 @@ from longspan.cli.common import (
     Json,
     err,
     make_paths,
-    out,
     print_json,
     print_note,
+    print_text,
 )
 from longspan.errors import LongspanError
 
@@ -57,7 +57,7 @@ def analyze(
     if as_json:
         print_json([dataclasses.asdict(analysis) for analysis in analyses])
     for analysis in [] if as_json else analyses:
-        out.print(summary(analysis), highlight=False, soft_wrap=True)
+        print_text(summary(analysis))
         if (rollout is not None or token is not None) and analysis.rollout is not None:
             _print_rollout(analysis.rollout)
     if failed:
@@ -123,14 +123,14 @@ def _print_rollout(rollout: "Rollout") -> None:
     """Print the tokens on a background as bright as their share, then the largest shares."""
     names = rollout.tokens or [f"pixel {level}" for level in rollout.levels or ()]
     largest = max(*rollout.shares, 1e-30)
-    out.print(f"{rollout.split} example {rollout.row}, from {rollout.start}:", highlight=False)
+    print_text(f"{rollout.split} example {rollout.row}, from {rollout.start}:")
     if rollout.tokens is not None:
         text = Text()
         space = "" if all(len(name) <= 1 for name in names) else " "
         for name, share in list(zip(names, rollout.shares, strict=True))[:_MAX_PRINTED_TOKENS]:
             brightness = round(160 * share / largest)
             text.append(name + space, style=f"on rgb({brightness},{brightness // 3},0)")
-        out.print(text, soft_wrap=True)
+        print_text(text)
     order = sorted(range(len(names)), key=lambda i: -rollout.shares[i])[:5]
     shares = ", ".join(f"{names[i]!r} at {i} ({100 * rollout.shares[i]:.2f} %)" for i in order)
-    out.print(f"largest: {shares}", markup=False, highlight=False, soft_wrap=True)
+    print_text(f"largest: {shares}")
