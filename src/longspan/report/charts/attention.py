@@ -50,7 +50,7 @@ def span_by_layer(analyses: Sequence[Analysis], styles: Styles) -> Spec | None:
 
 
 def draw_similarity(similarity: Similarity, name: str) -> Heatmap:
-    """Draw the cosine similarities of embeddings; `name` says of which.
+    """Draw the cosine similarities of embeddings; `name` is their kind.
 
     On a grid of image tiles, each tile shows its own similarities with all tiles of the image
     (Dosovitskiy et al. 2021, figure 7).

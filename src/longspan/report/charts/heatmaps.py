@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from longspan.report.numbers import Number
 
-# From paper to ink through blue, with even steps of lightness: readable in gray, too.
+# Light to dark blue in even steps of lightness, readable in grayscale.
 STOPS = np.array(
     [(247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107)], float
 )

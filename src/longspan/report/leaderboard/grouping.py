@@ -46,7 +46,7 @@ def budget_of(run: Result | Failure) -> str:
 
 
 def data_of(run: Result) -> Data:
-    """Return what identifies the data that a run was scored on."""
+    """Return the key of the data that a run was scored on."""
     return run.task, run.config.task.version, run.data_checksum
 
 

@@ -1,4 +1,4 @@
-"""95 % intervals of scores, and means that exist only where all of their parts do."""
+"""95 % intervals of scores, and means that are None where a part is missing."""
 
 import math
 import statistics
@@ -20,7 +20,7 @@ NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """95 % interval, and what varies in it: the seeds of the runs, the examples of the split."""
+    """95 % interval, and the sources of its noise: seeds of the runs, examples of the split."""
 
     low: float
     high: float
@@ -127,7 +127,7 @@ def _wilson(accuracy: Number, answers: Number) -> tuple[float, float]:
     center = (accuracy + NORMAL**2 / (2 * answers)) / shrink
     spread = accuracy * (1 - accuracy) / answers + (NORMAL / (2 * answers)) ** 2
     half = NORMAL * math.sqrt(spread) / shrink
-    # Rounding must not leave the accuracy of a perfect or hopeless run outside.
+    # Rounding must not leave an accuracy of 0 or 1 outside.
     return min(accuracy, center - half), max(accuracy, center + half)
 
 

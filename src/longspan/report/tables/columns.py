@@ -317,7 +317,7 @@ GENERALIZATION_GAP = (
     ),
     VALIDATION,
     TEST,
-    Column("Gap", "lower", "By how much train is better than test.", _gap),
+    Column("Gap", "lower", "Advantage of train over test.", _gap),
     Column("Seeds", "higher", value=lambda x: len(x.runs)),
 )
 
