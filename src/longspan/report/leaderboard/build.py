@@ -200,19 +200,20 @@ def _row(
 ) -> Row:
     first = first_run(group)
     values = tuple(mean_score(one, cells, columns) for one in means)
-    only = cells[0] if len(cells) == 1 else None
-    row = Row(
+    score, interval = None, None
+    if means:
+        score, interval = values[0], mean_interval(cells, means[0])
+    elif len(cells) == 1 and cells[0]:
+        score, interval = cells[0].score, cells[0].interval
+    return Row(
         label=label,
         mechanism=first.mechanism,
         notes=notes,
         is_overridden=bool(first.overrides),
         cells=cells,
         means=values,
-        score=only.score if only else None,
-        interval=only.interval if only else None,
+        score=score,
+        interval=interval,
         cost=cost_over_tasks([cell.cost if cell else None for cell in cells]),
         parameter_excess=largest_excess(group[0]),
     )
-    if not means:
-        return row
-    return replace(row, score=values[0], interval=mean_interval(row, means[0]))

@@ -70,11 +70,10 @@ def rank_rows(
     return placed, contrasts
 
 
-def mean_interval(row: Row, one: Mean) -> Interval | None:
+def mean_interval(cells: Sequence[Cell | None], one: Mean) -> Interval | None:
     """Return the interval of a mean over tasks, whose errors are independent."""
-    cells = [cell for c in one.columns if (cell := row.cells[c])]
-    parts = [(cell.score, cell.interval) for cell in cells if cell.score is not None]
-    known = [(score, interval) for score, interval in parts if interval]
+    parts = [(cell.score, cell.interval) for c in one.columns if (cell := cells[c])]
+    known = [(score, interval) for score, interval in parts if score is not None and interval]
     if len(known) < len(one.columns):
         return None
     center = statistics.fmean(score for score, _ in known)
