@@ -50,7 +50,7 @@ def main() -> None:
 
 def compare_with_published(board: Leaderboard) -> str:
     """Render our scores next to each published list, with the rank correlations."""
-    pairs = [x for x in pair_published([board], read_published()) if x.own_score is not None]
+    pairs = [x for x in pair_published(board, read_published()) if x.own_score is not None]
     lines = [
         f"### {board.protocol} and published scores: test accuracy, %",
         "",

@@ -44,7 +44,7 @@ INVALID = {
     "vast number": ([*TRAIN, "--set", "mechanism.window=1e999"], "--set cannot take 1e999"),
     "set twice": (
         [*TRAIN, "--set", "training.steps=1", "--set", "training.steps=2"],
-        "--set names training.steps twice; give it one value",
+        "--set names training.steps twice; name it once, with all its values",
     ),
     "no mechanisms": (
         ["arena", "--mechanisms", ","],
@@ -68,7 +68,7 @@ INVALID = {
     "grid number": (["arena", "--tune", "--grid", "training.steps=1,NaN"], "--grid cannot take"),
     "grid twice": (
         ["arena", "--tune", "--grid", "training.steps=1", "--grid", "training.steps=2"],
-        "--grid names training.steps twice; give all its values at once",
+        "--grid names training.steps twice; name it once, with all its values",
     ),
     "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; pass one"),
     "no tuning": (["arena", "--grid", "training.max_grad_norm=1,2"], "--grid needs --tune"),

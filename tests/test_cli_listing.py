@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from longspan import catalog
-from longspan.cli import listing
+from longspan.cli import common, listing
 from longspan.tasks import TASKS
 
 
@@ -18,7 +18,8 @@ def print_at_width(monkeypatch, capsys):
     """Function that prints to a console of a given width and returns the text."""
 
     def printed(width, function, *arguments):
-        monkeypatch.setattr(listing, "out", Console(width=width))
+        for module in (common, listing):
+            monkeypatch.setattr(module, "out", Console(width=width))
         function(*arguments, False)
         return capsys.readouterr().out
 

@@ -15,6 +15,7 @@ from longspan.config import (
     TrainingConfig,
 )
 from longspan.metrics import get_metric
+from longspan.report.leaderboard.build import build_leaderboards
 from longspan.results import Analysis, ExampleScores, Failure, Point, Result, Score, pack_scores
 from longspan.results.analysis import Span
 
@@ -229,3 +230,9 @@ def analysis(run: Result, layers: tuple[float, ...] = (10.0, 15.0), **changes: A
         date="2026-03-02T12:00:00Z",
     )
     return dataclasses.replace(found, **changes)
+
+
+def build_leaderboard(results, failures=()):
+    """Return the only leaderboard of records of one protocol under one budget."""
+    (board,) = build_leaderboards(results, failures)
+    return board

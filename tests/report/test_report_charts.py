@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from jsonschema import ValidationError
 from PIL import Image
-from report_records import analysis, curve, failure, record
+from report_records import analysis, build_leaderboard, curve, failure, record
 
 from longspan.errors import OptionError
+from longspan.report.charts.attention import draw_similarity
 from longspan.report.charts.curves import POINTS, learning_curves
 from longspan.report.charts.figures import FigureSource, write_figures
 from longspan.report.charts.heatmaps import draw_matrix, draw_overlay
@@ -28,10 +29,9 @@ from longspan.report.charts.placement import (
 )
 from longspan.report.charts.styles import COLORS, SHAPES, assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
-from longspan.report.leaderboard.build import build_leaderboard
 from longspan.report.output.page import SHAPE_PATHS
 from longspan.report.tables.slices import properties
-from longspan.results import Slice
+from longspan.results import Similarity, Slice
 
 NAMES = ["bigbird", "linear", "performer"]
 STYLES = assign_styles(NAMES)
@@ -97,9 +97,9 @@ def test_colors_contrast_with_both_backgrounds(background):
 
 
 def test_28_mechanisms_have_distinct_styles():
-    look = assign_styles(f"m{i:02}" for i in range(28))
-    assert len(set(zip(look.colors, look.dashes, strict=True))) == 28
-    assert len(set(zip(look.colors, look.shapes, strict=True))) == 28
+    look = assign_styles(f"m{i:02}" for i in range(28)).by_name.values()
+    assert len({(style.color, style.dash) for style in look}) == 28
+    assert len({(style.color, style.shape) for style in look}) == 28
     assert set(SHAPE_PATHS) == set(SHAPES)
 
 
@@ -108,7 +108,7 @@ def test_every_chart_is_valid_specification():
     pair = [dataclasses.replace(run, slices=depth_slices({"2": 0.4, "3": 0.5})) for run in pair]
     analyses = [analysis(run) for run in pair]
     board = build_leaderboard(pair)
-    source = FigureSource(board=board, styles=STYLES, has_legends=True, analyses=analyses)
+    source = FigureSource(board=board, styles=STYLES, analyses=analyses)
     charts = [figure.content for figure in source.all()]
     assert len(charts) == 2 + 3 + 4 + 2 + 4
     for chart in charts:
@@ -223,6 +223,17 @@ def test_heatmap_darkens_with_value():
     assert read_pixels(picture.png(scale=4))[11][7] == found[2][1]
 
 
+def test_similarity_on_grid_shows_one_tile_per_group():
+    matrix = np.random.default_rng(0).random((6, 6)) * 2 - 1
+    colors = draw_matrix(matrix, "", "").colors
+    drawn = draw_similarity(Similarity(count=6, grid=[2, 3], matrix=matrix.tolist()), "position")
+    assert drawn.colors.shape == (2 * 2, 3 * 3, 3)
+    for row in range(2):
+        for column in range(3):
+            tile = drawn.colors[2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
+            assert tile.reshape(6, 3).tolist() == colors[3 * row + column].tolist()
+
+
 def test_overlay_keeps_image_where_shares_are_zero():
     picture = draw_overlay([10, 20, 30, 40], [0.0, 0.0, 0.2, 0.0], 2, "Share", "of something")
     found = read_pixels(picture.png())
@@ -264,8 +275,8 @@ def test_chart_of_mean_excludes_tasks_outside_mean():
     runs = [record(x, y, score=0.3 * i) for i, x in enumerate(NAMES, 1) for y in MEAN_TASKS]
     runs.append(record(NAMES[0], "path_x", score=0.9, tokens_per_second=1.0, chance=0.5))
     table = build_leaderboard(runs)
-    source = FigureSource(board=table, styles=STYLES, has_legends=False)
-    first = source.costs()[0]
+    source = FigureSource(board=table, styles=STYLES)
+    first = next(source.costs())
     assert first.caption == "Mean of 5, cpu, float32"
     dots = [row for row in values(first.content) if "mechanism" in row]
     assert {dot["mechanism"] for dot in dots} == set(NAMES)
@@ -366,7 +377,7 @@ def test_unknown_suffixes_are_rejected(tmp_path):
 
 def test_svg_curves_have_all_points(tmp_path):
     runs = [record(curve=curve(0.4, points=5)), record("linear", curve=curve(0.2, points=5))]
-    chart = learning_curves(build_leaderboard(runs), 0, "validation score", STYLES, legend=False)
+    chart = learning_curves(build_leaderboard(runs), 0, "validation score", STYLES)
     path = save_chart(chart, tmp_path / "curves.svg")
     picture = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     lines = [
@@ -408,7 +419,7 @@ def test_legend_lists_drawn_series_only():
     ]
     assert domains
     assert all(domain == ["linear", "performer"] for domain in domains)
-    assert STYLES.select(["linear"]).colors == (COLORS[1],)
+    assert STYLES.select(["linear"]).by_name["linear"].color == COLORS[1]
 
 
 def test_marks_shrink_until_none_overlap():

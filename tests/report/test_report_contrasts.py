@@ -10,7 +10,6 @@ from scipy.stats import binomtest
 
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.ranking import find_wins
-from longspan.report.leaderboard.values import Pairs
 from longspan.report.statistics.contrasts import (
     Contrasts,
     combine,
@@ -213,9 +212,9 @@ def test_pairs_have_comparisons_if_two_rows_were_compared():
     """Ignore the diagonal: a row compared with itself is no comparison."""
     p = np.full((5, 5), np.nan)
     p[0, 0] = 1.0
-    assert not Pairs(labels=tuple("abcde"), difference=p, p=p).has_comparisons
+    assert not contrasts_of(p, p).has_comparisons
     p[:2, :2] = [[1, 0.3], [0.3, 1]]
-    assert Pairs(labels=tuple("abcde"), difference=p, p=p).has_comparisons
+    assert contrasts_of(p, p).has_comparisons
 
 
 SLOW_CASES = [pytest.param(*x, marks=pytest.mark.slow) for x in ((2, 0.0), (3, 0.0), (5, 0.05))]

@@ -16,11 +16,11 @@ from longspan.cli.common import (
     Json,
     err,
     make_paths,
-    out,
     print_json,
     print_note,
+    print_text,
 )
-from longspan.errors import LongspanError, OptionError
+from longspan.errors import LongspanError
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -42,7 +42,7 @@ def analyze(
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Plot rollout and embeddings of one run, .svg or .png.")
+        Path | None, typer.Option(help="Folder for plots of rollout and embeddings, as PNG.")
     ] = None,
     cache: Cache = None,
     data: Data = None,
@@ -51,26 +51,29 @@ def analyze(
 ) -> None:
     """Analyze the attention of trained models: span, rollout, similarity of embeddings.
 
-    Each analysis is saved in the folder `analysis` next to the run's record.
+    Each analysis is saved in the folder `analysis` next to the run's record; `longspan report`
+    draws it.
     """
-    from longspan.report.charts.attention_maps import write_plot
-
     paths = _find_records(records)
-    if plot is not None and len(paths) > 1:
-        raise OptionError(f"--plot takes one run, got {len(paths)}; name one result file")
     run_paths = make_paths(Path("runs"), cache, data, device)
     analyses, failed = _analyze_runs(paths, run_paths, samples, rollout, token)
     if as_json:
         print_json([dataclasses.asdict(analysis) for analysis in analyses])
     for analysis in [] if as_json else analyses:
-        out.print(summary(analysis), highlight=False, soft_wrap=True)
+        print_text(summary(analysis))
         if (rollout is not None or token is not None) and analysis.rollout is not None:
             _print_rollout(analysis.rollout)
-    if plot is not None and analyses:
-        write_plot(analyses[0], plot)
-        print_note("plot:", plot)
+    if plot is not None:
+        _plot(analyses, plot)
     if failed:
         raise typer.Exit(1)
+
+
+def _plot(analyses: "list[Analysis]", folder: Path) -> None:
+    from longspan.report.charts.figures import write_attention_maps
+
+    for path in write_attention_maps(analyses, folder):
+        print_note("plot:", path)
 
 
 def summary(analysis: "Analysis") -> str:
@@ -132,14 +135,14 @@ def _print_rollout(rollout: "Rollout") -> None:
     """Print the tokens on a background as bright as their share, then the largest shares."""
     names = rollout.tokens or [f"pixel {level}" for level in rollout.levels or ()]
     largest = max(*rollout.shares, 1e-30)
-    out.print(f"{rollout.split} example {rollout.row}, from {rollout.start}:", highlight=False)
+    print_text(f"{rollout.split} example {rollout.row}, from {rollout.start}:")
     if rollout.tokens is not None:
         text = Text()
         space = "" if all(len(name) <= 1 for name in names) else " "
         for name, share in list(zip(names, rollout.shares, strict=True))[:_MAX_PRINTED_TOKENS]:
             brightness = round(160 * share / largest)
             text.append(name + space, style=f"on rgb({brightness},{brightness // 3},0)")
-        out.print(text, soft_wrap=True)
+        print_text(text)
     order = sorted(range(len(names)), key=lambda i: -rollout.shares[i])[:5]
     shares = ", ".join(f"{names[i]!r} at {i} ({100 * rollout.shares[i]:.2f} %)" for i in order)
-    out.print(f"largest: {shares}", markup=False, highlight=False, soft_wrap=True)
+    print_text(f"largest: {shares}")

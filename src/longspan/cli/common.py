@@ -5,12 +5,14 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from longspan.errors import DataError, OptionError
@@ -203,15 +205,8 @@ def parse_changes(pairs: list[str] | None) -> dict[str, Any]:
     Raises:
         OptionError: a value is not NAME=VALUE, or a name occurs twice.
     """
-    changes = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise OptionError(f"--set takes NAME=VALUE, such as training.steps=100; got {pair!r}")
-        if name in changes:
-            raise OptionError(f"--set names {name} twice; give it one value")
-        changes[name] = _parse_value(value, "--set")
-    return changes
+    texts = _split_pairs(pairs, "--set", "NAME=VALUE, such as training.steps=100")
+    return {name: _parse_value(text, "--set") for name, text in texts.items()}
 
 
 def parse_grid(pairs: list[str] | None) -> dict[str, list[Any]]:
@@ -221,19 +216,27 @@ def parse_grid(pairs: list[str] | None) -> dict[str, list[Any]]:
         OptionError: a value is not NAME=VALUES, or a name occurs twice.
     """
     grid = {}
-    for pair in pairs or ():
-        name, equals, text = pair.partition("=")
-        if not (equals and text):
-            raise OptionError(
-                f"--grid takes NAME=VALUES, such as training.learning_rate=1e-4,3e-4; got {pair!r}"
-            )
-        if name in grid:
-            raise OptionError(f"--grid names {name} twice; give all its values at once")
+    form = "NAME=VALUES, such as training.learning_rate=1e-4,3e-4"
+    for name, text in _split_pairs(pairs, "--grid", form).items():
+        if not text:
+            raise OptionError(f"--grid takes {form}; got '{name}='")
         values = _parse_value(f"[{text}]", "--grid")
         if isinstance(values, str):
             values = [_parse_value(part.strip(), "--grid") for part in text.split(",")]
         grid[name] = values
     return grid
+
+
+def _split_pairs(pairs: list[str] | None, option: str, form: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise OptionError(f"{option} takes {form}; got {pair!r}")
+        if name in texts:
+            raise OptionError(f"{option} names {name} twice; name it once, with all its values")
+        texts[name] = text
+    return texts
 
 
 def _parse_value(text: str, option: str) -> Any:
@@ -244,6 +247,36 @@ def _parse_value(text: str, option: str) -> Any:
         return text
     except (RecursionError, ValueError) as error:
         raise OptionError(f"{option} cannot take {text:.60} ({error})") from error
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Iterable[str]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> None:
+    """Print a table on the output stream, without interpreting markup.
+
+    Args:
+        columns: headings.
+        rows: texts of the rows.
+        right: columns aligned to the right.
+        whole: columns that are never wrapped.
+    """
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        # A narrow terminal breaks long words; cropping would hide the end of a text.
+        table.add_column(Text(name), justify=justify, no_wrap=name in whole, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out.print(table)
+
+
+def print_text(text: str | Text) -> None:
+    """Print text on the output stream in whole lines, without interpreting it."""
+    out.print(Text(text) if isinstance(text, str) else text, soft_wrap=True, highlight=False)
 
 
 def print_json(value: Any) -> None:

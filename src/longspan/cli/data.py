@@ -18,9 +18,9 @@ from longspan.cli.common import (
     Json,
     console_callback,
     make_paths,
-    out,
     parse_changes,
     print_json,
+    print_text,
 )
 from longspan.errors import DataError, OptionError, check_name
 
@@ -59,9 +59,9 @@ def list_(cache: Cache = None, data: Data = None, as_json: Json = False) -> None
         print_json(rows)
         return
     for row in rows:
-        out.print(Text.assemble((row["name"], "bold"), "  ", row["title"]), soft_wrap=True)
+        print_text(Text.assemble((row["name"], "bold"), "  ", row["title"]))
         for line in _lines(row):
-            out.print(Text(f"  {line}"), soft_wrap=True)
+            print_text(f"  {line}")
 
 
 @app.command()
@@ -130,11 +130,11 @@ def verify(
     if as_json:
         print_json({"cache": str(folder), "verified": [str(path) for path in found]})
         return
-    out.print(Text(f"{len(found)} data sets in {folder} verified"), soft_wrap=True)
+    print_text(f"{len(found)} data sets in {folder} verified")
     for path, record in found.items():
         count, size = (sum(getattr(x, y) for x in record.files.values()) for y in ("rows", "bytes"))
         what = f"  {path}: {count:,} examples, {size:,} bytes, {record.source}"
-        out.print(Text(what), soft_wrap=True)
+        print_text(what)
 
 
 @app.command()
@@ -239,7 +239,7 @@ def _build(task: "Task", paths: "RunPaths", as_json: bool) -> None:
         print_json(record)
         return
     for name, value in record.items():
-        out.print(Text(f"{name}: {_format(value)}"), soft_wrap=True)
+        print_text(f"{name}: {_format(value)}")
 
 
 def _draw(picture: str | None, task: str, png: Path | None, svg: Path | None) -> None:

@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from longspan.cli.common import PIPE_WIDTH, out, print_json
+from longspan.cli.common import PIPE_WIDTH, out, print_json, print_table, print_text
 
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "cost", "forms", "options", "paper"),
@@ -30,7 +28,7 @@ def print_list(what: str, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     else:
-        out.print(_table(COLUMNS[what], rows))
+        _print_rows(COLUMNS[what], rows)
 
 
 def print_described(name: str, as_json: bool) -> None:
@@ -44,27 +42,25 @@ def print_described(name: str, as_json: bool) -> None:
     for title, value in described.items():
         if title == "published" and value:
             out.print(Text(title, style="bold"))
-            out.print(_table(PUBLISHED, catalog.published_scores(name)))
+            _print_rows(PUBLISHED, catalog.published_scores(name))
             continue
         text = _format(value)
         out.print(Text(title, style="bold"), end="\n" if "\n" in text else "  ")
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_text(text)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
+def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows; addresses stay whole if there is room for them."""
     cells = [[_format(row[column]) for column in columns] for row in rows]
     if out.width < PIPE_WIDTH:
         cells = [[text.replace(", https://", ",\nhttps://") for text in row] for row in cells]
+    whole = {"name", "mechanism"}
     for column, values in zip(columns, zip(*cells, strict=True), strict=True):
         lines = [line for value in values for line in value.split("\n")]
-        narrow = max(map(len, lines)) <= out.width // 3
-        whole = narrow and any(line.startswith("https://") for line in lines)
-        # A column without room for its addresses folds them: cropping would cut them off.
-        table.add_column(column, no_wrap=whole or column in ("name", "mechanism"), overflow="fold")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    return table
+        has_room = max(map(len, lines)) <= out.width // 3
+        if has_room and any(line.startswith("https://") for line in lines):
+            whole.add(column)
+    print_table(columns, cells, whole=whole)
 
 
 def _format(value: Any) -> str:

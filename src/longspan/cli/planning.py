@@ -4,11 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
-from longspan.cli.common import err, out, print_json
+from longspan.cli.common import err, print_json, print_table, print_text
 from longspan.report.numbers import duration, memory
 from longspan.results import (
     PARAMETER_TOLERANCE,
@@ -20,19 +16,9 @@ if TYPE_CHECKING:
     from longspan.arena import Experiment, RunPaths
     from longspan.arena.plan import PlannedRun, Totals
 
-COLUMNS = (
-    ("run", "left"),
-    ("task", "left"),
-    ("state", "left"),
-    ("steps", "right"),
-    ("params", "right"),
-    ("of full", "right"),
-    ("GF fwd", "right"),
-    ("TF train", "right"),
-    ("time", "right"),
-    ("from", "left"),
-    ("memory", "right"),
-)
+SIZES = ("steps", "params", "of full", "GF fwd", "TF train", "time")
+COLUMNS = ("run", "task", "state", *SIZES, "from", "memory")
+NUMBERS = (*SIZES, "memory")
 
 
 def print_plan(
@@ -55,15 +41,9 @@ def print_plan(
             }
         )
         return
-    table = Table(box=box.SIMPLE_HEAD)
-    for title, side in COLUMNS:
-        # Words may wrap, numbers may not.
-        table.add_column(title, justify=side, no_wrap=side == "right")  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*map(Text, _cells(row)))
-    out.print(table)
+    print_table(COLUMNS, map(_cells, rows), right=NUMBERS, whole=NUMBERS)
     for line in [*_reasons(rows), *_summary(rows, totals)]:
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_text(line)
 
 
 def _cells(row: "PlannedRun") -> list[str]:

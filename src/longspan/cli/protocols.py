@@ -4,11 +4,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from longspan.cli.common import Json, Mechanisms, out, print_json, split_names
+from longspan.cli.common import Json, Mechanisms, print_json, print_table, print_text, split_names
 from longspan.cli.listing import print_described, print_list
 from longspan.errors import check_name
 
@@ -60,7 +58,7 @@ def diff(
         sources = {"a": _source(one), "b": _source(two)}
         print_json({**sources, "differences": [dataclasses.asdict(x) for x in differences]})
     elif not differences:
-        out.print(f"{a} and {b}: no difference")
+        print_text(f"{a} and {b}: no difference")
     else:
         _print_differences(differences, one, two)
 
@@ -72,22 +70,20 @@ def _source(protocol: "Protocol") -> dict[str, str]:
 def _print_differences(differences: "list[Difference]", a: "Protocol", b: "Protocol") -> None:
     """Print a row for each difference, and below the numbered choices behind its values."""
     numbers: dict[str, str] = {}
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in ("field", "tasks", a.name, b.name, "notes"):
-        table.add_column(column, no_wrap=column == "field")
+    rows = []
     for row in differences:
         notes = [f"{a.name}, {row.field}: {choice}" for choice in row.choices_a]
         notes += [f"{b.name}, {row.field}: {choice}" for choice in row.choices_b]
         marks = [numbers.setdefault(note, str(len(numbers) + 1)) for note in notes]
         values = (_format_value(value) for value in (row.a, row.b))
-        table.add_row(*map(Text, (row.field, _format_tasks(row, a, b), *values, ", ".join(marks))))
-    out.print(table)
+        rows.append((row.field, _format_tasks(row, a, b), *values, ", ".join(marks)))
+    print_table(("field", "tasks", a.name, b.name, "notes"), rows, whole=("field",))
     for note, number in numbers.items():
-        out.print(f"{number}  {note}", markup=False, highlight=False, soft_wrap=True)
+        print_text(f"{number}  {note}")
     for title in ("source", "differs"):
         for protocol in (a, b) if getattr(a, title) != getattr(b, title) else ():
             words = (f"{protocol.name}, {title}: ", "bold"), getattr(protocol, title)
-            out.print(Text.assemble(*words), soft_wrap=True)
+            print_text(Text.assemble(*words))
 
 
 def _format_tasks(difference: "Difference", a: "Protocol", b: "Protocol") -> str:

@@ -2,16 +2,13 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
-from longspan.cli.common import Json, out, print_json
+from longspan.cli.common import Json, print_json, print_table, print_text
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 
@@ -45,7 +42,7 @@ def list_(
         return
     names = ("protocol", "task", "mechanism", "seed", "test", "config_hash", "date")
     shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
-    _print_table(names, ([row[name] for name in names] for row in shown))
+    print_table(names, ([_printable(row[name]) for name in names] for row in shown))
 
 
 def _row(record: "Result") -> dict[str, Any]:
@@ -89,10 +86,10 @@ def _print_validation(validation: "Validation") -> None:
             group = [dataclasses.replace(finding, file=f"{len(group)} files")]
         for each in group:
             text = Text.assemble((f"{each.severity}: ", STYLES[each.severity]), _printable(each))
-            out.print(text, soft_wrap=True, highlight=False)
+            print_text(text)
     numbers = {"result": validation.num_results, "failure": validation.num_failures}
     numbers |= {"error": len(validation.of("error")), "warning": len(validation.of("warning"))}
-    out.print(", ".join(count(x, noun) for noun, x in numbers.items()), highlight=False)
+    print_text(", ".join(count(x, noun) for noun, x in numbers.items()))
 
 
 @app.command()
@@ -111,18 +108,18 @@ def diff(a: Source, b: Source, as_json: Json = False) -> None:
         rows = [dataclasses.asdict(difference) for difference in differences]
         print_json({"a": a, "b": b, "differences": rows})
     elif not differences:
-        out.print(f"{a} and {b} hold the same runs.", markup=False, highlight=False)
+        print_text(f"{a} and {b} hold the same runs.")
     else:
         names = ("change", "protocol", "task", "mechanism", "seed", a, b, "fields that differ")
-        _print_table(names, map(_cells, differences))
+        print_table(names, map(_cells, differences))
 
 
-def _cells(difference: "RunDifference") -> list[object]:
+def _cells(difference: "RunDifference") -> list[str]:
     run = (difference.protocol, difference.task, difference.mechanism, difference.seed)
     scores = (_format_outcome(x, difference.metric) for x in (difference.before, difference.after))
     fields = [f"{name}: {x} to {y}" for name, (x, y) in difference.fields.items()]
     fields += ["data"] if difference.is_other_data else []
-    return [difference.kind, *run, *scores, "; ".join(fields)]
+    return [_printable(x) for x in (difference.kind, *run, *scores, "; ".join(fields))]
 
 
 def _format_outcome(outcome: float | str | None, metric: str | None) -> str:
@@ -130,15 +127,6 @@ def _format_outcome(outcome: float | str | None, metric: str | None) -> str:
     if isinstance(outcome, str):
         return f"failed ({outcome})"
     return "–" if outcome is None or metric is None else get_metric(metric).format(outcome)
-
-
-def _print_table(names: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in names:
-        table.add_column(Text(name), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_printable(cell)) for cell in row))
-    out.print(table)
 
 
 def _printable(value: object) -> str:

@@ -33,12 +33,12 @@ from longspan.cli.common import (
     Workers,
     console_callback,
     make_paths,
-    out,
     parse_changes,
     parse_grid,
     parse_seeds,
     print_json,
     print_note,
+    print_text,
     split_names,
 )
 from longspan.cli.planning import print_plan
@@ -176,9 +176,8 @@ def evaluate(
     main = get_metric(next(iter(score.metrics)))
     baseline = score.majority_baseline
     majority = "" if baseline is None else f" (majority class {main.format(baseline)})"
-    out.print(
-        f"{split}: {metrics}, loss {score.loss:.4f}, {score.num_examples:,} examples{majority}",
-        highlight=False,
+    print_text(
+        f"{split}: {metrics}, loss {score.loss:.4f}, {score.num_examples:,} examples{majority}"
     )
 
 

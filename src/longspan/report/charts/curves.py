@@ -9,14 +9,14 @@ from longspan.report.charts.styles import (
     Spec,
     Styles,
     axis_title,
-    color,
-    dash,
     focus_opacity,
     horizontal_rule,
     layered_chart,
+    low_to_high,
     nominal,
     quantitative,
     tooltip,
+    values_axis,
 )
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import count
@@ -26,11 +26,12 @@ Quantity = Literal["validation score", "training loss"]
 QUANTITIES: tuple[Quantity, ...] = ("validation score", "training loss")
 POINTS = 150  # of a curve; a panel shows no more
 CROWD = 6  # rows; the bands of more would hide each other
+STEP_AXIS = {"tickCount": 5, "format": "~s"}
 TOOLTIP = {"row": "Mechanism", "last": "Last", "steps": "Steps", "seeds": "Over"}
 
 
 def learning_curves(
-    board: Leaderboard, column: int, quantity: Quantity, styles: Styles, *, legend: bool = True
+    board: Leaderboard, column: int, quantity: Quantity, styles: Styles
 ) -> Spec | None:
     """Draw a quantity against the training step on one task; None if no run recorded it.
 
@@ -45,11 +46,14 @@ def learning_curves(
     task = board.columns[column]
     is_score = quantity == "validation score"
     name = axis_title("Validation", task.metric) if is_score else "Training loss"
-    x = {**quantitative("step"), "title": "Training step", "axis": {"tickCount": 5, "format": "~s"}}
-    y = {**quantitative("value"), "title": name, "scale": {"zero": False}, "axis": {"tickCount": 5}}
-    layers = [*_line_layers(lines, x, y, quantity, styles, legend)]
+    base = {
+        "x": {**quantitative("step"), "title": "Training step", "axis": STEP_AXIS},
+        "detail": nominal("line"),
+        "color": styles.encode("color"),
+    }
+    y = values_axis("value", name)
+    layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
-        base = {"x": x, "detail": nominal("line"), "color": color(styles, legend)}
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
     rules = _majority_rules(board, column) if is_score else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
@@ -57,32 +61,23 @@ def learning_curves(
 
 
 def _line_layers(
-    lines: Sequence[dict[str, Any]], x: Spec, y: Spec, quantity: str, styles: Styles, legend: bool
+    lines: Sequence[dict[str, Any]], base: Spec, quantity: str, styles: Styles
 ) -> list[Spec]:
     flat = [{"flatten": ["step", "value"]}]
     few = max(len(line["step"]) for line in lines) <= 12
+    dash, opacity = styles.encode("dash"), focus_opacity(0.9)
     visible = {
         "transform": flat,
         "mark": {"type": "line", "strokeWidth": 1.5, "point": {"size": 18} if few else False},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "detail": nominal("line"),
-            "color": color(styles, legend),
-            "strokeDash": dash(styles, legend),
-            "opacity": focus_opacity(0.9),
-        },
+        "encoding": {**base, "strokeDash": dash, "opacity": opacity},
     }
     # A thin line is hard to hit with the pointer; a broad invisible one carries the tooltip.
+    about = tooltip({**TOOLTIP, "last": f"Last {quantity}"})
+    plain = {name: base[name] for name in ("x", "y", "detail")}
     target = {
         "transform": flat,
         "mark": {"type": "line", "strokeWidth": 12, "opacity": 0.001},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "detail": nominal("line"),
-            "tooltip": tooltip({**TOOLTIP, "last": f"Last {quantity}"}),
-        },
+        "encoding": {**plain, "tooltip": about},
     }
     return [visible, target]
 
@@ -90,15 +85,11 @@ def _line_layers(
 def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     """Return the bands from the lowest to the highest seed."""
     selected = focus_opacity(0.15, 0, f"length(focus) > 0 && ({FOCUS})")
+    opacity = selected if is_crowded else focus_opacity(0.15, 0.02)
     return {
         "transform": [{"filter": "isValid(datum.low)"}, {"flatten": ["step", "low", "high"]}],
         "mark": {"type": "area"},
-        "encoding": {
-            **base,
-            "y": {**y, "field": "low"},
-            "y2": {"field": "high"},
-            "opacity": selected if is_crowded else focus_opacity(0.15, 0.02),
-        },
+        "encoding": {**base, **low_to_high("y", y), "opacity": opacity},
     }
 
 

@@ -1,6 +1,6 @@
 """All figures of a leaderboard: for the page, and as files for papers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,122 +41,97 @@ class FigureSource:
 
     board: Leaderboard
     styles: Styles
-    has_legends: bool  # each chart has its own
     analyses: Sequence[Analysis] = ()
 
-    def scores(self) -> list[Figure]:
+    def scores(self) -> Iterator[Figure]:
         """Draw scores by mechanism, for each task."""
-        return [
-            figure
-            for i, task in enumerate(self.board.columns)
-            for figure in self._figures(
-                f"scores {task.label}",
-                task.label,
-                score_intervals(self.board, i, self.styles, legend=False),
-            )
-        ]
+        for i, task in enumerate(self.board.columns):
+            chart = score_intervals(self.board, i, self.styles)
+            yield from self._chart(f"scores {task.label}", task.label, chart)
 
-    def costs(self) -> list[Figure]:
+    def costs(self) -> Iterator[Figure]:
         """Draw scores against speed: the first mean, then each task, by hardware."""
-        board, found = self.board, []
+        board = self.board
         tasks: list[int | None] = [*range(len(board.columns))]
-        places = [None, *tasks] if board.means else tasks
+        width = PRINT_WIDTH if self.styles.has_legends else PAGE_WIDTH
         for device in board.hardware:
             suffix = f" {device}" if len(board.hardware) > 1 else ""
-            for place in places:
+            for place in [None, *tasks] if board.means else tasks:
                 label = board.means[0].label if place is None else board.columns[place].label
-                width = PRINT_WIDTH if self.has_legends else PAGE_WIDTH
                 chart = score_against_cost(board, place, device, self.styles, width=width)
-                found += self._figures(f"cost {label}{suffix}", f"{label}, {device}", chart)
-        return found
+                yield from self._chart(f"cost {label}{suffix}", f"{label}, {device}", chart)
 
-    def curves(self) -> list[Figure]:
+    def curves(self) -> Iterator[Figure]:
         """Draw validation score and training loss against the step, for each task."""
-        return [
-            figure
-            for i, task in enumerate(self.board.columns)
-            for quantity in QUANTITIES
-            for figure in self._figures(
-                f"curves {task.label} {quantity}",
-                f"{task.label}, {quantity}",
-                learning_curves(self.board, i, quantity, self.styles, legend=self.has_legends),
-            )
-        ]
+        for i, task in enumerate(self.board.columns):
+            for quantity in QUANTITIES:
+                chart = learning_curves(self.board, i, quantity, self.styles)
+                name, caption = f"curves {task.label} {quantity}", f"{task.label}, {quantity}"
+                yield from self._chart(name, caption, chart)
 
-    def slices(self) -> list[Figure]:
+    def slices(self) -> Iterator[Figure]:
         """Draw scores by slice, for each task and property."""
-        return [
-            figure
-            for i, task in enumerate(self.board.columns)
-            for name in properties(self.board, i)
-            for figure in self._figures(
-                f"slices {task.label} {name}",
-                f"{task.label} by {name}",
-                slice_series(self.board, i, name, self.styles, legend=self.has_legends),
-            )
-        ]
+        for i, task in enumerate(self.board.columns):
+            for name in properties(self.board, i):
+                chart = slice_series(self.board, i, name, self.styles)
+                yield from self._chart(
+                    f"slices {task.label} {name}", f"{task.label} by {name}", chart
+                )
 
-    def spans(self) -> list[Figure]:
+    def spans(self) -> Iterator[Figure]:
         """Draw the attention span by mechanism and by layer, for each task."""
-        charts = (
-            ("span", "attention span", span_by_mechanism),
-            ("layers", "attention span by layer", span_by_layer),
-        )
-        return [
-            figure
-            for task, group in self._analyses_by_task()
-            for name, caption, draw in charts
-            for figure in self._figures(
-                f"{name} {task}",
-                f"{task}, {caption}",
-                draw(group, self.styles, legend=self.has_legends),
-            )
-        ]
+        for task, group in self._analyses_by_task():
+            chart = span_by_mechanism(group, self.styles)
+            yield from self._chart(f"span {task}", f"{task}, attention span", chart)
+            chart = span_by_layer(group, self.styles)
+            yield from self._chart(f"layers {task}", f"{task}, attention span by layer", chart)
 
-    def rollouts(self) -> list[Figure]:
+    def rollouts(self) -> Iterator[Figure]:
         """Draw the attention rollout of each analyzed model."""
-        return [
-            self._heatmap("rollout", one, draw_rollout(one.rollout))
-            for _, group in self._analyses_by_task()
-            for one in group
-            if one.rollout is not None
-        ]
+        for one in self._analyses():
+            yield from draw_rollouts(one)
 
-    def similarities(self) -> list[Figure]:
+    def similarities(self) -> Iterator[Figure]:
         """Draw the similarity of position and of token embeddings."""
-        return [
-            self._heatmap(name, one, draw_similarity(found, f"{name} embedding"))
-            for _, group in self._analyses_by_task()
-            for one in group
-            for name, found in (("position", one.positions), ("token", one.tokens))
-            if found is not None
-        ]
+        for one in self._analyses():
+            yield from draw_similarities(one)
 
     def all(self) -> list[Figure]:
         """Draw every figure."""
         charts = (self.scores, self.costs, self.curves, self.slices, self.spans)
         return [figure for draw in (*charts, self.similarities, self.rollouts) for figure in draw()]
 
-    def _analyses_by_task(self) -> list[tuple[str, list[Analysis]]]:
-        by_task = [
-            (task.label, analyzed_rows(self.board, i, self.analyses))
-            for i, task in enumerate(self.board.columns)
-        ]
-        return [
-            (task, [one for row in rows for one in row.analyses]) for task, rows in by_task if rows
-        ]
+    def _analyses_by_task(self) -> Iterator[tuple[str, list[Analysis]]]:
+        for i, task in enumerate(self.board.columns):
+            if rows := analyzed_rows(self.board, i, self.analyses):
+                yield task.label, [one for row in rows for one in row.analyses]
 
-    def _figures(self, name: str, caption: str, chart: Spec | None) -> list[Figure]:
-        if chart is None:
-            return []
-        return [Figure(name=slug(f"{self.board.title} {name}"), caption=caption, content=chart)]
+    def _analyses(self) -> list[Analysis]:
+        return [one for _, group in self._analyses_by_task() for one in group]
 
-    def _heatmap(self, kind: str, one: Analysis, drawn: Heatmap) -> Figure:
-        name = slug(
-            f"{one.protocol} {kind} {one.task} {one.mechanism} {one.config_hash} {one.seed}"
-        )
-        caption = f"{one.mechanism} on {one.task}, seed {one.seed}: {kind}"
-        return Figure(name=name, caption=caption, content=drawn)
+    def _chart(self, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
+        if chart is not None:
+            name = slug(f"{self.board.title} {name}")
+            yield Figure(name=name, caption=caption, content=chart)
+
+
+def draw_rollouts(one: Analysis) -> Iterator[Figure]:
+    """Draw the attention rollout of an analyzed model, if there is one."""
+    if one.rollout is not None:
+        yield _heatmap("rollout", one, draw_rollout(one.rollout))
+
+
+def draw_similarities(one: Analysis) -> Iterator[Figure]:
+    """Draw the similarity of position and of token embeddings, where they exist."""
+    for name, found in (("position", one.positions), ("token", one.tokens)):
+        if found is not None:
+            yield _heatmap(name, one, draw_similarity(found, f"{name} embedding"))
+
+
+def _heatmap(kind: str, one: Analysis, drawn: Heatmap) -> Figure:
+    name = slug(f"{one.protocol} {kind} {one.task} {one.mechanism} {one.config_hash} {one.seed}")
+    caption = f"{one.mechanism} on {one.task}, seed {one.seed}: {kind}"
+    return Figure(name=name, caption=caption, content=drawn)
 
 
 def write_figures(
@@ -183,10 +158,7 @@ def write_figures(
     if format not in FORMATS:
         raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
     styles = assign_styles(row.mechanism for board in boards for row in board.rows)
-    sources = [
-        FigureSource(board=board, styles=styles, has_legends=True, analyses=analyses)
-        for board in boards
-    ]
+    sources = [FigureSource(board=board, styles=styles, analyses=analyses) for board in boards]
     suffixes = ("svg", "png") if format == "both" else (format,)
     return [
         path
@@ -194,6 +166,23 @@ def write_figures(
         for figure in source.all()
         for path in _write(figure, folder, suffixes)
     ]
+
+
+def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Path]:
+    """Write the rollouts and the similarities of embeddings as PNG files.
+
+    Args:
+        analyses: analyses to draw.
+        folder: folder, created if needed; files of the same names are replaced.
+
+    Returns:
+        The files.
+
+    Raises:
+        RunError: a file cannot be written.
+    """
+    figures = (x for one in analyses for x in (*draw_rollouts(one), *draw_similarities(one)))
+    return [path for figure in figures for path in _write(figure, folder, ())]
 
 
 def _write(figure: Figure, folder: Path, suffixes: Sequence[str]) -> list[Path]:

@@ -4,16 +4,13 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from longspan.report.numbers import Number
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-# From paper to ink through blue, with even steps of lightness: readable in gray, too.
+# Light to dark blue in even steps of lightness, readable in grayscale.
 STOPS = np.array(
     [(247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107)], float
 )
@@ -40,17 +37,15 @@ class Heatmap:
     name: str
     text: str
 
-    def image(self, scale: int = 1) -> "Image.Image":
-        """Return the picture as an image, every cell `scale` pixels wide and high."""
+    def png(self, scale: int = 1) -> bytes:
+        """Return the picture as a PNG file, every cell `scale` pixels wide and high."""
         from PIL import Image
 
         image = Image.fromarray(self.colors)
         size = (scale * image.width, scale * image.height)
-        return image.resize(size, Image.Resampling.NEAREST)
-
-    def png(self, scale: int = 1) -> bytes:
-        """Return the picture as a PNG file, every cell `scale` pixels wide and high."""
-        return encode_png(self.image(scale))
+        content = io.BytesIO()
+        image.resize(size, Image.Resampling.NEAREST).save(content, "PNG", optimize=True)
+        return content.getvalue()
 
     @property
     def data_url(self) -> str:
@@ -58,7 +53,7 @@ class Heatmap:
         return "data:image/png;base64," + base64.b64encode(self.png()).decode()
 
 
-def draw_matrix(matrix: Sequence[Sequence[Number]], name: str, text: str) -> Heatmap:
+def draw_matrix(matrix: ArrayLike, name: str, text: str) -> Heatmap:
     """Draw a matrix, light where low and dark where high."""
     shares, low, high = _normalize(np.array(matrix, float))
     places = np.linspace(0, 1, len(STOPS))
@@ -92,10 +87,3 @@ def _heatmap(
         name=name,
         text=text,
     )
-
-
-def encode_png(image: "Image.Image") -> bytes:
-    """Return an image as a PNG file."""
-    content = io.BytesIO()
-    image.save(content, "PNG", optimize=True)
-    return content.getvalue()

@@ -1,9 +1,9 @@
 """Styles of charts: one color, dash and shape for a mechanism in every chart."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from longspan.errors import OptionError
 from longspan.files import atomic_write
@@ -25,61 +25,45 @@ FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
 Spec = dict[str, Any]  # Vega-Lite specification, or a part of one
 
 
+class Style(NamedTuple):
+    """Color, dash and shape of a mechanism."""
+
+    color: str
+    dash: tuple[int, ...]
+    shape: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Styles:
-    """Color, dash and shape of each mechanism."""
+    """Styles by mechanism; charts have legends unless a page shows one for all of them."""
 
-    names: tuple[str, ...]
-    colors: tuple[str, ...]
-    dashes: tuple[tuple[int, ...], ...]
-    shapes: tuple[str, ...]
+    by_name: dict[str, Style]
+    has_legends: bool = True
 
     def select(self, mechanisms: Iterable[str]) -> "Styles":
         """Return the styles of some of the mechanisms, unchanged: those that a chart draws."""
         drawn = set(mechanisms)
-        places = [i for i, name in enumerate(self.names) if name in drawn]
-        return Styles(
-            names=tuple(self.names[i] for i in places),
-            colors=tuple(self.colors[i] for i in places),
-            dashes=tuple(self.dashes[i] for i in places),
-            shapes=tuple(self.shapes[i] for i in places),
-        )
+        styles = {name: style for name, style in self.by_name.items() if name in drawn}
+        return replace(self, by_name=styles)
+
+    def encode(self, kind: Literal["color", "dash", "shape"]) -> Spec:
+        """Return the encoding of mechanisms by color, by dash of lines or by shape of points."""
+        values = [getattr(style, kind) for style in self.by_name.values()]
+        plain = [list(value) if isinstance(value, tuple) else value for value in values]
+        return {
+            **nominal("mechanism"),
+            "scale": {"domain": list(self.by_name), "range": plain},
+            "legend": {"title": None, "symbolOpacity": 1} if self.has_legends else None,
+        }
 
 
-def assign_styles(mechanisms: Iterable[str]) -> Styles:
+def assign_styles(mechanisms: Iterable[str], *, has_legends: bool = True) -> Styles:
     """Give every mechanism a color, and once the colors are used up another dash and shape."""
-    names = tuple(sorted(set(mechanisms)))
-    places = [(i % len(COLORS), i // len(COLORS) % len(DASHES)) for i in range(len(names))]
-    return Styles(
-        names=names,
-        colors=tuple(COLORS[color] for color, _ in places),
-        dashes=tuple(DASHES[turn] for _, turn in places),
-        shapes=tuple(SHAPES[turn] for _, turn in places),
-    )
-
-
-def color(styles: Styles, legend: bool) -> Spec:
-    """Return the encoding of mechanisms by color."""
-    return _by_mechanism(styles, styles.colors, legend)
-
-
-def dash(styles: Styles, legend: bool) -> Spec:
-    """Return the encoding of mechanisms by dash, for lines."""
-    return _by_mechanism(styles, styles.dashes, legend)
-
-
-def shape(styles: Styles, legend: bool) -> Spec:
-    """Return the encoding of mechanisms by shape, for points."""
-    return _by_mechanism(styles, styles.shapes, legend)
-
-
-def _by_mechanism(styles: Styles, values: Sequence[Any], legend: bool) -> Spec:
-    plain = [list(value) if isinstance(value, tuple) else value for value in values]
-    return {
-        **nominal("mechanism"),
-        "scale": {"domain": list(styles.names), "range": plain},
-        "legend": {"title": None, "symbolOpacity": 1} if legend else None,
-    }
+    styles = {}
+    for i, name in enumerate(sorted(set(mechanisms))):
+        turn = i // len(COLORS) % len(DASHES)
+        styles[name] = Style(COLORS[i % len(COLORS)], DASHES[turn], SHAPES[turn])
+    return Styles(by_name=styles, has_legends=has_legends)
 
 
 def nominal(field: str) -> Spec:
@@ -90,6 +74,21 @@ def nominal(field: str) -> Spec:
 def quantitative(field: str) -> Spec:
     """Return the encoding of a field that holds numbers."""
     return {"field": field, "type": "quantitative"}
+
+
+def values_axis(field: str, title: str) -> Spec:
+    """Return the position of values, on an axis that need not start at zero."""
+    return {
+        **quantitative(field),
+        "title": title,
+        "scale": {"zero": False},
+        "axis": {"tickCount": 5},
+    }
+
+
+def low_to_high(channel: Literal["x", "y"], axis: Spec) -> Spec:
+    """Return the positions of marks that reach from the field `low` to the field `high`."""
+    return {channel: {**axis, "field": "low"}, f"{channel}2": {"field": "high"}}
 
 
 def axis_title(prefix: str, metric: Metric) -> str:
@@ -110,28 +109,24 @@ def focus_opacity(full: Number = 1.0, faint: Number = 0.08, test: str = FOCUS) -
 
 def horizontal_rule(value: Number, name: str) -> list[Spec]:
     """Return a named dashed rule across a chart."""
-    place = {"y": quantitative("value")}
     text = {"align": "right", "baseline": "bottom", "dy": -2}
-    return _rule(value, name, place, {"x": {"value": "width"}, **place}, text)
+    return _rule("y", value, name, {"x": {"value": "width"}}, text)
 
 
-def vertical_rule(value: Number, name: str, side: Literal["left", "right"]) -> list[Spec]:
-    """Return a named dashed rule up a chart, with the name on one side."""
-    place = {"x": quantitative("value")}
-    right = side == "right"
-    text = {"align": "left" if right else "right", "dx": 3 if right else -3}
-    return _rule(
-        value, name, place, {**place, "y": {"value": 0}}, {**text, "baseline": "top", "dy": 2}
-    )
+def vertical_rule(value: Number, name: str, middle: Number) -> list[Spec]:
+    """Return a named dashed rule up a chart, with the name on the side of the middle."""
+    left = value < middle
+    text = {"align": "left" if left else "right", "dx": 3 if left else -3}
+    return _rule("x", value, name, {"y": {"value": 0}}, {**text, "baseline": "top", "dy": 2})
 
 
-def _rule(value: Number, name: str, place: Spec, text_place: Spec, text: Spec) -> list[Spec]:
-    data = {"values": [{"value": value}]}
+def _rule(channel: str, value: Number, name: str, end: Spec, text: Spec) -> list[Spec]:
+    data, place = {"values": [{"value": value}]}, {channel: quantitative("value")}
     line = {"type": "rule", "strokeDash": [3, 3], "color": GRAY}
     mark = {"type": "text", "fontSize": 10, **text}
     return [
         {"data": data, "mark": line, "encoding": place},
-        {"data": data, "mark": mark, "encoding": {**text_place, "text": {"value": name}}},
+        {"data": data, "mark": mark, "encoding": {**place, **end, "text": {"value": name}}},
     ]
 
 

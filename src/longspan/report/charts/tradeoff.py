@@ -5,27 +5,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from longspan.metrics import Metric
+from longspan.report.charts.intervals import score_range
 from longspan.report.charts.placement import Axis, Box, place_labels, score_axis, shrink, speed_axis
 from longspan.report.charts.styles import (
     GRAY,
     Spec,
     Styles,
     axis_title,
-    color,
     focus_opacity,
     horizontal_rule,
     layered_chart,
+    low_to_high,
     nominal,
     quantitative,
-    shape,
     tooltip,
 )
 from longspan.report.leaderboard.costs import cost_over_tasks
 from longspan.report.leaderboard.means import mean_baseline
-from longspan.report.leaderboard.values import Cost, Leaderboard, Row
+from longspan.report.leaderboard.values import Cost, Leaderboard, Mean, Row
 from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
-from longspan.report.tables.leaderboard import interval_text
 
 HEIGHT = 360  # pixels
 PAGE_WIDTH = 480  # pixels of a typical container, for which labels are placed
@@ -57,16 +56,25 @@ def score_against_cost(
         styles: styles of the mechanisms.
         width: width in pixels that labels are placed for.
     """
-    majorities = [task.majority for task in board.columns]
     if column is None:
         mean = board.means[0]
-        metric, label, base = mean.metric, mean.label.lower(), mean_baseline(mean, majorities)
-        dots = [_mean_dot(row, board) for row in board.rows]
+        metric, label = mean.metric, mean.label.lower()
+        base = mean_baseline(mean, [task.majority for task in board.columns])
+        dots = [
+            _dot(row, row.score, row.interval, metric, _cost_of_mean(row, mean), over)
+            for over in [count(len(mean.columns), "task")]
+            for row in board.rows
+            if row.score is not None
+        ]
     else:
         task = board.columns[column]
         metric, label, base = task.metric, task.label, task.majority
-        dots = [_task_dot(row, column, metric) for row in board.rows]
-    dots = [dot for dot in dots if dot["hardware"] == hardware and dot["score"] is not None]
+        dots = [
+            _dot(row, cell.score, cell.interval, metric, cell.cost, count(len(cell.runs), "seed"))
+            for row in board.rows
+            if (cell := row.cells[column]) and cell.score is not None
+        ]
+    dots = [dot for dot in dots if dot["hardware"] == hardware]
     if not dots:
         return None
     text = f"{label}, {board.protocol}, {hardware}"
@@ -74,36 +82,23 @@ def score_against_cost(
     return _chart(dots, floor, text, metric, styles.select(x["mechanism"] for x in dots), width)
 
 
-def _task_dot(row: Row, column: int, metric: Metric) -> Dot:
-    cell = row.cells[column]
-    if cell is None:
-        return _dot(row, None, None, metric, Cost(), "")
-    return _dot(row, cell.score, cell.interval, metric, cell.cost, count(len(cell.runs), "seed"))
-
-
-def _mean_dot(row: Row, board: Leaderboard) -> Dot:
-    mean = board.means[0]
+def _cost_of_mean(row: Row, mean: Mean) -> Cost:
     cells = [row.cells[i] for i in mean.columns]
-    cost = cost_over_tasks([cell.cost if cell else None for cell in cells])
-    return _dot(row, row.score, row.interval, mean.metric, cost, count(len(cells), "task"))
+    return cost_over_tasks([cell.cost if cell else None for cell in cells])
 
 
 def _dot(
-    row: Row, score: Number | None, interval: Interval | None, metric: Metric, cost: Cost, over: str
+    row: Row, score: Number, interval: Interval | None, metric: Metric, cost: Cost, over: str
 ) -> Dot:
     """Return a row as a point, in display units."""
-    center = None if score is None else metric.shown(score)
-    shown = "" if score is None else metric.format(score)
     return {
         "row": row.label,
         "mechanism": row.mechanism,
         "hardware": cost.hardware,
-        "score": center,
-        "low": metric.shown(interval.low) if interval else center,
-        "high": metric.shown(interval.high) if interval else center,
+        "score": metric.shown(score),
+        **score_range(score, interval, metric),
         "speed": cost.tokens_per_second,
         "memory": None if cost.peak_memory is None else cost.peak_memory / 2**20,
-        "shown": f"{shown} ({interval_text(interval, metric)})" if interval else shown,
         "rate": magnitude(cost.tokens_per_second),
         "space": memory(cost.peak_memory),
         "seeds": over,
@@ -129,22 +124,17 @@ def _chart(
 
 def _layers(plain: Spec, areas: Spec, styles: Styles) -> list[Spec]:
     """Return the layers of intervals, marks and names."""
-    base = {**plain, "color": color(styles, legend=False)}
+    base = {**plain, "color": {**styles.encode("color"), "legend": None}}
     bars = {
         "mark": {"type": "rule", "strokeWidth": 1.25},
-        "encoding": {
-            **base,
-            "y": {**plain["y"], "field": "low"},
-            "y2": {"field": "high"},
-            "opacity": focus_opacity(0.45),
-        },
+        "encoding": {**base, **low_to_high("y", plain["y"]), "opacity": focus_opacity(0.45)},
     }
     marks = {
         "mark": {"type": "point", "filled": True, "stroke": "white", "strokeWidth": 0.5},
         "encoding": {
             **base,
             "size": areas,
-            "shape": shape(styles, legend=False),
+            "shape": {**styles.encode("shape"), "legend": None},
             "opacity": focus_opacity(0.8),
             "tooltip": tooltip(TOOLTIP),
         },

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
 from longspan.report.leaderboard.grouping import (
     Data,
@@ -22,7 +22,7 @@ from longspan.report.leaderboard.grouping import (
 )
 from longspan.report.leaderboard.means import choose_means, mean_score
 from longspan.report.leaderboard.notes import largest_excess, notes_of
-from longspan.report.leaderboard.ranking import mean_interval, rank_rows, sort_rows
+from longspan.report.leaderboard.ranking import mean_interval, rank_rows, row_order
 from longspan.report.leaderboard.values import (
     UNSCORED,
     Cell,
@@ -36,28 +36,29 @@ from longspan.report.statistics.intervals import interval
 from longspan.report.statistics.samples import Sample, read_sample
 from longspan.results import Failure, Result
 
-NOTHING = "there are no results to report; run `longspan arena` first"
-
 
 def build_leaderboards(
     results: Iterable[Result], failures: Iterable[Failure] = ()
 ) -> list[Leaderboard]:
     """Build one leaderboard for each protocol and budget in the records.
 
+    A row is one configuration of a mechanism. Of two records of one run the newer counts. A task
+    with a failed run has no score in its row.
+
     Raises:
-        DataError: there are no records.
+        DataError: there are no records, or the example scores of one are damaged.
     """
-    runs = list(results)
+    runs = newest_results(results)
     failed = open_failures(runs, failures)
-    keys = sorted({*map(race_of, runs), *map(race_of, failed)})
-    if not keys:
-        raise DataError(NOTHING)
+    races = sorted({*map(race_of, runs), *map(race_of, failed)})
+    if not races:
+        raise DataError("there are no results to report; run `longspan arena` first")
     return [
-        build_leaderboard(
-            [run for run in runs if race_of(run) == key],
-            [one for one in failed if race_of(one) == key],
+        _build(
+            [run for run in runs if race_of(run) == race],
+            [one for one in failed if race_of(one) == race],
         )
-        for key in keys
+        for race in races
     ]
 
 
@@ -66,19 +67,8 @@ def race_of(run: Result | Failure) -> tuple[str, str]:
     return run.protocol, budget_of(run)
 
 
-def build_leaderboard(results: Iterable[Result], failures: Iterable[Failure] = ()) -> Leaderboard:
-    """Build the leaderboard of the records of one protocol under one budget.
-
-    A row is one configuration of a mechanism. Of two records of one run the newer counts. A task
-    with a failed run has no score in its row.
-
-    Raises:
-        DataError: there are no records, or the example scores of one are damaged.
-        OptionError: the records are of several protocols or budgets.
-    """
-    runs = newest_results(results)
-    failed = open_failures(runs, failures)
-    protocol, budget = _single_race(runs, failed)
+def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
+    protocol, budget = race_of(runs[0] if runs else failed[0])
     tasks = _columns(runs, failed)
     columns = tuple(tasks.values())
     means = choose_means(columns)
@@ -93,32 +83,22 @@ def build_leaderboard(results: Iterable[Result], failures: Iterable[Failure] = (
         places = tuple(notes.index(note) for note in own)
         rows.append(_row(group, label, cells, places, means, columns))
         samples.append(statistics_)
-    ranked, pairs = rank_rows(rows, samples, columns, means)
     metric = means[0].metric if means else common_metric(columns)
+    order = sorted(range(len(rows)), key=lambda i: row_order(rows[i], metric))
+    ranked, contrasts = rank_rows(
+        [rows[i] for i in order], [samples[i] for i in order], columns, means
+    )
     return Leaderboard(
         protocol=protocol,
         budget=budget or None,
         columns=columns,
         means=means,
-        rows=tuple(sort_rows(ranked, metric)),
+        rows=tuple(ranked),
         notes=tuple(notes),
         selection=tuple(sorted({run.config.training.selection for run in runs})),
         hardware=tuple(devices),
-        pairs=tuple(pairs),
+        contrasts=tuple(contrasts),
     )
-
-
-def _single_race(runs: list[Result], failures: list[Failure]) -> tuple[str, str]:
-    races = sorted({*map(race_of, runs), *map(race_of, failures)})
-    if not races:
-        raise DataError(NOTHING)
-    if len(races) > 1:
-        names = ", ".join(f"{name} (equal {held})" if held else name for name, held in races)
-        raise OptionError(
-            f"a leaderboard takes one protocol under one budget, got {names}; use "
-            "build_leaderboards()"
-        )
-    return races[0]
 
 
 def _columns(runs: list[Result], failures: list[Failure]) -> dict[Data, TaskColumn]:
@@ -220,19 +200,20 @@ def _row(
 ) -> Row:
     first = first_run(group)
     values = tuple(mean_score(one, cells, columns) for one in means)
-    only = cells[0] if len(cells) == 1 else None
-    row = Row(
+    score, interval = None, None
+    if means:
+        score, interval = values[0], mean_interval(cells, means[0])
+    elif len(cells) == 1 and cells[0]:
+        score, interval = cells[0].score, cells[0].interval
+    return Row(
         label=label,
         mechanism=first.mechanism,
         notes=notes,
         is_overridden=bool(first.overrides),
         cells=cells,
         means=values,
-        score=only.score if only else None,
-        interval=only.interval if only else None,
+        score=score,
+        interval=interval,
         cost=cost_over_tasks([cell.cost if cell else None for cell in cells]),
         parameter_excess=largest_excess(group[0]),
     )
-    if not means:
-        return row
-    return replace(row, score=values[0], interval=mean_interval(row, means[0]))

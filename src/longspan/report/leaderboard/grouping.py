@@ -46,7 +46,7 @@ def budget_of(run: Result | Failure) -> str:
 
 
 def data_of(run: Result) -> Data:
-    """Return what identifies the data that a run was scored on."""
+    """Return the key of the data that a run was scored on."""
     return run.task, run.config.task.version, run.data_checksum
 
 
@@ -112,17 +112,25 @@ def add_failures(groups: list[list[Result]], failures: Iterable[Failure]) -> lis
     """
     rows: list[Group] = [(group, []) for group in groups]
     for failure in failures:
-        same = [row for row in rows if _recipe(first_run(row)) == _recipe(failure)]
-        exact = [row for row in same if failure.config_hash in _hashes(row)]
-        free = [row for row in same if failure.task not in _tasks(row)]
-        options = failure.config.mechanism.options
-        alike = [row for row in free if first_run(row).config.mechanism.options == options]
-        found = [*exact, *alike, *free]
-        if found:
-            found[0][1].append(failure)
+        row = max(rows, key=lambda row: _fit(failure, row), default=None)
+        if row is not None and _fit(failure, row):
+            row[1].append(failure)
         else:
             rows.append(([], [failure]))
     return rows
+
+
+def _fit(failure: Failure, row: Group) -> int:
+    """Return 3 for the row of a failure's configuration, less for others, 0 where it is none."""
+    runs, first = [*row[0], *row[1]], first_run(row)
+    if _recipe(first) != _recipe(failure):
+        return 0
+    if failure.config_hash in {run.config_hash for run in runs}:
+        return 3
+    if failure.task in {run.task for run in runs}:
+        return 0
+    same = first.config.mechanism.options == failure.config.mechanism.options
+    return 2 if same else 1
 
 
 def first_run(row: Group) -> Result | Failure:
@@ -132,14 +140,6 @@ def first_run(row: Group) -> Result | Failure:
 
 def _recipe(run: Result | Failure) -> tuple[str, str]:
     return run.mechanism, value_text(run.overrides)
-
-
-def _hashes(row: Group) -> set[str]:
-    return {run.config_hash for run in (*row[0], *row[1])}
-
-
-def _tasks(row: Group) -> set[str]:
-    return {run.task for run in (*row[0], *row[1])}
 
 
 def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:

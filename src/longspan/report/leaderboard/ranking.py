@@ -9,12 +9,12 @@ import numpy as np
 
 from longspan.metrics import Metric
 from longspan.report.leaderboard.values import (
-    Comparison,
+    Cell,
     Mean,
-    Pairs,
     Placement,
     Row,
     TaskColumn,
+    only_baseline,
 )
 from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import (
@@ -26,7 +26,6 @@ from longspan.report.statistics.contrasts import (
 )
 from longspan.report.statistics.intervals import Interval
 from longspan.report.statistics.samples import Sample
-from longspan.results import BASELINE
 
 
 def rank_rows(
@@ -34,7 +33,7 @@ def rank_rows(
     samples: Sequence[Sequence[Sample | None]],
     columns: Sequence[TaskColumn],
     means: Sequence[Mean],
-) -> tuple[list[Row], list[Pairs]]:
+) -> tuple[list[Row], list[Contrasts]]:
     """Place every row on every task and by its mean; overridden rows are not ranked.
 
     Args:
@@ -42,51 +41,39 @@ def rank_rows(
         samples: per-example statistics, by row and task.
         columns: tasks.
         means: means over tasks, the first of which decides.
+
+    Returns:
+        The rows, and the contrasts of the ranked ones by task.
     """
     ranked = [i for i, row in enumerate(rows) if not row.is_overridden]
     inside = [rows[i] for i in ranked]
     contrasts = [compare_samples([samples[i][c] for i in ranked]) for c in range(len(columns))]
+    base = only_baseline(inside)
+    at = None if base is None else inside.index(base)
     by_task = [
-        _place(
-            [cell.score if (cell := row.cells[c]) else None for row in inside],
-            [cell.interval if (cell := row.cells[c]) else None for row in inside],
-            inside,
-            contrasts[c],
-            column.metric,
-        )
+        _place([row.cells[c] for row in inside], contrasts[c], column.metric, at)
         for c, column in enumerate(columns)
     ]
-    overall = _place_overall(inside, contrasts, columns, means)
+    overall: list[Placement | None] = [None] * len(inside)
+    if means:
+        whole = combine([contrasts[c] for c in means[0].columns])
+        overall = _place(inside, whole, means[0].metric, at)
+    elif len(columns) == 1:
+        overall = by_task[0]
     placed = list(rows)
     for n, i in enumerate(ranked):
-        cells = [
+        cells = tuple(
             cell and replace(cell, placement=placements[n])
             for cell, placements in zip(rows[i].cells, by_task, strict=True)
-        ]
-        placed[i] = replace(rows[i], cells=tuple(cells), placement=overall[n])
-    labels = tuple(row.label for row in inside)
-    return placed, [Pairs(labels=labels, difference=x.difference, p=x.p) for x in contrasts]
+        )
+        placed[i] = replace(rows[i], cells=cells, placement=overall[n])
+    return placed, contrasts
 
 
-def _place_overall(
-    rows: Sequence[Row],
-    contrasts: Sequence[Contrasts],
-    columns: Sequence[TaskColumn],
-    means: Sequence[Mean],
-) -> list[Placement | None]:
-    if not means and len(columns) > 1:
-        return [None] * len(rows)
-    whole = combine([contrasts[c] for c in means[0].columns]) if means else contrasts[0]
-    metric = means[0].metric if means else columns[0].metric
-    intervals = [row.interval for row in rows]
-    return _place([row.score for row in rows], intervals, rows, whole, metric)
-
-
-def mean_interval(row: Row, one: Mean) -> Interval | None:
+def mean_interval(cells: Sequence[Cell | None], one: Mean) -> Interval | None:
     """Return the interval of a mean over tasks, whose errors are independent."""
-    cells = [cell for c in one.columns if (cell := row.cells[c])]
-    parts = [(cell.score, cell.interval) for cell in cells if cell.score is not None]
-    known = [(score, interval) for score, interval in parts if interval]
+    parts = [(cell.score, cell.interval) for c in one.columns if (cell := cells[c])]
+    known = [(score, interval) for score, interval in parts if score is not None and interval]
     if len(known) < len(one.columns):
         return None
     center = statistics.fmean(score for score, _ in known)
@@ -121,15 +108,15 @@ def find_wins(
 
 
 def _place(
-    values: Sequence[Number | None],
-    intervals: Sequence[Interval | None],
-    rows: Sequence[Row],
-    contrasts: Contrasts,
-    metric: Metric,
+    scored: Sequence[Cell | Row | None], contrasts: Contrasts, metric: Metric, base: int | None
 ) -> list[Placement | None]:
+    """Return the places of cells or rows; `base` is the position of the baseline."""
+    values = [one.score if one else None for one in scored]
+    intervals = [one.interval if one else None for one in scored]
     wins = find_wins(values, intervals, contrasts, metric)
-    base = _baseline(rows, values)
-    comparisons = _comparisons(values, contrasts, base)
+    if base is not None and values[base] is None:
+        base = None
+    p, adjusted = _test_against(base, values, contrasts)
     best = max((metric.signed(value) for value in values if value is not None), default=None)
     placements: list[Placement | None] = []
     for i, value in enumerate(values):
@@ -142,48 +129,28 @@ def _place(
             is_best=is_best and bool(wins.any()),
             is_tied=rank == 1 and not is_best and bool(wins.any()),
             arrow="" if base is None else "↑" if wins[i, base] else "↓" if wins[base, i] else "",
-            comparison=comparisons[i],
+            difference=None if p[i] is None else float(contrasts.difference[i, base]),
+            p=p[i],
+            adjusted_p=adjusted[i],
         )
         placements.append(placement)
     return placements
 
 
-def _baseline(rows: Sequence[Row], values: Sequence[Number | None]) -> int | None:
-    """Return the position of the only scored row of the baseline mechanism."""
-    found = [i for i, row in enumerate(rows) if row.mechanism == BASELINE]
-    return found[0] if len(found) == 1 and values[found[0]] is not None else None
+def _test_against(
+    base: int | None, values: Sequence[Number | None], contrasts: Contrasts
+) -> tuple[list[float | None], list[float | None]]:
+    """Return p-values of the comparison with the baseline, plain and corrected."""
+    found: list[float | None] = [None] * len(values)
+    if base is not None:
+        for i, p in enumerate(contrasts.p[:, base]):
+            if i != base and values[i] is not None and not np.isnan(p):
+                found[i] = float(p)
+    return found, holm(found)
 
 
-def _comparisons(
-    values: Sequence[Number | None], contrasts: Contrasts, base: int | None
-) -> list[Comparison | None]:
-    if base is None:
-        return [None] * len(values)
-    p = [
-        None
-        if i == base or value is None or np.isnan(contrasts.p[i, base])
-        else float(contrasts.p[i, base])
-        for i, value in enumerate(values)
-    ]
-    return [
-        None
-        if one is None or adjusted is None
-        else Comparison(
-            difference=float(contrasts.difference[i, base]),
-            p=one,
-            adjusted_p=adjusted,
-            over="seeds and examples" if contrasts.freedom[i, base] else "examples",
-        )
-        for i, (one, adjusted) in enumerate(zip(p, holm(p), strict=True))
-    ]
-
-
-def sort_rows(board_rows: Sequence[Row], metric: Metric | None) -> list[Row]:
-    """Sort rows: the best score first, rows without a score last by name."""
-
-    def key(row: Row) -> tuple[bool, float, str]:
-        if row.score is None or metric is None:
-            return row.score is None, 0.0, row.label
-        return False, -metric.signed(row.score), row.label
-
-    return sorted(board_rows, key=key)
+def row_order(row: Row, metric: Metric | None) -> tuple[bool, float, str]:
+    """Return the sorting key of a row: the best score first, rows without a score last by name."""
+    if row.score is None or metric is None:
+        return row.score is None, 0.0, row.label
+    return False, -metric.signed(row.score), row.label

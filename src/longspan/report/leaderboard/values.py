@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from longspan.metrics import Metric
 from longspan.report.numbers import Number
+from longspan.report.statistics.contrasts import Contrasts
 from longspan.report.statistics.intervals import Interval
 from longspan.results import BASELINE, Failure, Result
 
@@ -23,16 +22,6 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Paired comparison with the baseline, on the same examples and seeds."""
-
-    difference: float  # row less baseline
-    p: float  # two-sided
-    adjusted_p: float  # corrected for the rows of the table (Holm)
-    over: str  # "examples", or "seeds and examples"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Placement:
     """Place of a score among those of the other rows.
 
@@ -43,14 +32,18 @@ class Placement:
         is_best: the score is the best, and at least one row is beaten.
         is_tied: the score is not the best, but no row beats it, and at least one row is beaten.
         arrow: ↑ beats the baseline, ↓ is beaten by it.
-        comparison: paired comparison with the baseline; None where there is none.
+        difference: row less baseline, on the seeds and examples of both; None without a test.
+        p: two-sided p of the paired test of `difference`.
+        adjusted_p: p corrected for the rows of the table (Holm).
     """
 
     rank: int
     is_best: bool
     is_tied: bool
     arrow: str
-    comparison: Comparison | None
+    difference: float | None
+    p: float | None
+    adjusted_p: float | None
 
     @property
     def marks(self) -> str:
@@ -134,21 +127,6 @@ class Row:
         return cell.runs if cell else ()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Pairs:
-    """Paired differences between all ranked rows on one task: row less column."""
-
-    labels: tuple[str, ...]
-    difference: np.ndarray
-    p: np.ndarray  # two-sided; NaN where no runs are comparable
-
-    @property
-    def has_comparisons(self) -> bool:
-        """True if at least one row was compared with another."""
-        found = ~np.isnan(self.p)
-        return bool(found.sum() > found.trace())
-
-
 @dataclass(frozen=True, kw_only=True)
 class Leaderboard:
     """All results of one protocol under one budget.
@@ -160,7 +138,7 @@ class Leaderboard:
         rows: best first; rows without a score follow by name.
         selection: rules that selected the tested checkpoints.
         hardware: devices that costs were measured on.
-        pairs: by column.
+        contrasts: paired comparisons of the ranked rows, in their order, by column.
     """
 
     protocol: str
@@ -171,7 +149,7 @@ class Leaderboard:
     notes: tuple[str, ...]
     selection: tuple[str, ...]
     hardware: tuple[str, ...]
-    pairs: tuple[Pairs, ...] = field(repr=False, compare=False)
+    contrasts: tuple[Contrasts, ...] = field(repr=False, compare=False)
 
     @property
     def title(self) -> str:
@@ -184,10 +162,20 @@ class Leaderboard:
         return common_metric(self.columns)
 
     @property
+    def ranked(self) -> list[Row]:
+        """Rows that keep to the protocol."""
+        return [row for row in self.rows if not row.is_overridden]
+
+    @property
     def baseline(self) -> Row | None:
         """Row of the baseline mechanism; None unless exactly one keeps to the protocol."""
-        found = [row for row in self.rows if row.mechanism == BASELINE and not row.is_overridden]
-        return found[0] if len(found) == 1 else None
+        return only_baseline(self.ranked)
+
+
+def only_baseline(rows: Sequence[Row]) -> Row | None:
+    """Return the row of the baseline mechanism; None unless there is exactly one."""
+    found = [row for row in rows if row.mechanism == BASELINE]
+    return found[0] if len(found) == 1 else None
 
 
 # Metric of a task whose runs all failed: their records name none.

@@ -91,8 +91,7 @@ class Chapter:
         """Mechanism, label and score of the best rows."""
         means = self.board.means
         metric = means[0].metric if means else self.board.columns[0].metric
-        ranked = [row for row in self.board.rows if not row.is_overridden]
-        scored = [(row, row.score) for row in ranked if row.score is not None]
+        scored = [(row, row.score) for row in self.board.ranked if row.score is not None]
         return [(row.mechanism, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
 
 
@@ -112,7 +111,8 @@ def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | Non
 
 def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -> str:
     """Return the page of some leaderboards as text."""
-    styles = assign_styles(row.mechanism for board in boards for row in board.rows)
+    mechanisms = {row.mechanism for board in boards for row in board.rows}
+    styles = assign_styles(mechanisms, has_legends=False)
     chapters = [
         _chapter(f"protocol-{i}", board, styles, context or Context())
         for i, board in enumerate(boards, 1)
@@ -123,11 +123,8 @@ def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -
     }
     return _template().render(
         chapters=chapters,
-        styles=styles,
-        mechanisms=list(
-            zip(styles.names, styles.colors, styles.shapes, map(_dash, styles.dashes), strict=True)
-        ),
-        marks={name: i for i, name in enumerate(styles.names)},
+        styles=styles.by_name,
+        marks={name: i for i, name in enumerate(styles.by_name)},
         shape_paths=SHAPE_PATHS,
         summary=_summary(boards),
         footer=_footer(boards),
@@ -140,7 +137,7 @@ def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -
 
 
 def _chapter(name: str, board: Leaderboard, styles: Styles, context: Context) -> Chapter:
-    source = FigureSource(board=board, styles=styles, has_legends=False, analyses=context.analyses)
+    source = FigureSource(board=board, styles=styles, analyses=context.analyses)
     parts = []
     for section in SECTIONS:
         tables = section.tables(board, context) if section.tables else []
@@ -162,7 +159,11 @@ def _template() -> "Template":
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"attributes": _attributes, "reserved_height": _reserved_height}
+    environment.filters |= {
+        "attributes": _attributes,
+        "dash": _dash,
+        "reserved_height": _reserved_height,
+    }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     return environment.get_template("page.html")

@@ -11,21 +11,15 @@ const valueOf = (cell) => {
   return n !== undefined ? Number(n || text) : t ?? text;
 };
 
-// Names of columns for programs: lower case letters, digits, underscores; unique.
-const keysOf = (names) => names.reduce((found, name) => {
-  const key = name.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_|_$/g, "") || "column";
-  return [...found, found.includes(key) ? `${key}_${found.length + 1}` : key];
-}, []);
-
 const quote = (value) => {
   const text = value === null ? "" : String(value);
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 
 const csvOf = (table) => {
-  const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+  const keys = [...table.tHead.rows[0].cells].map((cell) => cell.dataset.key);
   const rows = [...table.tBodies].flatMap((body) => [...body.rows]).filter((row) => !row.hidden);
-  return [keysOf(names), ...rows.map((row) => [...row.cells].map(valueOf))]
+  return [keys, ...rows.map((row) => [...row.cells].map(valueOf))]
     .map((row) => `${row.map(quote).join(",")}\n`).join("");
 };
 

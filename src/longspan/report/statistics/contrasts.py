@@ -6,8 +6,8 @@ answers are compared by McNemar's exact test, other metrics by a paired bootstra
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ CUTOFF = 46.0  # exp(-CUTOFF / 2) is 1e-10, where densities are cut off
 Values = np.ndarray | np.floating
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Contrasts:
+class Contrasts(NamedTuple):
     """Row minus column for all pairs of samples; NaN where two have no seed in common.
 
     Attributes:
@@ -37,6 +36,12 @@ class Contrasts:
     freedom: np.ndarray
     example_error: np.ndarray
     p: np.ndarray
+
+    @property
+    def has_comparisons(self) -> bool:
+        """True if at least one row was compared with another."""
+        found = ~np.isnan(self.p)
+        return bool(found.sum() > found.trace())
 
 
 def compare_samples(samples: Sequence[Sample | None]) -> Contrasts:
@@ -55,14 +60,7 @@ def compare_samples(samples: Sequence[Sample | None]) -> Contrasts:
             if rows is not columns:
                 second = [samples[i].select_seeds(common) for i in columns]  # type: ignore[union-attr]
             found[:, np.array(rows)[:, None], np.array(columns)] = _compare(first, second)
-    difference, seed_error, freedom, example_error, p = found
-    return Contrasts(
-        difference=difference,
-        seed_error=seed_error,
-        freedom=freedom,
-        example_error=example_error,
-        p=p,
-    )
+    return Contrasts(*found)
 
 
 def _compare(first: list[Sample], second: list[Sample]) -> np.ndarray:
@@ -223,10 +221,4 @@ def combine(parts: Sequence[Contrasts]) -> Contrasts:
     example_error = np.sqrt(np.sum([part.example_error**2 for part in parts], axis=0)) / count
     known = ~np.isnan(difference)
     p = np.where(known, two_sided(difference, seed_error, freedom, example_error), np.nan)
-    return Contrasts(
-        difference=difference,
-        seed_error=seed_error,
-        freedom=freedom,
-        example_error=example_error,
-        p=p,
-    )
+    return Contrasts(difference, seed_error, freedom, example_error, p)

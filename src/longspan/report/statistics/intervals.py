@@ -1,4 +1,4 @@
-"""95 % intervals of scores, and means that exist only where all of their parts do."""
+"""95 % intervals of scores, and means that are None where a part is missing."""
 
 import math
 import statistics
@@ -14,16 +14,17 @@ from longspan.report.numbers import Number
 from longspan.report.statistics.contrasts import TIE, split_variance, two_sided
 from longspan.report.statistics.samples import DRAWS, Sample
 
+Source = Literal["seeds", "examples", "seeds and examples"]
 NORMAL = statistics.NormalDist().inv_cdf(0.975)  # two-sided 95 % quantile
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """95 % interval, and what varies in it: the seeds of the runs, the examples of the split."""
+    """95 % interval, and the sources of its noise: seeds of the runs, examples of the split."""
 
     low: float
     high: float
-    over: Literal["seeds", "examples", "seeds and examples"]
+    over: Source
 
 
 def interval(
@@ -63,12 +64,7 @@ def interval(
     return _clipped(center - half, center + half, metric, "seeds and examples")
 
 
-def _clipped(
-    low: float,
-    high: float,
-    metric: Metric,
-    over: Literal["seeds", "examples", "seeds and examples"],
-) -> Interval:
+def _clipped(low: float, high: float, metric: Metric, over: Source) -> Interval:
     """Return an interval within the values that the metric can have."""
     most = 1.0 if metric.unit == "%" else math.inf
     return Interval(low=max(0.0, float(low)), high=min(most, float(high)), over=over)
@@ -131,7 +127,7 @@ def _wilson(accuracy: Number, answers: Number) -> tuple[float, float]:
     center = (accuracy + NORMAL**2 / (2 * answers)) / shrink
     spread = accuracy * (1 - accuracy) / answers + (NORMAL / (2 * answers)) ** 2
     half = NORMAL * math.sqrt(spread) / shrink
-    # Rounding must not leave the accuracy of a perfect or hopeless run outside.
+    # Rounding must not leave an accuracy of 0 or 1 outside.
     return min(accuracy, center - half), max(accuracy, center + half)
 
 

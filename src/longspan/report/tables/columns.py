@@ -12,7 +12,6 @@ from longspan.report.leaderboard.costs import cost_of_runs, data_wait_share
 from longspan.report.leaderboard.grouping import list_values
 from longspan.report.leaderboard.values import (
     Cell,
-    Comparison,
     Cost,
     Leaderboard,
     Placement,
@@ -81,11 +80,6 @@ class Line:
     def interval(self) -> Interval | None:
         """Interval of the score."""
         return self.cell.interval if self.cell else None
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """Comparison with the baseline."""
-        return self.placement.comparison if self.placement else None
 
     @property
     def baseline_cost(self) -> Cost:
@@ -167,10 +161,6 @@ def _trial(line: Line) -> Entry:
 def _trial_score(line: Line) -> Entry:
     metrics = line.item.metrics or {}
     return score_entry(metrics.get(line.metric.name), line.metric)
-
-
-def _comparison(line: Line, name: str) -> float | None:
-    return getattr(line.comparison, name) if line.comparison else None
 
 
 def _test_field(line: Line, name: str) -> Number | None:
@@ -292,10 +282,15 @@ SCORES = (
         name="Difference",
         kind="score",
         about=f"Score less that of {BASELINE}.",
-        value=lambda x: difference_entry(_comparison(x, "difference"), x.metric),
+        value=lambda x: difference_entry(x.placement and x.placement.difference, x.metric),
     ),
-    Column("P", "lower", value=lambda x: _comparison(x, "p"), show=p_value),
-    Column("P adjusted", "lower", value=lambda x: _comparison(x, "adjusted_p"), show=p_value),
+    Column("P", "lower", value=lambda x: x.placement and x.placement.p, show=p_value),
+    Column(
+        name="P adjusted",
+        kind="lower",
+        value=lambda x: x.placement and x.placement.adjusted_p,
+        show=p_value,
+    ),
     Column("Mean", "score", value=lambda x: score_entry(x.row.score, x.metric)),
     PARAMETERS,
     Column(
@@ -322,7 +317,7 @@ GENERALIZATION_GAP = (
     ),
     VALIDATION,
     TEST,
-    Column("Gap", "lower", "By how much train is better than test.", _gap),
+    Column("Gap", "lower", "Advantage of train over test.", _gap),
     Column("Seeds", "higher", value=lambda x: len(x.runs)),
 )
 

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
@@ -44,16 +44,11 @@ class PublishedScore:
         Raises:
             OptionError: it is above 1 or negative.
         """
-        if self.unit == "%" and not 0 <= self.value <= 1:
+        if self.definition.unit == "%" and not 0 <= self.value <= 1:
             raise OptionError(
                 f"a published {self.metric} must be a fraction from 0 to 1, got {self.value} "
                 f"({self.mechanism} on {self.task}); divide percentages by 100"
             )
-
-    @property
-    def unit(self) -> str:
-        """Unit of the metric."""
-        return self.definition.unit
 
     @property
     def definition(self) -> Metric:
@@ -76,7 +71,7 @@ class Pair:
     """A published score, and a row of ours for the same mechanism and task if there is one."""
 
     published: PublishedScore
-    board: Leaderboard | None = None
+    protocol: str | None = None  # ours, with the budget
     label: str | None = None
     cell: Cell | None = None
 
@@ -97,25 +92,19 @@ class Pair:
         return interval_text(cell.interval, metric)
 
 
-def pair_published(
-    boards: Sequence[Leaderboard], published: Iterable[PublishedScore]
-) -> list[Pair]:
-    """Pair published scores on the tasks of leaderboards with our rows of the same mechanism."""
-    tasks = {column.task for board in boards for column in board.columns}
-    known = [score for score in published if score.task in tasks]
-    known.sort(key=lambda score: (score.task, score.mechanism, score.protocol, score.source))
-    return [pair for score in known for pair in _pairs(boards, score)]
-
-
-def _pairs(boards: Sequence[Leaderboard], score: PublishedScore) -> list[Pair]:
-    ours = [
-        Pair(published=score, board=board, label=row.label, cell=cell)
-        for board in boards
-        for row in board.rows
-        for column, cell in zip(board.columns, row.cells, strict=True)
-        if cell is not None and row.mechanism == score.mechanism and column.task == score.task
-    ]
-    return ours or [Pair(published=score)]
+def pair_published(board: Leaderboard, published: Iterable[PublishedScore]) -> list[Pair]:
+    """Pair published scores on the tasks of a leaderboard with its rows of the same mechanism."""
+    pairs = []
+    for score in sorted(published, key=lambda x: (x.task, x.mechanism, x.protocol, x.source)):
+        if score.task in {column.task for column in board.columns}:
+            ours = [
+                Pair(published=score, protocol=board.title, label=row.label, cell=cell)
+                for row in board.rows
+                for column, cell in zip(board.columns, row.cells, strict=True)
+                if cell and row.mechanism == score.mechanism and column.task == score.task
+            ]
+            pairs += ours or [Pair(published=score)]
+    return pairs
 
 
 def _mechanism(pair: Pair) -> Entry:
@@ -140,14 +129,14 @@ COLUMNS = (
         about="With its 95 % interval.",
         value=lambda x: score_entry(x.own_score, x.published.definition, x.own_interval),
     ),
-    Column("Our protocol", "text", value=lambda x: x.board and x.board.title),
+    Column("Our protocol", "text", value=lambda x: x.protocol),
     Column("Our row", "text", value=lambda x: x.label),
 )
 
 
 def published(board: Leaderboard, scores: Iterable[PublishedScore]) -> list[Table]:
     """Return the table of published scores on the tasks of a leaderboard, if there are any."""
-    pairs = pair_published([board], scores)
+    pairs = pair_published(board, scores)
     if not pairs:
         return []
     title = f"Published and own test scores, {board.title}"

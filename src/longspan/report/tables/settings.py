@@ -8,7 +8,7 @@ from longspan.config import flatten
 from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.columns import MECHANISM, RUNS, TASK, Line, lines_of
-from longspan.report.tables.table import Column, Entry, Table, make_table
+from longspan.report.tables.table import Column, Entry, Kind, Table, make_table
 from longspan.results import Result
 
 # Facts of a run beyond its configuration.
@@ -43,43 +43,34 @@ def settings(board: Leaderboard) -> list[Table]:
     all runs of a task, or of a mechanism on a task. The last has the others, and the measurements,
     by run.
     """
-    lines = [replace(line, run=run) for line in lines_of(board) for run in line.runs]
+    lines = [
+        replace(line, run=run, item=_describe(run)) for line in lines_of(board) for run in line.runs
+    ]
     if not lines:
         return []
-    values = _values([line.run for line in lines if line.run])
-    scopes = {name: _scope(lines, column) for name, column in values.items()}
-    by_scope = [[name for name in values if scopes[name] == scope] for scope in range(4)]
-    places = {id(line): i for i, line in enumerate(lines)}
-
-    def columns(scope: int) -> list[Column]:
-        return [_column(name, values[name], places) for name in by_scope[scope]]
-
-    name = f"{board.title}-settings"
-    common = [(name, value_text(values[name][0])) for name in by_scope[0]]
-    title = f"Settings of all runs, {board.title}"
-    tables = [make_table(f"{name}-common", title, COMMON, common)]
+    names = dict.fromkeys(name for line in lines for name in line.item)
+    by_scope: dict[int, list[Column]] = {scope: [] for scope in range(4)}
+    for name in names:
+        by_scope[_scope(lines, name)].append(_column(name, lines))
+    title = f"{board.title}-settings"
+    common = [(column.name, value_text(lines[0].item.get(column.name))) for column in by_scope[0]]
+    tables = [make_table(f"{title}-common", f"Settings of all runs, {board.title}", COMMON, common)]
     for scope, label, by in ((1, "task", [TASK]), (2, "mechanism and task", [MECHANISM, TASK])):
         if by_scope[scope]:
             first = {tuple(one.entry(line).text for one in by): line for line in lines[::-1]}
-            subjects = list(first.values())[::-1]
-            shown = [*by, *columns(scope)]
-            tables.append(make_table(f"{name}-by-{label}", f"Settings by {label}", shown, subjects))
-    runs = [*RUNS, *columns(3)]
-    tables.append(make_table(f"{name}-runs", "Every run", runs, lines, metric=board.metric))
-    return tables
-
-
-def _values(runs: Sequence[Result]) -> dict[str, list[Any]]:
-    """Return every setting by name, for each run in turn.
-
-    Options of mechanisms and overrides stay together; separate columns would be mostly empty.
-    """
-    described = [_describe(run) for run in runs]
-    names = dict.fromkeys(name for one in described for name in one)
-    return {name: [one.get(name) for one in described] for name in names}
+            shown, subjects = [*by, *by_scope[scope]], list(first.values())[::-1]
+            tables.append(
+                make_table(f"{title}-by-{label}", f"Settings by {label}", shown, subjects)
+            )
+    shown = [*RUNS, *by_scope[3]]
+    return [*tables, make_table(f"{title}-runs", "Every run", shown, lines, metric=board.metric)]
 
 
 def _describe(run: Result) -> dict[str, Any]:
+    """Return every setting of a run by name.
+
+    Options of mechanisms and overrides stay together; separate columns would be mostly empty.
+    """
     options = run.config.mechanism.options
     flat = {
         name: value
@@ -101,14 +92,14 @@ def _budget_changes(run: Result) -> dict[str, Any]:
     return run.resolved_budget.changes if run.resolved_budget else {}
 
 
-def _scope(lines: Sequence[Line], values: Sequence[Any]) -> int:
+def _scope(lines: Sequence[Line], name: str) -> int:
     """Return 0 for one value in all runs, 1 by task, 2 by mechanism and task, 3 by run."""
-    texts = [value_text(value) for value in values]
     groupings: list[Callable[[Line], Any]] = [
         lambda line: None,
         lambda line: line.task.label,
         lambda line: (line.row.label, line.task.label),
     ]
+    texts = [value_text(line.item.get(name)) for line in lines]
     for scope, group in enumerate(groupings):
         known: dict[Any, str] = {}
         pairs = zip(lines, texts, strict=True)
@@ -117,13 +108,10 @@ def _scope(lines: Sequence[Line], values: Sequence[Any]) -> int:
     return 3
 
 
-def _column(name: str, values: Sequence[Any], places: dict[int, int]) -> Column:
-    numeric = all(isinstance(value, int | float) for value in values)
-    return Column(
-        name,
-        "lower" if numeric else "text",
-        value=lambda line: _setting(values[places[id(line)]]),
-    )
+def _column(name: str, lines: Sequence[Line]) -> Column:
+    is_number = all(isinstance(line.item.get(name), int | float) for line in lines)
+    kind: Kind = "lower" if is_number else "text"
+    return Column(name, kind, value=lambda line: _setting(line.item.get(name)))
 
 
 def _setting(value: Any) -> Entry:

@@ -1,8 +1,9 @@
 """Paired differences between all rows on one task."""
 
 import math
+from functools import partial
 
-from longspan.report.leaderboard.values import Leaderboard, Pairs, Row
+from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import metric_name, p_value, score_difference
 from longspan.report.statistics.contrasts import LEVEL
 from longspan.report.tables.columns import name_entry
@@ -17,42 +18,36 @@ ABOUT = (
 
 def significance(board: Leaderboard) -> list[Table]:
     """Return a matrix for each task with at least one tested pair."""
-    return [
-        _matrix(board, i, pairs) for i, pairs in enumerate(board.pairs) if pairs.has_comparisons
-    ]
+    return [_matrix(board, i) for i, x in enumerate(board.contrasts) if x.has_comparisons]
 
 
-def _matrix(board: Leaderboard, i: int, pairs: Pairs) -> Table:
-    column = board.columns[i]
-    rows = [row for row in board.rows if row.label in pairs.labels and row.runs(i)]
-    unit = ", points" if column.metric.unit == "%" else ""
-    name = metric_name(column.metric, unit=False)
-    return make_table(
-        f"{board.title}-significance-{column.label}",
-        f"{column.label}: differences in {name}{unit}",
-        [
-            Column("Mechanism", "text", value=name_entry),
-            *(_against(board, i, pairs, other) for other in rows),
-        ],
-        rows,
-        metric=column.metric,
-        about=ABOUT,
-    )
+def _matrix(board: Leaderboard, i: int) -> Table:
+    task, contrasts = board.columns[i], board.contrasts[i]
+    places = {row.label: n for n, row in enumerate(board.ranked) if row.runs(i)}
+    rows = [row for row in board.ranked if row.label in places]
 
-
-def _against(board: Leaderboard, i: int, pairs: Pairs, other: Row) -> Column:
-    metric, at = board.columns[i].metric, pairs.labels.index(other.label)
-
-    def entry(row: Row) -> Entry:
-        place = pairs.labels.index(row.label)
-        difference, p = float(pairs.difference[place, at]), float(pairs.p[place, at])
+    def entry(row: Row, at: int) -> Entry:
+        place = places[row.label]
+        difference, p = float(contrasts.difference[place, at]), float(contrasts.p[place, at])
         if place == at or math.isnan(p):
             return Entry(value=None)
         return Entry(
             value=difference,
-            text=score_difference(difference, metric),
+            text=score_difference(difference, task.metric),
             detail=f"p {p_value(p)}",
             emphasis="" if p < LEVEL else None,
         )
 
-    return Column(other.label, "score", value=entry)
+    unit = ", points" if task.metric.unit == "%" else ""
+    name = metric_name(task.metric, unit=False)
+    return make_table(
+        f"{board.title}-significance-{task.label}",
+        f"{task.label}: differences in {name}{unit}",
+        [
+            Column("Mechanism", "text", value=name_entry),
+            *(Column(label, "score", value=partial(entry, at=at)) for label, at in places.items()),
+        ],
+        rows,
+        metric=task.metric,
+        about=ABOUT,
+    )

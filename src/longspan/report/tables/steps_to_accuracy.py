@@ -1,10 +1,9 @@
 """Training steps and time to given validation scores."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import MISSING, duration, metric_name, score
 from longspan.report.statistics.intervals import mean
 from longspan.report.tables.columns import name_entry
@@ -34,22 +33,43 @@ def _tables(board: Leaderboard, i: int) -> list[Table]:
     found = goals(task.task, runs)
     if not found:
         return []
-    columns: list[Any] = [Column("Mechanism", "text", value=name_entry)]
-    for goal in found:
-        shown = score(goal, task.metric)
-        unit = " %" if task.metric.unit == "%" else ""
-        columns += [
-            Column(f"Steps to {shown}{unit}", "lower", value=_steps(i, goal)),
-            Column(f"Seconds to {shown}{unit}", "lower", value=_seconds(i, goal)),
-        ]
-    name = metric_name(task.metric, unit=False)
-    title = f"{task.label}: training to given values of validation {name}"
-    about = ABOUT
-    return [
-        make_table(
-            f"{board.title}-steps-to-accuracy-{task.label}", title, columns, rows, about=about
-        )
+    columns = [
+        Column("Mechanism", "text", value=name_entry),
+        *(column for goal in found for column in _columns(i, goal, task.metric)),
     ]
+    validated = metric_name(task.metric, unit=False)
+    title = f"{task.label}: training to given values of validation {validated}"
+    name = f"{board.title}-steps-to-accuracy-{task.label}"
+    return [make_table(name, title, columns, rows, about=ABOUT)]
+
+
+def _columns(task: int, goal: float, metric: Metric) -> list[Column]:
+    """Return the columns of steps and seconds to a score."""
+
+    def first(row: Row) -> list[Evaluation | None]:
+        return [_first(run, goal) for run in row.runs(task)]
+
+    unit = " %" if metric.unit == "%" else ""
+    shown = f"{score(goal, metric)}{unit}"
+    return [
+        Column(f"Steps to {shown}", "lower", value=lambda row: _steps(first(row))),
+        Column(
+            name=f"Seconds to {shown}",
+            kind="lower",
+            value=lambda row: mean([found and found[1] for found in first(row)]),
+            show=duration,
+        ),
+    ]
+
+
+def _steps(first: Sequence[Evaluation | None]) -> Entry:
+    reached = sum(found is not None for found in first)
+    steps = mean([found and found[0] for found in first])
+    return Entry(
+        value=steps,
+        text=MISSING if steps is None else f"{steps:,.0f}",
+        detail=f"{reached} of {len(first)} seeds" if reached < len(first) > 1 else "",
+    )
 
 
 def goals(task: str, runs: Sequence[Result]) -> list[float]:
@@ -93,26 +113,3 @@ def _first(run: Result, goal: float) -> Evaluation | None:
     metric = run.main
     reached = (found for found in evaluations(run) if not metric.is_better(goal, found[2]))
     return next(reached, None)
-
-
-def _steps(column: int, goal: float) -> Any:
-    def entry(row: Any) -> Entry:
-        firsts = [_first(run, goal) for run in row.runs(column)]
-        reached = sum(first is not None for first in firsts)
-        steps = mean([first and first[0] for first in firsts])
-        return Entry(
-            value=steps,
-            text=MISSING if steps is None else f"{steps:,.0f}",
-            detail=f"{reached} of {len(firsts)} seeds" if reached < len(firsts) > 1 else "",
-        )
-
-    return entry
-
-
-def _seconds(column: int, goal: float) -> Any:
-    def entry(row: Any) -> Entry:
-        firsts = [_first(run, goal) for run in row.runs(column)]
-        seconds = mean([first and first[1] for first in firsts])
-        return Entry(value=seconds, text=duration(seconds))
-
-    return entry

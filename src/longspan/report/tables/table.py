@@ -18,7 +18,7 @@ Kind = Literal["text", "higher", "lower", "score"]
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One place of a table.
+    """Value of a row in a column.
 
     Attributes:
         value: unrounded value; None for a missing one.
@@ -60,7 +60,7 @@ class Column:
         value = self.value(subject)
         if isinstance(value, Entry):
             return value
-        # An empty text is as good as none.
+        # An empty text counts as missing.
         if value is None or value == "":
             return Entry(value=None)
         return Entry(value=value, text=self.show(value))
