@@ -114,7 +114,8 @@ def finished(tiny_cache, tmp_path_factory):
     from longspan.arena import run
 
     runs = tmp_path_factory.mktemp("finished")
-    for mechanism in ("local", "full"):
-        paths = tiny.paths(runs, tiny_cache)
-        run(tiny.experiment(mechanism), tiny.listops(tiny_cache), paths)
+    with _one_thread():
+        for mechanism in ("local", "full"):
+            paths = tiny.paths(runs, tiny_cache)
+            run(tiny.experiment(mechanism), tiny.listops(tiny_cache), paths)
     return runs
