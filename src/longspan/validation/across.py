@@ -124,7 +124,7 @@ def check_copies(files: Files) -> Iterator[Finding]:
             expected, found = "values of its own", f"those of {other.path}"
             remedy = "remove the copy, or run it again"
             if field == "example_scores" or _may_be_equivalent(record, other.record):
-                remedy += "; nothing if both mechanisms compute or learned the same function"
+                remedy += ", unless both mechanisms compute or learned the same function"
                 yield file.finding(field, found, expected, remedy, "warning")
             else:
                 yield file.finding(field, found, expected, remedy)

@@ -46,7 +46,7 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
     recipe, config = flatten(experiment.config), flatten(record.config)
     for name, expected in recipe.items():
         if name not in config:
-            remedy = "nothing if the option is newer than the record; otherwise run it again"
+            remedy = "run it again, unless the option is newer than the record"
             yield file.finding(f"config.{name}", ABSENT, repr(expected), remedy, "warning")
     for name, found in config.items():
         remedy = f"name it in the overrides, or run the recipe of {record.protocol}"
