@@ -37,23 +37,6 @@ class Published:
     metric: str = "accuracy"
 
 
-def published_scores(
-    protocol: str, source: str, shown: dict[str, float], metric: str = "accuracy"
-) -> tuple[Published, ...]:
-    """Return the published scores of one column of a table, given as printed there."""
-    scale = get_metric(metric).scale
-    return tuple(
-        Published(
-            mechanism=name,
-            value=round(score / scale, 6),
-            protocol=protocol,
-            source=source,
-            metric=metric,
-        )
-        for name, score in shown.items()
-    )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskInfo:
     """Metadata of a task.

@@ -28,13 +28,13 @@ from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, OptionError
 from longspan.tasks._expression_drawing import draw_as_svg, draw_as_text
 from longspan.tasks._grouping import group_by_ranges
+from longspan.tasks._published import published_scores
 from longspan.tasks.base import (
     SPLITS,
     Grouping,
     ProgressCallback,
     Split,
     TaskInfo,
-    published_scores,
     register,
 )
 from longspan.tasks.layout import SequenceLayout
@@ -117,63 +117,7 @@ class ListOps(SequenceTask):
         metrics=("accuracy",),
         chance=0.1,
         layout=SequenceLayout(),
-        published=(
-            *published_scores(
-                "lra-paper",
-                "Tay et al. 2021, Long Range Arena, table 1",
-                {
-                    "full": 36.37,
-                    "local": 15.82,
-                    "sparse_transformer": 17.07,
-                    "longformer": 35.63,
-                    "linformer": 35.70,
-                    "reformer": 37.27,
-                    "sinkhorn": 33.67,
-                    "synthesizer": 36.99,
-                    "bigbird": 36.05,
-                    "linear": 16.13,
-                    "performer": 18.01,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "Xiong et al. 2021, Nystromformer, LRA table of its repository",
-                {
-                    "full": 37.10,
-                    "reformer": 19.05,
-                    "linformer": 37.25,
-                    "performer": 18.80,
-                    "nystrom": 37.15,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "xformers v0.0.22, BENCHMARKS.md",
-                {
-                    "full": 37.5,
-                    "nystrom": 36.29,
-                    "performer": 19.56,
-                    "fouriermix": 36.29,
-                    "linformer": 36.69,
-                    "lambda": 19.76,
-                    "orthoformer": 27.42,
-                },
-            ),
-            *published_scores(
-                "xiong",
-                "Xiong et al. 2022, Simple Local Attentions Remain Competitive, table 1",
-                {
-                    "sinkhorn": 37.6,
-                    "reformer": 37.9,
-                    "linformer": 37.7,
-                    "nystrom": 37.9,
-                    "performer": 37.1,
-                    "long_short": 37.7,
-                    "local": 37.4,
-                    "blockwise": 37.4,
-                },
-            ),
-        ),
+        published=published_scores("listops"),
         notes=(
             "The published scores are on LRA's own expressions. Classes are not uniform: 0 and 9 "
             "have about 17 % each, so the baseline is the majority class, not chance. Scores of "
