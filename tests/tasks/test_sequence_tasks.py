@@ -17,10 +17,11 @@ from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.base import TaskInfo, register
+from longspan.tasks.base import Task, TaskInfo
+from longspan.tasks.batching import collate
 from longspan.tasks.layout import PairLayout
+from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE
-from longspan.tasks.sequence import SequenceTask, collate
 
 SMALL = {
     "train": 70,
@@ -38,7 +39,7 @@ class PairOptions:
     rows: int = 7
 
 
-class Pairs(SequenceTask):
+class Pairs(Task):
     """Row i: i + 1 tokens of value i + 1, paired with 2 tokens; not registered."""
 
     Options = PairOptions

@@ -10,8 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Spool
-from longspan.tasks.base import SPLITS, ProgressCallback, Split
-from longspan.tasks.sequence import SequenceTask
+from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 
 
 @settings
@@ -25,7 +24,7 @@ class GeneratedOptions:
     seed: NonNegativeInt = setting("seed of the data", 0)
 
 
-class GeneratedTask(SequenceTask):
+class GeneratedTask(Task):
     """A task whose splits are separate random streams."""
 
     options: GeneratedOptions

@@ -18,8 +18,9 @@ from longspan.data.copying import CopyingSettings, generate
 from longspan.data.store import Examples
 from longspan.tasks._generated import GeneratedOptions, GeneratedTask
 from longspan.tasks._grouping import group_by_ranges
-from longspan.tasks.base import Grouping, Split, TaskInfo, register
+from longspan.tasks.base import Grouping, Split, TaskInfo
 from longspan.tasks.layout import TokenLayout
+from longspan.tasks.registry import register
 
 
 @settings

@@ -34,11 +34,11 @@ from longspan.tasks.base import (
     Grouping,
     ProgressCallback,
     Split,
+    Task,
     TaskInfo,
-    register,
 )
 from longspan.tasks.layout import SequenceLayout
-from longspan.tasks.sequence import SequenceTask
+from longspan.tasks.registry import register
 
 _END = len(VOCABULARY)  # id of the end symbol
 _SYMBOLS = (*VOCABULARY, "end")
@@ -97,7 +97,7 @@ class ListOpsOptions:
 
 
 @register
-class ListOps(SequenceTask):
+class ListOps(Task):
     """Ten classes, expressions of 501 to 1999 tokens at the default options."""
 
     Options = ListOpsOptions

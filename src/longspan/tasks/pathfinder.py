@@ -31,9 +31,9 @@ from longspan.tasks.base import (
     ProgressCallback,
     Split,
     TaskInfo,
-    register,
 )
 from longspan.tasks.layout import ImageLayout
+from longspan.tasks.registry import register
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 SOURCE = "generated, with the distribution of Long Range Arena's images, or its files"

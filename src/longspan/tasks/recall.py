@@ -16,8 +16,9 @@ from longspan.data.recall import BLANK, FIRST_KEY, RecallSettings, generate
 from longspan.data.store import Examples
 from longspan.tasks._generated import GeneratedOptions, GeneratedTask
 from longspan.tasks._grouping import group_by_quantiles
-from longspan.tasks.base import Grouping, Split, TaskInfo, register
+from longspan.tasks.base import Grouping, Split, TaskInfo
 from longspan.tasks.layout import TokenLayout
+from longspan.tasks.registry import register
 
 
 @settings

@@ -29,9 +29,9 @@ from longspan.tasks.base import (
     ProgressCallback,
     Split,
     TaskInfo,
-    register,
 )
 from longspan.tasks.layout import PairLayout
+from longspan.tasks.registry import register
 
 _SHOWN = 400  # characters of each paper
 

@@ -22,8 +22,9 @@ from longspan.tasks._encoded_text import (
     sample_balanced,
 )
 from longspan.tasks._published import published_scores
-from longspan.tasks.base import ProgressCallback, Split, TaskInfo, register
+from longspan.tasks.base import ProgressCallback, Split, TaskInfo
 from longspan.tasks.layout import SequenceLayout
+from longspan.tasks.registry import register
 
 # Purposes of the random streams, so that the splits are sampled independently.
 _VALIDATION, _TRAIN, _TEST = range(3)
