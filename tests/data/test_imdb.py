@@ -228,7 +228,7 @@ def test_links_and_huge_members_are_rejected(bare, tmp_path, kind):
     member = malicious(kind)
     with tarfile.open(tmp_path / "aclImdb.tar.gz", "w:gz") as archive:
         archive.addfile(member, io.BytesIO(bytes(member.size)))
-    with pytest.raises(DataError, match=r"0_7\.txt.* is (unsafe|.*; expected a regular file)"):
+    with pytest.raises(DataError, match=r"0_7\.txt (is .*; expected a regular file|has more than)"):
         imdb.read(imdb.find(tmp_path))
 
 

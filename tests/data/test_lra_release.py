@@ -16,7 +16,7 @@ from PIL import Image
 
 from longspan.data import listops, lra_pathfinder, lra_release
 from longspan.data.lra_release import AAN, LISTOPS, find
-from longspan.errors import DataError, OptionError, RunError
+from longspan.errors import DataError, RunError
 
 REAL = os.environ.get("LONGSPAN_TEST_DATA")
 HARD = lra_release.pathfinder_folder(32)
@@ -146,9 +146,9 @@ def bare(monkeypatch):
     return monkeypatch
 
 
-def read_listops(source, check=True):
+def read_listops(source):
     found = {split: [] for split in SPLITS}
-    for split, tokens, value in lra_release.read_listops(source, check=check):
+    for split, tokens, value in lra_release.read_listops(source):
         assert tokens.dtype == np.uint8
         found[split].append((" ".join(listops.ids_to_symbols(tokens)), value))
     return list(found.values())
@@ -287,12 +287,12 @@ def test_the_description_says_whether_the_copy_is_complete(tmp_path, what, rows,
 def both_copies():
     inner, outer = drawn(128, (0, 1), 3), drawn(128, (0,), 3, seed=1)
     files = below(f"lra_release/lra_release/{HARD_128}", inner[0])
-    return inner, outer, files, below(f"lra_release/{HARD_128}", outer[0])
+    return inner, files, below(f"lra_release/{HARD_128}", outer[0])
 
 
 @pytest.mark.parametrize("form", ["folder", "outer first", "inner first"])
-def test_the_inner_copy_is_the_default_and_the_outer_copy_an_option(tmp_path, form):
-    inner, outer, inside, outside = both_copies()
+def test_inner_copy_is_read(tmp_path, form):
+    inner, inside, outside = both_copies()
     if form == "folder":
         data = unpacked(tmp_path, inside | outside)
     else:
@@ -300,39 +300,19 @@ def test_the_inner_copy_is_the_default_and_the_outer_copy_an_option(tmp_path, fo
         data = tarred(tmp_path / "lra_release.gz", files, shuffle=False)
     source = find(data, HARD_128)
     assert (read_images(source, tmp_path)[1] == inner[1]).all()
-    other = find(data, HARD_128, outer_copy=True)
-    images, pixels = read_images(other, tmp_path)
-    assert (pixels == outer[1]).all()
-    assert images.labels.tolist() == outer[2].tolist()
-    assert other.origin["outer_copy"] is True
-    assert "outer_copy" not in source.origin
 
 
 def test_the_outer_copy_alone_is_rejected(tmp_path):
-    _, outer, _, outside = both_copies()
+    _, _, outside = both_copies()
     files = outside | below(f"lra_release/lra_release/{LISTOPS}", LISTOPS_FILES)
     reason = r"pathfinder128.*is the outer copy, which is reported unlearnable .*issues/38\)"
     data = unpacked(tmp_path / "folder", files)
     for place in (data, data / "lra_release", data / "lra_release" / "pathfinder128"):
         with pytest.raises(DataError, match=reason):
             find(place, HARD_128)
-        assert find(place, HARD_128, outer_copy=True).outer_copy
     archive = tarred(tmp_path / "lra_release.gz", files)
     with pytest.raises(DataError, match=reason):
         lra_release.read_pathfinder(find(archive, HARD_128), tmp_path)
-    source = find(archive, HARD_128, outer_copy=True)
-    assert (read_images(source, tmp_path)[1] == outer[1]).all()
-
-
-def test_the_inner_copy_is_not_read_as_the_outer_one(tmp_path):
-    _, _, inside, _ = both_copies()
-    with pytest.raises(DataError, match=r"is the inner copy; leave outer_copy out"):
-        find(unpacked(tmp_path, inside), HARD_128, outer_copy=True)
-    source = find(tarred(tmp_path / "lra_release.gz", inside), HARD_128, outer_copy=True)
-    with pytest.raises(DataError, match=r"is the inner copy; leave outer_copy out"):
-        lra_release.read_pathfinder(source, tmp_path)
-    with pytest.raises(OptionError, match=r"outer_copy is for pathfinder128"):
-        find(tmp_path, HARD, outer_copy=True)
 
 
 def test_two_copies_at_the_same_depth_are_rejected(tmp_path):
@@ -368,7 +348,7 @@ HEADER = b"Source\tTarget"
         (b"7\t7", b"( )\t7", "line 4 has no expression"),
         (b"7\t7", b"7 7\t7", "line 4: ListOps expression: .* 2 values; expected 0 and 1"),
         (b"7\t7\r\n", b"\r\n", "line 4 has 1 columns"),
-        (b"7\t7", b"7 " * (1 << 20), "line 4 has more than 1 MiB"),
+        (b"7\t7", b"7 " * (1 << 20), "line 4 has more than 1,048,576 bytes"),
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -393,12 +373,6 @@ def test_an_empty_table_is_rejected(tmp_path, what, files, form):
         )
 
 
-def test_values_are_recomputed_only_on_request(tmp_path):
-    files = changed(LISTOPS_FILES, "basic_train.tsv", b"\t6\r", b"\t5\r")
-    found = read_listops(find(unpacked(tmp_path, files), LISTOPS), check=False)
-    assert [value for _, value in found[0]] == [9, 5, 7]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -410,7 +384,7 @@ def test_values_are_recomputed_only_on_request(tmp_path):
         (b"0.0\t", b"label\t", "line 2: label b'label'; expected 0 or 1"),
         ("naïve".encode(), "naïve".encode("latin-1"), r"line 1 is not UTF-8 text \(byte 33\)"),
         (b"one\ttwo", b"one", "line 3 has 4 columns"),
-        (b"two", b"two " * (1 << 23), "line 3 has more than 32 MiB"),
+        (b"two", b"two " * (1 << 23), "line 3 has more than 33,554,432 bytes"),
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -566,52 +540,25 @@ def test_images_without_metadata_are_listed_and_omitted(tmp_path, form):
     assert images.facts["first_without_metadata"] == ["imgs/3/sample_0.png"]
 
 
-def test_unbalanced_labels_are_logged(tmp_path, caplog):
-    files, _, _ = drawn(32)
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    assert lra_release.read_pathfinder(source, tmp_path).facts["share_of_label_1"] == 0.5
-    assert not caplog.messages
-    for number in (0, 1, 2):
-        path = tmp_path / HARD / "metadata" / f"{number}.npy"
-        path.write_text(path.read_text().replace(" 0 1.8", " 1 1.8"))
-    assert lra_release.read_pathfinder(source, tmp_path).facts["share_of_label_1"] > 0.8
-    assert "of the images have label 1; expected half" in caplog.text
-
-
-def test_hostile_files_are_rejected(tmp_path):
+def test_damaged_archives_are_rejected(tmp_path):
     (tmp_path / "place").mkdir()
     path = tmp_path / "place" / "lra_release.gz"
-    for name in ("../basic_train.tsv", "/basic_train.tsv"):
-        tarred(path, {**LISTOPS_FILES, name: b"evil"})
-        with pytest.raises(
-            DataError, match=r"lra_release\.gz contains .*(unsafe|twice)|expected the header"
-        ):
-            read_listops(find(path.parent, LISTOPS))
     with tarfile.open(path, "w:gz") as archive:
         info = tarfile.TarInfo("basic_train.tsv")
         info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(info)
-    with pytest.raises(
-        DataError, match=r"basic_train\.tsv.* is .*(unsafe|expected a regular file)"
-    ):
+    with pytest.raises(DataError, match=r"basic_train\.tsv is a link .*expected a regular file"):
         read_listops(find(path, LISTOPS))
     tarred(path, LISTOPS_FILES)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(DataError, match=r"lra_release\.gz.* is truncated, damaged or no archive"):
         read_listops(find(path, LISTOPS))
     tarred(path, {"basic_train.tsv": HEADER + b"\r\n" + bytes(1 << 26)})
-    with pytest.raises(DataError, match=r"basic_train\.tsv: line 2 has more than 1 MiB"):
+    with pytest.raises(DataError, match=r"basic_train\.tsv: line 2 has more than 1,048,576 bytes"):
         read_listops(find(path, LISTOPS))
     path.write_bytes(b"")
     with pytest.raises(DataError, match=r"lra_release\.gz is empty"):
         read_listops(find(path, LISTOPS))
-    folder = unpacked(tmp_path / "folder", LISTOPS_FILES)
-    (folder / "basic_val.tsv").rename(tmp_path / "elsewhere.tsv")
-    (folder / "basic_val.tsv").symlink_to(tmp_path / "elsewhere.tsv")
-    with pytest.raises(DataError, match=r"basic_val\.tsv leads outside"):
-        read_listops(find(folder, LISTOPS))
-    here = [one.name for one in tmp_path.rglob("*") if one.is_file()]
-    assert sorted(here) == sorted([*LISTOPS_FILES, "elsewhere.tsv", "lra_release.gz"])
 
 
 def test_a_full_disk_is_reported(tmp_path, small_disk):
@@ -645,7 +592,7 @@ def test_real_listops_has_correct_values(tmp_path, form):
     if form == "archive":
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
         folder = tarred(tmp_path / "lra_release.gz", below(f"lra_release/{LISTOPS}", files))
-    found = read_listops(find(folder, LISTOPS), check=form == "as it is")
+    found = read_listops(find(folder, LISTOPS))
     assert [len(rows) for rows in found] == [2000, 500, 500]
     with gzip.open(real("listops_lra_generated/basic_val.tsv.gz"), "rt", newline="") as file:
         lines = file.read().split("\r\n")[1:-1]

@@ -58,8 +58,7 @@ _MD5 = {
 _BATCH = 10_000  # images in an official batch
 _WHOLE = 60_000
 _WHOLE_ARCHIVE = 170_498_071  # bytes
-# an official batch has 31 million bytes, all of them 186 million
-_LIMITS = archives.Limits(member=1 << 26, total=1 << 28)
+_LARGEST = 1 << 26  # bytes of a batch; an official one has 31 million
 _VALUES = 3 * SIDE * SIDE
 _CHUNK = 2_000
 # labels of the first images of data_batch_1
@@ -170,12 +169,12 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
     path = source.files["train"][0]
     if source.form == "batches":
         for name in _MD5:
-            with archives.open_member(path.parent, name, _LIMITS) as member:
+            with archives.open_member(path.parent, name) as member:
                 yield member
         return
     if path.name == _ARCHIVE and (found := file_sha256(path)) != SHA256:
         raise DataError(f"{path} has sha256 {found}, expected {SHA256}; download {URL}")
-    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5, _LIMITS)
+    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5)
 
 
 def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
@@ -183,7 +182,7 @@ def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
     size, first, seen = 0, "", set()
     for member in _batch_files(source):
         name = PurePath(member.name).name
-        pixels, labels = _read_batch(name, member.read(), member.where)
+        pixels, labels = _read_batch(name, member.read(_LARGEST), member.where)
         start, split = 0, SOURCE_SPLITS[name == "test_batch"]
         if split == "train":
             size, first = size or len(labels), first or name

@@ -39,8 +39,8 @@ LABELS = ("neg", "pos")
 
 _WHOLE = 50_000  # reviews in the whole set
 _MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
-# the longest review has 13,704 bytes, all of them have 66 million
-_LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
+# bytes of a review; the longest one has 13,704
+_LONGEST = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,9 +137,9 @@ def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
     def match(name: str) -> re.Match[str] | None:
         return _MEMBER.fullmatch(prefix + name)
 
-    for member in archives.read_members(path, match, _LIMITS):
+    for member in archives.read_members(path, match):
         if found := match(member.name):
-            yield found[1], LABELS.index(found[2]), _check_text(member.read(), member.where)
+            yield found[1], LABELS.index(found[2]), _check_text(member.read(_LONGEST), member.where)
 
 
 def _parquet_size(path: Path) -> int:

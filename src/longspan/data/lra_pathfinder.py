@@ -8,7 +8,6 @@ file of the same fields; both are read.
 
 import dataclasses
 import io
-import logging
 import re
 import struct
 import zlib
@@ -23,18 +22,15 @@ from longspan.data import archives
 from longspan.data.store import Spool
 from longspan.errors import DataError
 
-logger = logging.getLogger(__name__)
-
 TWO_COPIES = "pathfinder128"  # the release has an older copy outside the inner lra_release
 ISSUE = "https://github.com/google-research/long-range-arena/issues/38"
 
 # has 0 bytes in the release, see state-spaces/s4, src/dataloaders/lra.py
 _KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"
-_LIMITS = archives.Limits(member=1 << 24, total=1 << 36)
+_LARGEST = 1 << 24  # bytes of a file
 _FILE = re.compile(r"imgs/\d+/[\w-]+\.png|metadata/\d+\.npy")
 _FIELDS = 6  # the fields of a line that are read
 _NPY = b"\x93NUMPY"
-_BALANCE = (0.4, 0.6)  # usual share of a label
 _BROKEN = (
     EOFError,
     OSError,
@@ -83,23 +79,21 @@ def read_folder(folder: Path, resolution: int) -> PathfinderImages:
         if name.startswith("imgs/"):
             images[name] = len(images)
         else:
-            with archives.open_member(folder, name, _LIMITS) as member:
+            with archives.open_member(folder, name) as member:
                 rows[_number(name)] = _read_metadata(member)
     chosen, facts = _order_rows(str(folder), rows, images, _find_known_empty(folder))
 
     def pixels(start: int, stop: int) -> np.ndarray:
         block = np.empty((stop - start, resolution, resolution), np.uint8)
         for i, row in enumerate(chosen[start:stop]):
-            with archives.open_member(folder, row.name, _LIMITS) as member:
-                block[i] = decode_png(member.read(), resolution, member.where)
+            with archives.open_member(folder, row.name) as member:
+                block[i] = decode_png(member.read(_LARGEST), resolution, member.where)
         return block
 
     return _images(chosen, facts, pixels)
 
 
-def read_archive(
-    archive: Path, folder: str, resolution: int, scratch: Path, *, outer: bool
-) -> PathfinderImages:
+def read_archive(archive: Path, folder: str, resolution: int, scratch: Path) -> PathfinderImages:
     """Read a set from the release's archive, decoding its images into a file in `scratch`.
 
     Args:
@@ -107,10 +101,9 @@ def read_archive(
         folder: the set, e.g. "pathfinder32/curv_baseline".
         resolution: of the images.
         scratch: folder for the decoded images.
-        outer: read the outer of two copies, not the inner one.
 
     Raises:
-        DataError: the archive or a file in it is malformed, or only the other copy of
+        DataError: the archive or a file in it is malformed, or only the outer copy of
             pathfinder128 is there.
         RunError: the disk is full.
     """
@@ -122,25 +115,23 @@ def read_archive(
             around.add(inner[1])
         return pattern.fullmatch(name)
 
-    copy = _CopyInArchive(scratch / "images.u8", folder, resolution)
-    for member in archives.read_members(archive, wanted, _LIMITS):
-        if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1], outer):
+    copy = _InnermostCopy(scratch / "images.u8", folder, resolution)
+    for member in archives.read_members(archive, wanted):
+        if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1]):
             copy.add(match[2], member)
     where = f"{archive}: {copy.root}{folder}"
     if copy.root is None:
         raise DataError(f"{archive} does not contain {folder}; expected the archive of the release")
-    if folder.startswith(f"{TWO_COPIES}/") and (copy.root in around) != outer:
-        raise DataError(wrong_copy(where, outer))
+    if folder.startswith(f"{TWO_COPIES}/") and copy.root in around:
+        raise DataError(describe_outer_copy(where))
     return copy.ordered_images(where)
 
 
-def wrong_copy(where: str, outer: bool) -> str:
-    """Return the message that only the other copy of pathfinder128 was found."""
-    if outer:
-        return f"{where} is the inner copy; leave outer_copy out to read it"
+def describe_outer_copy(where: str) -> str:
+    """Return the message that only the outer copy of pathfinder128 was found."""
     return (
         f"{where} is the outer copy, which is reported unlearnable ({ISSUE}); unpack the inner "
-        "lra_release too, or read the outer copy with outer_copy"
+        "lra_release too"
     )
 
 
@@ -185,7 +176,7 @@ def _number(name: str) -> int:
 
 def _read_metadata(member: archives.Member) -> list[_Row]:
     """Return the rows of one metadata file, in order."""
-    content = member.read()
+    content = member.read(_LARGEST)
     try:
         if content.startswith(_NPY):
             table = np.load(io.BytesIO(content), allow_pickle=False)
@@ -240,8 +231,6 @@ def _order_rows(
         raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
     unnamed = sorted(images.keys() - named.keys())
     share = sum(row.label for row in chosen) / len(chosen)
-    if not _BALANCE[0] <= share <= _BALANCE[1]:
-        logger.warning("%s: %.0f %% of the images have label 1; expected half", where, 100 * share)
     facts = {
         "share_of_label_1": round(share, 4),
         "empty_images": [empty] if empty else [],
@@ -262,8 +251,8 @@ def _images(
     )
 
 
-class _CopyInArchive:
-    """The images of one copy in an archive, written to a file in the archive's order."""
+class _InnermostCopy:
+    """The images of the innermost copy in an archive, written to a file in the archive's order."""
 
     def __init__(self, path: Path, folder: str, resolution: int) -> None:
         self.path, self.folder, self.resolution = path, folder, resolution
@@ -276,15 +265,15 @@ class _CopyInArchive:
         self.empty: str | None = None
         self.spool = Spool(self.path, np.uint8)
 
-    def accepts(self, root: str, outer: bool) -> bool:
-        """Return whether files below this root belong to the copy; drop the copy read before."""
+    def accepts(self, root: str) -> bool:
+        """Return whether files below this root belong to the copy; drop an outer copy."""
         if self.root is None or root == self.root:
             self.root = root
             return True
         depth, own = root.count("/"), self.root.count("/")
         if depth == own:
             raise DataError(f"{self.folder} exists twice, below {self.root!r} and {root!r}")
-        if (depth > own) == outer:
+        if depth < own:
             return False
         self.root = root
         self._clear()
@@ -294,7 +283,7 @@ class _CopyInArchive:
         if name.startswith("metadata/"):
             self.rows[_number(name)] = _read_metadata(member)
             return
-        content = member.read()
+        content = member.read(_LARGEST)
         if not content and f"{self.folder}/{name}" == _KNOWN_EMPTY:
             self.empty = name
             return
