@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,8 @@ from longspan.data import lra_release
 from longspan.data.build_shards import BuildShards
 from longspan.data.pathfinder import PathfinderSettings, generate
 from longspan.data.store import Examples, Ragged, Spool
-from longspan.tasks.base import ProgressCallback
+
+Progress = Callable[[int, int], None]  # called with (done, total)
 
 _CHUNK = 1000  # images generated, or copied, at a time
 
@@ -49,8 +50,7 @@ def generate_images(
     *,
     seed: int,
     scratch: Path,
-    progress: ProgressCallback | None,
-    title: str,
+    progress: Progress,
 ) -> ImageSet:
     """Generate the first `total` images of a seed; an interrupted build resumes from its shards."""
     shards = BuildShards(scratch / "shards")
@@ -67,7 +67,7 @@ def generate_images(
             labels.append(shard["labels"])
             yield shard["images"]
 
-    pixels = _write(chunks(), total, scratch, progress, f"generating {title}")
+    pixels = _write(chunks(), total, scratch, progress)
     all_labels = np.concatenate(labels)
     return ImageSet(
         labels=all_labels,
@@ -83,16 +83,10 @@ def generate_images(
     )
 
 
-def read_release(
-    source: lra_release.LraFiles,
-    *,
-    scratch: Path,
-    progress: ProgressCallback | None,
-    title: str,
-) -> ImageSet:
+def read_release(source: lra_release.LraFiles, *, scratch: Path, progress: Progress) -> ImageSet:
     """Read the images of the Long Range Arena release."""
     images = lra_release.read_pathfinder(source, scratch)
-    pixels = _write(images.chunks(_CHUNK), len(images), scratch, progress, f"reading {title}")
+    pixels = _write(images.chunks(_CHUNK), len(images), scratch, progress)
     lengths, counts = np.unique(images.contour_lengths, return_counts=True)
     num_images = dict(zip(map(str, lengths.tolist()), counts.tolist(), strict=True))
     return ImageSet(
@@ -111,11 +105,7 @@ def read_release(
 
 
 def _write(
-    chunks: Iterator[np.ndarray],
-    total: int,
-    scratch: Path,
-    progress: ProgressCallback | None,
-    description: str,
+    chunks: Iterator[np.ndarray], total: int, scratch: Path, progress: Progress
 ) -> np.ndarray:
     """Write chunks of images (n, R, R) to one file; return it mapped, (total, R * R)."""
     spool = Spool(scratch / "all.u8", np.uint8)
@@ -123,6 +113,5 @@ def _write(
     for images in chunks:
         spool.add_rows(images.reshape(len(images), -1))
         done += len(images)
-        if progress:
-            progress(description, done, total)
+        progress(done, total)
     return spool.ragged().values.reshape(total, -1)

@@ -164,7 +164,7 @@ class Task(ABC):
 
     @abstractmethod
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Build the splits; `scratch` is a folder for `Spool` and `BuildShards`.
 
@@ -237,7 +237,7 @@ class Task(ABC):
         self._dataset = cached.open_dataset(
             cache,
             self._dataset_spec(identity),
-            lambda scratch: self.build_splits(data, scratch, progress),
+            lambda scratch: self.build_splits(data, scratch, progress or _ignore),
         )
 
     def open_built(self, cache: Path) -> bool:
@@ -388,3 +388,7 @@ class Task(ABC):
         if not 0 <= row < len(examples):
             raise OptionError(f"row {row} of {split!r}: expected 0 to {len(examples) - 1}")
         return examples.tokens[row], int(examples.labels[row])
+
+
+def _ignore(*progress: object) -> None:
+    """Do nothing with the progress of a build."""

@@ -82,7 +82,7 @@ class ImageTask(PixelTask):
         return cifar.find(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the images, convert them to gray levels, hold out validation, select subsets."""
         source = cifar.find(data)
@@ -107,7 +107,7 @@ class ImageTask(PixelTask):
         )
 
     def _read(
-        self, source: cifar.CifarFiles, progress: ProgressCallback | None
+        self, source: cifar.CifarFiles, progress: ProgressCallback
     ) -> dict[SourceSplit, tuple[np.ndarray, np.ndarray]]:
         """Return the gray levels (N, 1024) and labels (N,) of both splits of the source."""
         chunks: dict[SourceSplit, list[tuple[np.ndarray, ...]]] = {
@@ -118,8 +118,7 @@ class ImageTask(PixelTask):
             levels = to_grayscale(images.pixels, self.options.grayscale)
             chunks[images.split].append((images.rows, levels, images.labels))
             done += len(images.rows)
-            if progress:
-                progress("reading CIFAR-10", done, source.rows or 0)
+            progress("reading CIFAR-10", done, source.rows or 0)
         ordered = {}
         for split, found in chunks.items():
             rows, levels, labels = (np.concatenate(column) for column in zip(*found, strict=True))

@@ -6,6 +6,7 @@ from its files.
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -144,7 +145,7 @@ class ListOps(Task):
         return lra_release.find(data, lra_release.LISTOPS).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Generate distinct expressions, or read them; append the end symbol if set."""
         if self.options.source == "release":
@@ -156,16 +157,15 @@ class ListOps(Task):
         splits = {split: _append_end(examples) for split, examples in built.splits.items()}
         return dataclasses.replace(built, splits=splits)
 
-    def _generate(self, progress: ProgressCallback | None) -> BuildOutput:
+    def _generate(self, progress: ProgressCallback) -> BuildOutput:
         """Generate distinct expressions, training ones last: their number changes no other."""
         options = self.options
         sizes = {"test": options.test, "validation": options.validation, "train": options.train}
-        title = f"generating {self.info.title}"
         generated = generate(
             options.grammar,
             sum(sizes.values()),
             seed=options.seed,
-            progress=progress and (lambda done, total: progress(title, done, total)),
+            progress=functools.partial(progress, f"generating {self.info.title}"),
         )
         splits, first = {}, 0
         for split, size in sizes.items():
@@ -179,7 +179,7 @@ class ListOps(Task):
         )
 
     def _read_release(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the first expressions of each file of the release; every value is recomputed."""
         source = lra_release.find(data, lra_release.LISTOPS)
@@ -194,7 +194,7 @@ class ListOps(Task):
                 self._check_length(split, rows[split], len(expression))
                 tokens[split].add(expression)
                 labels[split].append(value)
-            if progress and sum(rows.values()) % _PROGRESS_EVERY == 0:
+            if sum(rows.values()) % _PROGRESS_EVERY == 0:
                 progress(f"reading {self.info.title}", min(sum(rows.values()), total), total)
         for split in SPLITS:
             if rows[split] < wanted[split]:

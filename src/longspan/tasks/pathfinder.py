@@ -6,6 +6,7 @@ Tay et al., "Long Range Arena", 2021. Images of 64 x 64 and 256 x 256 pixels are
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -142,22 +143,22 @@ class Pathfinder(PixelTask):
         return {} if self.options.source == "generated" else self._release(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Generate the images, or read them, and split them."""
-        title = self.info.title
         if self.options.source == "generated":
             images = generate_images(
                 self.settings,
                 sum(self._generated_sizes().values()),
                 seed=self.options.seed,
                 scratch=scratch,
-                progress=progress,
-                title=title,
+                progress=functools.partial(progress, f"generating {self.info.title}"),
             )
         else:
             images = read_release(
-                self._release(data), scratch=scratch, progress=progress, title=title
+                self._release(data),
+                scratch=scratch,
+                progress=functools.partial(progress, f"reading {self.info.title}"),
             )
         splits: dict[str, Examples] = {
             split: images.select(rows, scratch / f"{split}.u8")

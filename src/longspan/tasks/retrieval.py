@@ -91,17 +91,14 @@ class Retrieval(EncodedTextTask):
         return aan.find(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the pairs and select subsets; memory does not grow with their number."""
         source = aan.find(data)
         expected = sum(self.info.sizes.values())
-
-        def on_read(done: int) -> None:
-            if progress:
-                progress("reading AAN", done, expected)
-
-        collection = aan.collect(aan.read(source), scratch, on_read)
+        collection = aan.collect(
+            aan.read(source), scratch, lambda done: progress("reading AAN", done, expected)
+        )
         chosen = {split: self._sample(split, pairs) for split, pairs in collection.splits.items()}
         tokenizer = self.make_tokenizer(lambda: _count_texts(collection, chosen["train"]))
         ids = Spool(scratch / "ids", np.uint8)

@@ -93,12 +93,11 @@ class Text(EncodedTextTask):
         return imdb.find(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the reviews, hold out validation, drop duplicates, select subsets."""
         source = imdb.find(data)
-        if progress:
-            progress("reading IMDB", 0, source.rows or 0)
+        progress("reading IMDB", 0, source.rows or 0)
         reviews = imdb.read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
         chosen, duplicates = self._choose_rows(reviews)
