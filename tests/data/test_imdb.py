@@ -89,14 +89,16 @@ def test_the_unpacked_folder_and_the_archive_can_be_named(bare, tmp_path):
     assert imdb.find(tmp_path / "aclImdb_v1.tar.gz").form == "archive"
 
 
-@pytest.mark.parametrize(("fuller", "other"), list(itertools.permutations(FORMS, 2)))
-def test_the_more_complete_copy_wins(bare, tmp_path, fuller, other):
-    FORMS[other](tmp_path, 3)
-    FORMS[fuller](tmp_path, 5)
-    assert imdb.find(tmp_path).form == fuller
+@pytest.mark.parametrize(
+    ("first", "second"), itertools.combinations(["parquet", "folder", "archive"], 2)
+)
+def test_forms_have_an_order(bare, tmp_path, first, second):
+    FORMS[second](tmp_path, 5)
+    FORMS[first](tmp_path, 3)
+    assert imdb.find(tmp_path).form == first
 
 
-def test_the_whole_set_wins_over_a_subset(bare, tmp_path):
+def test_folder_of_the_whole_set_is_searched_first(bare, tmp_path):
     write_parquet(tmp_path / "imdb", 2)
     write_parquet(tmp_path / "imdb" / "full", 4)
     assert imdb.find(tmp_path).rows == 16
