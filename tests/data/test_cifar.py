@@ -86,7 +86,7 @@ def test_the_folder_of_batches_and_the_archive_can_be_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), itertools.combinations(["batches", "archive", "parquet"], 2)
+    ("first", "second"), list(itertools.combinations(["batches", "archive", "parquet"], 2))
 )
 def test_forms_have_an_order(tmp_path, first, second):
     FORMS[second](tmp_path, 3)

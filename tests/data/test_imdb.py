@@ -90,7 +90,7 @@ def test_the_unpacked_folder_and_the_archive_can_be_named(bare, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), itertools.combinations(["parquet", "folder", "archive"], 2)
+    ("first", "second"), list(itertools.combinations(["parquet", "folder", "archive"], 2))
 )
 def test_forms_have_an_order(bare, tmp_path, first, second):
     FORMS[second](tmp_path, 5)

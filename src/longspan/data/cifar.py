@@ -151,7 +151,7 @@ def _batches_copy(folder: Path) -> CifarFiles:
         )
     paths = [folder / name for name in _MD5]
     files: dict[SourceSplit, tuple[Path, ...]] = {"train": tuple(paths[:-1]), "test": (paths[-1],)}
-    # a whole batch is larger than its pixels; a smaller one is counted when its size matters
+    # a whole batch is larger than its pixels
     whole = all(path.stat().st_size > _BATCH * _VALUES for path in paths)
     rows = _WHOLE if whole else None
     return CifarFiles(form="batches", files=files, rows=rows, exact=True, order="official")
