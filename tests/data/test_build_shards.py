@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from longspan.data.build_shards import BuildShards
+from longspan.data.build_shards import get_or_build
 from longspan.errors import RunError
 
 SEEDS = (3, 7)
@@ -36,7 +36,7 @@ def test_a_shard_is_built_once_and_then_read(tmp_path):
     for _ in range(3):
         for number, seed in enumerate(SEEDS):
             same(
-                BuildShards(tmp_path / "shards").get_or_build(number, builders[seed]),
+                get_or_build(tmp_path / "shards", number, builders[seed]),
                 Builder(seed)(),
             )
     assert [builder.calls for builder in builders.values()] == [1, 1]
@@ -44,22 +44,22 @@ def test_a_shard_is_built_once_and_then_read(tmp_path):
 
 def test_shards_may_be_built_in_any_order(tmp_path):
     for number in (5, 0, 999_999):
-        BuildShards(tmp_path).get_or_build(number, Builder(number))
+        get_or_build(tmp_path, number, Builder(number))
     for number in (0, 5, 999_999):
         builder = Builder()
-        same(BuildShards(tmp_path).get_or_build(number, builder), Builder(number)())
+        same(get_or_build(tmp_path, number, builder), Builder(number)())
         assert builder.calls == 0
 
 
 @pytest.fixture
 def shard(tmp_path):
     """The file of a shard, its bytes, and a function that reads or rebuilds it."""
-    BuildShards(tmp_path).get_or_build(1, Builder())
+    get_or_build(tmp_path, 1, Builder())
     (path,) = tmp_path.iterdir()
 
     def again():
         builder = Builder()
-        same(BuildShards(tmp_path).get_or_build(1, builder), Builder()())
+        same(get_or_build(tmp_path, 1, builder), Builder()())
         assert [one.name for one in tmp_path.iterdir()] == [path.name]
         return builder.calls
 
@@ -87,13 +87,13 @@ def test_a_temporary_file_of_a_killed_write_is_ignored(shard):
     path, _, _ = shard
     path.rename(path.with_name(f".{path.name}.0a1b2c3d"))
     builder = Builder()
-    BuildShards(path.parent).get_or_build(1, builder)
+    get_or_build(path.parent, 1, builder)
     assert builder.calls == 1
 
 
 def test_objects_are_not_stored(tmp_path):
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        BuildShards(tmp_path).get_or_build(1, lambda: {"x": np.array([{}])})
+        get_or_build(tmp_path, 1, lambda: {"x": np.array([{}])})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,7 +102,7 @@ def test_a_failed_build_leaves_nothing(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        BuildShards(tmp_path / "shards").get_or_build(1, fail)
+        get_or_build(tmp_path / "shards", 1, fail)
     assert not (tmp_path / "shards").exists()
 
 
@@ -110,6 +110,6 @@ def test_a_full_disk_gives_one_line_and_leaves_nothing(small_disk):
     folder = small_disk / "shards"
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
     with pytest.raises(RunError, match=r"cannot write .*shard-000001.*No space left.*; free space"):
-        BuildShards(folder).get_or_build(1, lambda: {"x": noise})
+        get_or_build(folder, 1, lambda: {"x": noise})
     assert list(folder.iterdir()) == []
     folder.rmdir()

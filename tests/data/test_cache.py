@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from longspan.data import cache as cached
-from longspan.data.build_shards import BuildShards
+from longspan.data.build_shards import get_or_build
 from longspan.data.cache import BuildOutput, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
@@ -137,7 +137,7 @@ def test_a_failed_build_leaves_nothing(tmp_path):
     with pytest.raises(DataError, match="no examples to write"):
         cached.open_dataset(tmp_path, SPEC, build)
     assert not (tmp_path / "toy" / SPEC.key).exists()
-    assert cached.load_manifests(tmp_path) == {}
+    assert cached.built_folders(tmp_path) == []
 
 
 def test_a_killed_build_is_never_read_and_the_next_one_works(tmp_path):
@@ -154,7 +154,7 @@ store.write_examples = dying
     assert process(tmp_path, before).wait() == -signal.SIGKILL
     folder = tmp_path / "toy" / SPEC.key
     assert (folder / "train.arrow").exists()
-    assert cached.load_manifests(tmp_path) == {}
+    assert cached.built_folders(tmp_path) == []
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}) is None
     build = Builder()
     assert len(cached.open_dataset(tmp_path, SPEC, build).splits["test"]) == 3
@@ -313,11 +313,12 @@ class InShards:
 
     def __call__(self, scratch):
         spool = Spool(scratch / "tokens", np.uint8)
-        shards = BuildShards(scratch / "shards")
         for number in range(3):
             if number == 2 and self.fail:
                 self.fail()
-            shard = shards.get_or_build(number, lambda number=number: self.make(number))
+            shard = get_or_build(
+                scratch / "shards", number, lambda number=number: self.make(number)
+            )
             spool.add_rows(shard["rows"])
         rows = Examples(tokens=spool.ragged(), labels=np.arange(6, dtype=np.uint8))
         splits = {"train": rows, "validation": examples(2), "test": examples(3)}
@@ -338,7 +339,7 @@ def raising(error):
 def check_continued(cache):
     folder = cache / "toy" / SPEC.key
     assert [path.name for path in folder.iterdir()] == ["building"]
-    assert folder not in cached.load_manifests(cache)
+    assert folder not in cached.built_folders(cache)
     build = InShards()
     train = cached.open_dataset(cache, SPEC, build).splits["train"]
     assert build.built == [2]
@@ -393,7 +394,7 @@ def spools(scratch):
 
 def keeps_shards(scratch):
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
-    BuildShards(scratch).get_or_build(0, lambda: {"x": noise})
+    get_or_build(scratch, 0, lambda: {"x": noise})
 
 
 def returns_much(scratch):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longspan.data import lra_release
-from longspan.data.build_shards import BuildShards
+from longspan.data.build_shards import get_or_build
 from longspan.data.pathfinder import PathfinderSettings, generate
 from longspan.data.store import Examples, Ragged, Spool
 
@@ -53,7 +53,6 @@ def generate_images(
     progress: Progress,
 ) -> ImageSet:
     """Generate the first `total` images of a seed; an interrupted build resumes from its shards."""
-    shards = BuildShards(scratch / "shards")
     labels: list[np.ndarray] = []
 
     def generate_shard(number: int) -> dict[str, np.ndarray]:
@@ -63,7 +62,9 @@ def generate_images(
 
     def chunks() -> Iterator[np.ndarray]:
         for number in range(-(-total // _CHUNK)):
-            shard = shards.get_or_build(number, functools.partial(generate_shard, number))
+            shard = get_or_build(
+                scratch / "shards", number, functools.partial(generate_shard, number)
+            )
             labels.append(shard["labels"])
             yield shard["images"]
 

@@ -166,7 +166,7 @@ class Task(ABC):
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
-        """Build the splits; `scratch` is a folder for `Spool` and `BuildShards`.
+        """Build the splits; `scratch` is a folder for spools and shards.
 
         Raises:
             DataError: the source is absent, truncated or foreign.
