@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from longspan.data import listops
-from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, ids_to_symbols, parse
+from longspan.data.listops import VOCABULARY, Grammar, generate, ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
 
 LRA = Grammar(max_depth=10, max_args=10, min_length=500, max_length=2000)
@@ -126,7 +126,7 @@ def test_token_ids_are_fixed():
     ],
 )
 def test_evaluate_follows_the_definitions(expression, value):
-    assert evaluate(expression.split()) == value
+    assert parse(expression.split()).value == value
 
 
 def test_a_parsed_tree_has_every_node_with_its_value_and_size():
@@ -153,7 +153,7 @@ def test_a_parsed_tree_has_every_node_with_its_value_and_size():
 )
 def test_evaluate_rejects_malformed_expressions(expression, reason):
     with pytest.raises(DataError, match=reason):
-        evaluate(expression.split())
+        parse(expression.split())
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_every_expression_is_within_the_bounds_and_has_its_value(grammar):
         assert grammar.min_length < len(expression) == len(tokens) < grammar.max_length
         assert depth(expression) <= grammar.max_depth
         assert 2 <= min(arities(expression)) <= max(arities(expression)) <= grammar.max_args
-        assert evaluate(expression) == label
+        assert parse(expression).value == label
         texts.add(" ".join(expression))
     assert len(texts) == 3_000
 
@@ -274,14 +274,14 @@ def test_the_assumed_rule_reproduces_the_files_of_the_original_generator(publish
 
 def test_labels_of_the_original_generator_are_correct(published):
     assert len(published) == 3_000
-    assert all(evaluate(expression) == label for expression, label in published)
+    assert all(parse(expression).value == label for expression, label in published)
 
 
 def test_labels_of_the_first_listops_are_correct():
     lines = real_file("listops_nyu/test_d20s.tsv.gz").splitlines()
     pairs = [line.split("\t") for line in lines]
     assert len(pairs) == 10_000
-    assert all(evaluate(stripped(source)) == int(label) for label, source in pairs)
+    assert all(parse(stripped(source)).value == int(label) for label, source in pairs)
 
 
 def test_the_number_of_threads_makes_no_difference():

@@ -172,20 +172,19 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
 
 def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
     """Yield the images of each batch; those of an archive in its order."""
-    size, first, seen = 0, "", set()
+    size, seen = 0, set()
     for member in _batch_files(source):
         name = PurePath(member.name).name
         pixels, labels = _read_batch(name, member.read(_LARGEST), member.where)
         start, split = 0, SOURCE_SPLITS[name == "test_batch"]
         if split == "train":
-            size, first = size or len(labels), first or name
+            size = size or len(labels)
             start = size * (int(name[-1]) - 1)
-            if len(labels) != size:
-                raise DataError(
-                    f"{member.where} has {len(labels)} images, {first} has {size}; expected as many"
-                )
-        if name in seen:
-            raise DataError(f"{member.where}: a second {name}; expected one")
+        if name in seen or (split == "train" and len(labels) != size):
+            raise DataError(
+                f"{member.where} is a second {name}, or has {len(labels)} images where the first "
+                f"batch has {size}"
+            )
         seen.add(name)
         rows = np.arange(start, start + len(labels))
         yield CifarImages(split=split, rows=rows, pixels=pixels, labels=labels)
@@ -197,19 +196,20 @@ def _read_batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarr
     """Return the pixels (N, 3, 1024) and labels of one batch, checked."""
     batch = load_batch(raw, where)
     pixels, labels = batch.get("data"), batch.get("labels")
-    if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
+    if (
+        not isinstance(pixels, np.ndarray)
+        or not isinstance(labels, list)
+        or pixels.shape != (len(labels), _VALUES)
+        or set(map(type, labels)) != {int}
+    ):
         keys = ", ".join(map(str, batch))
-        raise DataError(f"{where} has entries {keys}; expected data (an array) and labels (a list)")
-    if pixels.ndim != 2 or pixels.shape[1] != _VALUES or len(pixels) != len(labels):
         raise DataError(
-            f"{where}: data has shape {pixels.shape} and there are {len(labels)} labels; expected "
-            f"(N, {_VALUES}) and N"
+            f"{where} has entries {keys}; expected data, an array (N, {_VALUES}), and labels, a "
+            "list of N integers"
         )
     # a batch of this size must be an official one
     if len(labels) == _BATCH and hashlib.md5(raw, usedforsecurity=False).hexdigest() != _MD5[name]:
         raise DataError(f"{where} does not match the published md5 {_MD5[name]}; download {URL}")
-    if set(map(type, labels)) != {int}:
-        raise DataError(f"{where} has no labels, or labels that are not integers")
     return pixels.reshape(-1, 3, SIDE * SIDE), _check_classes(labels, where)
 
 

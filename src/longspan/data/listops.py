@@ -112,15 +112,6 @@ class Node(NamedTuple):
 _DIGITS = {digit: Node(digit, int(digit)) for digit in VOCABULARY[ZERO : ZERO + 10]}
 
 
-def evaluate(expression: Sequence[str]) -> int:
-    """Compute the value of an expression, given as symbols.
-
-    Raises:
-        DataError: the symbols are not an expression.
-    """
-    return parse(expression).value
-
-
 def parse(expression: Sequence[str]) -> Node:
     """Parse an expression, given as symbols, into a tree (independently of the generator's code).
 

@@ -229,13 +229,11 @@ def _order_rows(
     chosen = [row for row in ordered if row.name != empty]
     if not chosen:
         raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
-    unnamed = sorted(images.keys() - named.keys())
     share = sum(row.label for row in chosen) / len(chosen)
     facts = {
         "share_of_label_1": round(share, 4),
         "empty_images": [empty] if empty else [],
-        "images_without_metadata": len(unnamed),
-        "first_without_metadata": unnamed[:5],
+        "images_without_metadata": len(images.keys() - named.keys()),
     }
     return chosen, facts
 

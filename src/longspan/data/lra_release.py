@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from longspan.data import archives, lra_pathfinder
-from longspan.data.listops import VOCABULARY, evaluate, ids_to_symbols
+from longspan.data.listops import VOCABULARY, ids_to_symbols, parse
 from longspan.data.lra_pathfinder import TWO_COPIES, PathfinderImages
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
 from longspan.errors import DataError
@@ -288,7 +288,7 @@ def _tokenize(expression: bytes, where: str) -> np.ndarray:
 
 def _check_value(tokens: np.ndarray, value: int, where: str) -> None:
     try:
-        true = evaluate(ids_to_symbols(tokens.tolist()))
+        true = parse(ids_to_symbols(tokens.tolist())).value
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     if value != true:

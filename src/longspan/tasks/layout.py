@@ -29,9 +29,4 @@ class TokenLayout:
     """One sequence and one label for each scored token."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TextToTextLayout:
-    """One input sequence and one target sequence, for an encoder-decoder model."""
-
-
-Layout = SequenceLayout | ImageLayout | PairLayout | TokenLayout | TextToTextLayout
+Layout = SequenceLayout | ImageLayout | PairLayout | TokenLayout
