@@ -456,51 +456,6 @@ def test_a_huge_image_is_rejected_before_decoding(tmp_path):
         lra_pathfinder.decode_png(whole, 32, "x.png")
 
 
-def test_real_npy_metadata_is_read_and_pickled_metadata_rejected(tmp_path):
-    files, pixels, labels = drawn(32)
-    for name in [name for name in files if name.startswith("metadata/")]:
-        table = np.array([line.split() for line in files[name].decode().splitlines()])
-        file = io.BytesIO()
-        np.save(file, table.astype("S") if "10" in name else table)
-        files[name] = file.getvalue()
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    images, found = read_images(source, tmp_path)
-    assert (found == pixels).all()
-    assert images.labels.tolist() == labels.tolist()
-    file = io.BytesIO()
-    np.save(file, table.astype(object))
-    for content in (file.getvalue(), _saved(np.zeros(3)), _saved(table[:, 0])):
-        (tmp_path / HARD / "metadata" / "0.npy").write_bytes(content)
-        with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
-            lra_release.read_pathfinder(source, tmp_path)
-
-
-class Trap:
-    """Creates a folder when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-def test_a_pickle_in_metadata_is_never_loaded(tmp_path):
-    files, _, _ = drawn(32)
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    trap = np.array([[Trap(tmp_path / "sprung")]], object)
-    (tmp_path / HARD / "metadata" / "0.npy").write_bytes(_saved(trap))
-    with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
-        lra_release.read_pathfinder(source, tmp_path)
-    assert not (tmp_path / "sprung").exists()
-
-
-def _saved(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("form", ["folder", "archive"])
 def test_the_known_empty_image_is_omitted(tmp_path, form):
     easy = lra_release.pathfinder_folder(32, "easy")

@@ -2,8 +2,7 @@
 
 `imgs/<k>/sample_<i>.png` is grayscale. `metadata/<k>.npy` is plain text despite its name, with one
 line for each image: folder, file, number, label, continuity, contour length and five more (the
-generator at https://github.com/drewlinsley/pathfinder). The current generator writes a real .npy
-file of the same fields; both are read.
+generator at https://github.com/drewlinsley/pathfinder).
 """
 
 import dataclasses
@@ -30,7 +29,6 @@ _KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"
 _LARGEST = 1 << 24  # bytes of a file
 _FILE = re.compile(r"imgs/\d+/[\w-]+\.png|metadata/\d+\.npy")
 _FIELDS = 6  # the fields of a line that are read
-_NPY = b"\x93NUMPY"
 _BROKEN = (
     EOFError,
     OSError,
@@ -178,14 +176,8 @@ def _read_metadata(member: archives.Member) -> list[_Row]:
     """Return the rows of one metadata file, in order."""
     content = member.read(_LARGEST)
     try:
-        if content.startswith(_NPY):
-            table = np.load(io.BytesIO(content), allow_pickle=False)
-            if table.ndim != 2 or table.dtype.kind not in "US":
-                raise ValueError(f"shape {table.shape} of {table.dtype}, expected a table of text")
-            lines = table.astype(str).tolist()
-        else:
-            lines = [line.split() for line in content.decode("utf-8").splitlines()]
-    except (ValueError, EOFError, MemoryError) as error:
+        lines = [line.split() for line in content.decode("utf-8").splitlines()]
+    except UnicodeDecodeError as error:
         raise DataError(f"{member.where} is not metadata of Pathfinder ({error})") from error
     if not lines:
         raise DataError(f"{member.where} is empty; expected a line for each image")
