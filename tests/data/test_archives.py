@@ -114,7 +114,7 @@ def test_lines_have_a_location_and_no_line_end(tmp_path):
 
 @pytest.mark.parametrize("kind", PACK)
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9, 1])
-def test_a_truncated_tar_is_rejected(tmp_path, kind, share):
+def test_truncated_tar_is_rejected(tmp_path, kind, share):
     noise = random.Random(0).randbytes(100_000)
     whole = PACK[kind](tar_bytes({"a.txt": noise, "b.bin": noise, "c.txt": b"c"}))
     # a plain tar ends in padding, which is not needed
@@ -125,7 +125,7 @@ def test_a_truncated_tar_is_rejected(tmp_path, kind, share):
 
 
 @pytest.mark.parametrize("kind", PACK)
-def test_a_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
+def test_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
     """The compression is valid, but the tar inside stops at the end of a member."""
     cut = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})[:1024]
     path = written(tmp_path / f"a.{kind}", PACK[kind](cut))
@@ -133,7 +133,7 @@ def test_a_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
         read(path)
 
 
-def test_a_damaged_header_is_rejected(tmp_path):
+def test_damaged_header_is_rejected(tmp_path):
     whole = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
     whole[1024 + 100] ^= 1
     with pytest.raises(
@@ -143,14 +143,14 @@ def test_a_damaged_header_is_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_truncated_zip_is_rejected(tmp_path, share):
+def test_truncated_zip_is_rejected(tmp_path, share):
     whole = zip_bytes()
     path = written(tmp_path / "a.zip", whole[: int(share * len(whole))])
     with pytest.raises(DataError, match=r"a\.zip is truncated, damaged or no archive"):
         read(path)
 
 
-def test_a_wrong_crc_is_rejected(tmp_path):
+def test_wrong_crc_is_rejected(tmp_path):
     packed = bytearray(gzip.compress(tar_bytes()))
     packed[-6] ^= 1
     with pytest.raises(DataError, match=r"a\.tar\.gz is truncated, damaged or no archive \(CRC"):
@@ -171,7 +171,7 @@ OTHER_FILES = {
 }
 
 
-def test_an_empty_file_is_rejected(tmp_path):
+def test_empty_file_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"a\.tar is empty; expected a tar or zip archive"):
         read(written(tmp_path / "a.tar", b""))
 
@@ -187,7 +187,7 @@ def test_damage_anywhere_is_rejected_or_harmless(tmp_path, kind):
     """Only `DataError` is raised, and formats with checksums never give wrong content."""
     whole = zip_bytes() if kind == "zip" else PACK[kind](tar_bytes())
     rng = random.Random(1)
-    refused = []
+    rejected = []
     for _ in range(300):
         broken = bytearray(whole)
         for _ in range(rng.choice((1, 1, 4))):
@@ -195,15 +195,15 @@ def test_damage_anywhere_is_rejected_or_harmless(tmp_path, kind):
         try:
             found = read(written(tmp_path / "a", bytes(broken)))
         except DataError as error:
-            refused.append(str(error))
+            rejected.append(str(error))
         else:
             same = all(WANTED.get(name) in (None, data) for name, data in found.items())
             assert same or kind == "tar"
-    assert len(refused) > (0 if kind == "tar" else 100)
-    assert all(len(message.splitlines()) == 1 for message in refused)
+    assert len(rejected) > (0 if kind == "tar" else 100)
+    assert all(len(message.splitlines()) == 1 for message in rejected)
 
 
-def test_an_unreadable_file_is_rejected(tmp_path):
+def test_unreadable_file_is_rejected(tmp_path):
     path = tmp_path / "absent.tar"
     with pytest.raises(DataError, match=r"absent\.tar cannot be read \(No such file"):
         read(path)
@@ -215,7 +215,7 @@ def test_an_unreadable_file_is_rejected(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_rejected(tmp_path):
+def test_file_without_permission_is_rejected(tmp_path):
     path = written(tmp_path / "a.tar", tar_bytes())
     path.chmod(0)
     with pytest.raises(DataError, match=r"a\.tar cannot be read \(Permission denied"):
@@ -259,7 +259,7 @@ def test_member_with_more_bytes_than_allowed_is_rejected(tmp_path, kind):
         read(path, 999)
 
 
-def test_a_false_size_in_a_zip_is_rejected(tmp_path):
+def test_false_size_in_a_zip_is_rejected(tmp_path):
     whole = bytearray(zip_bytes({"a.txt": os.urandom(5000)}))
     for signature, place in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
         # the last header of each kind, since the first belongs to the folder

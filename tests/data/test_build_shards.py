@@ -31,7 +31,7 @@ def same(one, other):
         assert np.array_equal(array, other[name])
 
 
-def test_a_shard_is_built_once_and_then_read(tmp_path):
+def test_shard_is_built_once_and_then_read(tmp_path):
     builders = {seed: Builder(seed) for seed in SEEDS}
     for _ in range(3):
         for number, seed in enumerate(SEEDS):
@@ -66,7 +66,7 @@ def shard(tmp_path):
     return path, path.read_bytes(), again
 
 
-def test_a_truncated_shard_is_rebuilt(shard):
+def test_truncated_shard_is_rebuilt(shard):
     path, content, again = shard
     for length in [*range(0, len(content), 7), len(content) - 1]:
         path.write_bytes(content[:length])
@@ -74,7 +74,7 @@ def test_a_truncated_shard_is_rebuilt(shard):
         assert again() == 0
 
 
-def test_a_shard_with_one_changed_bit_is_rebuilt(shard):
+def test_shard_with_one_changed_bit_is_rebuilt(shard):
     path, content, again = shard
     for place in range(0, len(content), 5):
         damaged = bytearray(content)
@@ -83,7 +83,7 @@ def test_a_shard_with_one_changed_bit_is_rebuilt(shard):
         assert again() == 1
 
 
-def test_a_temporary_file_of_a_killed_write_is_ignored(shard):
+def test_temporary_file_of_a_killed_write_is_ignored(shard):
     path, _, _ = shard
     path.rename(path.with_name(f".{path.name}.0a1b2c3d"))
     builder = Builder()
@@ -97,7 +97,7 @@ def test_objects_are_not_stored(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_build_leaves_nothing(tmp_path):
+def test_failed_build_leaves_nothing(tmp_path):
     def fail():
         raise KeyboardInterrupt
 
@@ -106,7 +106,7 @@ def test_a_failed_build_leaves_nothing(tmp_path):
     assert not (tmp_path / "shards").exists()
 
 
-def test_a_full_disk_gives_one_line_and_leaves_nothing(small_disk):
+def test_full_disk_gives_one_line_and_leaves_nothing(small_disk):
     folder = small_disk / "shards"
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
     with pytest.raises(RunError, match=r"cannot write .*shard-000001.*No space left.*; free space"):

@@ -48,7 +48,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("shape", SETTINGS, ids=str)
-def test_the_targets_are_the_symbols_in_order(shape):
+def test_targets_are_the_symbols_in_order(shape):
     tokens, targets = drawn(shape, 600)
     assert tokens.shape == targets.shape == (600, shape.length)
     first, markers = 2 + shape.noise, shape.length - shape.count
@@ -103,7 +103,7 @@ def test_symbols_and_filler_are_uniform_and_independent_of_position():
     assert even(np.bincount(pairs, minlength=64))
 
 
-def test_a_longer_stream_begins_with_the_shorter():
+def test_longer_stream_begins_with_the_shorter():
     short, long = drawn(SETTINGS[1], 300), drawn(SETTINGS[1], 1_000)
     for one, other in zip(short, long, strict=True):
         assert np.array_equal(one, other[:300])
@@ -119,7 +119,7 @@ def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
     assert len(set(map(bytes, first))) == 600
 
 
-def test_the_stream_is_the_same_in_every_version():
+def test_stream_is_the_same_in_every_version():
     """If this digest changes, the data has changed: raise the version of the task."""
     found = chunks(settings(noise=5), 600)
     digest = hashlib.sha256(b"".join(one.tobytes() for chunk in found for one in chunk))

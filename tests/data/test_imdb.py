@@ -82,7 +82,7 @@ def test_data_is_found_in_the_usual_places(bare, tmp_path, below):
     assert imdb.find(tmp_path).rows == 12
 
 
-def test_the_unpacked_folder_and_the_archive_can_be_named(bare, tmp_path):
+def test_unpacked_folder_and_the_archive_can_be_named(bare, tmp_path):
     write_folder(tmp_path)
     assert imdb.find(tmp_path / "aclImdb").form == "folder"
     write_archive(tmp_path)
@@ -119,7 +119,7 @@ def test_search_order(bare, tmp_path):
     assert imdb.find(write_parquet(tmp_path / "argument", 4)).rows == 16
 
 
-def test_a_named_folder_without_imdb_is_an_error(bare, tmp_path):
+def test_named_folder_without_imdb_is_rejected(bare, tmp_path):
     bare.setenv("LONGSPAN_DATA", str(write_parquet(tmp_path / "data", 3)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"IMDB is not here \(searched .*empty\)"):
@@ -128,7 +128,7 @@ def test_a_named_folder_without_imdb_is_an_error(bare, tmp_path):
         imdb.find(tmp_path / "nowhere")
 
 
-def test_the_error_for_missing_data_names_the_command_and_the_address(bare):
+def test_error_for_missing_data_names_the_command_and_the_address(bare):
     with pytest.raises(DataError) as caught:
         imdb.find(None)
     assert "`longspan data build text --data FOLDER`" in str(caught.value)
@@ -158,20 +158,20 @@ def test_origin_identifies_a_copy_independently_of_its_folder(bare, tmp_path):
         ({"text": ["a", "b", "c", "d", "e", ""]}, r"train\.parquet: row 5 is empty"),
     ],
 )
-def test_a_parquet_file_with_other_columns_is_rejected(bare, tmp_path, columns, reason):
+def test_parquet_file_with_other_columns_is_rejected(bare, tmp_path, columns, reason):
     with pytest.raises(DataError, match=reason):
         imdb.read(imdb.find(write_parquet(tmp_path, **columns)))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 not really", b"\0" * 5000])
-def test_a_damaged_parquet_file_is_rejected(bare, tmp_path, content):
+def test_damaged_parquet_file_is_rejected(bare, tmp_path, content):
     write_parquet(tmp_path)
     (tmp_path / "test.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"test\.parquet is truncated or no parquet file"):
         imdb.find(tmp_path)
 
 
-def test_a_parquet_file_damaged_in_the_middle_is_rejected(bare, tmp_path):
+def test_parquet_file_damaged_in_the_middle_is_rejected(bare, tmp_path):
     path = write_parquet(tmp_path, 400) / "train.parquet"
     raw = bytearray(path.read_bytes())
     raw[200:2000] = b"\xff" * 1800
@@ -188,7 +188,7 @@ def test_text_in_another_encoding_is_rejected(bare, tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999, 1.0])
-def test_a_truncated_archive_is_rejected(bare, tmp_path, share):
+def test_truncated_archive_is_rejected(bare, tmp_path, share):
     path = write_archive(tmp_path, 200) / "aclImdb_v1.tar.gz"
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * share) - 4])
@@ -196,7 +196,7 @@ def test_a_truncated_archive_is_rejected(bare, tmp_path, share):
         imdb.read(imdb.find(tmp_path))
 
 
-def test_a_valid_gzip_of_a_truncated_tar_is_rejected(bare, tmp_path):
+def test_valid_gzip_of_a_truncated_tar_is_rejected(bare, tmp_path):
     """Only the tar inside is truncated."""
     path = write_archive(tmp_path, 200) / "aclImdb_v1.tar.gz"
     inner = gzip.decompress(path.read_bytes())
@@ -208,7 +208,7 @@ def test_a_valid_gzip_of_a_truncated_tar_is_rejected(bare, tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"no archive at all", gzip.compress(b"no tar" * 500, mtime=0)]
 )
-def test_a_file_that_is_no_archive_is_rejected(bare, tmp_path, content):
+def test_file_that_is_no_archive_is_rejected(bare, tmp_path, content):
     (tmp_path / "aclImdb.tar.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"aclImdb\.tar\.gz"):
         imdb.read(imdb.find(tmp_path))
@@ -226,7 +226,7 @@ def malicious(kind):
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "huge"])
-def test_links_and_huge_members_are_rejected(bare, tmp_path, kind):
+def test_links_and_oversized_members_are_rejected(bare, tmp_path, kind):
     member = malicious(kind)
     with tarfile.open(tmp_path / "aclImdb.tar.gz", "w:gz") as archive:
         archive.addfile(member, io.BytesIO(bytes(member.size)))

@@ -125,11 +125,11 @@ def test_token_ids_are_fixed():
         ("[SM [MED 1 2 X [MAX 8 3 X X", 9),
     ],
 )
-def test_evaluate_follows_the_definitions(expression, value):
+def test_values_follow_the_definitions(expression, value):
     assert parse(expression.split()).value == value
 
 
-def test_a_parsed_tree_has_every_node_with_its_value_and_size():
+def test_parsed_tree_has_every_node_with_its_value_and_size():
     root = parse(["[MAX", "2", "[MIN", "4", "7", "X", "[SM", *"99", "[MED", *"14", *"XXX"])
     assert [(one.symbol, one.value, one.tokens) for one in root.arguments] == [
         ("2", 2, 1),
@@ -151,7 +151,7 @@ def test_a_parsed_tree_has_every_node_with_its_value_and_size():
         ("", "0 values; expected 0 and 1"),
     ],
 )
-def test_evaluate_rejects_malformed_expressions(expression, reason):
+def test_malformed_expressions_are_rejected(expression, reason):
     with pytest.raises(DataError, match=reason):
         parse(expression.split())
 
@@ -253,7 +253,7 @@ def test_statistics_agree_with_the_files_of_the_original_generator(drawn, publis
         assert two_sample_excess(first, second) < 4, name
 
 
-def test_the_assumed_rule_reproduces_the_files_of_the_original_generator(published):
+def test_assumed_rule_reproduces_the_files_of_the_original_generator(published):
     """This shows that the exact distributions above are those of the original."""
     files = {tuple(expression) for expression, _ in published}
     draws = random.Random(0)
@@ -284,12 +284,12 @@ def test_labels_of_the_first_listops_are_correct():
     assert all(parse(stripped(source)).value == int(label) for label, source in pairs)
 
 
-def test_the_number_of_threads_makes_no_difference():
+def test_number_of_threads_makes_no_difference():
     one, many = (generate(SMALL, 30_000, seed=5, workers=workers) for workers in (1, 5))
     assert one.checksum() == many.checksum()
 
 
-def test_a_longer_stream_begins_with_the_shorter():
+def test_longer_stream_begins_with_the_shorter():
     short, long = generate(SMALL, 500, seed=5), generate(SMALL, 20_000, seed=5)
     assert long.select(range(500)).checksum() == short.checksum()
 
@@ -302,7 +302,7 @@ def test_streams_depend_on_the_seed_but_not_on_the_global_seed():
     assert generate(SMALL, 500, seed=6).checksum() != first
 
 
-def test_the_stream_is_the_same_in_every_version():
+def test_stream_is_the_same_in_every_version():
     """If this digest changes, the data has changed: raise the version of the task."""
     digest = "e8edb7ae28720a796b45f763f34753e61512d8b184d3ea9a3ce980a16b8b0831"
     assert generate(SMALL, 500, seed=0).checksum() == digest
@@ -315,7 +315,7 @@ def test_progress_is_reported():
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
 
 
-def test_too_few_distinct_expressions_are_an_error():
+def test_too_few_distinct_expressions_are_rejected():
     grammar = Grammar(max_depth=2, max_args=2, min_length=3, max_length=5)
     assert len(generate(grammar, 400, seed=0)) == 400
     with pytest.raises(OptionError, match=r"found 400 of 401 distinct expressions.*widen"):

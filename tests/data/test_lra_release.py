@@ -200,7 +200,7 @@ def test_pathfinder_is_found_and_read_in_order(tmp_path, nesting):
 
 
 @pytest.mark.parametrize("named", [".", "lra_release"])
-def test_the_inner_of_two_copies_in_a_folder_is_read(tmp_path, named):
+def test_inner_of_two_copies_in_a_folder_is_read(tmp_path, named):
     inner, outer = drawn(32), drawn(32, seed=1)
     for place, (files, _, _) in (("lra_release/lra_release", inner), ("lra_release", outer)):
         unpacked(tmp_path, below(f"{place}/{HARD}", files))
@@ -247,7 +247,7 @@ def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path):
         assert first.checksums() == same.checksums() != different.checksums()
 
 
-def test_a_compressed_table_is_read_if_there_is_no_plain_one(tmp_path):
+def test_compressed_table_is_read_if_there_is_no_plain_one(tmp_path):
     files = {f"{name}.gz": gzip.compress(text) for name, text in LISTOPS_FILES.items()}
     files["basic_val.tsv"] = LISTOPS_FILES["basic_val.tsv"]
     files["basic_val.tsv.gz"] = b"never read"
@@ -280,7 +280,7 @@ def test_two_copies_in_an_archive_must_be_equal(tmp_path):
         (HARD, {"all": 3_000}, "a subset of the release (3,000 rows)"),
     ],
 )
-def test_the_description_says_whether_the_copy_is_complete(tmp_path, what, rows, text):
+def test_description_distinguishes_the_whole_release_from_a_subset(tmp_path, what, rows, text):
     assert text in lra_release.LraFiles(part=what, path=tmp_path).describe(rows)
 
 
@@ -302,7 +302,7 @@ def test_inner_copy_is_read(tmp_path, form):
     assert (read_images(source, tmp_path)[1] == inner[1]).all()
 
 
-def test_the_outer_copy_alone_is_rejected(tmp_path):
+def test_outer_copy_alone_is_rejected(tmp_path):
     _, _, outside = both_copies()
     files = outside | below(f"lra_release/lra_release/{LISTOPS}", LISTOPS_FILES)
     reason = r"pathfinder128.*is the outer copy, which is reported unlearnable .*issues/38\)"
@@ -361,7 +361,7 @@ def test_malformed_listops_is_rejected_with_file_and_line(tmp_path, old, new, re
 
 @pytest.mark.parametrize(("what", "files"), [(LISTOPS, LISTOPS_FILES), (AAN, AAN_FILES)])
 @pytest.mark.parametrize("form", ["folder", "archive"])
-def test_an_empty_table_is_rejected(tmp_path, what, files, form):
+def test_empty_table_is_rejected(tmp_path, what, files, form):
     name = list(files)[1]
     files = {**files, name: b""}
     data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
@@ -432,7 +432,7 @@ def test_malformed_pathfinder_is_rejected_with_file_and_line(tmp_path, name, con
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_damaged_png_is_never_read_as_another_image():
+def test_damaged_png_is_never_read_as_another_image():
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32), np.uint8)
     whole = png(pixels)
     unnoticed = []
@@ -446,7 +446,7 @@ def test_a_damaged_png_is_never_read_as_another_image():
     assert min(unnoticed) >= len(whole) - 12
 
 
-def test_a_huge_image_is_rejected_before_decoding(tmp_path):
+def test_huge_image_is_rejected_before_decoding(tmp_path):
     bomb = bytearray(png(np.zeros((1, 1), np.uint8)))
     bomb[16:24] = (60_000).to_bytes(4, "big") * 2
     with pytest.raises(DataError, match=r"x\.png is truncated or no PNG|60000 x 60000"):
@@ -457,7 +457,7 @@ def test_a_huge_image_is_rejected_before_decoding(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["folder", "archive"])
-def test_the_known_empty_image_is_omitted(tmp_path, form):
+def test_known_empty_image_is_omitted(tmp_path, form):
     easy = lra_release.pathfinder_folder(32, "easy")
     files, pixels, _ = drawn(32, (0,), 173)
     names = [line.split()[1] for line in files["metadata/0.npy"].decode().splitlines()]
@@ -515,7 +515,7 @@ def test_damaged_archives_are_rejected(tmp_path):
         read_listops(find(path, LISTOPS))
 
 
-def test_a_full_disk_is_reported(tmp_path, small_disk):
+def test_full_disk_is_reported(tmp_path, small_disk):
     files, _, _ = drawn(32, (0,), 150)
     source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)
     with pytest.raises(RunError, match=r"cannot write .*: No space left"):

@@ -126,7 +126,7 @@ def test_keys_values_filler_and_queried_pairs_are_uniform():
             assert (np.abs(count - mean) < 5 * np.sqrt(mean)).all(), name
 
 
-def test_a_longer_stream_begins_with_the_shorter():
+def test_longer_stream_begins_with_the_shorter():
     short, long = drawn(SETTINGS[1], 300), drawn(SETTINGS[1], 1_000)
     for one, other in zip(short, long, strict=True):
         assert np.array_equal(one, other[:300])
@@ -142,7 +142,7 @@ def test_examples_depend_on_seed_and_stream_but_not_on_the_global_seed():
     assert len(set(map(bytes, first))) == 600
 
 
-def test_the_stream_is_the_same_in_every_version():
+def test_stream_is_the_same_in_every_version():
     """If this digest changes, the data has changed: raise the version of the task."""
     found = chunks(settings(noise=True), 600)
     digest = hashlib.sha256(b"".join(one.tobytes() for chunk in found for one in chunk))
@@ -169,6 +169,6 @@ def test_contradictory_settings_are_rejected(change, reason):
 
 
 @pytest.mark.parametrize("change", [{"vocabulary": 12}, {"length": 16}, {"vocabulary": 65_536}])
-def test_the_remedy_of_an_error_is_sufficient(change):
+def test_remedy_of_an_error_is_sufficient(change):
     tokens, _ = drawn(settings(**change), 10)
     assert tokens.max() < settings(**change).vocabulary

@@ -273,7 +273,7 @@ def test_verify_compares_content_with_the_manifest(reviews):
     other = opened(reviews, length=5).dataset.folder
     for one in (folder, other):
         (one / "train.arrow").unlink()
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(DataError) as rejected:
         cached.verify(cache)
-    assert str(folder) in str(refused.value)
-    assert str(other) in str(refused.value)
+    assert str(folder) in str(rejected.value)
+    assert str(other) in str(rejected.value)

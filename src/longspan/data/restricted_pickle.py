@@ -1,7 +1,7 @@
-"""Batches of CIFAR-10, which are pickles of Python 2, without running foreign code.
+"""Batches of CIFAR-10, which are pickles of Python 2, read without executing the code they name.
 
-A pickle may name any function and have it called. The unpickler here resolves three names only,
-to the harmless classes of this file, and rejects every other one.
+A pickle may name any function and have it called. The unpickler here resolves three names, to the
+harmless classes of this file, and rejects every other one.
 """
 
 import io

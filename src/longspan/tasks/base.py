@@ -169,14 +169,14 @@ class Task(ABC):
         """Build the splits; `scratch` is a folder for spools and shards.
 
         Raises:
-            DataError: the source is absent, truncated or foreign.
+            DataError: the source is missing, truncated or malformed.
         """
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the source files; empty for generated data.
 
         Raises:
-            DataError: they are absent or malformed.
+            DataError: they are missing or malformed.
         """
         return {}
 
@@ -223,7 +223,7 @@ class Task(ABC):
         even if its source is gone.
 
         Raises:
-            DataError: the source is absent, truncated or foreign.
+            DataError: the source is missing, truncated or malformed.
             RunError: the cache cannot be written.
         """
         self._groupings = {}
@@ -244,7 +244,7 @@ class Task(ABC):
         """Open the data set built earlier with these options, from any source; build nothing.
 
         Returns:
-            Whether there is one.
+            True if there is one.
         """
         self._dataset, self._groupings = self._find_built(cache), {}
         return self._dataset is not None
