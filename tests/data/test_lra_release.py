@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import io
+import math
 import os
 import random
 import shutil
@@ -161,9 +162,14 @@ def read_aan(source):
     return list(found.values())
 
 
-def read_images(source, scratch, size=7):
-    images = lra_release.read_pathfinder(source, scratch)
-    return images, np.concatenate(list(images.chunks(size)))
+def read_pathfinder(source, scratch):
+    return lra_release.read_pathfinder(source, scratch, lambda done, total: None)
+
+
+def read_images(source, scratch):
+    images = read_pathfinder(source, scratch)
+    side = math.isqrt(images.pixels.shape[1])
+    return images, images.pixels[images.places].reshape(-1, side, side)
 
 
 def plain(expression):
@@ -193,7 +199,7 @@ def test_pathfinder_is_found_and_read_in_order(tmp_path, nesting):
     before = sorted((tmp_path / "data").rglob("*"))
     images, found = read_images(source, tmp_path / "scratch")
     assert (found == pixels).all()
-    assert (found.dtype, images.labels.dtype, len(images)) == (np.uint8, np.uint8, 20)
+    assert (found.dtype, images.labels.dtype, len(found)) == (np.uint8, np.uint8, 20)
     assert images.labels.tolist() == labels.tolist()
     assert images.contour_lengths.tolist() == [14] * 20
     assert sorted((tmp_path / "data").rglob("*")) == before
@@ -231,7 +237,7 @@ def test_missing_parts_and_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"curv_contour_length_14 lacks metadata"):
         find(tmp_path, HARD)
     with pytest.raises(DataError, match=r"aan\.tar\.gz does not contain pathfinder32/curv_contour"):
-        lra_release.read_pathfinder(find(tmp_path / "aan.tar.gz", HARD), tmp_path)
+        read_pathfinder(find(tmp_path / "aan.tar.gz", HARD), tmp_path)
 
 
 def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path):
@@ -312,14 +318,14 @@ def test_outer_copy_alone_is_rejected(tmp_path):
             find(place, HARD_128)
     archive = tarred(tmp_path / "lra_release.gz", files)
     with pytest.raises(DataError, match=reason):
-        lra_release.read_pathfinder(find(archive, HARD_128), tmp_path)
+        read_pathfinder(find(archive, HARD_128), tmp_path)
 
 
 def test_two_copies_at_the_same_depth_are_rejected(tmp_path):
     files, _, _ = drawn(32, (0,), 2)
     archive = tarred(tmp_path / "a.tar", below(f"a/{HARD}", files) | below(f"b/{HARD}", files))
     with pytest.raises(DataError, match=r"pathfinder32/.* exists twice, below '[ab]/' and"):
-        lra_release.read_pathfinder(find(archive, HARD), tmp_path)
+        read_pathfinder(find(archive, HARD), tmp_path)
 
 
 def changed(files, name, old, new):
@@ -519,7 +525,7 @@ def test_full_disk_is_reported(tmp_path, small_disk):
     files, _, _ = drawn(32, (0,), 150)
     source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)
     with pytest.raises(RunError, match=r"cannot write .*: No space left"):
-        lra_release.read_pathfinder(source, small_disk)
+        read_pathfinder(source, small_disk)
     (small_disk / "images.u8").unlink(missing_ok=True)
 
 
@@ -587,7 +593,7 @@ def test_real_pathfinder_is_the_same_from_every_form(tmp_path, real_pathfinder, 
     archive, place = real_pathfinder
     what = lra_release.pathfinder_folder(32, difficulty)
     packed, pixels = read_images(find(archive, what), tmp_path)
-    folder, same = read_images(find(place, what), tmp_path, size=1000)
+    folder, same = read_images(find(place, what), tmp_path)
     assert (pixels == same).all()
     assert packed.labels.tolist() == folder.labels.tolist()
     assert packed.facts == folder.facts

@@ -10,7 +10,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ ISSUE = "https://github.com/google-research/long-range-arena/issues/38"
 # has 0 bytes in the release, see state-spaces/s4, src/dataloaders/lra.py
 _KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"
 _LARGEST = 1 << 24  # bytes of a file
+_PROGRESS_EVERY = 1000  # images read between two progress updates
 _FILE = re.compile(r"imgs/\d+/[\w-]+\.png|metadata/\d+\.npy")
 _FIELDS = 6  # the fields of a line that are read
 _BROKEN = (
@@ -50,62 +51,29 @@ class PathfinderImages:
     labels: np.ndarray  # (N,) uint8; 1: both markers are on one contour
     contour_lengths: np.ndarray  # (N,) uint16, in paddles
     facts: dict[str, Any]  # share of label 1; omitted images
-    pixels: Callable[[int, int], np.ndarray]  # start, stop -> (n, R, R) uint8
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def chunks(self, size: int = 1024) -> Iterator[np.ndarray]:
-        """Yield the pixels in order, (n, R, R) uint8 with n <= size.
-
-        Raises:
-            DataError: a PNG is damaged, of another size or not grayscale; the message names it.
-        """
-        for start in range(0, len(self), size):
-            yield self.pixels(start, min(start + size, len(self)))
+    pixels: np.ndarray  # (M, R * R) uint8, mapped from a file, in the order of the archive
+    places: np.ndarray  # (N,): row of each image in `pixels`
 
 
-def read_folder(folder: Path, resolution: int) -> PathfinderImages:
-    """Read the set in the folder of one difficulty; images are decoded on access.
-
-    Raises:
-        DataError: a metadata file is malformed or an image is missing.
-    """
-    rows: dict[int, list[_Row]] = {}
-    images: dict[str, int] = {}
-    for name in archives.list_names(folder, _FILE.fullmatch):
-        if name.startswith("imgs/"):
-            images[name] = len(images)
-        else:
-            with archives.open_member(folder, name) as member:
-                rows[_number(name)] = _read_metadata(member)
-    chosen, facts = _order_rows(str(folder), rows, images, _find_known_empty(folder))
-
-    def pixels(start: int, stop: int) -> np.ndarray:
-        block = np.empty((stop - start, resolution, resolution), np.uint8)
-        for i, row in enumerate(chosen[start:stop]):
-            with archives.open_member(folder, row.name) as member:
-                block[i] = decode_png(member.read(_LARGEST), resolution, member.where)
-        return block
-
-    return _images(chosen, facts, pixels)
-
-
-def read_archive(archive: Path, folder: str, resolution: int, scratch: Path) -> PathfinderImages:
-    """Read a set from the release's archive, decoding its images into a file in `scratch`.
+def read_images(
+    path: Path, part: str, resolution: int, scratch: Path, progress: Callable[[int, int], None]
+) -> PathfinderImages:
+    """Read a set, decoding its images into a file in `scratch`.
 
     Args:
-        archive: the release.
-        folder: the set, e.g. "pathfinder32/curv_baseline".
+        path: the folder of the set, or an archive of the release.
+        part: the set, e.g. "pathfinder32/curv_baseline".
         resolution: of the images.
         scratch: folder for the decoded images.
+        progress: called with (done, 0) after each thousand images; their number is unknown.
 
     Raises:
-        DataError: the archive or a file in it is malformed, or only the outer copy of
-            pathfinder128 is there.
+        DataError: the archive or a file is malformed, an image is missing, or only the outer copy
+            of pathfinder128 is there.
         RunError: the disk is full.
     """
-    pattern = re.compile(rf"((?:.*/)?){re.escape(folder)}/({_FILE.pattern})")
+    root = "()" if path.is_dir() else rf"((?:.*/)?){re.escape(part)}/"
+    pattern = re.compile(rf"{root}({_FILE.pattern})")
     around: set[str] = set()  # parent of each inner lra_release
 
     def wanted(name: str) -> re.Match[str] | None:
@@ -113,14 +81,16 @@ def read_archive(archive: Path, folder: str, resolution: int, scratch: Path) -> 
             around.add(inner[1])
         return pattern.fullmatch(name)
 
-    copy = _InnermostCopy(scratch / "images.u8", folder, resolution)
-    for member in archives.read_members(archive, wanted):
+    copy = _InnermostCopy(scratch / "images.u8", part, resolution)
+    for member in archives.read_members(path, wanted):
         if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1]):
             copy.add(match[2], member)
-    where = f"{archive}: {copy.root}{folder}"
+            if len(copy.images) % _PROGRESS_EVERY == 0:
+                progress(len(copy.images), 0)
+    where = str(path) if path.is_dir() else f"{path}: {copy.root}{part}"
     if copy.root is None:
-        raise DataError(f"{archive} does not contain {folder}; expected the archive of the release")
-    if folder.startswith(f"{TWO_COPIES}/") and copy.root in around:
+        raise DataError(f"{path} does not contain {part}; expected imgs/ and metadata/")
+    if part.startswith(f"{TWO_COPIES}/") and copy.root in around:
         raise DataError(describe_outer_copy(where))
     return copy.ordered_images(where)
 
@@ -200,13 +170,6 @@ def _parse_row(fields: list[str], where: str) -> _Row:
     return _Row(name, int(label), int(length), where)
 
 
-def _find_known_empty(folder: Path) -> str | None:
-    """Return the name of the image that is known to have 0 bytes, if it does in this folder."""
-    name = _KNOWN_EMPTY.removeprefix(f"{folder.parent.name}/{folder.name}/")
-    path = folder / name
-    return name if path.is_file() and not path.stat().st_size else None
-
-
 def _order_rows(
     where: str, rows: dict[int, list[_Row]], images: dict[str, int], empty: str | None
 ) -> tuple[list[_Row], dict[str, Any]]:
@@ -230,19 +193,8 @@ def _order_rows(
     return chosen, facts
 
 
-def _images(
-    rows: list[_Row], facts: dict[str, Any], pixels: Callable[[int, int], np.ndarray]
-) -> PathfinderImages:
-    return PathfinderImages(
-        labels=np.array([row.label for row in rows], np.uint8),
-        contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
-        facts=facts,
-        pixels=pixels,
-    )
-
-
 class _InnermostCopy:
-    """The images of the innermost copy in an archive, written to a file in the archive's order."""
+    """The images of the innermost copy in an archive or of a folder, written to a file as read."""
 
     def __init__(self, path: Path, folder: str, resolution: int) -> None:
         self.path, self.folder, self.resolution = path, folder, resolution
@@ -282,8 +234,11 @@ class _InnermostCopy:
         self.spool.add(pixels.reshape(-1))
 
     def ordered_images(self, where: str) -> PathfinderImages:
-        chosen, facts = _order_rows(where, self.rows, self.images, self.empty)
-        shape = (-1, self.resolution, self.resolution)
-        packed = self.spool.ragged().values.reshape(shape)
-        order = np.array([self.images[row.name] for row in chosen])
-        return _images(chosen, facts, lambda start, stop: packed[order[start:stop]])
+        rows, facts = _order_rows(where, self.rows, self.images, self.empty)
+        return PathfinderImages(
+            labels=np.array([row.label for row in rows], np.uint8),
+            contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
+            facts=facts,
+            pixels=self.spool.ragged().values.reshape(-1, self.resolution**2),
+            places=np.array([self.images[row.name] for row in rows]),
+        )

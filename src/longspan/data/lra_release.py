@@ -9,7 +9,7 @@ a stream; nothing is unpacked. Layout: https://github.com/google-research/long-r
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -192,8 +192,10 @@ def read_pairs(source: LraFiles) -> Iterator[Pair]:
         yield Pair(split, label, (first, second), (fields[3], fields[4]))
 
 
-def read_pathfinder(source: LraFiles, scratch: Path) -> PathfinderImages:
-    """Read the images of a Pathfinder set; those of an archive are first decoded into `scratch`.
+def read_pathfinder(
+    source: LraFiles, scratch: Path, progress: Callable[[int, int], None]
+) -> PathfinderImages:
+    """Read the images of a Pathfinder set; they are decoded into a file in `scratch`.
 
     Raises:
         DataError: a file is malformed or missing (the message names the file and line), or an
@@ -202,9 +204,7 @@ def read_pathfinder(source: LraFiles, scratch: Path) -> PathfinderImages:
     """
     top, _, _ = source.part.partition("/")
     resolution = int(top.removeprefix("pathfinder"))
-    if source.path.is_dir():
-        return lra_pathfinder.read_folder(source.path, resolution)
-    return lra_pathfinder.read_archive(source.path, source.part, resolution, scratch)
+    return lra_pathfinder.read_images(source.path, source.part, resolution, scratch, progress)
 
 
 def _copies_in(path: Path, part: str) -> Iterator[Path]:
