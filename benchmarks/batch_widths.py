@@ -24,7 +24,7 @@ from training_loop import Clock
 from longspan.arena import get, make_model, override
 from longspan.files import cache_folder
 from longspan.memory import keep_freed_memory
-from longspan.tasks import build, sequence
+from longspan.tasks import batching, build
 from longspan.training import fit
 
 WARMUP_STEPS = 10  # not timed
@@ -39,7 +39,7 @@ def seconds_per_step(times: list[float]) -> float:
 def measure(mechanism: str, multiple: int, steps: int) -> dict:
     """Measure a run in this process."""
     keep_freed_memory()
-    sequence.PAD_TO_MULTIPLE_OF = multiple
+    batching.PAD_TO_MULTIPLE_OF = multiple
     experiment = get("lra-small").experiment("listops", mechanism, 0)
     pace = {"steps": steps, "evaluate_every": steps, "checkpoint_every": steps}
     sizes = {"task.validation": 32, "task.test": 32}

@@ -34,7 +34,6 @@ from longspan.memory import keep_freed_memory
 from longspan.tasks import SPLITS, TASKS, Task
 from longspan.tasks.base import TaskInfo
 from longspan.tasks.layout import SequenceLayout
-from longspan.tasks.sequence import SequenceTask
 
 IMPORTED = time.time()
 BATCH_SIZE, DISK_BYTES = 32, 8 * 10**9
@@ -47,7 +46,7 @@ class NoiseOptions:
     length: PositiveInt = setting("bytes of an example")
 
 
-class Noise(SequenceTask):
+class Noise(Task):
     """Task with random bytes: 80 % of the examples in train, 10 % in validation, 10 % in test."""
 
     Options = NoiseOptions

@@ -54,7 +54,7 @@ def test_pairs_by_id_are_found(tmp_path, monkeypatch, below):
     assert aan.find(None) == aan.PairsById(folder=tmp_path / "other")
 
 
-def test_the_form_with_more_pairs_wins_and_the_release_wins_a_tie(tmp_path):
+def test_form_with_more_pairs_is_read_and_the_release_at_a_tie(tmp_path):
     fewer = {split: rows[:2] for split, rows in PAIRS.items()}
     both = write_release(write_by_id(tmp_path / "tie"))
     assert not isinstance(aan.find(both), aan.PairsById)
@@ -64,7 +64,7 @@ def test_the_form_with_more_pairs_wins_and_the_release_wins_a_tie(tmp_path):
     )
 
 
-def test_an_archive_counts_as_the_whole_release(tmp_path):
+def test_archive_counts_as_the_whole_release(tmp_path):
     fewer = write_release(tmp_path / "r", {split: rows[:2] for split, rows in PAIRS.items()})
     place = write_by_id(tmp_path / "d")
     with tarfile.open(place / "lra_release.gz", "w:gz") as archive:
@@ -142,7 +142,7 @@ def test_repeated_and_shared_pairs_are_counted(tmp_path):
     }
 
 
-def test_an_id_with_two_texts_is_counted(tmp_path):
+def test_id_with_two_texts_is_counted(tmp_path):
     rows = [aan.Pair(*row) for row in truth()]
     rows[3] = rows[3]._replace(texts=(b"another", rows[3].texts[1]))
     made = aan.collect(rows, tmp_path, lambda done: None)
@@ -159,7 +159,7 @@ def test_progress_is_reported_every_thousand_pairs(tmp_path):
 
 
 @pytest.mark.parametrize("split", PAIRS)
-def test_a_split_with_one_label_is_rejected(tmp_path, split):
+def test_split_with_one_label_is_rejected(tmp_path, split):
     ones = [(1, a, b) for _, a, b in PAIRS[split]]
     with pytest.raises(DataError, match=f"AAN: {split} has {len(ones)} pairs, expected some"):
         collected({**PAIRS, split: ones}, tmp_path / "a")
@@ -191,7 +191,7 @@ def test_missing_files_are_named(tmp_path):
         ("1\tP\xff0\tP01", "line 3 names paper"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path, line, reason):
+def test_malformed_line_is_named(tmp_path, line, reason):
     path = write_by_id(tmp_path) / "pairs.train.tsv"
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([*lines[:2], line.encode("latin-1"), *lines[2:]]))
@@ -199,7 +199,7 @@ def test_a_malformed_line_is_named(tmp_path, line, reason):
         list(aan.read(aan.find(tmp_path)))
 
 
-def test_an_empty_text_in_the_release_is_rejected(tmp_path):
+def test_empty_text_in_the_release_is_rejected(tmp_path):
     source = aan.find(write_release(tmp_path, papers={**PAPERS, "P10": ""}))
     with pytest.raises(DataError, match=rf"{tmp_path}: pair P09, P10 has an empty text"):
         list(aan.read(source))

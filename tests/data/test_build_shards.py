@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from longspan.data.build_shards import BuildShards
+from longspan.data.build_shards import get_or_build
 from longspan.errors import RunError
 
 SEEDS = (3, 7)
@@ -31,12 +31,12 @@ def same(one, other):
         assert np.array_equal(array, other[name])
 
 
-def test_a_shard_is_built_once_and_then_read(tmp_path):
+def test_shard_is_built_once_and_then_read(tmp_path):
     builders = {seed: Builder(seed) for seed in SEEDS}
     for _ in range(3):
         for number, seed in enumerate(SEEDS):
             same(
-                BuildShards(tmp_path / "shards").get_or_build(number, builders[seed]),
+                get_or_build(tmp_path / "shards", number, builders[seed]),
                 Builder(seed)(),
             )
     assert [builder.calls for builder in builders.values()] == [1, 1]
@@ -44,29 +44,29 @@ def test_a_shard_is_built_once_and_then_read(tmp_path):
 
 def test_shards_may_be_built_in_any_order(tmp_path):
     for number in (5, 0, 999_999):
-        BuildShards(tmp_path).get_or_build(number, Builder(number))
+        get_or_build(tmp_path, number, Builder(number))
     for number in (0, 5, 999_999):
         builder = Builder()
-        same(BuildShards(tmp_path).get_or_build(number, builder), Builder(number)())
+        same(get_or_build(tmp_path, number, builder), Builder(number)())
         assert builder.calls == 0
 
 
 @pytest.fixture
 def shard(tmp_path):
     """The file of a shard, its bytes, and a function that reads or rebuilds it."""
-    BuildShards(tmp_path).get_or_build(1, Builder())
+    get_or_build(tmp_path, 1, Builder())
     (path,) = tmp_path.iterdir()
 
     def again():
         builder = Builder()
-        same(BuildShards(tmp_path).get_or_build(1, builder), Builder()())
+        same(get_or_build(tmp_path, 1, builder), Builder()())
         assert [one.name for one in tmp_path.iterdir()] == [path.name]
         return builder.calls
 
     return path, path.read_bytes(), again
 
 
-def test_a_truncated_shard_is_rebuilt(shard):
+def test_truncated_shard_is_rebuilt(shard):
     path, content, again = shard
     for length in [*range(0, len(content), 7), len(content) - 1]:
         path.write_bytes(content[:length])
@@ -74,7 +74,7 @@ def test_a_truncated_shard_is_rebuilt(shard):
         assert again() == 0
 
 
-def test_a_shard_with_one_changed_bit_is_rebuilt(shard):
+def test_shard_with_one_changed_bit_is_rebuilt(shard):
     path, content, again = shard
     for place in range(0, len(content), 5):
         damaged = bytearray(content)
@@ -83,33 +83,33 @@ def test_a_shard_with_one_changed_bit_is_rebuilt(shard):
         assert again() == 1
 
 
-def test_a_temporary_file_of_a_killed_write_is_ignored(shard):
+def test_temporary_file_of_a_killed_write_is_ignored(shard):
     path, _, _ = shard
     path.rename(path.with_name(f".{path.name}.0a1b2c3d"))
     builder = Builder()
-    BuildShards(path.parent).get_or_build(1, builder)
+    get_or_build(path.parent, 1, builder)
     assert builder.calls == 1
 
 
 def test_objects_are_not_stored(tmp_path):
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        BuildShards(tmp_path).get_or_build(1, lambda: {"x": np.array([{}])})
+        get_or_build(tmp_path, 1, lambda: {"x": np.array([{}])})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_build_leaves_nothing(tmp_path):
+def test_failed_build_leaves_nothing(tmp_path):
     def fail():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        BuildShards(tmp_path / "shards").get_or_build(1, fail)
+        get_or_build(tmp_path / "shards", 1, fail)
     assert not (tmp_path / "shards").exists()
 
 
-def test_a_full_disk_gives_one_line_and_leaves_nothing(small_disk):
+def test_full_disk_gives_one_line_and_leaves_nothing(small_disk):
     folder = small_disk / "shards"
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
     with pytest.raises(RunError, match=r"cannot write .*shard-000001.*No space left.*; free space"):
-        BuildShards(folder).get_or_build(1, lambda: {"x": noise})
+        get_or_build(folder, 1, lambda: {"x": noise})
     assert list(folder.iterdir()) == []
     folder.rmdir()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from longspan.data import cache as cached
-from longspan.data.build_shards import BuildShards
+from longspan.data.build_shards import get_or_build
 from longspan.data.cache import BuildOutput, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
@@ -57,7 +57,7 @@ def process(cache, before):
     return subprocess.Popen([sys.executable, "-c", script])
 
 
-def test_a_dataset_is_built_once_and_then_read(tmp_path):
+def test_dataset_is_built_once_and_then_read(tmp_path):
     build = Builder()
     first = cached.open_dataset(tmp_path, SPEC, build)
     second = cached.open_dataset(tmp_path, SPEC, build)
@@ -74,11 +74,11 @@ def test_a_dataset_is_built_once_and_then_read(tmp_path):
 @pytest.mark.parametrize(
     "change", [{"task": "t2"}, {"version": 2}, {"options": {"seed": 1}}, {"origin": {"rows": 1}}]
 )
-def test_the_key_depends_on_every_field(change):
+def test_key_depends_on_every_field(change):
     assert dataclasses.replace(SPEC, **change).key != SPEC.key
 
 
-def test_the_key_is_the_same_in_every_process():
+def test_key_is_the_same_in_every_process():
     assert SPEC.key == "b3f0f85c0410e8fd"
 
 
@@ -114,7 +114,7 @@ CORRUPTIONS = {
 
 
 @pytest.mark.parametrize(("how", "reason"), CORRUPTIONS.items())
-def test_a_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reason):
+def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reason):
     build = Builder()
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
     cached.verify(tmp_path)
@@ -129,7 +129,7 @@ def test_a_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reas
     cached.verify(tmp_path)
 
 
-def test_a_failed_build_leaves_nothing(tmp_path):
+def test_failed_build_leaves_nothing(tmp_path):
     def build(scratch):
         built = Builder()(scratch)
         return dataclasses.replace(built, splits={**built.splits, "test": examples(0)})
@@ -137,10 +137,10 @@ def test_a_failed_build_leaves_nothing(tmp_path):
     with pytest.raises(DataError, match="no examples to write"):
         cached.open_dataset(tmp_path, SPEC, build)
     assert not (tmp_path / "toy" / SPEC.key).exists()
-    assert cached.load_manifests(tmp_path) == {}
+    assert cached.built_folders(tmp_path) == []
 
 
-def test_a_killed_build_is_never_read_and_the_next_one_works(tmp_path):
+def test_killed_build_is_not_read_and_the_next_one_succeeds(tmp_path):
     before = """
 build = t.Builder()
 write = store.write_examples
@@ -154,7 +154,7 @@ store.write_examples = dying
     assert process(tmp_path, before).wait() == -signal.SIGKILL
     folder = tmp_path / "toy" / SPEC.key
     assert (folder / "train.arrow").exists()
-    assert cached.load_manifests(tmp_path) == {}
+    assert cached.built_folders(tmp_path) == []
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 0}) is None
     build = Builder()
     assert len(cached.open_dataset(tmp_path, SPEC, build).splits["test"]) == 3
@@ -181,13 +181,13 @@ while len(list(pathlib.Path({str(tmp_path)!r}).glob("ready*"))) < 2:
     cached.verify(tmp_path / "cache")
 
 
-def test_an_unwritable_cache_gives_one_line(tmp_path):
+def test_unwritable_cache_gives_one_line(tmp_path):
     (tmp_path / "toy").write_text("a file where a folder should be")
     with pytest.raises(RunError, match=r"cannot write the cache .*set LONGSPAN_CACHE"):
         cached.open_dataset(tmp_path, SPEC, Builder())
 
 
-def test_an_unknown_folder_inside_a_dataset_is_not_removed(tmp_path):
+def test_unknown_folder_inside_a_dataset_is_not_removed(tmp_path):
     keep = tmp_path / "toy" / SPEC.key / "mine" / "keep.txt"
     keep.parent.mkdir(parents=True)
     keep.write_text("mine")
@@ -209,7 +209,7 @@ def test_without_source_files_the_largest_dataset_with_these_options_is_used(tmp
     assert "skipping" in caplog.text
 
 
-def test_the_checksum_depends_on_the_content_and_its_split(tmp_path):
+def test_checksum_depends_on_the_content_and_its_split(tmp_path):
     def swapped(scratch):
         built = Builder()(scratch)
         splits = built.splits
@@ -222,7 +222,7 @@ def test_the_checksum_depends_on_the_content_and_its_split(tmp_path):
     assert cached.open_dataset(tmp_path / "c", SPEC, swapped).manifest.checksum != one
 
 
-def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
+def test_cache_folder_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("LONGSPAN_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
     monkeypatch.delenv("LONGSPAN_CACHE")
@@ -243,7 +243,7 @@ def flip(path, place):
 
 
 @pytest.mark.usefixtures("large")
-def test_a_changed_row_of_a_large_file_is_never_used(tmp_path):
+def test_changed_row_of_a_large_file_is_never_used(tmp_path):
     build = Builder(40)
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
     path = folder / "train.arrow"
@@ -268,7 +268,7 @@ def place_of(array, path):
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("part", ["labels", "offsets", "checks"])
-def test_a_large_file_with_a_changed_index_is_rebuilt(tmp_path, caplog, part):
+def test_large_file_with_a_changed_index_is_rebuilt(tmp_path, caplog, part):
     build = Builder(40)
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
     train = cached.open_dataset(tmp_path, SPEC, build).splits["train"]
@@ -281,7 +281,7 @@ def test_a_large_file_with_a_changed_index_is_rebuilt(tmp_path, caplog, part):
 
 
 @pytest.mark.usefixtures("large")
-def test_a_bit_changed_anywhere_in_a_large_file_is_harmless(tmp_path):
+def test_bit_changed_anywhere_in_a_large_file_is_harmless(tmp_path):
     """The dataset is rebuilt, or the row is rejected, or the bit is unused."""
     build, truth = Builder(6), examples(6)
     folder = cached.open_dataset(tmp_path, SPEC, build).folder
@@ -313,11 +313,12 @@ class InShards:
 
     def __call__(self, scratch):
         spool = Spool(scratch / "tokens", np.uint8)
-        shards = BuildShards(scratch / "shards")
         for number in range(3):
             if number == 2 and self.fail:
                 self.fail()
-            shard = shards.get_or_build(number, lambda number=number: self.make(number))
+            shard = get_or_build(
+                scratch / "shards", number, lambda number=number: self.make(number)
+            )
             spool.add_rows(shard["rows"])
         rows = Examples(tokens=spool.ragged(), labels=np.arange(6, dtype=np.uint8))
         splits = {"train": rows, "validation": examples(2), "test": examples(3)}
@@ -338,7 +339,7 @@ def raising(error):
 def check_continued(cache):
     folder = cache / "toy" / SPEC.key
     assert [path.name for path in folder.iterdir()] == ["building"]
-    assert folder not in cached.load_manifests(cache)
+    assert folder not in cached.built_folders(cache)
     build = InShards()
     train = cached.open_dataset(cache, SPEC, build).splits["train"]
     assert build.built == [2]
@@ -358,7 +359,7 @@ def test_shards_survive_a_kill_and_are_not_rebuilt(tmp_path):
     check_continued(tmp_path)
 
 
-def test_a_truncated_shard_is_rebuilt(tmp_path):
+def test_truncated_shard_is_rebuilt(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         cached.open_dataset(tmp_path, SPEC, InShards(raising(KeyboardInterrupt())))
     path = tmp_path / "toy" / SPEC.key / "building" / "shards" / "shard-000001"
@@ -370,7 +371,7 @@ def test_a_truncated_shard_is_rebuilt(tmp_path):
 
 
 @pytest.mark.parametrize("error", [DataError("malformed"), RunError("full"), ValueError("a bug")])
-def test_an_error_removes_the_shards(tmp_path, error):
+def test_error_removes_the_shards(tmp_path, error):
     with pytest.raises(type(error), match=str(error)):
         cached.open_dataset(tmp_path, SPEC, InShards(raising(error)))
     assert not (tmp_path / "toy" / SPEC.key).exists()
@@ -379,7 +380,7 @@ def test_an_error_removes_the_shards(tmp_path, error):
     assert build.built == [0, 1, 2]
 
 
-def test_a_build_of_another_dataset_keeps_the_shards(tmp_path):
+def test_build_of_another_dataset_keeps_the_shards(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         cached.open_dataset(tmp_path, SPEC, InShards(raising(KeyboardInterrupt())))
     cached.open_dataset(tmp_path, dataclasses.replace(SPEC, version=2), InShards())
@@ -393,7 +394,7 @@ def spools(scratch):
 
 def keeps_shards(scratch):
     noise = np.random.default_rng(0).integers(0, 256, 300_000, np.uint8)
-    BuildShards(scratch).get_or_build(0, lambda: {"x": noise})
+    get_or_build(scratch, 0, lambda: {"x": noise})
 
 
 def returns_much(scratch):
@@ -407,7 +408,7 @@ def returns_much(scratch):
 
 
 @pytest.mark.parametrize("build", [spools, keeps_shards, returns_much])
-def test_a_full_disk_gives_one_line_and_leaves_nothing(small_disk, build):
+def test_full_disk_gives_one_line_and_leaves_nothing(small_disk, build):
     with pytest.raises(RunError, match=r"cannot write .*No space left on device; free space or"):
         cached.open_dataset(small_disk, SPEC, build)
     left = [path for path in small_disk.rglob("*") if path.is_file()]

@@ -43,7 +43,7 @@ def test_pil_equals_pillow(colors):
     assert (to_grayscale(colors, "pil")[0] == np.asarray(image.convert("L")).ravel()).all()
 
 
-def test_the_rules_differ_by_one_level_for_a_quarter_of_the_colors(colors):
+def test_rules_differ_by_one_level_for_a_quarter_of_the_colors(colors):
     tf, pil = (to_grayscale(colors, rule)[0].astype(int) for rule in ("tf", "pil"))
     assert set(np.unique(pil - tf)) <= {-1, 0, 1}
     assert 0.25 < (pil != tf).mean() < 0.28

@@ -46,7 +46,7 @@ def photographs(place):
     return place, pixels
 
 
-def test_a_text_dataset_is_read_like_a_local_copy(tmp_path):
+def test_text_dataset_is_read_like_a_local_copy(tmp_path):
     folder = hub.fetch_parquet(str(reviews(tmp_path / "set")), tmp_path / "cache" / "imdb")
     assert sorted(path.name for path in folder.iterdir()) == ["test.parquet", "train.parquet"]
     found = imdb.read(imdb.find(folder))
@@ -54,7 +54,7 @@ def test_a_text_dataset_is_read_like_a_local_copy(tmp_path):
     assert found["test"].labels.tolist() == [0, 1]
 
 
-def test_an_image_dataset_keeps_its_pixels(tmp_path):
+def test_image_dataset_keeps_its_pixels(tmp_path):
     place, pixels = photographs(tmp_path / "set")
     source = cifar.find(hub.fetch_parquet(str(place), tmp_path / "cache"))
     assert (source.form, source.rows, source.exact) == ("parquet", 6, True)
@@ -76,7 +76,7 @@ def test_existing_files_are_not_fetched_again(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["uoft-cs/cifar10", "stanfordnlp/imdb", "no/such-set"])
-def test_the_error_for_an_unreachable_dataset_names_the_remedy(tmp_path, name):
+def test_error_for_an_unreachable_dataset_names_the_remedy(tmp_path, name):
     with pytest.raises(DataError) as caught:
         hub.fetch_parquet(name, tmp_path / "cache")
     assert str(caught.value).startswith(f"{name} is neither in the cache of the library datasets")
@@ -85,20 +85,20 @@ def test_the_error_for_an_unreachable_dataset_names_the_remedy(tmp_path, name):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_dataset_without_a_test_split_is_rejected(tmp_path):
+def test_dataset_without_a_test_split_is_rejected(tmp_path):
     place = reviews(tmp_path / "set", parts=("train",))
     with pytest.raises(DataError, match="lacks split test; it has train"):
         hub.fetch_parquet(str(place), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_error_without_the_library_names_the_remedy(tmp_path, monkeypatch):
+def test_error_without_the_library_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"needs the library datasets .*pip install"):
         hub.fetch_parquet("stanfordnlp/imdb", tmp_path)
 
 
-def test_an_unwritable_folder_is_rejected(tmp_path):
+def test_unwritable_folder_is_rejected(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot write"):
         hub.fetch_parquet(str(reviews(tmp_path / "set")), tmp_path / "file" / "below")

@@ -82,21 +82,23 @@ def test_data_is_found_in_the_usual_places(bare, tmp_path, below):
     assert imdb.find(tmp_path).rows == 12
 
 
-def test_the_unpacked_folder_and_the_archive_can_be_named(bare, tmp_path):
+def test_unpacked_folder_and_the_archive_can_be_named(bare, tmp_path):
     write_folder(tmp_path)
     assert imdb.find(tmp_path / "aclImdb").form == "folder"
     write_archive(tmp_path)
     assert imdb.find(tmp_path / "aclImdb_v1.tar.gz").form == "archive"
 
 
-@pytest.mark.parametrize(("fuller", "other"), list(itertools.permutations(FORMS, 2)))
-def test_the_more_complete_copy_wins(bare, tmp_path, fuller, other):
-    FORMS[other](tmp_path, 3)
-    FORMS[fuller](tmp_path, 5)
-    assert imdb.find(tmp_path).form == fuller
+@pytest.mark.parametrize(
+    ("first", "second"), list(itertools.combinations(["parquet", "folder", "archive"], 2))
+)
+def test_forms_have_an_order(bare, tmp_path, first, second):
+    FORMS[second](tmp_path, 5)
+    FORMS[first](tmp_path, 3)
+    assert imdb.find(tmp_path).form == first
 
 
-def test_the_whole_set_wins_over_a_subset(bare, tmp_path):
+def test_folder_of_the_whole_set_is_searched_first(bare, tmp_path):
     write_parquet(tmp_path / "imdb", 2)
     write_parquet(tmp_path / "imdb" / "full", 4)
     assert imdb.find(tmp_path).rows == 16
@@ -117,7 +119,7 @@ def test_search_order(bare, tmp_path):
     assert imdb.find(write_parquet(tmp_path / "argument", 4)).rows == 16
 
 
-def test_a_named_folder_without_imdb_is_an_error(bare, tmp_path):
+def test_named_folder_without_imdb_is_rejected(bare, tmp_path):
     bare.setenv("LONGSPAN_DATA", str(write_parquet(tmp_path / "data", 3)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"IMDB is not here \(searched .*empty\)"):
@@ -126,7 +128,7 @@ def test_a_named_folder_without_imdb_is_an_error(bare, tmp_path):
         imdb.find(tmp_path / "nowhere")
 
 
-def test_the_error_for_missing_data_names_the_command_and_the_address(bare):
+def test_error_for_missing_data_names_the_command_and_the_address(bare):
     with pytest.raises(DataError) as caught:
         imdb.find(None)
     assert "`longspan data build text --data FOLDER`" in str(caught.value)
@@ -156,20 +158,20 @@ def test_origin_identifies_a_copy_independently_of_its_folder(bare, tmp_path):
         ({"text": ["a", "b", "c", "d", "e", ""]}, r"train\.parquet: row 5 is empty"),
     ],
 )
-def test_a_parquet_file_with_other_columns_is_rejected(bare, tmp_path, columns, reason):
+def test_parquet_file_with_other_columns_is_rejected(bare, tmp_path, columns, reason):
     with pytest.raises(DataError, match=reason):
         imdb.read(imdb.find(write_parquet(tmp_path, **columns)))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 not really", b"\0" * 5000])
-def test_a_damaged_parquet_file_is_rejected(bare, tmp_path, content):
+def test_damaged_parquet_file_is_rejected(bare, tmp_path, content):
     write_parquet(tmp_path)
     (tmp_path / "test.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"test\.parquet is truncated or no parquet file"):
         imdb.find(tmp_path)
 
 
-def test_a_parquet_file_damaged_in_the_middle_is_rejected(bare, tmp_path):
+def test_parquet_file_damaged_in_the_middle_is_rejected(bare, tmp_path):
     path = write_parquet(tmp_path, 400) / "train.parquet"
     raw = bytearray(path.read_bytes())
     raw[200:2000] = b"\xff" * 1800
@@ -186,7 +188,7 @@ def test_text_in_another_encoding_is_rejected(bare, tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999, 1.0])
-def test_a_truncated_archive_is_rejected(bare, tmp_path, share):
+def test_truncated_archive_is_rejected(bare, tmp_path, share):
     path = write_archive(tmp_path, 200) / "aclImdb_v1.tar.gz"
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * share) - 4])
@@ -194,7 +196,7 @@ def test_a_truncated_archive_is_rejected(bare, tmp_path, share):
         imdb.read(imdb.find(tmp_path))
 
 
-def test_a_valid_gzip_of_a_truncated_tar_is_rejected(bare, tmp_path):
+def test_valid_gzip_of_a_truncated_tar_is_rejected(bare, tmp_path):
     """Only the tar inside is truncated."""
     path = write_archive(tmp_path, 200) / "aclImdb_v1.tar.gz"
     inner = gzip.decompress(path.read_bytes())
@@ -206,7 +208,7 @@ def test_a_valid_gzip_of_a_truncated_tar_is_rejected(bare, tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"no archive at all", gzip.compress(b"no tar" * 500, mtime=0)]
 )
-def test_a_file_that_is_no_archive_is_rejected(bare, tmp_path, content):
+def test_file_that_is_no_archive_is_rejected(bare, tmp_path, content):
     (tmp_path / "aclImdb.tar.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"aclImdb\.tar\.gz"):
         imdb.read(imdb.find(tmp_path))
@@ -224,11 +226,11 @@ def malicious(kind):
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "huge"])
-def test_links_and_huge_members_are_rejected(bare, tmp_path, kind):
+def test_links_and_oversized_members_are_rejected(bare, tmp_path, kind):
     member = malicious(kind)
     with tarfile.open(tmp_path / "aclImdb.tar.gz", "w:gz") as archive:
         archive.addfile(member, io.BytesIO(bytes(member.size)))
-    with pytest.raises(DataError, match=r"0_7\.txt.* is (unsafe|.*; expected a regular file)"):
+    with pytest.raises(DataError, match=r"0_7\.txt (is .*; expected a regular file|has more than)"):
         imdb.read(imdb.find(tmp_path))
 
 

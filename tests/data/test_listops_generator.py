@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from longspan.data import listops
-from longspan.data.listops import VOCABULARY, Grammar, evaluate, generate, ids_to_symbols, parse
+from longspan.data.listops import VOCABULARY, Grammar, generate, ids_to_symbols, parse
 from longspan.errors import DataError, OptionError
 
 LRA = Grammar(max_depth=10, max_args=10, min_length=500, max_length=2000)
@@ -125,11 +125,11 @@ def test_token_ids_are_fixed():
         ("[SM [MED 1 2 X [MAX 8 3 X X", 9),
     ],
 )
-def test_evaluate_follows_the_definitions(expression, value):
-    assert evaluate(expression.split()) == value
+def test_values_follow_the_definitions(expression, value):
+    assert parse(expression.split()).value == value
 
 
-def test_a_parsed_tree_has_every_node_with_its_value_and_size():
+def test_parsed_tree_has_every_node_with_its_value_and_size():
     root = parse(["[MAX", "2", "[MIN", "4", "7", "X", "[SM", *"99", "[MED", *"14", *"XXX"])
     assert [(one.symbol, one.value, one.tokens) for one in root.arguments] == [
         ("2", 2, 1),
@@ -151,9 +151,9 @@ def test_a_parsed_tree_has_every_node_with_its_value_and_size():
         ("", "0 values; expected 0 and 1"),
     ],
 )
-def test_evaluate_rejects_malformed_expressions(expression, reason):
+def test_malformed_expressions_are_rejected(expression, reason):
     with pytest.raises(DataError, match=reason):
-        evaluate(expression.split())
+        parse(expression.split())
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_every_expression_is_within_the_bounds_and_has_its_value(grammar):
         assert grammar.min_length < len(expression) == len(tokens) < grammar.max_length
         assert depth(expression) <= grammar.max_depth
         assert 2 <= min(arities(expression)) <= max(arities(expression)) <= grammar.max_args
-        assert evaluate(expression) == label
+        assert parse(expression).value == label
         texts.add(" ".join(expression))
     assert len(texts) == 3_000
 
@@ -253,7 +253,7 @@ def test_statistics_agree_with_the_files_of_the_original_generator(drawn, publis
         assert two_sample_excess(first, second) < 4, name
 
 
-def test_the_assumed_rule_reproduces_the_files_of_the_original_generator(published):
+def test_assumed_rule_reproduces_the_files_of_the_original_generator(published):
     """This shows that the exact distributions above are those of the original."""
     files = {tuple(expression) for expression, _ in published}
     draws = random.Random(0)
@@ -274,22 +274,22 @@ def test_the_assumed_rule_reproduces_the_files_of_the_original_generator(publish
 
 def test_labels_of_the_original_generator_are_correct(published):
     assert len(published) == 3_000
-    assert all(evaluate(expression) == label for expression, label in published)
+    assert all(parse(expression).value == label for expression, label in published)
 
 
 def test_labels_of_the_first_listops_are_correct():
     lines = real_file("listops_nyu/test_d20s.tsv.gz").splitlines()
     pairs = [line.split("\t") for line in lines]
     assert len(pairs) == 10_000
-    assert all(evaluate(stripped(source)) == int(label) for label, source in pairs)
+    assert all(parse(stripped(source)).value == int(label) for label, source in pairs)
 
 
-def test_the_number_of_threads_makes_no_difference():
+def test_number_of_threads_makes_no_difference():
     one, many = (generate(SMALL, 30_000, seed=5, workers=workers) for workers in (1, 5))
     assert one.checksum() == many.checksum()
 
 
-def test_a_longer_stream_begins_with_the_shorter():
+def test_longer_stream_begins_with_the_shorter():
     short, long = generate(SMALL, 500, seed=5), generate(SMALL, 20_000, seed=5)
     assert long.select(range(500)).checksum() == short.checksum()
 
@@ -302,7 +302,7 @@ def test_streams_depend_on_the_seed_but_not_on_the_global_seed():
     assert generate(SMALL, 500, seed=6).checksum() != first
 
 
-def test_the_stream_is_the_same_in_every_version():
+def test_stream_is_the_same_in_every_version():
     """If this digest changes, the data has changed: raise the version of the task."""
     digest = "e8edb7ae28720a796b45f763f34753e61512d8b184d3ea9a3ce980a16b8b0831"
     assert generate(SMALL, 500, seed=0).checksum() == digest
@@ -315,7 +315,7 @@ def test_progress_is_reported():
     assert [done for done, _ in calls] == sorted(done for done, _ in calls)
 
 
-def test_too_few_distinct_expressions_are_an_error():
+def test_too_few_distinct_expressions_are_rejected():
     grammar = Grammar(max_depth=2, max_args=2, min_length=3, max_length=5)
     assert len(generate(grammar, 400, seed=0)) == 400
     with pytest.raises(OptionError, match=r"found 400 of 401 distinct expressions.*widen"):
@@ -325,9 +325,6 @@ def test_too_few_distinct_expressions_are_an_error():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"max_depth": 1}, "max_depth=1 leaves only digits; use 2 or more"),
-        ({"max_args": 1}, "max_args=1: an operator has 2 or more"),
-        ({"min_length": 0}, "min_length=0 keeps single digits"),
         ({"max_length": 501}, "max_length=501 leaves no expression.*use 502 or more"),
         ({"min_length": 1, "max_length": 4}, "max_length=4 leaves no expression.*use 5 or more"),
     ],

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import io
+import math
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ from PIL import Image
 
 from longspan.data import listops, lra_pathfinder, lra_release
 from longspan.data.lra_release import AAN, LISTOPS, find
-from longspan.errors import DataError, OptionError, RunError
+from longspan.errors import DataError, RunError
 
 REAL = os.environ.get("LONGSPAN_TEST_DATA")
 HARD = lra_release.pathfinder_folder(32)
@@ -146,9 +147,9 @@ def bare(monkeypatch):
     return monkeypatch
 
 
-def read_listops(source, check=True):
+def read_listops(source):
     found = {split: [] for split in SPLITS}
-    for split, tokens, value in lra_release.read_listops(source, check=check):
+    for split, tokens, value in lra_release.read_listops(source):
         assert tokens.dtype == np.uint8
         found[split].append((" ".join(listops.ids_to_symbols(tokens)), value))
     return list(found.values())
@@ -161,9 +162,14 @@ def read_aan(source):
     return list(found.values())
 
 
-def read_images(source, scratch, size=7):
-    images = lra_release.read_pathfinder(source, scratch)
-    return images, np.concatenate(list(images.chunks(size)))
+def read_pathfinder(source, scratch):
+    return lra_release.read_pathfinder(source, scratch, lambda done, total: None)
+
+
+def read_images(source, scratch):
+    images = read_pathfinder(source, scratch)
+    side = math.isqrt(images.pixels.shape[1])
+    return images, images.pixels[images.places].reshape(-1, side, side)
 
 
 def plain(expression):
@@ -193,14 +199,14 @@ def test_pathfinder_is_found_and_read_in_order(tmp_path, nesting):
     before = sorted((tmp_path / "data").rglob("*"))
     images, found = read_images(source, tmp_path / "scratch")
     assert (found == pixels).all()
-    assert (found.dtype, images.labels.dtype, len(images)) == (np.uint8, np.uint8, 20)
+    assert (found.dtype, images.labels.dtype, len(found)) == (np.uint8, np.uint8, 20)
     assert images.labels.tolist() == labels.tolist()
     assert images.contour_lengths.tolist() == [14] * 20
     assert sorted((tmp_path / "data").rglob("*")) == before
 
 
 @pytest.mark.parametrize("named", [".", "lra_release"])
-def test_the_inner_of_two_copies_in_a_folder_is_read(tmp_path, named):
+def test_inner_of_two_copies_in_a_folder_is_read(tmp_path, named):
     inner, outer = drawn(32), drawn(32, seed=1)
     for place, (files, _, _) in (("lra_release/lra_release", inner), ("lra_release", outer)):
         unpacked(tmp_path, below(f"{place}/{HARD}", files))
@@ -231,7 +237,7 @@ def test_missing_parts_and_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"curv_contour_length_14 lacks metadata"):
         find(tmp_path, HARD)
     with pytest.raises(DataError, match=r"aan\.tar\.gz does not contain pathfinder32/curv_contour"):
-        lra_release.read_pathfinder(find(tmp_path / "aan.tar.gz", HARD), tmp_path)
+        read_pathfinder(find(tmp_path / "aan.tar.gz", HARD), tmp_path)
 
 
 def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path):
@@ -247,7 +253,7 @@ def test_origin_identifies_a_copy_independently_of_its_folder(tmp_path):
         assert first.checksums() == same.checksums() != different.checksums()
 
 
-def test_a_compressed_table_is_read_if_there_is_no_plain_one(tmp_path):
+def test_compressed_table_is_read_if_there_is_no_plain_one(tmp_path):
     files = {f"{name}.gz": gzip.compress(text) for name, text in LISTOPS_FILES.items()}
     files["basic_val.tsv"] = LISTOPS_FILES["basic_val.tsv"]
     files["basic_val.tsv.gz"] = b"never read"
@@ -280,19 +286,19 @@ def test_two_copies_in_an_archive_must_be_equal(tmp_path):
         (HARD, {"all": 3_000}, "a subset of the release (3,000 rows)"),
     ],
 )
-def test_the_description_says_whether_the_copy_is_complete(tmp_path, what, rows, text):
+def test_description_distinguishes_the_whole_release_from_a_subset(tmp_path, what, rows, text):
     assert text in lra_release.LraFiles(part=what, path=tmp_path).describe(rows)
 
 
 def both_copies():
     inner, outer = drawn(128, (0, 1), 3), drawn(128, (0,), 3, seed=1)
     files = below(f"lra_release/lra_release/{HARD_128}", inner[0])
-    return inner, outer, files, below(f"lra_release/{HARD_128}", outer[0])
+    return inner, files, below(f"lra_release/{HARD_128}", outer[0])
 
 
 @pytest.mark.parametrize("form", ["folder", "outer first", "inner first"])
-def test_the_inner_copy_is_the_default_and_the_outer_copy_an_option(tmp_path, form):
-    inner, outer, inside, outside = both_copies()
+def test_inner_copy_is_read(tmp_path, form):
+    inner, inside, outside = both_copies()
     if form == "folder":
         data = unpacked(tmp_path, inside | outside)
     else:
@@ -300,46 +306,26 @@ def test_the_inner_copy_is_the_default_and_the_outer_copy_an_option(tmp_path, fo
         data = tarred(tmp_path / "lra_release.gz", files, shuffle=False)
     source = find(data, HARD_128)
     assert (read_images(source, tmp_path)[1] == inner[1]).all()
-    other = find(data, HARD_128, outer_copy=True)
-    images, pixels = read_images(other, tmp_path)
-    assert (pixels == outer[1]).all()
-    assert images.labels.tolist() == outer[2].tolist()
-    assert other.origin["outer_copy"] is True
-    assert "outer_copy" not in source.origin
 
 
-def test_the_outer_copy_alone_is_rejected(tmp_path):
-    _, outer, _, outside = both_copies()
+def test_outer_copy_alone_is_rejected(tmp_path):
+    _, _, outside = both_copies()
     files = outside | below(f"lra_release/lra_release/{LISTOPS}", LISTOPS_FILES)
     reason = r"pathfinder128.*is the outer copy, which is reported unlearnable .*issues/38\)"
     data = unpacked(tmp_path / "folder", files)
     for place in (data, data / "lra_release", data / "lra_release" / "pathfinder128"):
         with pytest.raises(DataError, match=reason):
             find(place, HARD_128)
-        assert find(place, HARD_128, outer_copy=True).outer_copy
     archive = tarred(tmp_path / "lra_release.gz", files)
     with pytest.raises(DataError, match=reason):
-        lra_release.read_pathfinder(find(archive, HARD_128), tmp_path)
-    source = find(archive, HARD_128, outer_copy=True)
-    assert (read_images(source, tmp_path)[1] == outer[1]).all()
-
-
-def test_the_inner_copy_is_not_read_as_the_outer_one(tmp_path):
-    _, _, inside, _ = both_copies()
-    with pytest.raises(DataError, match=r"is the inner copy; leave outer_copy out"):
-        find(unpacked(tmp_path, inside), HARD_128, outer_copy=True)
-    source = find(tarred(tmp_path / "lra_release.gz", inside), HARD_128, outer_copy=True)
-    with pytest.raises(DataError, match=r"is the inner copy; leave outer_copy out"):
-        lra_release.read_pathfinder(source, tmp_path)
-    with pytest.raises(OptionError, match=r"outer_copy is for pathfinder128"):
-        find(tmp_path, HARD, outer_copy=True)
+        read_pathfinder(find(archive, HARD_128), tmp_path)
 
 
 def test_two_copies_at_the_same_depth_are_rejected(tmp_path):
     files, _, _ = drawn(32, (0,), 2)
     archive = tarred(tmp_path / "a.tar", below(f"a/{HARD}", files) | below(f"b/{HARD}", files))
     with pytest.raises(DataError, match=r"pathfinder32/.* exists twice, below '[ab]/' and"):
-        lra_release.read_pathfinder(find(archive, HARD), tmp_path)
+        read_pathfinder(find(archive, HARD), tmp_path)
 
 
 def changed(files, name, old, new):
@@ -368,7 +354,7 @@ HEADER = b"Source\tTarget"
         (b"7\t7", b"( )\t7", "line 4 has no expression"),
         (b"7\t7", b"7 7\t7", "line 4: ListOps expression: .* 2 values; expected 0 and 1"),
         (b"7\t7\r\n", b"\r\n", "line 4 has 1 columns"),
-        (b"7\t7", b"7 " * (1 << 20), "line 4 has more than 1 MiB"),
+        (b"7\t7", b"7 " * (1 << 20), "line 4 has more than 1,048,576 bytes"),
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -381,7 +367,7 @@ def test_malformed_listops_is_rejected_with_file_and_line(tmp_path, old, new, re
 
 @pytest.mark.parametrize(("what", "files"), [(LISTOPS, LISTOPS_FILES), (AAN, AAN_FILES)])
 @pytest.mark.parametrize("form", ["folder", "archive"])
-def test_an_empty_table_is_rejected(tmp_path, what, files, form):
+def test_empty_table_is_rejected(tmp_path, what, files, form):
     name = list(files)[1]
     files = {**files, name: b""}
     data = unpacked(tmp_path, files) if form == "folder" else tarred(tmp_path / "a.gz", files)
@@ -391,12 +377,6 @@ def test_an_empty_table_is_rejected(tmp_path, what, files, form):
                 find(data, what)
             )
         )
-
-
-def test_values_are_recomputed_only_on_request(tmp_path):
-    files = changed(LISTOPS_FILES, "basic_train.tsv", b"\t6\r", b"\t5\r")
-    found = read_listops(find(unpacked(tmp_path, files), LISTOPS), check=False)
-    assert [value for _, value in found[0]] == [9, 5, 7]
 
 
 @pytest.mark.parametrize(
@@ -410,7 +390,7 @@ def test_values_are_recomputed_only_on_request(tmp_path):
         (b"0.0\t", b"label\t", "line 2: label b'label'; expected 0 or 1"),
         ("naïve".encode(), "naïve".encode("latin-1"), r"line 1 is not UTF-8 text \(byte 33\)"),
         (b"one\ttwo", b"one", "line 3 has 4 columns"),
-        (b"two", b"two " * (1 << 23), "line 3 has more than 32 MiB"),
+        (b"two", b"two " * (1 << 23), "line 3 has more than 33,554,432 bytes"),
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -458,7 +438,7 @@ def test_malformed_pathfinder_is_rejected_with_file_and_line(tmp_path, name, con
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_damaged_png_is_never_read_as_another_image():
+def test_damaged_png_is_never_read_as_another_image():
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32), np.uint8)
     whole = png(pixels)
     unnoticed = []
@@ -472,7 +452,7 @@ def test_a_damaged_png_is_never_read_as_another_image():
     assert min(unnoticed) >= len(whole) - 12
 
 
-def test_a_huge_image_is_rejected_before_decoding(tmp_path):
+def test_huge_image_is_rejected_before_decoding(tmp_path):
     bomb = bytearray(png(np.zeros((1, 1), np.uint8)))
     bomb[16:24] = (60_000).to_bytes(4, "big") * 2
     with pytest.raises(DataError, match=r"x\.png is truncated or no PNG|60000 x 60000"):
@@ -482,53 +462,8 @@ def test_a_huge_image_is_rejected_before_decoding(tmp_path):
         lra_pathfinder.decode_png(whole, 32, "x.png")
 
 
-def test_real_npy_metadata_is_read_and_pickled_metadata_rejected(tmp_path):
-    files, pixels, labels = drawn(32)
-    for name in [name for name in files if name.startswith("metadata/")]:
-        table = np.array([line.split() for line in files[name].decode().splitlines()])
-        file = io.BytesIO()
-        np.save(file, table.astype("S") if "10" in name else table)
-        files[name] = file.getvalue()
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    images, found = read_images(source, tmp_path)
-    assert (found == pixels).all()
-    assert images.labels.tolist() == labels.tolist()
-    file = io.BytesIO()
-    np.save(file, table.astype(object))
-    for content in (file.getvalue(), _saved(np.zeros(3)), _saved(table[:, 0])):
-        (tmp_path / HARD / "metadata" / "0.npy").write_bytes(content)
-        with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
-            lra_release.read_pathfinder(source, tmp_path)
-
-
-class Trap:
-    """Creates a folder when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-def test_a_pickle_in_metadata_is_never_loaded(tmp_path):
-    files, _, _ = drawn(32)
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    trap = np.array([[Trap(tmp_path / "sprung")]], object)
-    (tmp_path / HARD / "metadata" / "0.npy").write_bytes(_saved(trap))
-    with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
-        lra_release.read_pathfinder(source, tmp_path)
-    assert not (tmp_path / "sprung").exists()
-
-
-def _saved(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("form", ["folder", "archive"])
-def test_the_known_empty_image_is_omitted(tmp_path, form):
+def test_known_empty_image_is_omitted(tmp_path, form):
     easy = lra_release.pathfinder_folder(32, "easy")
     files, pixels, _ = drawn(32, (0,), 173)
     names = [line.split()[1] for line in files["metadata/0.npy"].decode().splitlines()]
@@ -556,69 +491,41 @@ def test_the_known_empty_image_is_omitted(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", ["folder", "archive"])
-def test_images_without_metadata_are_listed_and_omitted(tmp_path, form):
+def test_images_without_metadata_are_counted_and_omitted(tmp_path, form):
     files, pixels, _ = drawn(32)
     release = below(HARD, {**files, "imgs/3/sample_0.png": png(PIXELS)})
     data = unpacked(tmp_path, release) if form == "folder" else tarred(tmp_path / "a.gz", release)
     images, found = read_images(find(data, HARD), tmp_path)
     assert (found == pixels).all()
     assert images.facts["images_without_metadata"] == 1
-    assert images.facts["first_without_metadata"] == ["imgs/3/sample_0.png"]
 
 
-def test_unbalanced_labels_are_logged(tmp_path, caplog):
-    files, _, _ = drawn(32)
-    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
-    assert lra_release.read_pathfinder(source, tmp_path).facts["share_of_label_1"] == 0.5
-    assert not caplog.messages
-    for number in (0, 1, 2):
-        path = tmp_path / HARD / "metadata" / f"{number}.npy"
-        path.write_text(path.read_text().replace(" 0 1.8", " 1 1.8"))
-    assert lra_release.read_pathfinder(source, tmp_path).facts["share_of_label_1"] > 0.8
-    assert "of the images have label 1; expected half" in caplog.text
-
-
-def test_hostile_files_are_rejected(tmp_path):
+def test_damaged_archives_are_rejected(tmp_path):
     (tmp_path / "place").mkdir()
     path = tmp_path / "place" / "lra_release.gz"
-    for name in ("../basic_train.tsv", "/basic_train.tsv"):
-        tarred(path, {**LISTOPS_FILES, name: b"evil"})
-        with pytest.raises(
-            DataError, match=r"lra_release\.gz contains .*(unsafe|twice)|expected the header"
-        ):
-            read_listops(find(path.parent, LISTOPS))
     with tarfile.open(path, "w:gz") as archive:
         info = tarfile.TarInfo("basic_train.tsv")
         info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(info)
-    with pytest.raises(
-        DataError, match=r"basic_train\.tsv.* is .*(unsafe|expected a regular file)"
-    ):
+    with pytest.raises(DataError, match=r"basic_train\.tsv is a link .*expected a regular file"):
         read_listops(find(path, LISTOPS))
     tarred(path, LISTOPS_FILES)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(DataError, match=r"lra_release\.gz.* is truncated, damaged or no archive"):
         read_listops(find(path, LISTOPS))
     tarred(path, {"basic_train.tsv": HEADER + b"\r\n" + bytes(1 << 26)})
-    with pytest.raises(DataError, match=r"basic_train\.tsv: line 2 has more than 1 MiB"):
+    with pytest.raises(DataError, match=r"basic_train\.tsv: line 2 has more than 1,048,576 bytes"):
         read_listops(find(path, LISTOPS))
     path.write_bytes(b"")
     with pytest.raises(DataError, match=r"lra_release\.gz is empty"):
         read_listops(find(path, LISTOPS))
-    folder = unpacked(tmp_path / "folder", LISTOPS_FILES)
-    (folder / "basic_val.tsv").rename(tmp_path / "elsewhere.tsv")
-    (folder / "basic_val.tsv").symlink_to(tmp_path / "elsewhere.tsv")
-    with pytest.raises(DataError, match=r"basic_val\.tsv leads outside"):
-        read_listops(find(folder, LISTOPS))
-    here = [one.name for one in tmp_path.rglob("*") if one.is_file()]
-    assert sorted(here) == sorted([*LISTOPS_FILES, "elsewhere.tsv", "lra_release.gz"])
 
 
-def test_a_full_disk_is_reported(tmp_path, small_disk):
+def test_full_disk_is_reported(tmp_path, small_disk):
     files, _, _ = drawn(32, (0,), 150)
     source = find(tarred(tmp_path / "a.tar.gz", below(HARD, files)), HARD)
     with pytest.raises(RunError, match=r"cannot write .*: No space left"):
-        lra_release.read_pathfinder(source, small_disk)
+        read_pathfinder(source, small_disk)
     (small_disk / "images.u8").unlink(missing_ok=True)
 
 
@@ -645,7 +552,7 @@ def test_real_listops_has_correct_values(tmp_path, form):
     if form == "archive":
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
         folder = tarred(tmp_path / "lra_release.gz", below(f"lra_release/{LISTOPS}", files))
-    found = read_listops(find(folder, LISTOPS), check=form == "as it is")
+    found = read_listops(find(folder, LISTOPS))
     assert [len(rows) for rows in found] == [2000, 500, 500]
     with gzip.open(real("listops_lra_generated/basic_val.tsv.gz"), "rt", newline="") as file:
         lines = file.read().split("\r\n")[1:-1]
@@ -686,7 +593,7 @@ def test_real_pathfinder_is_the_same_from_every_form(tmp_path, real_pathfinder, 
     archive, place = real_pathfinder
     what = lra_release.pathfinder_folder(32, difficulty)
     packed, pixels = read_images(find(archive, what), tmp_path)
-    folder, same = read_images(find(place, what), tmp_path, size=1000)
+    folder, same = read_images(find(place, what), tmp_path)
     assert (pixels == same).all()
     assert packed.labels.tolist() == folder.labels.tolist()
     assert packed.facts == folder.facts

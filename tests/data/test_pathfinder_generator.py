@@ -171,7 +171,7 @@ def test_annotated_images_equal_generated_ones(resolution):
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
-def test_the_label_says_whether_the_markers_end_one_contour(resolution):
+def test_label_is_one_if_the_markers_end_one_contour(resolution):
     for number in range(30):
         drawing = redraw(lra_settings(resolution), number, seed=2)
         first, second = drawing.marked_contours
@@ -229,7 +229,7 @@ def joined(drawing, settings):
     return bool((reached & (stop == drawing.markers[1]).all(1)).any())
 
 
-def test_a_chain_of_paddles_joins_the_markers_if_and_only_if_the_label_is_one():
+def test_chain_of_paddles_joins_the_markers_if_and_only_if_the_label_is_one():
     settings = lra_settings(256)
     drawings = [redraw(settings, number, seed=1) for number in range(200)]
     found = np.array([joined(drawing, settings) for drawing in drawings])
@@ -344,7 +344,7 @@ def test_number_of_strokes_and_distance_of_markers_match_the_original(published,
     assert gap(*places) < 2.2
 
 
-def test_the_marker_detector_of_the_tests_works():
+def test_marker_detector_of_the_tests_finds_markers():
     close = 0
     for number in range(100):
         drawing = redraw(lra_settings(32), number, seed=8)
@@ -379,12 +379,12 @@ def checksum(settings, numbers, seed, workers=None):
 
 
 @pytest.mark.parametrize("resolution", [32, 128])
-def test_the_number_of_threads_makes_no_difference(resolution):
+def test_number_of_threads_makes_no_difference(resolution):
     one, many = (checksum(lra_settings(resolution), range(150), 5, workers) for workers in (1, 5))
     assert one == many
 
 
-def test_an_image_does_not_depend_on_the_other_images():
+def test_image_does_not_depend_on_the_other_images():
     images, labels = generate(lra_settings(128), range(90), seed=5)
     part, part_labels = generate(lra_settings(128), range(17, 90, 3), seed=5)
     np.testing.assert_array_equal(part, images[17::3])
@@ -408,33 +408,15 @@ def test_streams_depend_on_the_seed_but_not_on_the_global_seed():
         (128, "9f655f3add46f7a18a5b39a93c8124df5ee520ff791417479480179140250d15"),
     ],
 )
-def test_the_stream_is_the_same_in_every_version(resolution, digest):
+def test_stream_is_the_same_in_every_version(resolution, digest):
     """If this digest changes, the data has changed: raise the version of the task."""
     assert checksum(lra_settings(resolution), range(50), 5) == digest
 
 
-def test_an_empty_range_gives_empty_arrays():
+def test_empty_range_gives_empty_arrays():
     images, labels = generate(lra_settings(32), range(0), seed=0)
     assert images.shape == (0, 32, 32)
     assert labels.shape == (0,)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"contour_length": 1}, "contour_length=1; use 2 or more"),
-        ({"distractor_length": 0}, "distractor_length=0; use 1 or more"),
-        ({"distractors": -1}, "distractors=-1; use 0 or more"),
-        ({"padding": 0}, "padding=0; use 1 or more"),
-        ({"margins": ()}, r"margins=\(\); expected one or more"),
-        ({"margins": (2, 0)}, r"margins=\(2, 0\).*each 1 or more"),
-        ({"thickness": 0.75}, "thickness=0.75 is not a whole number.*multiple of 0.5"),
-        ({"seed_distance": 8}, "seed_distance=8 leaves 0 pixels of 32.*use 7 or less"),
-    ],
-)
-def test_invalid_settings_are_rejected(change, reason):
-    with pytest.raises(OptionError, match=reason):
-        dataclasses.replace(lra_settings(32), **change)
 
 
 @pytest.mark.parametrize("change", [{"contour_length": 200}, {"padding": 15}])
@@ -442,11 +424,6 @@ def test_contours_without_room_are_rejected(change):
     settings = dataclasses.replace(lra_settings(32), **change)
     with pytest.raises(OptionError, match="do not fit into 32 x 32 pixels; use a smaller"):
         generate(settings, range(1), seed=0)
-
-
-def test_an_unknown_resolution_is_rejected():
-    with pytest.raises(OptionError, match="resolution=48; there are 32, 64, 128, 256"):
-        lra_settings(48)
 
 
 @pytest.mark.parametrize("distractors", [0, 3])

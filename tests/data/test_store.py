@@ -97,7 +97,7 @@ def test_concatenate_and_select_keep_every_list():
 
 
 @pytest.mark.parametrize("change", ["token", "label", "border", "second", "targets"])
-def test_the_checksum_depends_on_every_array(change):
+def test_checksum_depends_on_every_array(change):
     plain = make([[1, 2], [3]])
     other = {
         "token": make([[1, 2], [4]]),
@@ -109,7 +109,7 @@ def test_the_checksum_depends_on_every_array(change):
     assert plain.checksum() != other.checksum()
 
 
-def test_the_checksum_does_not_depend_on_the_dtype():
+def test_checksum_does_not_depend_on_the_dtype():
     assert make([[1, 2], [3]]).checksum() == make([[1, 2], [3]], np.uint16).checksum()
 
 
@@ -129,7 +129,7 @@ def test_inconsistent_examples_are_not_written(tmp_path, examples, reason):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_truncated_file_is_rejected(tmp_path):
+def test_truncated_file_is_rejected(tmp_path):
     path = tmp_path / "a.arrow"
     store.write_examples(path, make([[1, 2, 3]] * 50))
     path.write_bytes(path.read_bytes()[:-40])
@@ -137,7 +137,7 @@ def test_a_truncated_file_is_rejected(tmp_path):
         store.read_examples(path)
 
 
-def test_a_missing_file_is_rejected(tmp_path):
+def test_missing_file_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"a\.arrow is not a readable Arrow file"):
         store.read_examples(tmp_path / "a.arrow")
 
@@ -151,7 +151,7 @@ def test_another_arrow_file_is_rejected(tmp_path):
         store.read_examples(path)
 
 
-def test_a_full_disk_gives_one_line_and_leaves_nothing(tmp_path):
+def test_full_disk_gives_one_line_and_leaves_nothing(tmp_path):
     """A limit on the file size simulates a full disk: the write fails in the middle."""
     script = f"""
 import resource, pathlib
@@ -188,7 +188,7 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "row"), [(bytes([30, 31, 32]), 3), (bytes([205] * 8), 5)])
-def test_a_row_changed_on_the_disk_is_named(written, content, row):
+def test_row_changed_on_the_disk_is_named(written, content, row):
     raw = bytearray(written.read_bytes())
     place = raw.index(content) + 1
     raw[place] ^= 4
@@ -202,7 +202,7 @@ def test_a_row_changed_on_the_disk_is_named(written, content, row):
             examples.check(np.array(rows))
 
 
-def test_a_changed_target_is_detected(tmp_path):
+def test_changed_target_is_detected(tmp_path):
     store.write_examples(tmp_path / "a.arrow", make([[1, 2]], targets=[[0, 111]]))
     raw = (tmp_path / "a.arrow").read_bytes().replace(bytes([0, 111]), bytes([0, 112]))
     (tmp_path / "a.arrow").write_bytes(raw)
@@ -214,7 +214,7 @@ def test_unwritten_examples_pass_the_check():
     make([[1, 2], [3]]).check(np.array([0, 1]))
 
 
-def test_the_index_checksum_covers_everything_but_the_sequences():
+def test_index_checksum_covers_everything_but_the_sequences():
     plain = make([[1, 2], [3]])
     others = [
         make([[1, 2], [3]], labels=[0, 2]),
@@ -239,7 +239,7 @@ def test_crcs_do_not_depend_on_the_piece_size(monkeypatch):
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sequences=SEQUENCES, dtype=st.sampled_from([np.uint8, np.uint16]), data=st.data())
-def test_a_spool_equals_packed_sequences(tmp_path, monkeypatch, sequences, dtype, data):
+def test_spool_equals_packed_sequences(tmp_path, monkeypatch, sequences, dtype, data):
     monkeypatch.setattr(store, "_BUFFER", data.draw(st.integers(1, 40)))
     spool, looks = Spool(tmp_path / "new" / "x", dtype), data.draw(st.sets(st.integers(0, 9)))
     arrays = [np.array(one) for one in sequences]
@@ -265,14 +265,14 @@ def test_rows_of_equal_length_are_spooled_together(tmp_path):
     assert len(Spool(tmp_path / "x", np.uint16).ragged()) == 0, "a new spool is empty"
 
 
-def test_a_spool_on_a_full_disk_gives_one_line(small_disk):
+def test_spool_on_a_full_disk_gives_one_line(small_disk):
     spool = Spool(small_disk / "x", np.uint8)
     with pytest.raises(RunError, match=r"cannot write .*/x: No space left on device; free space"):
         spool.add_rows(np.ones((40, 10_000), np.uint8))
     spool.path.unlink()
 
 
-def test_a_spool_in_an_impossible_folder_gives_one_line(tmp_path):
+def test_spool_in_an_unwritable_folder_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/x: .*; free space or choose another"):
         Spool(tmp_path / "file" / "x", np.uint8)

@@ -20,7 +20,7 @@ def learnt(texts=TEXTS, *, length=100, minimum=1, end=False):
     return CharacterTokenizer.learn(encoded(texts), length=length, minimum=minimum, end=end)
 
 
-def test_a_byte_is_its_value_plus_one():
+def test_byte_is_its_value_plus_one():
     for text in TEXTS:
         ids = ByteTokenizer().encode(text.encode(), 1000)
         assert ids.dtype == np.uint8
@@ -34,7 +34,7 @@ def test_bytes_are_truncated_even_within_a_character():
     assert ByteTokenizer().decode(ids) == "na\ufffd"
 
 
-def test_the_largest_byte_of_utf8_has_an_id():
+def test_largest_byte_of_utf8_has_an_id():
     ids = ByteTokenizer().encode("\U0010ffff".encode(), 4)
     assert ids.max() == 0xF4 + 1 < VOCAB_SIZES["bytes"] == 257
 
@@ -67,7 +67,7 @@ def test_decoding_inverts_encoding():
     assert made.decode(made.encode(b"the Q", 100)) == "the \ufffd"
 
 
-def test_the_end_symbol_is_within_the_length():
+def test_end_symbol_is_within_the_length():
     made = learnt(end=True)
     ids = made.encode(b"the cat", 5)
     assert ids.tolist() == [*learnt().encode(b"the ", 4).tolist(), END]
@@ -80,7 +80,7 @@ def test_truncated_characters_are_not_counted(end, seen):
     assert set(learnt(["abcd", "abce"], length=3, end=end).characters) == set(seen)
 
 
-def test_the_rarest_characters_are_unknown_if_there_are_too_many():
+def test_rarest_characters_are_unknown_if_there_are_too_many():
     """Use 300 characters; all but the first hundred occur twice."""
     alphabet = [chr(0x4E00 + n) for n in range(300)]
     made = learnt(["".join(alphabet), "".join(alphabet[100:])], length=1000)
@@ -92,13 +92,13 @@ def test_the_rarest_characters_are_unknown_if_there_are_too_many():
     assert np.count_nonzero(ids == UNKNOWN) == 300 - kept
 
 
-def test_a_repeated_text_is_counted_each_time():
+def test_repeated_text_is_counted_each_time():
     pairs = [(b"aab", 1), (b"bc", 3)]
     made = CharacterTokenizer.learn(pairs, length=9, minimum=3, end=False)
     assert made.characters == "bc"
 
 
-def test_the_order_of_the_texts_makes_no_difference():
+def test_order_of_the_texts_makes_no_difference():
     assert learnt(TEXTS[::-1]).characters == learnt().characters
 
 

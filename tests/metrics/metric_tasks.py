@@ -13,9 +13,9 @@ from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
 from longspan.metrics.summaries import rouge
 from longspan.tasks import SPLITS, TASKS, TaskInfo, register
+from longspan.tasks.base import Task
 from longspan.tasks.layout import SequenceLayout, TokenLayout
 from longspan.tasks.scoring import likelihood_statistics
-from longspan.tasks.sequence import SequenceTask
 
 PROTOCOL = "metrics-of-any-kind"
 LENGTH, SYMBOLS = 12, 6
@@ -45,7 +45,7 @@ def info(name, **changes):
     return TaskInfo(name=name, **{**fields, **changes})
 
 
-class RandomTokens(SequenceTask):
+class RandomTokens(Task):
     """Sequences of random symbols; smaller symbols are more frequent."""
 
     Options = Options

@@ -145,7 +145,7 @@ def test_validation_can_be_the_test_split_as_in_the_paper(tmp_path, data):
     assert part.size("test") == 6
 
 
-def test_the_largest_byte_fits(tmp_path, data):
+def test_largest_byte_fits(tmp_path, data):
     lines = [(text + "\U0010ffff", label) for text, label in rows("a", 8)]
     task = opened(write(tmp_path / "d2", lines, rows("b")), length=500)
     assert (
@@ -295,7 +295,7 @@ def test_real_full_data_set(tmp_path, real):
     assert np.bincount(task.labels("validation").numpy()).tolist() == [2500, 2500]
 
 
-def test_real_full_data_set_by_characters_in_the_paper_s_splits(tmp_path, real):
+def test_real_full_data_set_by_characters_with_the_splits_of_the_paper(tmp_path, real):
     """S4 counts about 135 ids; here plain Python counts the characters."""
     options = {
         "vocabulary": "characters",

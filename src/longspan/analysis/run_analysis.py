@@ -26,7 +26,6 @@ from longspan.tasks import Task
 from longspan.tasks.base import Batch, Split
 from longspan.tasks.layout import ImageLayout, PairLayout, TokenLayout
 from longspan.tasks.scoring import IGNORE
-from longspan.tasks.sequence import SequenceTask
 
 SPLIT: Split = "validation"
 SAMPLE_SEED = 2021  # equal for all mechanisms, so that all are analyzed on the same examples
@@ -220,7 +219,7 @@ def _roll_out(encoder: LongspanModel, task: Task, row: int, token: int | None = 
         shares=[round(share, 8) for share in shares[: len(tokens)]],
         side=layout.side if isinstance(layout, ImageLayout) else None,
         levels=tokens.tolist() if is_image else None,
-        tokens=None if is_image else cast(SequenceTask, task).ids_to_tokens(tokens),
+        tokens=None if is_image else task.ids_to_tokens(tokens),
     )
 
 

@@ -1,4 +1,7 @@
-"""Shards of a long build; an interrupted build resumes with those it has finished."""
+"""Shards of a long build; an interrupted build resumes with those it has finished.
+
+The file of a shard is complete or absent.
+"""
 
 import hashlib
 import io
@@ -14,28 +17,26 @@ Arrays = dict[str, np.ndarray]
 _DIGEST = hashlib.sha256().digest_size
 
 
-class BuildShards:
-    """Numbered shards of one build, each in a file that is complete or absent."""
+def get_or_build(folder: Path, number: int, build: Callable[[], Arrays]) -> Arrays:
+    """Return a shard: read it if an interrupted build wrote it, else build and write it.
 
-    def __init__(self, folder: Path):
-        """Keep the shards in `folder`, inside the scratch folder of a build."""
-        self.folder = folder
+    Args:
+        folder: folder of the shards, inside the scratch folder of a build.
+        number: index of the shard.
+        build: returns the arrays of the shard.
 
-    def get_or_build(self, number: int, build: Callable[[], Arrays]) -> Arrays:
-        """Return a shard: read it if an interrupted build wrote it, else build and write it.
-
-        Raises:
-            RunError: the disk is full or the folder cannot be written.
-        """
-        path = self.folder / f"shard-{number:06d}"
-        if (finished := _read(path)) is not None:
-            return finished
-        arrays, packed = build(), io.BytesIO()
-        np.savez_compressed(packed, allow_pickle=False, **arrays)
-        with atomic_write(path) as temporary, temporary.open("wb") as file:
-            file.write(hashlib.sha256(packed.getbuffer()).digest())
-            file.write(packed.getbuffer())
-        return arrays
+    Raises:
+        RunError: the disk is full or the folder cannot be written.
+    """
+    path = folder / f"shard-{number:06d}"
+    if (finished := _read(path)) is not None:
+        return finished
+    arrays, packed = build(), io.BytesIO()
+    np.savez_compressed(packed, allow_pickle=False, **arrays)
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        file.write(hashlib.sha256(packed.getbuffer()).digest())
+        file.write(packed.getbuffer())
+    return arrays
 
 
 def _read(path: Path) -> Arrays | None:

@@ -102,7 +102,7 @@ def open_dataset(cache: Path, spec: DatasetSpec, build: BuildFunction) -> BuiltD
         cache: the folder of built datasets.
         spec: the dataset.
         build: builds the splits, given a scratch folder. After an interruption the folder is kept,
-            so the next build finds its `BuildShards`.
+            so the next build finds its shards.
 
     Raises:
         DataError: the source files of `build` are missing or malformed.
@@ -133,8 +133,8 @@ def find_manifest(cache: Path, spec: DatasetSpec) -> Manifest | None:
     Raises:
         DataError: the manifest is unreadable.
     """
-    path = cache / spec.task / spec.key / _MANIFEST
-    return _read_manifest(path) if path.exists() else None
+    folder = cache / spec.task / spec.key
+    return load_manifest(folder) if (folder / _MANIFEST).exists() else None
 
 
 def find_built(
@@ -145,13 +145,13 @@ def find_built(
     Used if the source files are gone. A corrupted dataset is skipped with a warning.
     """
     candidates = []
-    for manifest_path in sorted((cache / task).glob(f"*/{_MANIFEST}")):
+    for folder in built_folders(cache, task):
         try:
-            manifest = _read_manifest(manifest_path)
+            manifest = load_manifest(folder)
             if (manifest.version, manifest.options) == (version, options):
-                candidates.append(_load(manifest_path.parent))
+                candidates.append(_load(folder))
         except DataError as error:
-            logger.warning("skipping %s: %s", manifest_path.parent, error)
+            logger.warning("skipping %s: %s", folder, error)
     ready = [candidate for candidate in candidates if candidate is not None]
     return max(ready, key=lambda one: sum(map(len, one.splits.values())), default=None)
 
@@ -167,16 +167,16 @@ def load_manifest(folder: Path) -> Manifest:
     Raises:
         DataError: the manifest is unreadable.
     """
-    return _read_manifest(folder / _MANIFEST)
-
-
-def load_manifests(cache: Path) -> dict[Path, Manifest]:
-    """Load the manifest of every built dataset, by folder.
-
-    Raises:
-        DataError: a manifest is unreadable.
-    """
-    return {folder: load_manifest(folder) for folder in built_folders(cache)}
+    path, remedy = folder / _MANIFEST, f"delete {folder} to rebuild it"
+    record = read_json(path)
+    names = {field.name for field in dataclasses.fields(Manifest)}
+    if not isinstance(record, dict) or record.keys() != names or record["schema"] != SCHEMA:
+        raise DataError(f"{path} is not a manifest of schema {SCHEMA}; {remedy}")
+    try:
+        files = {split: SplitFile(**file) for split, file in record["files"].items()}
+    except (TypeError, AttributeError) as error:
+        raise DataError(f"{path}: files are malformed ({error}); {remedy}") from error
+    return Manifest(**{**record, "files": files})
 
 
 def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
@@ -191,26 +191,16 @@ def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
     verified, errors = {}, []
     for folder in built_folders(cache, task):
         try:
-            verified[folder] = _verify(folder)
+            if (found := _load(folder, thorough=True)) is None:
+                continue
+            if _content_checksum(found.splits) != found.manifest.checksum:
+                raise DataError(f"{folder} does not match its recorded checksum; delete {folder}")
+            verified[folder] = found.manifest
         except DataError as error:
             errors.append(str(error))
     if errors:
         raise DataError("; ".join(errors))
     return verified
-
-
-def _verify(folder: Path) -> Manifest:
-    """Check the files of a dataset, and that the manifest belongs to the folder."""
-    found = _load(folder, thorough=True)
-    if found is None:
-        raise DataError(f"{folder} was removed while it was verified; run the command again")
-    record = found.manifest
-    names = [field.name for field in dataclasses.fields(DatasetSpec)]
-    if DatasetSpec(**{name: getattr(record, name) for name in names}).key != folder.name:
-        raise DataError(f"{folder} has the manifest of another dataset; delete {folder}")
-    if _content_checksum(found.splits) != record.checksum:
-        raise DataError(f"{folder} does not match its recorded checksum; delete {folder}")
-    return record
 
 
 def _load(folder: Path, thorough: bool = False) -> BuiltDataset | None:
@@ -223,13 +213,13 @@ def _load(folder: Path, thorough: bool = False) -> BuiltDataset | None:
     Raises:
         DataError: the dataset is corrupted; the message names the file.
     """
-    path = folder / _MANIFEST
-    if not path.exists():
+    if not (folder / _MANIFEST).exists():
         return None
-    manifest = _read_manifest(path)
-    splits = {}
-    for split, record in manifest.files.items():
-        splits[split] = _read_split(folder / f"{split}.arrow", record, thorough)
+    manifest = load_manifest(folder)
+    splits = {
+        split: _read_split(folder / f"{split}.arrow", record, thorough)
+        for split, record in manifest.files.items()
+    }
     return BuiltDataset(folder=folder, manifest=manifest, splits=splits)
 
 
@@ -247,22 +237,6 @@ def _read_split(file: Path, record: SplitFile, thorough: bool) -> Examples:
     if size > _READ_THROUGH and examples.index_checksum() != record.index:
         raise DataError(f"{file}: labels or offsets do not match their recorded sha256; {remedy}")
     return examples
-
-
-def _read_manifest(path: Path) -> Manifest:
-    record = read_json(path)
-    names = {field.name for field in dataclasses.fields(Manifest)}
-    if not isinstance(record, dict) or record.keys() != names or record["schema"] != SCHEMA:
-        raise DataError(
-            f"{path} is not a manifest of schema {SCHEMA}; delete {path.parent} to rebuild it"
-        )
-    try:
-        files = {split: SplitFile(**file) for split, file in record["files"].items()}
-    except (TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path}: files are malformed ({error}); delete {path.parent} to rebuild it"
-        ) from error
-    return Manifest(**{**record, "files": files})
 
 
 def _write(folder: Path, spec: DatasetSpec, build: BuildFunction) -> None:

@@ -17,10 +17,8 @@ from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, split_files
 from longspan.data.restricted_pickle import load_batch
 from longspan.data.source_files import (
     SplitFiles,
-    find_copies,
-    most_complete,
-    named_archives,
-    usual_folders,
+    find_archives,
+    find_copy,
 )
 from longspan.errors import DataError
 from longspan.files import file_sha256
@@ -58,8 +56,7 @@ _MD5 = {
 _BATCH = 10_000  # images in an official batch
 _WHOLE = 60_000
 _WHOLE_ARCHIVE = 170_498_071  # bytes
-# an official batch has 31 million bytes, all of them 186 million
-_LIMITS = archives.Limits(member=1 << 26, total=1 << 28)
+_LARGEST = 1 << 26  # bytes of a batch; an official one has 31 million
 _VALUES = 3 * SIDE * SIDE
 _CHUNK = 2_000
 # labels of the first images of data_batch_1
@@ -101,24 +98,24 @@ class CifarFiles(SplitFiles):
 
 
 def find(data: Path | None) -> CifarFiles:
-    """Find the most complete copy of CIFAR-10; of two as complete, one with exact pixels.
+    """Find a copy of CIFAR-10; in one folder the official batches are preferred.
 
     Args:
         data: a folder or archive. None: $LONGSPAN_DATA, $LONGSPAN_TEST_DATA, then the cache of the
-            Hugging Face hub. In a folder, its `cifar10`, `cifar10/full` and, in each,
-            `cifar-10-batches-py` are searched too.
+            Hugging Face hub. In a folder, its `cifar10/full` and `cifar10` are searched first, and
+            in each of them `cifar-10-batches-py`.
 
     Raises:
         DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    copies = find_copies(
+    return find_copy(
         "CIFAR-10",
+        "cifar10",
         _copies_in,
         data=data,
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build image --data FOLDER`",
     )
-    return most_complete(copies, _WHOLE, _count_rows, lambda copy: copy.exact)
 
 
 def read(source: CifarFiles) -> Iterator[CifarImages]:
@@ -134,21 +131,16 @@ def read(source: CifarFiles) -> Iterator[CifarImages]:
         yield from _read_batches(source)
 
 
-def _count_rows(source: CifarFiles) -> int:
-    return sum(len(images.labels) for images in read(source))
-
-
-def _copies_in(path: Path) -> Iterator[CifarFiles]:
-    folders = usual_folders(path, "cifar10")
-    for folder in folders:
-        yield from _parquet_copy(folder)
-    for folder in [*folders, *(one / _FOLDER for one in folders)]:
+def _copies_in(place: Path) -> Iterator[CifarFiles]:
+    """Yield the copies in a folder or archive; the official forms first, their pixels are exact."""
+    for folder in (place, place / _FOLDER):
         if any((folder / name).is_file() for name in _MD5):
             yield _batches_copy(folder)
-    for archive in named_archives(path, folders, "cifar-10*.tar.gz"):
+    for archive in find_archives(place, "cifar-10*.tar.gz"):
         rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield CifarFiles(form="archive", files=both, rows=rows, exact=True, order="official")
+    yield from _parquet_copy(place)
 
 
 def _batches_copy(folder: Path) -> CifarFiles:
@@ -159,7 +151,7 @@ def _batches_copy(folder: Path) -> CifarFiles:
         )
     paths = [folder / name for name in _MD5]
     files: dict[SourceSplit, tuple[Path, ...]] = {"train": tuple(paths[:-1]), "test": (paths[-1],)}
-    # a whole batch is larger than its pixels; a smaller one is counted when its size matters
+    # a whole batch is larger than its pixels
     whole = all(path.stat().st_size > _BATCH * _VALUES for path in paths)
     rows = _WHOLE if whole else None
     return CifarFiles(form="batches", files=files, rows=rows, exact=True, order="official")
@@ -170,30 +162,29 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
     path = source.files["train"][0]
     if source.form == "batches":
         for name in _MD5:
-            with archives.open_member(path.parent, name, _LIMITS) as member:
+            with archives.open_member(path.parent, name) as member:
                 yield member
         return
     if path.name == _ARCHIVE and (found := file_sha256(path)) != SHA256:
         raise DataError(f"{path} has sha256 {found}, expected {SHA256}; download {URL}")
-    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5, _LIMITS)
+    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5)
 
 
 def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
     """Yield the images of each batch; those of an archive in its order."""
-    size, first, seen = 0, "", set()
+    size, seen = 0, set()
     for member in _batch_files(source):
         name = PurePath(member.name).name
-        pixels, labels = _read_batch(name, member.read(), member.where)
+        pixels, labels = _read_batch(name, member.read(_LARGEST), member.where)
         start, split = 0, SOURCE_SPLITS[name == "test_batch"]
         if split == "train":
-            size, first = size or len(labels), first or name
+            size = size or len(labels)
             start = size * (int(name[-1]) - 1)
-            if len(labels) != size:
-                raise DataError(
-                    f"{member.where} has {len(labels)} images, {first} has {size}; expected as many"
-                )
-        if name in seen:
-            raise DataError(f"{member.where}: a second {name}; expected one")
+        if name in seen or (split == "train" and len(labels) != size):
+            raise DataError(
+                f"{member.where} is a second {name}, or has {len(labels)} images where the first "
+                f"batch has {size}"
+            )
         seen.add(name)
         rows = np.arange(start, start + len(labels))
         yield CifarImages(split=split, rows=rows, pixels=pixels, labels=labels)
@@ -205,19 +196,20 @@ def _read_batch(name: str, raw: bytes, where: str) -> tuple[np.ndarray, np.ndarr
     """Return the pixels (N, 3, 1024) and labels of one batch, checked."""
     batch = load_batch(raw, where)
     pixels, labels = batch.get("data"), batch.get("labels")
-    if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
+    if (
+        not isinstance(pixels, np.ndarray)
+        or not isinstance(labels, list)
+        or pixels.shape != (len(labels), _VALUES)
+        or set(map(type, labels)) != {int}
+    ):
         keys = ", ".join(map(str, batch))
-        raise DataError(f"{where} has entries {keys}; expected data (an array) and labels (a list)")
-    if pixels.ndim != 2 or pixels.shape[1] != _VALUES or len(pixels) != len(labels):
         raise DataError(
-            f"{where}: data has shape {pixels.shape} and there are {len(labels)} labels; expected "
-            f"(N, {_VALUES}) and N"
+            f"{where} has entries {keys}; expected data, an array (N, {_VALUES}), and labels, a "
+            "list of N integers"
         )
     # a batch of this size must be an official one
     if len(labels) == _BATCH and hashlib.md5(raw, usedforsecurity=False).hexdigest() != _MD5[name]:
         raise DataError(f"{where} does not match the published md5 {_MD5[name]}; download {URL}")
-    if set(map(type, labels)) != {int}:
-        raise DataError(f"{where} has no labels, or labels that are not integers")
     return pixels.reshape(-1, 3, SIDE * SIDE), _check_classes(labels, where)
 
 

@@ -9,7 +9,6 @@ section 4.1 (https://arxiv.org/abs/2312.00752). One symbol: a needle in a haysta
 
 import dataclasses
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from longspan.data.sampling import (
     CHUNK_SIZE,
     TokensAndTargets,
     check_vocab_size,
-    generate_chunks,
     sample_distinct,
 )
 from longspan.errors import OptionError
@@ -75,24 +73,11 @@ class CopyingSettings:
         return self.length - self.count
 
 
-def generate(
-    settings: CopyingSettings, count: int, *, seed: int, stream: str
-) -> Iterator[TokensAndTargets]:
-    """Yield the tokens and targets, both (rows, length) uint16, of `count` examples.
+def draw_chunk(settings: CopyingSettings, draws: np.random.Generator) -> TokensAndTargets:
+    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
 
-    The target of marker i is c + 1 if symbol i has class c; other targets are 0. Example n depends
-    only on the settings, the seed, the stream and n.
-
-    Args:
-        settings: of the generator.
-        count: number of examples.
-        seed: seed of the data.
-        stream: e.g. the split; two streams share no draws.
+    The target of marker i is c + 1 if symbol i has class c; other targets are 0.
     """
-    return generate_chunks(f"copying {stream}", seed, count, lambda draws: _draw(settings, draws))
-
-
-def _draw(settings: CopyingSettings, draws: np.random.Generator) -> TokensAndTargets:
     tokens = np.full((CHUNK_SIZE, settings.length), MARKER, np.uint16)
     targets = np.zeros_like(tokens)
     copied = draws.integers(0, settings.symbols, (CHUNK_SIZE, settings.count))

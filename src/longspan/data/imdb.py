@@ -25,10 +25,8 @@ from longspan.data.parquet import (
 )
 from longspan.data.source_files import (
     SplitFiles,
-    find_copies,
-    most_complete,
-    named_archives,
-    usual_folders,
+    find_archives,
+    find_copy,
 )
 from longspan.errors import DataError
 
@@ -37,10 +35,9 @@ SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
 HUB = "stanfordnlp/imdb"
 LABELS = ("neg", "pos")
 
-_WHOLE = 50_000  # reviews in the whole set
 _MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
-# the longest review has 13,704 bytes, all of them have 66 million
-_LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
+# bytes of a review; the longest one has 13,704
+_LONGEST = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,23 +54,23 @@ class ImdbFiles(SplitFiles):
 
 
 def find(data: Path | None) -> ImdbFiles:
-    """Find the most complete copy of IMDB; of equals the one that is read fastest.
+    """Find a copy of IMDB.
 
     Args:
         data: a folder or archive. None: $LONGSPAN_DATA, $LONGSPAN_TEST_DATA, then the cache of the
-            Hugging Face hub. In a folder, its `imdb` and `imdb/full` are searched too.
+            Hugging Face hub. In a folder, its `imdb/full` and `imdb` are searched first.
 
     Raises:
         DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    copies = find_copies(
+    return find_copy(
         "IMDB",
+        "imdb",
         _copies_in,
         data=data,
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build text --data FOLDER`",
     )
-    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.files["train"][0])))
 
 
 def read(source: ImdbFiles) -> dict[str, Reviews]:
@@ -100,22 +97,20 @@ def read(source: ImdbFiles) -> dict[str, Reviews]:
     return reviews
 
 
-def _copies_in(path: Path) -> Iterator[ImdbFiles]:
-    """Yield the copies in a search path; parquet first, since it is read fastest."""
-    folders = usual_folders(path, "imdb")
-    for folder in folders:
-        files = {split: split_files(folder, split) for split in SOURCE_SPLITS}
-        if all(files.values()):
-            rows = sum(_parquet_size(path) for paths in files.values() for path in paths)
-            yield ImdbFiles(form="parquet", files=files, rows=rows)
-    for folder in (*folders, path / "aclImdb", path / "imdb" / "aclImdb"):
+def _copies_in(place: Path) -> Iterator[ImdbFiles]:
+    """Yield the copies in a folder or archive; parquet first, since it is read fastest."""
+    files = {split: split_files(place, split) for split in SOURCE_SPLITS}
+    if all(files.values()):
+        rows = sum(_parquet_size(path) for paths in files.values() for path in paths)
+        yield ImdbFiles(form="parquet", files=files, rows=rows)
+    for folder in (place, place / "aclImdb"):
         classes = [folder / split / label for split in SOURCE_SPLITS for label in LABELS]
         if all(one.is_dir() for one in classes):
             unpacked: dict[SourceSplit, tuple[Path, ...]]
             unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
             yield ImdbFiles(form="folder", files=unpacked, rows=rows)
-    for archive in named_archives(path, folders, "aclImdb*.tar.gz"):
+    for archive in find_archives(place, "aclImdb*.tar.gz"):
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield ImdbFiles(form="archive", files=both, rows=None)
 
@@ -137,9 +132,9 @@ def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
     def match(name: str) -> re.Match[str] | None:
         return _MEMBER.fullmatch(prefix + name)
 
-    for member in archives.read_members(path, match, _LIMITS):
+    for member in archives.read_members(path, match):
         if found := match(member.name):
-            yield found[1], LABELS.index(found[2]), _check_text(member.read(), member.where)
+            yield found[1], LABELS.index(found[2]), _check_text(member.read(_LONGEST), member.where)
 
 
 def _parquet_size(path: Path) -> int:

@@ -32,6 +32,8 @@ _PATIENCE_CHUNKS, _PATIENCE_KEPT, _MINIMUM = 256, 1 << 17, 16
 class Grammar:
     """Bounds of the expressions; the root has depth 1, lengths are in tokens and exclusive.
 
+    `max_depth` and `max_args` are at least 2, `min_length` at least 1.
+
     Raises:
         OptionError: no expression is within the bounds.
     """
@@ -42,13 +44,7 @@ class Grammar:
     max_length: int
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
-        if self.max_depth < 2:
-            raise OptionError(f"max_depth={self.max_depth} leaves only digits; use 2 or more")
-        if self.max_args < 2:
-            raise OptionError(f"max_args={self.max_args}: an operator has 2 or more arguments")
-        if self.min_length < 1:
-            raise OptionError(f"min_length={self.min_length} keeps single digits; use 1 or more")
+        """Check the bounds of the length."""
         shortest = max(self.min_length + 1, 4)
         if self.max_length <= shortest:
             raise OptionError(
@@ -114,15 +110,6 @@ class Node(NamedTuple):
 
 
 _DIGITS = {digit: Node(digit, int(digit)) for digit in VOCABULARY[ZERO : ZERO + 10]}
-
-
-def evaluate(expression: Sequence[str]) -> int:
-    """Compute the value of an expression, given as symbols.
-
-    Raises:
-        DataError: the symbols are not an expression.
-    """
-    return parse(expression).value
 
 
 def parse(expression: Sequence[str]) -> Node:

@@ -2,17 +2,15 @@
 
 `imgs/<k>/sample_<i>.png` is grayscale. `metadata/<k>.npy` is plain text despite its name, with one
 line for each image: folder, file, number, label, continuity, contour length and five more (the
-generator at https://github.com/drewlinsley/pathfinder). The current generator writes a real .npy
-file of the same fields; both are read.
+generator at https://github.com/drewlinsley/pathfinder).
 """
 
 import dataclasses
 import io
-import logging
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,18 +21,15 @@ from longspan.data import archives
 from longspan.data.store import Spool
 from longspan.errors import DataError
 
-logger = logging.getLogger(__name__)
-
 TWO_COPIES = "pathfinder128"  # the release has an older copy outside the inner lra_release
 ISSUE = "https://github.com/google-research/long-range-arena/issues/38"
 
 # has 0 bytes in the release, see state-spaces/s4, src/dataloaders/lra.py
 _KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"
-_LIMITS = archives.Limits(member=1 << 24, total=1 << 36)
+_LARGEST = 1 << 24  # bytes of a file
+_PROGRESS_EVERY = 1000  # images read between two progress updates
 _FILE = re.compile(r"imgs/\d+/[\w-]+\.png|metadata/\d+\.npy")
 _FIELDS = 6  # the fields of a line that are read
-_NPY = b"\x93NUMPY"
-_BALANCE = (0.4, 0.6)  # usual share of a label
 _BROKEN = (
     EOFError,
     OSError,
@@ -56,65 +51,29 @@ class PathfinderImages:
     labels: np.ndarray  # (N,) uint8; 1: both markers are on one contour
     contour_lengths: np.ndarray  # (N,) uint16, in paddles
     facts: dict[str, Any]  # share of label 1; omitted images
-    pixels: Callable[[int, int], np.ndarray]  # start, stop -> (n, R, R) uint8
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def chunks(self, size: int = 1024) -> Iterator[np.ndarray]:
-        """Yield the pixels in order, (n, R, R) uint8 with n <= size.
-
-        Raises:
-            DataError: a PNG is damaged, of another size or not grayscale; the message names it.
-        """
-        for start in range(0, len(self), size):
-            yield self.pixels(start, min(start + size, len(self)))
+    pixels: np.ndarray  # (M, R * R) uint8, mapped from a file, in the order of the archive
+    places: np.ndarray  # (N,): row of each image in `pixels`
 
 
-def read_folder(folder: Path, resolution: int) -> PathfinderImages:
-    """Read the set in the folder of one difficulty; images are decoded on access.
-
-    Raises:
-        DataError: a metadata file is malformed or an image is missing.
-    """
-    rows: dict[int, list[_Row]] = {}
-    images: dict[str, int] = {}
-    for name in archives.list_names(folder, _FILE.fullmatch):
-        if name.startswith("imgs/"):
-            images[name] = len(images)
-        else:
-            with archives.open_member(folder, name, _LIMITS) as member:
-                rows[_number(name)] = _read_metadata(member)
-    chosen, facts = _order_rows(str(folder), rows, images, _find_known_empty(folder))
-
-    def pixels(start: int, stop: int) -> np.ndarray:
-        block = np.empty((stop - start, resolution, resolution), np.uint8)
-        for i, row in enumerate(chosen[start:stop]):
-            with archives.open_member(folder, row.name, _LIMITS) as member:
-                block[i] = decode_png(member.read(), resolution, member.where)
-        return block
-
-    return _images(chosen, facts, pixels)
-
-
-def read_archive(
-    archive: Path, folder: str, resolution: int, scratch: Path, *, outer: bool
+def read_images(
+    path: Path, part: str, resolution: int, scratch: Path, progress: Callable[[int, int], None]
 ) -> PathfinderImages:
-    """Read a set from the release's archive, decoding its images into a file in `scratch`.
+    """Read a set, decoding its images into a file in `scratch`.
 
     Args:
-        archive: the release.
-        folder: the set, e.g. "pathfinder32/curv_baseline".
+        path: the folder of the set, or an archive of the release.
+        part: the set, e.g. "pathfinder32/curv_baseline".
         resolution: of the images.
         scratch: folder for the decoded images.
-        outer: read the outer of two copies, not the inner one.
+        progress: called with (done, 0) after each thousand images; their number is unknown.
 
     Raises:
-        DataError: the archive or a file in it is malformed, or only the other copy of
-            pathfinder128 is there.
+        DataError: the archive or a file is malformed, an image is missing, or only the outer copy
+            of pathfinder128 is there.
         RunError: the disk is full.
     """
-    pattern = re.compile(rf"((?:.*/)?){re.escape(folder)}/({_FILE.pattern})")
+    root = "()" if path.is_dir() else rf"((?:.*/)?){re.escape(part)}/"
+    pattern = re.compile(rf"{root}({_FILE.pattern})")
     around: set[str] = set()  # parent of each inner lra_release
 
     def wanted(name: str) -> re.Match[str] | None:
@@ -122,25 +81,25 @@ def read_archive(
             around.add(inner[1])
         return pattern.fullmatch(name)
 
-    copy = _CopyInArchive(scratch / "images.u8", folder, resolution)
-    for member in archives.read_members(archive, wanted, _LIMITS):
-        if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1], outer):
+    copy = _InnermostCopy(scratch / "images.u8", part, resolution)
+    for member in archives.read_members(path, wanted):
+        if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1]):
             copy.add(match[2], member)
-    where = f"{archive}: {copy.root}{folder}"
+            if len(copy.images) % _PROGRESS_EVERY == 0:
+                progress(len(copy.images), 0)
+    where = str(path) if path.is_dir() else f"{path}: {copy.root}{part}"
     if copy.root is None:
-        raise DataError(f"{archive} does not contain {folder}; expected the archive of the release")
-    if folder.startswith(f"{TWO_COPIES}/") and (copy.root in around) != outer:
-        raise DataError(wrong_copy(where, outer))
+        raise DataError(f"{path} does not contain {part}; expected imgs/ and metadata/")
+    if part.startswith(f"{TWO_COPIES}/") and copy.root in around:
+        raise DataError(describe_outer_copy(where))
     return copy.ordered_images(where)
 
 
-def wrong_copy(where: str, outer: bool) -> str:
-    """Return the message that only the other copy of pathfinder128 was found."""
-    if outer:
-        return f"{where} is the inner copy; leave outer_copy out to read it"
+def describe_outer_copy(where: str) -> str:
+    """Return the message that only the outer copy of pathfinder128 was found."""
     return (
         f"{where} is the outer copy, which is reported unlearnable ({ISSUE}); unpack the inner "
-        "lra_release too, or read the outer copy with outer_copy"
+        "lra_release too"
     )
 
 
@@ -185,16 +144,10 @@ def _number(name: str) -> int:
 
 def _read_metadata(member: archives.Member) -> list[_Row]:
     """Return the rows of one metadata file, in order."""
-    content = member.read()
+    content = member.read(_LARGEST)
     try:
-        if content.startswith(_NPY):
-            table = np.load(io.BytesIO(content), allow_pickle=False)
-            if table.ndim != 2 or table.dtype.kind not in "US":
-                raise ValueError(f"shape {table.shape} of {table.dtype}, expected a table of text")
-            lines = table.astype(str).tolist()
-        else:
-            lines = [line.split() for line in content.decode("utf-8").splitlines()]
-    except (ValueError, EOFError, MemoryError) as error:
+        lines = [line.split() for line in content.decode("utf-8").splitlines()]
+    except UnicodeDecodeError as error:
         raise DataError(f"{member.where} is not metadata of Pathfinder ({error})") from error
     if not lines:
         raise DataError(f"{member.where} is empty; expected a line for each image")
@@ -217,13 +170,6 @@ def _parse_row(fields: list[str], where: str) -> _Row:
     return _Row(name, int(label), int(length), where)
 
 
-def _find_known_empty(folder: Path) -> str | None:
-    """Return the name of the image that is known to have 0 bytes, if it does in this folder."""
-    name = _KNOWN_EMPTY.removeprefix(f"{folder.parent.name}/{folder.name}/")
-    path = folder / name
-    return name if path.is_file() and not path.stat().st_size else None
-
-
 def _order_rows(
     where: str, rows: dict[int, list[_Row]], images: dict[str, int], empty: str | None
 ) -> tuple[list[_Row], dict[str, Any]]:
@@ -238,32 +184,17 @@ def _order_rows(
     chosen = [row for row in ordered if row.name != empty]
     if not chosen:
         raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
-    unnamed = sorted(images.keys() - named.keys())
     share = sum(row.label for row in chosen) / len(chosen)
-    if not _BALANCE[0] <= share <= _BALANCE[1]:
-        logger.warning("%s: %.0f %% of the images have label 1; expected half", where, 100 * share)
     facts = {
         "share_of_label_1": round(share, 4),
         "empty_images": [empty] if empty else [],
-        "images_without_metadata": len(unnamed),
-        "first_without_metadata": unnamed[:5],
+        "images_without_metadata": len(images.keys() - named.keys()),
     }
     return chosen, facts
 
 
-def _images(
-    rows: list[_Row], facts: dict[str, Any], pixels: Callable[[int, int], np.ndarray]
-) -> PathfinderImages:
-    return PathfinderImages(
-        labels=np.array([row.label for row in rows], np.uint8),
-        contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
-        facts=facts,
-        pixels=pixels,
-    )
-
-
-class _CopyInArchive:
-    """The images of one copy in an archive, written to a file in the archive's order."""
+class _InnermostCopy:
+    """The images of the innermost copy in an archive or of a folder, written to a file as read."""
 
     def __init__(self, path: Path, folder: str, resolution: int) -> None:
         self.path, self.folder, self.resolution = path, folder, resolution
@@ -276,15 +207,15 @@ class _CopyInArchive:
         self.empty: str | None = None
         self.spool = Spool(self.path, np.uint8)
 
-    def accepts(self, root: str, outer: bool) -> bool:
-        """Return whether files below this root belong to the copy; drop the copy read before."""
+    def accepts(self, root: str) -> bool:
+        """Return whether files below this root belong to the copy; drop an outer copy."""
         if self.root is None or root == self.root:
             self.root = root
             return True
         depth, own = root.count("/"), self.root.count("/")
         if depth == own:
             raise DataError(f"{self.folder} exists twice, below {self.root!r} and {root!r}")
-        if (depth > own) == outer:
+        if depth < own:
             return False
         self.root = root
         self._clear()
@@ -294,7 +225,7 @@ class _CopyInArchive:
         if name.startswith("metadata/"):
             self.rows[_number(name)] = _read_metadata(member)
             return
-        content = member.read()
+        content = member.read(_LARGEST)
         if not content and f"{self.folder}/{name}" == _KNOWN_EMPTY:
             self.empty = name
             return
@@ -303,8 +234,11 @@ class _CopyInArchive:
         self.spool.add(pixels.reshape(-1))
 
     def ordered_images(self, where: str) -> PathfinderImages:
-        chosen, facts = _order_rows(where, self.rows, self.images, self.empty)
-        shape = (-1, self.resolution, self.resolution)
-        packed = self.spool.ragged().values.reshape(shape)
-        order = np.array([self.images[row.name] for row in chosen])
-        return _images(chosen, facts, lambda start, stop: packed[order[start:stop]])
+        rows, facts = _order_rows(where, self.rows, self.images, self.empty)
+        return PathfinderImages(
+            labels=np.array([row.label for row in rows], np.uint8),
+            contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
+            facts=facts,
+            pixels=self.spool.ragged().values.reshape(-1, self.resolution**2),
+            places=np.array([self.images[row.name] for row in rows]),
+        )

@@ -9,17 +9,17 @@ a stream; nothing is unpacked. Layout: https://github.com/google-research/long-r
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from longspan.data import archives, lra_pathfinder
-from longspan.data.listops import VOCABULARY, evaluate, ids_to_symbols
+from longspan.data.listops import VOCABULARY, ids_to_symbols, parse
 from longspan.data.lra_pathfinder import TWO_COPIES, PathfinderImages
 from longspan.data.source_files import SourceFiles, format_paths, search_paths
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError
 
 Split = Literal["train", "validation", "test"]
 Difficulty = Literal["easy", "intermediate", "hard"]
@@ -55,8 +55,7 @@ _ROWS = {
 # of each difficulty; one of them has an empty image
 _IMAGES = (200_000, 199_999)
 
-_LIMITS = archives.Limits(member=1 << 35, total=1 << 36)
-_LONGEST_EXPRESSION, _LONGEST_PAIR = 1 << 20, 1 << 25
+_LONGEST_EXPRESSION, _LONGEST_PAIR = 1 << 20, 1 << 25  # bytes of a line
 _HEADER = b"Source\tTarget"
 _IDS = {name.encode(): token for token, name in enumerate(VOCABULARY) if name}
 _IDS[b"]"] = _IDS[b"X"]
@@ -73,7 +72,6 @@ class LraFiles(SourceFiles):
 
     part: str  # folder of the part inside the release, e.g. "listops-1000"
     path: Path  # an archive, or that folder itself
-    outer_copy: bool = False  # read the outer copy of pathfinder128, see `find`
 
     @property
     def files(self) -> list[str]:
@@ -93,8 +91,7 @@ class LraFiles(SourceFiles):
     @property
     def origin(self) -> dict[str, Any]:
         """Part of the release, file names and sizes."""
-        copy = {"outer_copy": True} if self.outer_copy else {}
-        return {"release": self.part, "bytes": self.sizes(), **copy}
+        return {"release": self.part, "bytes": self.sizes()}
 
     def describe(self, rows: Mapping[str, int]) -> str:
         """Return a description: the whole release, or a subset of so many rows.
@@ -117,37 +114,29 @@ class Pair(NamedTuple):
     texts: tuple[bytes, bytes]
 
 
-def find(data: Path | None, part: str, *, outer_copy: bool = False) -> LraFiles:
+def find(data: Path | None, part: str) -> LraFiles:
     """Find a part of the release; of two copies in a folder the inner one. Archives stay unopened.
 
     The release contains pathfinder128 twice. The outer copy, in the folder that also contains the
     inner lra_release, is reported unlearnable
-    (https://github.com/google-research/long-range-arena/issues/38).
+    (https://github.com/google-research/long-range-arena/issues/38), so it is never read.
 
     Args:
         data: a folder or archive. None: $LONGSPAN_DATA, then $LONGSPAN_TEST_DATA.
         part: LISTOPS, AAN or a `pathfinder_folder`.
-        outer_copy: read the outer copy of pathfinder128; without it only the inner one is read.
 
     Raises:
         DataError: the part is not there (the message says what was searched and how to get it),
-            one of its files is missing, or only the other copy is there.
-        OptionError: `outer_copy` is set for a part with one copy.
+            one of its files is missing, or only the outer copy is there.
     """
-    has_two_copies = part.startswith(f"{TWO_COPIES}/")
-    if outer_copy and not has_two_copies:
-        raise OptionError(
-            f"outer_copy is for {TWO_COPIES}, the release has one copy of {part}; leave it out"
-        )
     paths, wrong_copy = search_paths(data, "the official release or a part of it"), None
     for path in (found for one in paths for found in _copies_in(one, part)):
-        is_outer = has_two_copies and path.is_dir()
-        is_outer = is_outer and (path.absolute().parents[1] / _INNER).is_dir()
-        if path.is_dir() and is_outer != outer_copy:
-            wrong_copy = lra_pathfinder.wrong_copy(str(path), outer_copy)
+        has_outer_copy = part.startswith(f"{TWO_COPIES}/") and path.is_dir()
+        if has_outer_copy and (path.absolute().parents[1] / _INNER).is_dir():
+            wrong_copy = lra_pathfinder.describe_outer_copy(str(path))
             continue
         _check_complete(path, part)
-        return LraFiles(part=part, path=path, outer_copy=outer_copy)
+        return LraFiles(part=part, path=path)
     raise DataError(
         wrong_copy
         or f"{part} of the Long Range Arena release is not here (searched {format_paths(paths)}); "
@@ -155,16 +144,14 @@ def find(data: Path | None, part: str, *, outer_copy: bool = False) -> LraFiles:
     )
 
 
-def read_listops(
-    source: LraFiles, *, check: bool = True
-) -> Iterator[tuple[Split, np.ndarray, int]]:
+def read_listops(source: LraFiles) -> Iterator[tuple[Split, np.ndarray, int]]:
     """Yield the split, token ids (uint8, `listops.VOCABULARY`) and value of each expression.
 
-    The rows of a file keep their order; the files of an archive come in the archive's order.
+    The rows of a file keep their order; the files of an archive come in the archive's order. Each
+    value is computed again (a minute for the whole release).
 
     Args:
         source: the result of `find(data, LISTOPS)`.
-        check: compute each value again (a minute for the whole release).
 
     Raises:
         DataError: a file is malformed or a value is wrong; the message names the file and line.
@@ -180,8 +167,7 @@ def read_listops(
         if not (len(fields[1]) == 1 and fields[1].isdigit()):
             raise DataError(f"{where}: label {fields[1][:20]!r}; expected a digit, 0 to 9")
         tokens, value = _tokenize(fields[0], where), int(fields[1])
-        if check:
-            _check_value(tokens, value, where)
+        _check_value(tokens, value, where)
         yield split, tokens, value
 
 
@@ -206,21 +192,19 @@ def read_pairs(source: LraFiles) -> Iterator[Pair]:
         yield Pair(split, label, (first, second), (fields[3], fields[4]))
 
 
-def read_pathfinder(source: LraFiles, scratch: Path) -> PathfinderImages:
-    """Read the images of a Pathfinder set; those of an archive are first decoded into `scratch`.
+def read_pathfinder(
+    source: LraFiles, scratch: Path, progress: Callable[[int, int], None]
+) -> PathfinderImages:
+    """Read the images of a Pathfinder set; they are decoded into a file in `scratch`.
 
     Raises:
         DataError: a file is malformed or missing (the message names the file and line), or an
-            archive contains only the other copy of pathfinder128.
+            archive contains only the outer copy of pathfinder128.
         RunError: the disk is full.
     """
     top, _, _ = source.part.partition("/")
     resolution = int(top.removeprefix("pathfinder"))
-    if source.path.is_dir():
-        return lra_pathfinder.read_folder(source.path, resolution)
-    return lra_pathfinder.read_archive(
-        source.path, source.part, resolution, scratch, outer=source.outer_copy
-    )
+    return lra_pathfinder.read_images(source.path, source.part, resolution, scratch, progress)
 
 
 def _copies_in(path: Path, part: str) -> Iterator[Path]:
@@ -262,11 +246,11 @@ def _read_tables(source: LraFiles) -> Iterator[tuple[Split, archives.Member]]:
         return Path(name).name.removesuffix(".gz")
 
     if not source.path.is_dir():
-        for member in archives.read_members(source.path, lambda n: table(n) in splits, _LIMITS):
+        for member in archives.read_members(source.path, lambda n: table(n) in splits):
             yield splits[table(member.name)], member
         return
     for name in source.files:
-        with archives.open_member(source.path, name, _LIMITS) as member:
+        with archives.open_member(source.path, name) as member:
             yield splits[table(name)], member
 
 
@@ -304,7 +288,7 @@ def _tokenize(expression: bytes, where: str) -> np.ndarray:
 
 def _check_value(tokens: np.ndarray, value: int, where: str) -> None:
     try:
-        true = evaluate(ids_to_symbols(tokens.tolist()))
+        true = parse(ids_to_symbols(tokens.tolist())).value
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
     if value != true:

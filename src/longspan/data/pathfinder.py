@@ -15,7 +15,7 @@ import functools
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,20 +34,14 @@ from longspan.errors import OptionError
 _SLICE = 64  # images that a thread draws at a time
 _FAINT = 32.0  # of 255; darker pixels are ripples of the filter around a stroke
 
-_POSITIVE = ("distractor_length", "paddle_length", "seed_distance", "padding", "antialias")
-
 # Paddles of a long contour, and of all distractors together (rounded down to whole distractors).
 _CONTOUR: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
-_DISTRACTING = {32: 20, 64: 22, 128: 35, 256: 30}
+_DISTRACTING = (20, 22, 35, 30)  # at each resolution
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PathfinderSettings:
-    """Settings of the generator; lengths are in pixels.
-
-    Raises:
-        OptionError: no image can be drawn with these settings.
-    """
+    """Settings of the generator; lengths are in pixels."""
 
     resolution: int
     contour_length: int  # paddles of each of the two long contours
@@ -64,75 +58,20 @@ class PathfinderSettings:
     padding: int  # border that stays empty
     antialias: int  # resolution at which strokes are drawn, relative to the image
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        least = dict.fromkeys(_POSITIVE, 1) | {"contour_length": 2, "distractors": 0}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise OptionError(f"{name}={getattr(self, name)}; use {smallest} or more")
-        if not self.margins or min(self.margins) < 1:
-            raise OptionError(f"margins={self.margins}; expected one or more, each 1 or more")
-        if (self.thickness * self.antialias) % 1 or self.thickness <= 0:
-            raise OptionError(
-                f"thickness={self.thickness} is not a whole number of pixels at "
-                f"antialias={self.antialias}; use a multiple of {1 / self.antialias:g}"
-            )
-        room = self.resolution - 4 * self.seed_distance
-        needed = self.paddle_length // 2 + 2
-        if room < needed:
-            raise OptionError(
-                f"seed_distance={self.seed_distance} leaves {room} pixels of {self.resolution} "
-                f"to start in; use {(self.resolution - needed) // 4} or less"
-            )
 
-
-_MEASURES = {
-    32: {
-        "paddle_length": 2,
-        "thickness": 0.5,
-        "margins": (1,),
-        "continuity": 1.0,
-        "contrast": 2.0,
-        "contour_contrast": 2.0 * 0.75,
-        "marker_radius": 1.5,
-        "seed_distance": 7,
-        "padding": 1,
-    },
-    64: {
-        "paddle_length": 5,
-        "thickness": 1.0,
-        "margins": (1,),
-        "continuity": 1.8,
-        "contrast": 0.8,
-        "contour_contrast": 0.8,
-        "marker_radius": 2.5,
-        "seed_distance": 12,
-        "padding": 1,
-    },
-    128: {
-        "paddle_length": 5,
-        "thickness": 1.5,
-        "margins": (2, 3),
-        "continuity": 1.8,
-        "contrast": 0.9,
-        "contour_contrast": 0.9,
-        "marker_radius": 3.0,
-        "seed_distance": 20,
-        "padding": 1,
-    },
-    256: {
-        "paddle_length": 5,
-        "thickness": 2.0,
-        "margins": (3,),
-        "continuity": 1.8,
-        "contrast": 1.0,
-        "contour_contrast": 1.0,
-        "marker_radius": 5.0,
-        "seed_distance": 27,
-        "padding": 22,
-    },
+RESOLUTIONS = (32, 64, 128, 256)
+# Settings of each resolution.
+_MEASURES: dict[str, tuple[Any, ...]] = {
+    "paddle_length": (2, 5, 5, 5),
+    "thickness": (0.5, 1.0, 1.5, 2.0),
+    "margins": ((1,), (1,), (2, 3), (3,)),
+    "continuity": (1.0, 1.8, 1.8, 1.8),
+    "contrast": (2.0, 0.8, 0.9, 1.0),
+    "contour_contrast": (2.0 * 0.75, 0.8, 0.9, 1.0),
+    "marker_radius": (1.5, 2.5, 3.0, 5.0),
+    "seed_distance": (7, 12, 20, 27),
+    "padding": (1, 1, 1, 22),
 }
-RESOLUTIONS = tuple(_MEASURES)
 
 
 def lra_settings(resolution: int, difficulty: Difficulty = "hard") -> PathfinderSettings:
@@ -140,22 +79,20 @@ def lra_settings(resolution: int, difficulty: Difficulty = "hard") -> Pathfinder
 
     Its comments give the settings of the hard images; the others follow from the same formulas.
 
-    Raises:
-        OptionError: there are no settings for this resolution.
+    Args:
+        resolution: one of `RESOLUTIONS`.
+        difficulty: determines the length of the contours.
     """
-    if resolution not in _MEASURES:
-        raise OptionError(
-            f"no settings for resolution={resolution}; there are {', '.join(map(str, RESOLUTIONS))}"
-        )
+    column = RESOLUTIONS.index(resolution)
     contour = _CONTOUR[difficulty]
     distractor = contour // 3
     return PathfinderSettings(
         resolution=resolution,
         contour_length=contour,
         distractor_length=distractor,
-        distractors=_DISTRACTING[resolution] // distractor,
+        distractors=_DISTRACTING[column] // distractor,
         antialias=2,
-        **_MEASURES[resolution],  # type: ignore[arg-type]
+        **{name: values[column] for name, values in _MEASURES.items()},
     )
 
 

@@ -1,18 +1,13 @@
 """Detection of the two markers of a Pathfinder image from its pixels.
 
 A marker is the largest evenly bright area, since strokes are thinner. So it is the disk, slightly
-smaller than a marker, whose darkest pixel is brightest.
+smaller than a marker, whose darkest pixel is brightest; of equal ones, the brightest disk.
 """
-
-import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from longspan.data.store import as_read_only
-
-_SLICE = 64  # images that a thread searches at a time
 _CORE = 0.8  # share of a marker's radius that is evenly bright
+_CHUNK = 64  # images searched at a time
 
 
 def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
@@ -26,23 +21,26 @@ def find_markers(images: np.ndarray, radius: float) -> np.ndarray:
         images: generated images, or those of the release.
         radius: radius of a marker, in pixels.
     """
-    # numba takes a while to import
-    from longspan.data._markers_compiled import find_disks
-
-    reach = int(radius * _CORE)
+    reach, side = int(radius * _CORE), images.shape[1]
     steps = np.mgrid[-reach : reach + 1, -reach : reach + 1].reshape(2, -1).T
-    squared = (steps**2).sum(1)
-    inside = squared <= (radius * _CORE) ** 2
-    # the rim first, since other shapes are dark there
-    order = np.argsort(-squared[inside], kind="stable")
-    disk = np.ascontiguousarray(steps[inside][order])
+    disk = steps[(steps**2).sum(1) <= (radius * _CORE) ** 2] + reach
+    rows, columns = np.ogrid[:side, :side]
     positions = np.zeros((len(images), 2, 2), np.int64)
-    images = as_read_only(images)
-
-    def search(first: int) -> None:
-        part = slice(first, first + _SLICE)
-        find_disks(images[part], disk, 2 * radius, positions[part])
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        list(pool.map(search, range(0, len(images), _SLICE)))
+    for first in range(0, len(images), _CHUNK):
+        padded = np.pad(images[first : first + _CHUNK], ((0, 0), (reach, reach), (reach, reach)))
+        # darkest pixel of the disk around each pixel
+        darkest = padded[:, reach : reach + side, reach : reach + side].copy()
+        for top, left in disk:
+            np.minimum(darkest, padded[:, top : top + side, left : left + side], out=darkest)
+        for image, levels, found in zip(padded, darkest, positions[first:], strict=False):
+            found[0] = _brightest_disk(image, levels, disk)
+            is_near = (rows - found[0, 0]) ** 2 + (columns - found[0, 1]) ** 2 <= (2 * radius) ** 2
+            found[1] = _brightest_disk(image, np.where(is_near, -1, levels.astype(np.int16)), disk)
     return positions
+
+
+def _brightest_disk(padded: np.ndarray, darkest: np.ndarray, disk: np.ndarray) -> np.ndarray:
+    """Return the center whose disk has the brightest darkest pixel; of equal ones the brightest."""
+    centers = np.argwhere(darkest == darkest.max())
+    rows, columns = (centers[:, None] + disk).transpose(2, 0, 1)
+    return centers[padded[rows, columns].sum(1).argmax()]

@@ -13,7 +13,6 @@ by causal and by bidirectional models.
 """
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from longspan.data.sampling import (
     CHUNK_SIZE,
     TokensAndTargets,
     check_vocab_size,
-    generate_chunks,
     sample_distinct,
 )
 from longspan.errors import OptionError
@@ -90,24 +88,11 @@ class RecallSettings:
         return (self.length - self.head) // 2
 
 
-def generate(
-    settings: RecallSettings, count: int, *, seed: int, stream: str
-) -> Iterator[TokensAndTargets]:
-    """Yield the tokens and targets, both (rows, length) uint16, of `count` examples.
+def draw_chunk(settings: RecallSettings, draws: np.random.Generator) -> TokensAndTargets:
+    """Draw the tokens and targets of `CHUNK_SIZE` examples, both (rows, length) uint16.
 
-    The target of a query is c + 1 if its value has class c; other targets are 0. Example n depends
-    only on the settings, the seed, the stream and n.
-
-    Args:
-        settings: of the generator.
-        count: number of examples.
-        seed: seed of the data.
-        stream: e.g. the split; two streams share no draws.
+    The target of a query is c + 1 if its value has class c; other targets are 0.
     """
-    return generate_chunks(f"recall {stream}", seed, count, lambda draws: _draw(settings, draws))
-
-
-def _draw(settings: RecallSettings, draws: np.random.Generator) -> TokensAndTargets:
     head = settings.head
     tokens = np.full((CHUNK_SIZE, settings.length), BLANK, np.uint16)
     targets = np.zeros_like(tokens)

@@ -1,7 +1,7 @@
-"""Batches of CIFAR-10, which are pickles of Python 2, without running foreign code.
+"""Batches of CIFAR-10, which are pickles of Python 2, read without executing the code they name.
 
-A pickle may name any function and have it called. The unpickler here resolves three names only,
-to the harmless classes of this file, and rejects every other one.
+A pickle may name any function and have it called. The unpickler here resolves three names, to the
+harmless classes of this file, and rejects every other one.
 """
 
 import io
@@ -12,17 +12,6 @@ import numpy as np
 
 from longspan.errors import DataError
 
-_MALFORMED = (
-    pickle.UnpicklingError,
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    MemoryError,
-    OverflowError,
-    TypeError,
-    ValueError,
-)
 _UINT8 = ("u1", 0, 1)
 
 
@@ -79,7 +68,7 @@ def load_batch(raw: bytes, where: str) -> dict[str, Any]:
         batch = _RestrictedUnpickler(io.BytesIO(raw), fix_imports=False, encoding="latin-1").load()
         if not isinstance(batch, dict):
             raise pickle.UnpicklingError(f"a {type(batch).__name__} at the top")
-    except _MALFORMED as error:
+    except Exception as error:  # a malformed pickle may raise any
         raise DataError(
             f"{where} is truncated or not a CIFAR-10 batch: expected a pickled dictionary of "
             f"numbers, strings and arrays of uint8, got {error or type(error).__name__}"

@@ -26,18 +26,6 @@ def check_vocab_size(size: int, largest: str) -> None:
         raise OptionError(f"{size} token ids; expected at most {MAX_IDS}, lower {largest}")
 
 
-def chunk_generator(purpose: str, seed: int, number: int) -> np.random.Generator:
-    """Return the random generator of one chunk of a stream, independent of all other chunks.
-
-    Args:
-        purpose: name of the stream, e.g. the task and the split; two streams share no draws.
-        seed: seed of the data.
-        number: index of the chunk.
-    """
-    name = np.frombuffer(purpose.encode(), np.uint8)
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, number, *name])))
-
-
 def generate_chunks(
     purpose: str, seed: int, count: int, draw: Callable[[np.random.Generator], TokensAndTargets]
 ) -> Iterator[TokensAndTargets]:
@@ -47,13 +35,15 @@ def generate_chunks(
     is not scored and c + 1 if its class is c.
 
     Args:
-        purpose: as for `chunk_generator`.
+        purpose: name of the stream, the task and the split; two streams share no draws.
         seed: seed of the data.
         count: number of examples.
         draw: returns the tokens and targets of a whole chunk.
     """
     for number in range(-(-count // CHUNK_SIZE)):
-        tokens, targets = draw(chunk_generator(purpose, seed, number))
+        # the chunks of a stream, and those of other streams, are independent
+        sequence = np.random.SeedSequence([seed, number, *purpose.encode()])
+        tokens, targets = draw(np.random.Generator(np.random.PCG64(sequence)))
         left = count - number * CHUNK_SIZE
         yield tokens[:left], targets[:left]
 

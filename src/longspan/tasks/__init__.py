@@ -9,16 +9,13 @@ import pkgutil
 
 from longspan.tasks.base import (
     SPLITS,
-    TASKS,
     Batch,
     Published,
     Split,
     Task,
     TaskInfo,
-    build,
-    configure,
-    register,
 )
+from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE
 
 for _module in pkgutil.iter_modules(__path__):

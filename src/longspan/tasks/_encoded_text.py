@@ -11,8 +11,7 @@ from longspan.data.store import Examples
 from longspan.data.tokenizers import VOCAB_SIZES, ByteTokenizer, CharacterTokenizer
 from longspan.errors import OptionError
 from longspan.tasks._grouping import group_by_quantiles
-from longspan.tasks.base import Grouping, Split
-from longspan.tasks.sequence import SequenceTask
+from longspan.tasks.base import Grouping, Split, Task
 
 BothClasses = Annotated[int, Field(ge=2)]  # number of examples that has room for each class
 
@@ -44,7 +43,7 @@ class EncodedTextOptions:
             )
 
 
-class EncodedTextTask(SequenceTask):
+class EncodedTextTask(Task):
     """A task whose examples are texts, encoded as bytes or characters."""
 
     options: EncodedTextOptions

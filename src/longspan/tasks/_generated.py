@@ -1,7 +1,6 @@
 """Base of the diagnostic tasks: generated examples of one length, scored token by token."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,9 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from longspan.config import setting, settings
 from longspan.data.cache import BuildOutput
+from longspan.data.sampling import TokensAndTargets, generate_chunks
 from longspan.data.store import Examples, Spool
-from longspan.tasks.base import SPLITS, ProgressCallback, Split
-from longspan.tasks.sequence import SequenceTask
+from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 
 
 @settings
@@ -25,7 +24,7 @@ class GeneratedOptions:
     seed: NonNegativeInt = setting("seed of the data", 0)
 
 
-class GeneratedTask(SequenceTask):
+class GeneratedTask(Task):
     """A task whose splits are separate random streams."""
 
     options: GeneratedOptions
@@ -41,11 +40,11 @@ class GeneratedTask(SequenceTask):
         return self.options.length
 
     @abstractmethod
-    def generate(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield tokens and targets of `count` examples, both (rows, length) uint16."""
+    def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
+        """Draw the tokens and targets of a chunk of examples, both (rows, length) uint16."""
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Generate the splits, one chunk in memory at a time."""
         sizes = {split: getattr(self.options, split) for split in SPLITS}
@@ -55,13 +54,15 @@ class GeneratedTask(SequenceTask):
         for split, count in sizes.items():
             tokens = Spool(scratch / f"{split}.tokens", np.uint16)
             targets = Spool(scratch / f"{split}.targets", np.uint16)
-            for token_rows, target_rows in self.generate(split, count):
+            stream = f"{self.info.name} {split}"
+            for token_rows, target_rows in generate_chunks(
+                stream, self.options.seed, count, self.draw_chunk
+            ):
                 tokens.add_rows(token_rows)
                 targets.add_rows(target_rows)
                 scored[split] += int(np.count_nonzero(target_rows))
                 done += len(token_rows)
-                if progress:
-                    progress(f"generating {self.info.title}", done, total)
+                progress(f"generating {self.info.title}", done, total)
             splits[split] = Examples(
                 tokens=tokens.ragged(),
                 # Tokens are scored, so the example's own label is unused.

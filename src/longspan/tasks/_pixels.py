@@ -14,9 +14,8 @@ from torch import Tensor
 from longspan.config import setting, settings
 from longspan.data.store import Examples, Ragged
 from longspan.tasks._image_drawing import LEVELS, PICTURE_SIDE, draw_as_png, draw_as_text
-from longspan.tasks.base import Grouping, Split
+from longspan.tasks.base import Grouping, Split, Task
 from longspan.tasks.layout import ImageLayout
-from longspan.tasks.sequence import SequenceTask
 
 
 @settings
@@ -29,7 +28,7 @@ class PixelOptions:
     )
 
 
-class PixelTask(SequenceTask):
+class PixelTask(Task):
     """A task whose examples are square gray images: n * n tokens of uint8 in row order.
 
     With `tokens` an input is the gray level, 0 to 255. With `continuous` it is one number per

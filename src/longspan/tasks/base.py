@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from longspan.config import TaskConfig
-from longspan.data.cache import BuiltDataset
-from longspan.errors import OptionError, check_name
+from longspan.data import cache as cached
+from longspan.data.cache import BuildOutput, BuiltDataset, DatasetSpec
+from longspan.data.store import Examples
+from longspan.errors import DataError, OptionError, RunError, check_name
 from longspan.metrics import Metric, get_metric
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int
+from longspan.tasks.batching import Batch, collate, evaluation_rows, training_rows
 from longspan.tasks.layout import Layout
 from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
 
@@ -35,23 +38,6 @@ class Published:
     protocol: str
     source: str
     metric: str = "accuracy"
-
-
-def published_scores(
-    protocol: str, source: str, shown: dict[str, float], metric: str = "accuracy"
-) -> tuple[Published, ...]:
-    """Return the published scores of one column of a table, given as printed there."""
-    scale = get_metric(metric).scale
-    return tuple(
-        Published(
-            mechanism=name,
-            value=round(score / scale, 6),
-            protocol=protocol,
-            source=source,
-            metric=metric,
-        )
-        for name, score in shown.items()
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,27 +82,6 @@ class TaskInfo:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Padded examples.
-
-    Attributes:
-        inputs: token ids, or F numbers at each position.
-        key_mask: True at real tokens.
-        targets: one class per example, or one per token (`IGNORE` where unscored).
-        rows: row of each example in its split.
-        inputs_b: second sequences of pairs.
-        key_mask_b: True at real tokens of the second sequences.
-    """
-
-    inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
-    key_mask: Bool[Tensor, "B T"]
-    targets: Int[Tensor, " B"] | Int[Tensor, "B T"]
-    rows: Int[Tensor, " B"]
-    inputs_b: Int[Tensor, "B U"] | None = None
-    key_mask_b: Bool[Tensor, "B U"] | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Grouping:
     """Examples of a split grouped by a property, for scores by slice.
 
@@ -132,7 +97,12 @@ class Grouping:
 
 
 class Task(ABC):
-    """A task with its options; `open` prepares the data, `batches` yields it."""
+    """A task with its options; `open` prepares the data, `batches` yields it.
+
+    Examples are one or two token sequences and labels; id 0 is padding. A subclass defines how the
+    splits are built (`build_splits`) and, unless they are generated, which source files they come
+    from (`identify_source`).
+    """
 
     info: ClassVar[TaskInfo]
     Options: ClassVar[type]  # settings class with a help text for each field
@@ -140,6 +110,8 @@ class Task(ABC):
     def __init__(self, options: object | None = None):
         """Store the given options, or the defaults."""
         self.options: Any = self.Options() if options is None else options
+        self._dataset: BuiltDataset | None = None
+        self._groupings: dict[Split, list[Grouping]] = {}
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; equal ones share a data set."""
@@ -190,62 +162,121 @@ class Task(ABC):
         """True if the validation split is the test split, as in some papers."""
         return False
 
-    @property
     @abstractmethod
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Build the splits; `scratch` is a folder for spools and shards.
+
+        Raises:
+            DataError: the source is missing, truncated or malformed.
+        """
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the identity of the source files; empty for generated data.
+
+        Raises:
+            DataError: they are missing or malformed.
+        """
+        return {}
+
+    @property
     def source(self) -> str:
         """Origin of the examples, for readers; requires an open task."""
+        return self.dataset.manifest.source
 
     @property
-    @abstractmethod
     def checksum(self) -> str:
         """sha256 over the built splits; requires an open task."""
+        return self.dataset.manifest.checksum
 
-    @abstractmethod
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts and checksums recorded when the data set was built; requires an open task."""
+        return self.dataset.manifest.facts
+
+    @property
+    def dataset(self) -> BuiltDataset:
+        """Built data set on disk; requires an open task."""
+        if self._dataset is None:
+            raise RunError(f"task {self.info.name!r} is not open; call open(cache) first")
+        return self._dataset
+
     def describe_missing_data(self, data: Path | None, cache: Path | None = None) -> str | None:
         """Return one line that names the missing source and the remedy.
 
         None if the data is available, from its source or already built in `cache`.
         """
+        try:
+            self.identify_source(data)
+        except DataError as error:
+            built = cache and data is None and self._find_built(cache)
+            return None if built else str(error)
+        return None
 
-    @abstractmethod
     def open(
         self, cache: Path, data: Path | None = None, progress: ProgressCallback | None = None
     ) -> None:
         """Build the splits into `cache`, or verify and map those already built.
 
-        Raises:
-            DataError: the source is absent, truncated or foreign.
-        """
+        A source named by `data` must be readable. Without it, a data set built earlier is opened
+        even if its source is gone.
 
-    @abstractmethod
+        Raises:
+            DataError: the source is missing, truncated or malformed.
+            RunError: the cache cannot be written.
+        """
+        self._groupings = {}
+        try:
+            identity = self.identify_source(data)
+        except DataError:
+            self._dataset = None if data is not None else self._find_built(cache)
+            if self._dataset is None:
+                raise
+            return
+        self._dataset = cached.open_dataset(
+            cache,
+            self._dataset_spec(identity),
+            lambda scratch: self.build_splits(data, scratch, progress or _ignore),
+        )
+
     def open_built(self, cache: Path) -> bool:
         """Open the data set built earlier with these options, from any source; build nothing.
 
         Returns:
-            Whether there is one.
+            True if there is one.
         """
+        self._dataset, self._groupings = self._find_built(cache), {}
+        return self._dataset is not None
 
-    @abstractmethod
     def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
         """Return the checksum of the data set that `open` would map, read from its manifest.
 
         None if it is not built, or its source is unknown.
         """
+        try:
+            manifest = cached.find_manifest(cache, self._dataset_spec(self.identify_source(data)))
+        except DataError:
+            return None
+        return manifest.checksum if manifest else None
 
-    @property
-    @abstractmethod
-    def dataset(self) -> BuiltDataset:
-        """Built data set on disk; requires an open task."""
-
-    @abstractmethod
     def size(self, split: Split) -> int:
         """Return the number of examples of a split."""
+        return len(self._examples(split))
 
-    @abstractmethod
     def labels(self, split: Split) -> Int[Tensor, " N"]:
         """Return all scored targets of a split, in row order."""
+        examples = self._examples(split)
+        if examples.targets is None:
+            return torch.from_numpy(examples.labels.astype(np.int64))
+        # Stored targets are a class plus 1, or 0 where unscored.
+        scored = examples.targets.values[examples.targets.values > 0]
+        return torch.from_numpy(scored.astype(np.int64) - 1)
 
-    @abstractmethod
+    def to_inputs(self, padded: np.ndarray) -> Int[Tensor, "B T"] | Float[Tensor, "B T F"]:
+        """Return the model's inputs for padded tokens (B, T): their ids."""
+        return torch.from_numpy(padded.astype(np.int64))
+
     def batches(
         self, split: Split, *, batch_size: int, seed: int = 0, start: int = 0
     ) -> Iterator[Batch]:
@@ -255,7 +286,24 @@ class Task(ABC):
         batch of an epoch is dropped, and batch n depends on (seed, n) alone, so a resumed run
         sees the batches of an uninterrupted one. Other splits are yielded once, every example
         exactly once, sorted by length to minimize padding.
+
+        Raises:
+            OptionError: batch_size, seed or start is out of range.
         """
+        examples = self._examples(split)
+        if batch_size < 1 or seed < 0 or start < 0:
+            raise OptionError(
+                f"expected batch_size >= 1, seed >= 0 and start >= 0; got batch_size={batch_size}, "
+                f"seed={seed}, start={start}"
+            )
+        if split != "train":
+            return self._collate(examples, evaluation_rows(examples, batch_size, start))
+        if batch_size > len(examples):
+            raise OptionError(
+                f"batch_size={batch_size} is larger than the train split ({len(examples)} "
+                f"examples); use {len(examples)} or less"
+            )
+        return self._collate(examples, training_rows(len(examples), batch_size, seed, start))
 
     def losses(
         self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
@@ -295,8 +343,19 @@ class Task(ABC):
         return int(labels.bincount().max()) / len(labels)
 
     def groupings(self, split: Split) -> list[Grouping]:
-        """Return groupings of the examples, for scores by slice."""
+        """Return groupings of the examples, computed once for each split of an open data set."""
+        examples = self._examples(split)
+        if split not in self._groupings:
+            self._groupings[split] = self.compute_groupings(examples)
+        return self._groupings[split]
+
+    def compute_groupings(self, examples: Examples) -> list[Grouping]:
+        """Return groupings of the examples of a split; none by default."""
         return []
+
+    def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
+        """Return each token of an example as text; by default its id."""
+        return [str(token) for token in ids.tolist()]
 
     @abstractmethod
     def show(self, split: Split, row: int) -> str:
@@ -306,61 +365,30 @@ class Task(ABC):
         """Return an example as an SVG picture; None where text suffices."""
         return None
 
+    def _collate(self, examples: Examples, batches: Iterator[np.ndarray]) -> Iterator[Batch]:
+        return (collate(examples, rows, self.to_inputs, self.length) for rows in batches)
 
-TASKS: dict[str, type[Task]] = {}
-
-
-def register(cls: type[Task]) -> type[Task]:
-    """Register a task class under the name in its metadata.
-
-    Raises:
-        OptionError: the name is taken, an option has the name of a field of `TaskConfig`, or the
-            per-example statistics of a metric are undefined.
-        UnknownNameError: a metric is not registered.
-    """
-    name = cls.info.name
-    if name in TASKS:
-        raise OptionError(f"task {name!r} is already registered by {TASKS[name].__qualname__}")
-    reserved = {field.name for field in dataclasses.fields(TaskConfig)}
-    if taken := reserved & {field.name for field in dataclasses.fields(cls.Options)}:
-        raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(taken))}")
-    _check_metrics(cls)
-    TASKS[name] = cls
-    return cls
-
-
-def _check_metrics(cls: type[Task]) -> None:
-    names = [get_metric(name).name for name in cls.info.metrics]
-    undefined = [name for name in names if name not in LOGIT_STATISTICS]
-    if undefined and cls.example_statistics is Task.example_statistics:
-        raise OptionError(
-            f"task {cls.info.name!r} has no per-example statistics of {', '.join(undefined)}; "
-            "override example_statistics"
+    def _dataset_spec(self, identity: dict[str, Any]) -> DatasetSpec:
+        return DatasetSpec(
+            task=self.info.name,
+            version=self.info.version,
+            options=self.data_options(),
+            origin=identity,
         )
 
+    def _find_built(self, cache: Path) -> BuiltDataset | None:
+        return cached.find_built(cache, self.info.name, self.info.version, self.data_options())
 
-def build(name: str, options: dict[str, Any] | None = None) -> Task:
-    """Build a task by name.
+    def _examples(self, split: str) -> Examples:
+        return self.dataset.splits[check_name(split, SPLITS, "split")]
 
-    Raises:
-        UnknownNameError: there is no such task or option; the message suggests near names.
-        OptionError: an option has an invalid value.
-    """
-    cls = TASKS[check_name(name, TASKS, "task")]
-    fields = [field.name for field in dataclasses.fields(cls.Options)]
-    for option in options or {}:
-        check_name(option, fields, f"option of task {name!r}")
-    return cls(cls.Options(**(options or {})))
+    def _example(self, split: Split, row: int) -> tuple[np.ndarray, int]:
+        """Return the tokens and the label of one example."""
+        examples = self._examples(split)
+        if not 0 <= row < len(examples):
+            raise OptionError(f"row {row} of {split!r}: expected 0 to {len(examples) - 1}")
+        return examples.tokens[row], int(examples.labels[row])
 
 
-def configure(name: str, options: dict[str, Any] | None = None) -> TaskConfig:
-    """Return the configuration of a task, its default options included.
-
-    Raises:
-        UnknownNameError: there is no such task or option; the message suggests near names.
-        OptionError: an option has an invalid value.
-    """
-    task = build(name, options)
-    return TaskConfig(
-        name=name, version=task.info.version, options=dataclasses.asdict(task.options)
-    )
+def _ignore(*progress: object) -> None:
+    """Do nothing with the progress of a build."""

@@ -8,18 +8,19 @@ al. 2016 (https://arxiv.org/abs/1511.06464). Selective copying, with scattered s
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 from pydantic import PositiveInt
 
 from longspan.config import setting, settings
-from longspan.data.copying import CopyingSettings, generate
+from longspan.data.copying import CopyingSettings, draw_chunk
+from longspan.data.sampling import TokensAndTargets
 from longspan.data.store import Examples
 from longspan.tasks._generated import GeneratedOptions, GeneratedTask
 from longspan.tasks._grouping import group_by_ranges
-from longspan.tasks.base import Grouping, Split, TaskInfo, register
+from longspan.tasks.base import Grouping, Split, TaskInfo
 from longspan.tasks.layout import TokenLayout
+from longspan.tasks.registry import register
 
 
 @settings
@@ -88,10 +89,9 @@ class CopyingTask(GeneratedTask):
         """Number of symbols."""
         return self.options.symbols
 
-    def generate(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the random stream of a split."""
-        options = self.options
-        return generate(options.generator_settings, count, seed=options.seed, stream=split)
+    def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
+        """Draw the tokens and targets of a chunk of examples."""
+        return draw_chunk(self.options.generator_settings, draws)
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the position of the first symbol, in quarters; not if symbols are scattered."""

@@ -20,8 +20,10 @@ from longspan.data.grayscale import to_grayscale
 from longspan.errors import OptionError
 from longspan.tasks._image_drawing import LEVELS
 from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
-from longspan.tasks.base import ProgressCallback, TaskInfo, published_scores, register
+from longspan.tasks._published import published_scores
+from longspan.tasks.base import ProgressCallback, TaskInfo
 from longspan.tasks.layout import ImageLayout
+from longspan.tasks.registry import register
 
 
 @settings
@@ -65,49 +67,7 @@ class ImageTask(PixelTask):
         chance=0.1,
         layout=ImageLayout(cifar.SIDE),
         hub=cifar.HUB,
-        published=(
-            *published_scores(
-                "lra-paper",
-                "Tay et al. 2021, Long Range Arena, table 1",
-                {
-                    "full": 42.44,
-                    "local": 41.46,
-                    "sparse_transformer": 44.24,
-                    "longformer": 42.22,
-                    "linformer": 38.56,
-                    "reformer": 38.07,
-                    "sinkhorn": 41.23,
-                    "synthesizer": 41.61,
-                    "bigbird": 40.83,
-                    "linear": 42.34,
-                    "performer": 42.77,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "Xiong et al. 2021, Nystromformer, LRA table of its repository",
-                {
-                    "full": 38.20,
-                    "reformer": 43.29,
-                    "linformer": 37.84,
-                    "performer": 37.07,
-                    "nystrom": 41.58,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "xformers v0.0.22, BENCHMARKS.md",
-                {
-                    "full": 38.69,
-                    "nystrom": 42.86,
-                    "performer": 36.09,
-                    "fouriermix": 36.53,
-                    "linformer": 35.57,
-                    "lambda": 35.04,
-                    "orthoformer": 34.5,
-                },
-            ),
-        ),
+        published=published_scores("image"),
         notes=(
             "The published scores were obtained with black pixels masked as padding; here every "
             "pixel is real. The held-out images are those of Long Range Arena (train[90%:] in the "
@@ -122,7 +82,7 @@ class ImageTask(PixelTask):
         return cifar.find(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the images, convert them to gray levels, hold out validation, select subsets."""
         source = cifar.find(data)
@@ -147,7 +107,7 @@ class ImageTask(PixelTask):
         )
 
     def _read(
-        self, source: cifar.CifarFiles, progress: ProgressCallback | None
+        self, source: cifar.CifarFiles, progress: ProgressCallback
     ) -> dict[SourceSplit, tuple[np.ndarray, np.ndarray]]:
         """Return the gray levels (N, 1024) and labels (N,) of both splits of the source."""
         chunks: dict[SourceSplit, list[tuple[np.ndarray, ...]]] = {
@@ -158,8 +118,7 @@ class ImageTask(PixelTask):
             levels = to_grayscale(images.pixels, self.options.grayscale)
             chunks[images.split].append((images.rows, levels, images.labels))
             done += len(images.rows)
-            if progress:
-                progress("reading CIFAR-10", done, source.rows or 0)
+            progress("reading CIFAR-10", done, source.rows or 0)
         ordered = {}
         for split, found in chunks.items():
             rows, levels, labels = (np.concatenate(column) for column in zip(*found, strict=True))

@@ -6,6 +6,7 @@ from its files.
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,17 +29,17 @@ from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, OptionError
 from longspan.tasks._expression_drawing import draw_as_svg, draw_as_text
 from longspan.tasks._grouping import group_by_ranges
+from longspan.tasks._published import published_scores
 from longspan.tasks.base import (
     SPLITS,
     Grouping,
     ProgressCallback,
     Split,
+    Task,
     TaskInfo,
-    published_scores,
-    register,
 )
 from longspan.tasks.layout import SequenceLayout
-from longspan.tasks.sequence import SequenceTask
+from longspan.tasks.registry import register
 
 _END = len(VOCABULARY)  # id of the end symbol
 _SYMBOLS = (*VOCABULARY, "end")
@@ -97,7 +98,7 @@ class ListOpsOptions:
 
 
 @register
-class ListOps(SequenceTask):
+class ListOps(Task):
     """Ten classes, expressions of 501 to 1999 tokens at the default options."""
 
     Options = ListOpsOptions
@@ -117,63 +118,7 @@ class ListOps(SequenceTask):
         metrics=("accuracy",),
         chance=0.1,
         layout=SequenceLayout(),
-        published=(
-            *published_scores(
-                "lra-paper",
-                "Tay et al. 2021, Long Range Arena, table 1",
-                {
-                    "full": 36.37,
-                    "local": 15.82,
-                    "sparse_transformer": 17.07,
-                    "longformer": 35.63,
-                    "linformer": 35.70,
-                    "reformer": 37.27,
-                    "sinkhorn": 33.67,
-                    "synthesizer": 36.99,
-                    "bigbird": 36.05,
-                    "linear": 16.13,
-                    "performer": 18.01,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "Xiong et al. 2021, Nystromformer, LRA table of its repository",
-                {
-                    "full": 37.10,
-                    "reformer": 19.05,
-                    "linformer": 37.25,
-                    "performer": 18.80,
-                    "nystrom": 37.15,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "xformers v0.0.22, BENCHMARKS.md",
-                {
-                    "full": 37.5,
-                    "nystrom": 36.29,
-                    "performer": 19.56,
-                    "fouriermix": 36.29,
-                    "linformer": 36.69,
-                    "lambda": 19.76,
-                    "orthoformer": 27.42,
-                },
-            ),
-            *published_scores(
-                "xiong",
-                "Xiong et al. 2022, Simple Local Attentions Remain Competitive, table 1",
-                {
-                    "sinkhorn": 37.6,
-                    "reformer": 37.9,
-                    "linformer": 37.7,
-                    "nystrom": 37.9,
-                    "performer": 37.1,
-                    "long_short": 37.7,
-                    "local": 37.4,
-                    "blockwise": 37.4,
-                },
-            ),
-        ),
+        published=published_scores("listops"),
         notes=(
             "The published scores are on LRA's own expressions. Classes are not uniform: 0 and 9 "
             "have about 17 % each, so the baseline is the majority class, not chance. Scores of "
@@ -200,7 +145,7 @@ class ListOps(SequenceTask):
         return lra_release.find(data, lra_release.LISTOPS).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Generate distinct expressions, or read them; append the end symbol if set."""
         if self.options.source == "release":
@@ -212,16 +157,15 @@ class ListOps(SequenceTask):
         splits = {split: _append_end(examples) for split, examples in built.splits.items()}
         return dataclasses.replace(built, splits=splits)
 
-    def _generate(self, progress: ProgressCallback | None) -> BuildOutput:
+    def _generate(self, progress: ProgressCallback) -> BuildOutput:
         """Generate distinct expressions, training ones last: their number changes no other."""
         options = self.options
         sizes = {"test": options.test, "validation": options.validation, "train": options.train}
-        title = f"generating {self.info.title}"
         generated = generate(
             options.grammar,
             sum(sizes.values()),
             seed=options.seed,
-            progress=progress and (lambda done, total: progress(title, done, total)),
+            progress=functools.partial(progress, f"generating {self.info.title}"),
         )
         splits, first = {}, 0
         for split, size in sizes.items():
@@ -235,7 +179,7 @@ class ListOps(SequenceTask):
         )
 
     def _read_release(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the first expressions of each file of the release; every value is recomputed."""
         source = lra_release.find(data, lra_release.LISTOPS)
@@ -250,7 +194,7 @@ class ListOps(SequenceTask):
                 self._check_length(split, rows[split], len(expression))
                 tokens[split].add(expression)
                 labels[split].append(value)
-            if progress and sum(rows.values()) % _PROGRESS_EVERY == 0:
+            if sum(rows.values()) % _PROGRESS_EVERY == 0:
                 progress(f"reading {self.info.title}", min(sum(rows.values()), total), total)
         for split in SPLITS:
             if rows[split] < wanted[split]:

@@ -6,6 +6,7 @@ Tay et al., "Long Range Arena", 2021. Images of 64 x 64 and 256 x 256 pixels are
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,16 +25,16 @@ from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks._image_drawing import LEVELS, draw_mask
 from longspan.tasks._pathfinder_images import generate_images, read_release
 from longspan.tasks._pixels import PixelOptions, PixelTask
+from longspan.tasks._published import published_scores
 from longspan.tasks.base import (
     SPLITS,
     Grouping,
     ProgressCallback,
     Split,
     TaskInfo,
-    published_scores,
-    register,
 )
 from longspan.tasks.layout import ImageLayout
+from longspan.tasks.registry import register
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 SOURCE = "generated, with the distribution of Long Range Arena's images, or its files"
@@ -119,49 +120,7 @@ class Pathfinder(PixelTask):
         metrics=("accuracy",),
         chance=0.5,
         layout=ImageLayout(32),
-        published=(
-            *published_scores(
-                "lra-paper",
-                "Tay et al. 2021, Long Range Arena, table 1",
-                {
-                    "full": 71.40,
-                    "local": 66.63,
-                    "sparse_transformer": 71.71,
-                    "longformer": 69.71,
-                    "linformer": 76.34,
-                    "reformer": 68.50,
-                    "sinkhorn": 67.45,
-                    "synthesizer": 69.45,
-                    "bigbird": 74.87,
-                    "linear": 75.30,
-                    "performer": 77.05,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "Xiong et al. 2021, Nystromformer, LRA table of its repository",
-                {
-                    "full": 74.16,
-                    "reformer": 69.36,
-                    "linformer": 67.60,
-                    "performer": 69.87,
-                    "nystrom": 70.94,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "xformers v0.0.22, BENCHMARKS.md",
-                {
-                    "full": 70.37,
-                    "nystrom": 67.49,
-                    "performer": 67.23,
-                    "fouriermix": 54.07,
-                    "linformer": 65.12,
-                    "lambda": 49.74,
-                    "orthoformer": 67.11,
-                },
-            ),
-        ),
+        published=published_scores("pathfinder"),
         notes=(
             f"{GENERATED} The published scores are on LRA's own hard images of 32 x 32 pixels and "
             "were obtained with black pixels masked as padding; here every pixel is real. None "
@@ -184,22 +143,22 @@ class Pathfinder(PixelTask):
         return {} if self.options.source == "generated" else self._release(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Generate the images, or read them, and split them."""
-        title = self.info.title
         if self.options.source == "generated":
             images = generate_images(
                 self.settings,
                 sum(self._generated_sizes().values()),
                 seed=self.options.seed,
                 scratch=scratch,
-                progress=progress,
-                title=title,
+                progress=functools.partial(progress, f"generating {self.info.title}"),
             )
         else:
             images = read_release(
-                self._release(data), scratch=scratch, progress=progress, title=title
+                self._release(data),
+                scratch=scratch,
+                progress=functools.partial(progress, f"reading {self.info.title}"),
             )
         splits: dict[str, Examples] = {
             split: images.select(rows, scratch / f"{split}.u8")

@@ -6,18 +6,19 @@ one of many positions by its content.
 """
 
 import textwrap
-from collections.abc import Iterator
 
 import numpy as np
 from pydantic import PositiveInt
 
 from longspan.config import setting, settings
-from longspan.data.recall import BLANK, FIRST_KEY, RecallSettings, generate
+from longspan.data.recall import BLANK, FIRST_KEY, RecallSettings, draw_chunk
+from longspan.data.sampling import TokensAndTargets
 from longspan.data.store import Examples
 from longspan.tasks._generated import GeneratedOptions, GeneratedTask
 from longspan.tasks._grouping import group_by_quantiles
-from longspan.tasks.base import Grouping, Split, TaskInfo, register
+from longspan.tasks.base import Grouping, Split, TaskInfo
 from longspan.tasks.layout import TokenLayout
+from longspan.tasks.registry import register
 
 
 @settings
@@ -95,10 +96,9 @@ class RecallTask(GeneratedTask):
         """Number of values."""
         return self.options.generator_settings.values
 
-    def generate(self, split: Split, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the random stream of a split."""
-        options = self.options
-        return generate(options.generator_settings, count, seed=options.seed, stream=split)
+    def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
+        """Draw the tokens and targets of a chunk of examples."""
+        return draw_chunk(self.options.generator_settings, draws)
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the distance from the pair to its query, if examples have one query."""

@@ -23,15 +23,15 @@ from longspan.tasks._encoded_text import (
     EncodedTextTask,
     sample_balanced,
 )
+from longspan.tasks._published import published_scores
 from longspan.tasks.base import (
     SPLITS,
     ProgressCallback,
     Split,
     TaskInfo,
-    published_scores,
-    register,
 )
 from longspan.tasks.layout import PairLayout
+from longspan.tasks.registry import register
 
 _SHOWN = 400  # characters of each paper
 
@@ -77,63 +77,7 @@ class Retrieval(EncodedTextTask):
         metrics=("accuracy",),
         chance=0.5,
         layout=PairLayout(),
-        published=(
-            *published_scores(
-                "lra-paper",
-                "Tay et al. 2021, Long Range Arena, table 1",
-                {
-                    "full": 57.46,
-                    "local": 53.39,
-                    "sparse_transformer": 59.59,
-                    "longformer": 56.89,
-                    "linformer": 52.27,
-                    "reformer": 53.40,
-                    "sinkhorn": 53.83,
-                    "synthesizer": 54.67,
-                    "bigbird": 59.29,
-                    "linear": 53.09,
-                    "performer": 53.82,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "Xiong et al. 2021, Nystromformer, LRA table of its repository",
-                {
-                    "full": 79.35,
-                    "reformer": 78.64,
-                    "linformer": 79.37,
-                    "performer": 78.62,
-                    "nystrom": 79.56,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "xformers v0.0.22, BENCHMARKS.md",
-                {
-                    "full": 79.24,
-                    "nystrom": 78.18,
-                    "performer": 81.1,
-                    "fouriermix": 76.41,
-                    "linformer": 76.41,
-                    "lambda": 79.11,
-                    "orthoformer": 77.96,
-                },
-            ),
-            *published_scores(
-                "xiong",
-                "Xiong et al. 2022, Simple Local Attentions Remain Competitive, table 1",
-                {
-                    "sinkhorn": 80.4,
-                    "reformer": 80.5,
-                    "linformer": 78.4,
-                    "nystrom": 81.0,
-                    "performer": 79.8,
-                    "long_short": 81.6,
-                    "local": 81.6,
-                    "blockwise": 81.3,
-                },
-            ),
-        ),
+        published=published_scores("retrieval"),
         notes=(
             "Validation is the release's eval file. Pairs are not filtered: papers, and a few "
             "pairs, occur in more than one split; the manifest counts them, as well as labels and "
@@ -147,17 +91,14 @@ class Retrieval(EncodedTextTask):
         return aan.find(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the pairs and select subsets; memory does not grow with their number."""
         source = aan.find(data)
         expected = sum(self.info.sizes.values())
-
-        def on_read(done: int) -> None:
-            if progress:
-                progress("reading AAN", done, expected)
-
-        collection = aan.collect(aan.read(source), scratch, on_read)
+        collection = aan.collect(
+            aan.read(source), scratch, lambda done: progress("reading AAN", done, expected)
+        )
         chosen = {split: self._sample(split, pairs) for split, pairs in collection.splits.items()}
         tokenizer = self.make_tokenizer(lambda: _count_texts(collection, chosen["train"]))
         ids = Spool(scratch / "ids", np.uint8)

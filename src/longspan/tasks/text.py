@@ -21,8 +21,10 @@ from longspan.tasks._encoded_text import (
     EncodedTextTask,
     sample_balanced,
 )
-from longspan.tasks.base import ProgressCallback, Split, TaskInfo, published_scores, register
+from longspan.tasks._published import published_scores
+from longspan.tasks.base import ProgressCallback, Split, TaskInfo
 from longspan.tasks.layout import SequenceLayout
+from longspan.tasks.registry import register
 
 # Purposes of the random streams, so that the splits are sampled independently.
 _VALIDATION, _TRAIN, _TEST = range(3)
@@ -69,63 +71,7 @@ class Text(EncodedTextTask):
         chance=0.5,
         layout=SequenceLayout(),
         hub=imdb.HUB,
-        published=(
-            *published_scores(
-                "lra-paper",
-                "Tay et al. 2021, Long Range Arena, table 1 (best of lengths 1K to 4K)",
-                {
-                    "full": 64.27,
-                    "local": 52.98,
-                    "sparse_transformer": 63.58,
-                    "longformer": 62.85,
-                    "linformer": 53.94,
-                    "reformer": 56.10,
-                    "sinkhorn": 61.20,
-                    "synthesizer": 61.68,
-                    "bigbird": 64.02,
-                    "linear": 65.90,
-                    "performer": 65.40,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "Xiong et al. 2021, Nystromformer, LRA table of its repository",
-                {
-                    "full": 65.02,
-                    "reformer": 64.88,
-                    "linformer": 55.91,
-                    "performer": 63.81,
-                    "nystrom": 65.52,
-                },
-            ),
-            *published_scores(
-                "lra-small",
-                "xformers v0.0.22, BENCHMARKS.md",
-                {
-                    "full": 62.66,
-                    "nystrom": 63.24,
-                    "performer": 62.76,
-                    "fouriermix": 60.72,
-                    "linformer": 57.39,
-                    "lambda": 62.47,
-                    "orthoformer": 63.96,
-                },
-            ),
-            *published_scores(
-                "xiong",
-                "Xiong et al. 2022, Simple Local Attentions Remain Competitive, table 1",
-                {
-                    "sinkhorn": 63.8,
-                    "reformer": 62.5,
-                    "linformer": 61.9,
-                    "nystrom": 66.1,
-                    "performer": 66.1,
-                    "long_short": 65.7,
-                    "local": 65.7,
-                    "blockwise": 65.6,
-                },
-            ),
-        ),
+        published=published_scores("text"),
         notes=(
             "The published scores select on the test set, which is also the validation set there "
             "(validation='test'); here validation is held out of the training part. 418 texts "
@@ -147,12 +93,11 @@ class Text(EncodedTextTask):
         return imdb.find(data).origin
 
     def build_splits(
-        self, data: Path | None, scratch: Path, progress: ProgressCallback | None
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
     ) -> BuildOutput:
         """Read the reviews, hold out validation, drop duplicates, select subsets."""
         source = imdb.find(data)
-        if progress:
-            progress("reading IMDB", 0, source.rows or 0)
+        progress("reading IMDB", 0, source.rows or 0)
         reviews = imdb.read(source)
         rows = {part: len(reviews[part].texts) for part in reviews}
         chosen, duplicates = self._choose_rows(reviews)

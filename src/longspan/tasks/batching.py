@@ -1,0 +1,107 @@
+"""Batches: padded examples, and the rows of each batch."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.data.store import Examples, Ragged
+from longspan.shapes import Bool, Float, Int
+from longspan.tasks.scoring import IGNORE
+
+# oneDNN keeps up to 1,024 kernels, one for each shape: gigabytes if every batch has a width of its
+# own (docs/decisions.md).
+PAD_TO_MULTIPLE_OF = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Padded examples.
+
+    Attributes:
+        inputs: token ids, or F numbers at each position.
+        key_mask: True at real tokens.
+        targets: one class per example, or one per token (`IGNORE` where unscored).
+        rows: row of each example in its split.
+        inputs_b: second sequences of pairs.
+        key_mask_b: True at real tokens of the second sequences.
+    """
+
+    inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
+    key_mask: Bool[Tensor, "B T"]
+    targets: Int[Tensor, " B"] | Int[Tensor, "B T"]
+    rows: Int[Tensor, " B"]
+    inputs_b: Int[Tensor, "B U"] | None = None
+    key_mask_b: Bool[Tensor, "B U"] | None = None
+
+
+def training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    """Yield the rows of endless epochs; batch n depends on (seed, n) alone."""
+    per_epoch = count // batch_size
+    epoch, first = divmod(start, per_epoch)
+    while True:
+        stream = np.random.SeedSequence([seed, epoch])
+        order = np.random.Generator(np.random.PCG64(stream)).permutation(count)
+        for number in range(first, per_epoch):
+            yield order[number * batch_size : (number + 1) * batch_size]
+        epoch, first = epoch + 1, 0
+
+
+def evaluation_rows(examples: Examples, batch_size: int, start: int) -> Iterator[np.ndarray]:
+    """Yield every row once, sorted by length."""
+    order = np.argsort(examples.tokens.lengths, kind="stable")
+    for first in range(start * batch_size, len(examples), batch_size):
+        yield order[first : first + batch_size]
+
+
+def collate(
+    examples: Examples,
+    rows: np.ndarray,
+    to_inputs: Callable[[np.ndarray], Tensor],
+    max_length: int,
+) -> Batch:
+    """Return a batch as wide as its longest example, rounded up to `PAD_TO_MULTIPLE_OF`.
+
+    Args:
+        examples: examples of a split.
+        rows: rows of the batch.
+        to_inputs: maps padded ids to the model's inputs.
+        max_length: maximum number of tokens of an example, and of a batch's width.
+
+    Raises:
+        DataError: a row has changed on disk since it was written.
+    """
+    examples.check(rows)
+    tokens, key_mask = _pad(examples.tokens, rows, max_length)
+    second = None if examples.second is None else _pad(examples.second, rows, max_length)
+    if examples.targets is None:
+        targets = examples.labels[rows].astype(np.int64)
+    else:
+        targets = _pad(examples.targets, rows, max_length)[0].astype(np.int64) - 1
+        targets[targets < 0] = IGNORE
+    return Batch(
+        inputs=to_inputs(tokens),
+        key_mask=torch.from_numpy(key_mask),
+        targets=torch.from_numpy(targets),
+        rows=torch.from_numpy(rows),
+        inputs_b=None if second is None else to_inputs(second[0]),
+        key_mask_b=None if second is None else torch.from_numpy(second[1]),
+    )
+
+
+def _pad(sequences: Ragged, rows: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sequences of some rows, padded with zeros, and the mask of their real tokens."""
+    starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
+    lengths = ends - starts
+    longest = int(lengths.max())
+    rounded = -(-longest // PAD_TO_MULTIPLE_OF) * PAD_TO_MULTIPLE_OF
+    width = max(longest, min(rounded, max_length))
+    if width == lengths.min():
+        windows = np.lib.stride_tricks.sliding_window_view(sequences.values, width)
+        return windows[starts], np.ones((len(rows), width), bool)
+    padded = np.zeros((len(rows), width), sequences.values.dtype)
+    for line, start, end in zip(padded, starts.tolist(), ends.tolist(), strict=True):
+        line[: end - start] = sequences.values[start:end]
+    return padded, np.arange(width) < lengths[:, None]

@@ -1,0 +1,68 @@
+"""Registry of tasks, by name."""
+
+import dataclasses
+from typing import Any
+
+from longspan.config import TaskConfig
+from longspan.errors import OptionError, check_name
+from longspan.metrics import get_metric
+from longspan.tasks.base import Task
+from longspan.tasks.scoring import LOGIT_STATISTICS
+
+TASKS: dict[str, type[Task]] = {}
+
+
+def register(cls: type[Task]) -> type[Task]:
+    """Register a task class under the name in its metadata.
+
+    Raises:
+        OptionError: the name is taken, an option has the name of a field of `TaskConfig`, or the
+            per-example statistics of a metric are undefined.
+        UnknownNameError: a metric is not registered.
+    """
+    name = cls.info.name
+    if name in TASKS:
+        raise OptionError(f"task {name!r} is already registered by {TASKS[name].__qualname__}")
+    reserved = {field.name for field in dataclasses.fields(TaskConfig)}
+    if taken := reserved & {field.name for field in dataclasses.fields(cls.Options)}:
+        raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(taken))}")
+    _check_metrics(cls)
+    TASKS[name] = cls
+    return cls
+
+
+def _check_metrics(cls: type[Task]) -> None:
+    names = [get_metric(name).name for name in cls.info.metrics]
+    undefined = [name for name in names if name not in LOGIT_STATISTICS]
+    if undefined and cls.example_statistics is Task.example_statistics:
+        raise OptionError(
+            f"task {cls.info.name!r} has no per-example statistics of {', '.join(undefined)}; "
+            "override example_statistics"
+        )
+
+
+def build(name: str, options: dict[str, Any] | None = None) -> Task:
+    """Build a task by name.
+
+    Raises:
+        UnknownNameError: there is no such task or option; the message suggests near names.
+        OptionError: an option has an invalid value.
+    """
+    cls = TASKS[check_name(name, TASKS, "task")]
+    fields = [field.name for field in dataclasses.fields(cls.Options)]
+    for option in options or {}:
+        check_name(option, fields, f"option of task {name!r}")
+    return cls(cls.Options(**(options or {})))
+
+
+def configure(name: str, options: dict[str, Any] | None = None) -> TaskConfig:
+    """Return the configuration of a task, its default options included.
+
+    Raises:
+        UnknownNameError: there is no such task or option; the message suggests near names.
+        OptionError: an option has an invalid value.
+    """
+    task = build(name, options)
+    return TaskConfig(
+        name=name, version=task.info.version, options=dataclasses.asdict(task.options)
+    )
