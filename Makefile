@@ -13,7 +13,8 @@ arena: $(READY)
 
 test: $(READY)
 	@echo "== running the tests, one process per core (at most 8)"
-	@$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+	@# Tests start many processes, which would compile every file again without bytecode.
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 mutants: $(READY)
 	@echo "== planting bugs, one at a time, and running the attention tests (about an hour)"

@@ -162,6 +162,7 @@ for name, more, extra in (
 """
 
 
+@pytest.mark.slow
 def test_layers_with_two_dilations_compile_to_one_graph():
     run_in_new_process(COMPARE_COMPILED)
 
