@@ -42,6 +42,8 @@ EVERYDAY = {"full", "local", "linear"}
 MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
 # Upgrades of records contain renamed options.
 MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/", "results/upgrades.py")
+# Parts of one mechanism whose file would otherwise have more than 540 lines.
+SINGLE_USER_OPS = {"block_lists": "bigbird", "hashing": "reformer"}
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
 every_file = pytest.mark.parametrize("file", sorted(TREES))
@@ -143,6 +145,17 @@ def named_mechanisms(tree):
             about = any(word in text for word in ("attention", "mechanism", "name"))
             found += [x for x in strings(node) if about and x.value in EVERYDAY]
     return [f"line {x.lineno}: {x.value!r}" for x in found]
+
+
+def test_shared_operations_have_several_users():
+    """A part of one mechanism belongs in the file of that mechanism."""
+    users = {path.stem: set() for path in (SOURCE / "attention/ops").glob("[!_]*.py")}
+    for file, tree in TREES.items():
+        for _, name in imported_names(tree):
+            if name.startswith("longspan.attention.ops."):
+                users[name.split(".")[3]].add(Path(file).stem)
+    single = {name: user for name, (user, *others) in users.items() if not others}
+    assert single == SINGLE_USER_OPS
 
 
 @every_file

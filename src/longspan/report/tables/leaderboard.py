@@ -43,14 +43,15 @@ RULE = (
     f"neither is marked. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
 )
 LEGEND = (
-    "Scores: mean over seeds on test. Below: the 95 % interval, the margin over always answering "
-    "the most frequent class, and the number of seeds.\n"
+    "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
+    "(accuracy only), and the number of seeds.\n"
     f"{RULE}\n"
     "Intervals cover seeds and test examples where the score of every example was recorded, else "
     "seeds. For a single seed, or seeds that tie, they cover test examples and say nothing about "
     "other seeds.\n"
     f"A mean needs a score on each of its tasks, in one metric. In a mean of six, {SIXTH} counts "
-    f"as {FAILED:.0%} where nothing was learned. Costs need all tasks; memory is the largest."
+    f"as {100 * FAILED:.0f} % where nothing was learned. Costs need all tasks; memory is the "
+    "largest."
 )
 
 

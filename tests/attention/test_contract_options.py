@@ -1,4 +1,6 @@
-"""Size options: they exist, take integers and enlarge the receptive field."""
+"""Options: a record can store them; size options take integers and enlarge the receptive field."""
+
+import json
 
 import pytest
 
@@ -17,6 +19,13 @@ def receptive_field(name, size):
     pairs = attention.pairs(T)
     pairs = attention.flops(T, 8) if pairs is None else pairs
     return sum(pairs) if isinstance(pairs, tuple) else pairs
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_options_have_defaults_that_json_can_store(name):
+    options = options_of(name)
+    assert json.loads(json.dumps(options)) == options
+    assert not {"args", "kwargs", "self", "causal"} & set(options)
 
 
 @pytest.mark.parametrize("name", sorted(SIZE_OPTIONS))
