@@ -24,8 +24,6 @@ HOUSE_WORDS = re.compile(
 ARTICLE = re.compile(r"(The|A|An|All|Every|Each|Some|As|Of|For|With|Here)\b")
 DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-every_file = pytest.mark.parametrize("file", sorted(TREES))
-
 
 def documented(tree):
     nodes = (node for node in ast.walk(tree) if isinstance(node, DEFINITIONS))
@@ -39,10 +37,14 @@ def is_property(node):
 
 def clauses(tree):
     """Return docstrings that open with a noun clause."""
-    return [text for _, text in documented(tree) if CLAUSE.match(text) and not is_wh_property(_)]
+    return [
+        text
+        for node, text in documented(tree)
+        if CLAUSE.match(text) and not is_whether_property(node)
+    ]
 
 
-def is_wh_property(node):
+def is_whether_property(node):
     """Return True for a property documented as "Whether ..."."""
     is_function = isinstance(node, ast.FunctionDef)
     return is_function and is_property(node) and ast.get_docstring(node).startswith("Whether")
@@ -55,6 +57,7 @@ def without_verb(tree):
 
 
 def house_words(tree):
+    """Return words in strings that the field does not use."""
     texts = (
         node.value
         for node in ast.walk(tree)
@@ -63,19 +66,10 @@ def house_words(tree):
     return [found[0] for text in texts if (found := HOUSE_WORDS.search(text))]
 
 
-@every_file
-def test_no_docstring_opens_with_a_clause(file):
-    assert clauses(TREES[file]) == []
-
-
-@every_file
-def test_docstrings_of_functions_open_with_a_verb(file):
-    assert without_verb(TREES[file]) == []
-
-
-@every_file
-def test_strings_use_terms_of_field(file):
-    assert house_words(TREES[file]) == []
+@pytest.mark.parametrize("rule", [clauses, without_verb, house_words])
+def test_source_follows_rule(rule):
+    found = {file: rule(tree) for file, tree in TREES.items()}
+    assert not {file: violated for file, violated in found.items() if violated}
 
 
 def test_rules_detect_violations_only():
