@@ -84,8 +84,18 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: the file is missing or not JSON; the message names the file and the line.
     """
+    return read_json_with_text(path)[0]
+
+
+def read_json_with_text(path: Path) -> tuple[Any, str]:
+    """Read a JSON file; return its content and its text.
+
+    Raises:
+        DataError: the file is missing or not JSON; the message names the file and the line.
+    """
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return parse_json(text), text
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
     except UnicodeDecodeError as error:

@@ -10,7 +10,7 @@ import pydantic
 
 from longspan.config.base import describe_errors
 from longspan.errors import DataError, LongspanError
-from longspan.files import read_json
+from longspan.files import read_json_with_text
 from longspan.results.record import FAILED, SCHEMA, Failure, Result
 from longspan.results.upgrades import upgrade
 
@@ -26,7 +26,8 @@ def load_result(path: Path) -> Result:
     Raises:
         DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    return result_from(read_json(path), path)
+    content, text = read_json_with_text(path)
+    return result_from(content, path, text)
 
 
 def load_failure(path: Path) -> Failure:
@@ -35,16 +36,22 @@ def load_failure(path: Path) -> Failure:
     Raises:
         DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    return failure_from(read_json(path), path)
+    content, text = read_json_with_text(path)
+    return failure_from(content, path, text)
 
 
-def result_from(content: Any, path: Path) -> Result:
+def result_from(content: Any, path: Path, text: str | None = None) -> Result:
     """Validate the content of a JSON file as a result.
+
+    Args:
+        content: parsed file.
+        path: the file, for messages.
+        text: text of the file, which saves time.
 
     Raises:
         DataError: it is invalid; the message names `path` and lists every reason.
     """
-    record = _validated(Result, content, path)
+    record = _validated(Result, content, path, text)
     try:
         main = record.main
     except LongspanError as error:
@@ -54,29 +61,29 @@ def result_from(content: Any, path: Path) -> Result:
     return record
 
 
-def failure_from(content: Any, path: Path) -> Failure:
-    """Validate the content of a JSON file as a failure.
+def failure_from(content: Any, path: Path, text: str | None = None) -> Failure:
+    """Validate the content of a JSON file as a failure; the arguments are those of `result_from`.
 
     Raises:
         DataError: it is invalid; the message names `path` and lists every reason.
     """
-    return _validated(Failure, content, path)
+    return _validated(Failure, content, path, text)
 
 
-def validate(kind: type[T], content: Any, path: Path) -> T:
-    """Validate the content of a JSON file as a settings class.
+def validate(kind: type[T], text: str, path: Path) -> T:
+    """Validate JSON text as a settings class.
 
     Raises:
         DataError: it is invalid; the message names `path` and lists every reason.
     """
     try:
         # JSON mode is strict, but takes mappings for dataclasses and lists for tuples.
-        return _adapter(cast(Hashable, kind)).validate_json(json.dumps(content))
+        return _adapter(cast(Hashable, kind)).validate_json(text)
     except pydantic.ValidationError as error:
         raise DataError(f"{path}: {describe_errors(error)}") from error
 
 
-def _validated(kind: type[T], content: Any, path: Path) -> T:
+def _validated(kind: type[T], content: Any, path: Path, text: str | None) -> T:
     if not isinstance(content, dict) or "schema" not in content:
         raise DataError(f"{path} is not a longspan record: it has no field 'schema'")
     schema = content["schema"]
@@ -84,13 +91,15 @@ def _validated(kind: type[T], content: Any, path: Path) -> T:
         raise DataError(
             f"{path} has schema {schema!r}; expected 1 to {SCHEMA}, update longspan to read it"
         )
+    if schema == SCHEMA and text is not None:
+        return validate(kind, text, path)
     try:
         content = upgrade(content)
     except KeyError as error:
         raise DataError(f"{path}: field {error} of schema {schema} is missing") from error
     except (LongspanError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{path} is not a valid record of schema {schema}: {error}") from error
-    return validate(kind, content, path)
+    return validate(kind, json.dumps(content), path)
 
 
 @cache

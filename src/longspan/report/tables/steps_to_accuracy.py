@@ -110,6 +110,10 @@ def evaluations(run: Result) -> list[Evaluation]:
 
 
 def _first(run: Result, goal: float) -> Evaluation | None:
-    metric = run.main
-    reached = (found for found in evaluations(run) if not metric.is_better(goal, found[2]))
-    return next(reached, None)
+    name, signed = run.metric, run.main.signed
+    least = signed(goal)
+    for point in run.curve:
+        value = point.validation_metrics.get(name)
+        if value is not None and signed(value) >= least:
+            return point.step, point.seconds, value
+    return None
