@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -479,7 +480,7 @@ def test_report_command_runs_without_torch(tmp_path, kind):
     done = subprocess.run(
         [sys.executable, "-c", code, "report", tmp_path / "runs", "--output", page,
          "--format", kind, "--section", "published"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "lra-paper" in done.stdout
