@@ -230,7 +230,7 @@ def test_links_and_oversized_members_are_rejected(bare, tmp_path, kind):
     member = malicious(kind)
     with tarfile.open(tmp_path / "aclImdb.tar.gz", "w:gz") as archive:
         archive.addfile(member, io.BytesIO(bytes(member.size)))
-    with pytest.raises(DataError, match=r"0_7\.txt (is .*; expected a regular file|has more than)"):
+    with pytest.raises(DataError, match=r"0_7\.txt.* is (unsafe|.*; expected a regular file)"):
         imdb.read(imdb.find(tmp_path))
 
 

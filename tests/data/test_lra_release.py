@@ -354,7 +354,7 @@ HEADER = b"Source\tTarget"
         (b"7\t7", b"( )\t7", "line 4 has no expression"),
         (b"7\t7", b"7 7\t7", "line 4: ListOps expression: .* 2 values; expected 0 and 1"),
         (b"7\t7\r\n", b"\r\n", "line 4 has 1 columns"),
-        (b"7\t7", b"7 " * (1 << 20), "line 4 has more than 1,048,576 bytes"),
+        (b"7\t7", b"7 " * (1 << 20), "line 4 has more than 1 MiB"),
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -390,7 +390,7 @@ def test_empty_table_is_rejected(tmp_path, what, files, form):
         (b"0.0\t", b"label\t", "line 2: label b'label'; expected 0 or 1"),
         ("naïve".encode(), "naïve".encode("latin-1"), r"line 1 is not UTF-8 text \(byte 33\)"),
         (b"one\ttwo", b"one", "line 3 has 4 columns"),
-        (b"two", b"two " * (1 << 23), "line 3 has more than 33,554,432 bytes"),
+        (b"two", b"two " * (1 << 23), "line 3 has more than 32 MiB"),
     ],
 )
 @pytest.mark.parametrize("form", ["folder", "archive"])
@@ -500,25 +500,97 @@ def test_images_without_metadata_are_counted_and_omitted(tmp_path, form):
     assert images.facts["images_without_metadata"] == 1
 
 
-def test_damaged_archives_are_rejected(tmp_path):
+def test_real_npy_metadata_is_read_and_pickled_metadata_rejected(tmp_path):
+    files, pixels, labels = drawn(32)
+    for name in [name for name in files if name.startswith("metadata/")]:
+        table = np.array([line.split() for line in files[name].decode().splitlines()])
+        file = io.BytesIO()
+        np.save(file, table.astype("S") if "10" in name else table)
+        files[name] = file.getvalue()
+    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
+    images, found = read_images(source, tmp_path)
+    assert (found == pixels).all()
+    assert images.labels.tolist() == labels.tolist()
+    file = io.BytesIO()
+    np.save(file, table.astype(object))
+    for content in (file.getvalue(), saved_array(np.zeros(3)), saved_array(table[:, 0])):
+        (tmp_path / HARD / "metadata" / "0.npy").write_bytes(content)
+        with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
+            read_pathfinder(source, tmp_path)
+
+
+class Trap:
+    """Creates a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_pickle_in_metadata_is_never_loaded(tmp_path):
+    files, _, _ = drawn(32)
+    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
+    trap = np.array([[Trap(tmp_path / "sprung")]], object)
+    (tmp_path / HARD / "metadata" / "0.npy").write_bytes(saved_array(trap))
+    with pytest.raises(DataError, match=r"metadata/0\.npy is not metadata of Pathfinder"):
+        read_pathfinder(source, tmp_path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def saved_array(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_unbalanced_labels_are_logged(tmp_path, caplog):
+    files, _, _ = drawn(32)
+    source = find(unpacked(tmp_path, below(HARD, files)), HARD)
+    assert read_pathfinder(source, tmp_path).facts["share_of_label_1"] == 0.5
+    assert not caplog.messages
+    for number in (0, 1, 2):
+        path = tmp_path / HARD / "metadata" / f"{number}.npy"
+        path.write_text(path.read_text().replace(" 0 1.8", " 1 1.8"))
+    assert read_pathfinder(source, tmp_path).facts["share_of_label_1"] > 0.8
+    assert "of the images have label 1; expected half" in caplog.text
+
+
+def test_hostile_files_are_rejected(tmp_path):
     (tmp_path / "place").mkdir()
     path = tmp_path / "place" / "lra_release.gz"
+    for name in ("../basic_train.tsv", "/basic_train.tsv"):
+        tarred(path, {**LISTOPS_FILES, name: b"evil"})
+        with pytest.raises(
+            DataError, match=r"lra_release\.gz contains .*(unsafe|twice)|expected the header"
+        ):
+            read_listops(find(path.parent, LISTOPS))
     with tarfile.open(path, "w:gz") as archive:
         info = tarfile.TarInfo("basic_train.tsv")
         info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(info)
-    with pytest.raises(DataError, match=r"basic_train\.tsv is a link .*expected a regular file"):
+    with pytest.raises(
+        DataError, match=r"basic_train\.tsv.* is .*(unsafe|expected a regular file)"
+    ):
         read_listops(find(path, LISTOPS))
     tarred(path, LISTOPS_FILES)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(DataError, match=r"lra_release\.gz.* is truncated, damaged or no archive"):
         read_listops(find(path, LISTOPS))
     tarred(path, {"basic_train.tsv": HEADER + b"\r\n" + bytes(1 << 26)})
-    with pytest.raises(DataError, match=r"basic_train\.tsv: line 2 has more than 1,048,576 bytes"):
+    with pytest.raises(DataError, match=r"basic_train\.tsv: line 2 has more than 1 MiB"):
         read_listops(find(path, LISTOPS))
     path.write_bytes(b"")
     with pytest.raises(DataError, match=r"lra_release\.gz is empty"):
         read_listops(find(path, LISTOPS))
+    folder = unpacked(tmp_path / "folder", LISTOPS_FILES)
+    (folder / "basic_val.tsv").rename(tmp_path / "elsewhere.tsv")
+    (folder / "basic_val.tsv").symlink_to(tmp_path / "elsewhere.tsv")
+    with pytest.raises(DataError, match=r"basic_val\.tsv leads outside"):
+        read_listops(find(folder, LISTOPS))
+    here = [one.name for one in tmp_path.rglob("*") if one.is_file()]
+    assert sorted(here) == sorted([*LISTOPS_FILES, "elsewhere.tsv", "lra_release.gz"])
 
 
 def test_full_disk_is_reported(tmp_path, small_disk):

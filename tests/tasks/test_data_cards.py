@@ -259,7 +259,7 @@ def test_open_built_builds_nothing(nowhere, tiny_cache):
     assert task.dataset.manifest.options == dataclasses.asdict(task.options)
 
 
-def test_verify_compares_content_with_the_manifest(reviews):
+def test_verify_compares_content_and_name_with_the_manifest(reviews):
     task = opened(reviews)
     cache, folder = reviews / "cache", task.dataset.folder
     assert set(cached.verify(cache)) == {folder}
@@ -269,6 +269,9 @@ def test_verify_compares_content_with_the_manifest(reviews):
     path.write_text(whole.replace(task.checksum, "0" * 64))
     with pytest.raises(DataError, match="does not match its recorded checksum; delete"):
         cached.verify(cache, "text")
+    path.write_text(whole.replace('"length": 9', '"length": 8'))
+    with pytest.raises(DataError, match="has the manifest of another dataset; delete"):
+        cached.verify(cache)
     path.write_text(whole)
     other = opened(reviews, length=5).dataset.folder
     for one in (folder, other):

@@ -2,19 +2,25 @@
 
 The first bytes of an archive tell its format, whatever the suffix. Every archive is read to its
 end, so a truncated one never passes for a small one.
+
+An archive may be hostile. Python's own extraction filter (`tarfile.data_filter`) rejects paths
+that lead outside and devices, links are rejected altogether, and `Limits` bounds the number of
+members and their unpacked bytes.
 """
 
 import contextlib
 import gzip
+import io
 import lzma
 import os
+import stat
 import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple, NoReturn, cast
 
 from longspan.errors import DataError
 
@@ -31,57 +37,71 @@ _READ_ERRORS = (
     zlib.error,
 )
 _ZIP_SIGNATURES = (b"PK\3\4", b"PK\5\6")
+_MOST_HEADER_BYTES = 1 << 20  # of a long name or of extended attributes in a tar
 _BUFFER = 1 << 18
 
 Wanted = Callable[[str], object]
 
 
-class Member(NamedTuple):
+class Limits(NamedTuple):
+    """The most that may be read from one folder or archive."""
+
+    member: int  # unpacked bytes of a wanted member
+    total: int  # unpacked bytes of all wanted members
+    members: int = 1 << 23  # number of members, wanted or not; lra_release has 2,400,000
+
+
+class Member:
     """One file of a folder or an archive; read it once, before asking for the next one."""
 
-    name: str  # path inside the folder or archive, with slashes
-    where: str  # path on this machine, for messages
-    file: IO[bytes]
+    def __init__(self, name: str, where: str, file: io.BufferedIOBase, most: int):
+        """Use `read_members` or `open_member` instead."""
+        self.name = name  # path inside the folder or archive, with slashes
+        self.where = where  # path on this machine, for messages
+        self._file, self._most = file, most
 
-    def read(self, most: int) -> bytes:
+    def read(self) -> bytes:
         """Return the whole content.
 
         Raises:
-            DataError: the file is truncated, damaged or has more than `most` bytes.
+            DataError: the file is truncated or damaged.
         """
         with _explain_read_errors(self.where):
-            content = self.file.read(most + 1)
-        if len(content) > most:
-            raise DataError(f"{self.where} has more than {most:,} bytes")
-        return content
+            return self._file.read()
 
     def lines(self, longest: int) -> Iterator[tuple[str, bytes]]:
         """Yield the location of each line and the line without its end; unpack a `.gz` member.
 
         Raises:
-            DataError: a line is longer than `longest` bytes, or the file is truncated or damaged.
+            DataError: a line is longer than `longest` bytes, or the file is truncated, damaged or
+                too large.
         """
         packed = self.name.endswith(".gz")
-        file = gzip.GzipFile(fileobj=self.file) if packed else self.file
+        file = gzip.GzipFile(fileobj=self._file) if packed else self._file
+        count = 0
         with _explain_read_errors(self.where):
             for number, line in enumerate(iter(lambda: file.readline(longest + 2), b""), start=1):
                 where = f"{self.where}: line {number}"
                 text = line.removesuffix(b"\n").removesuffix(b"\r")
+                count += len(line)
                 if len(text) > longest:
-                    raise DataError(f"{where} has more than {longest:,} bytes")
+                    raise DataError(f"{where} has more than {_format_size(longest)}")
+                if count > self._most:
+                    raise DataError(f"{self.where} unpacks to more than {_format_size(self._most)}")
                 yield where, text
 
 
-def read_members(path: Path, wanted: Wanted) -> Iterator[Member]:
+def read_members(path: Path, wanted: Wanted, limits: Limits) -> Iterator[Member]:
     """Yield the members of a folder or an archive whose name is wanted, in one pass.
 
     Raises:
-        DataError: the archive is truncated or of an unknown format, or a file cannot be read; the
-            message names the archive and the member.
+        DataError: the archive is truncated, hostile or of an unknown format, or a file cannot be
+            read; the message names the archive and the member.
     """
+    usage = _Usage(path, limits)
     if path.is_dir():
         for name in list_names(path, wanted):
-            with open_member(path, name) as member:
+            with _open_file(path, name, usage) as member:
                 yield member
         return
     with _explain_read_errors(str(path)):
@@ -89,41 +109,90 @@ def read_members(path: Path, wanted: Wanted) -> Iterator[Member]:
             head = file.read(4)
         if not head:
             raise DataError(f"{path} is empty; expected a tar or zip archive")
-        yield from (_read_zip if head in _ZIP_SIGNATURES else _read_tar)(path, wanted)
+        seen: set[str] = set()
+        for member in (_read_zip if head in _ZIP_SIGNATURES else _read_tar)(wanted, usage):
+            if member.name in seen:
+                raise DataError(f"{path} contains {member.name} twice; expected it once")
+            seen.add(member.name)
+            yield member
 
 
 def list_names(folder: Path, wanted: Wanted) -> Iterator[str]:
     """Yield the names of the wanted files below a folder, sorted within each folder.
 
     Raises:
-        DataError: a folder below cannot be read.
+        DataError: a folder below is a symbolic link or cannot be read.
     """
 
     def fail(error: OSError) -> None:
         raise DataError(f"{error.filename} cannot be read ({error.strerror})") from error
 
-    for parent, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=fail):
         folders.sort()
+        for one in (Path(parent, name) for name in folders):
+            if one.is_symlink():
+                raise DataError(f"{one} is a link to a folder; put the folder itself there")
         below = Path(parent).relative_to(folder)
         yield from filter(wanted, ((below / name).as_posix() for name in sorted(names)))
 
 
-@contextlib.contextmanager
-def open_member(folder: Path, name: str) -> Iterator[Member]:
+def open_member(
+    folder: Path, name: str, limits: Limits
+) -> contextlib.AbstractContextManager[Member]:
     """Open one file of a folder by its relative path.
 
     Raises:
-        DataError: the file is missing or cannot be read.
+        DataError: the file is missing, not a regular file, too large or outside the folder.
     """
+    return _open_file(folder, name, _Usage(folder, limits))
+
+
+class _Usage:
+    """Members and bytes of one folder or archive so far, checked against the limits."""
+
+    def __init__(self, path: Path, limits: Limits):
+        self.path, self.limits = path, limits
+        self.members = self.bytes = 0
+
+    def count_member(self) -> None:
+        self.members += 1
+        if self.members > self.limits.members:
+            raise DataError(f"{self.path} has more than {self.limits.members:,} members; refused")
+
+    def check_file(self, where: str, is_regular: bool, size: int) -> None:
+        """Reject a wanted member that is no regular file or exceeds a limit."""
+        if not is_regular or size > self.limits.member:
+            found = f"{size} bytes" if is_regular else "a link, a folder or a device"
+            raise DataError(
+                f"{where} is {found}; expected a regular file of at most "
+                f"{_format_size(self.limits.member)}"
+            )
+        self.bytes += size
+        if self.bytes > self.limits.total:
+            total = _format_size(self.limits.total)
+            raise DataError(f"{self.path}: the files to read have more than {total} in total")
+
+
+@contextlib.contextmanager
+def _open_file(folder: Path, name: str, usage: _Usage) -> Iterator[Member]:
     path = folder / name
     with contextlib.ExitStack() as stack:
         with _explain_read_errors(str(path)):
-            file = stack.enter_context(path.open("rb"))
-        yield Member(name, str(path), file)
+            real = path.resolve()
+            if not real.is_relative_to(folder.resolve()):
+                raise DataError(f"{path} leads outside {folder}; put the file itself there")
+            status = real.stat()
+            usage.check_file(str(path), stat.S_ISREG(status.st_mode), status.st_size)
+            file = stack.enter_context(real.open("rb"))
+        yield Member(name, str(path), file, usage.limits.member)
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """A tar header; a damaged one raises an error, which `TarFile` takes for the end."""
+    """A tar header; a damaged, missing or huge one raises an error.
+
+    `TarFile` itself takes a damaged header for the end of the archive. It reads a long name, or
+    the map of a sparse file, into memory whatever its size.
+    """
 
     @classmethod
     def fromtarfile(cls, tarfile: tarfile.TarFile) -> "_StrictTarInfo":
@@ -134,36 +203,78 @@ class _StrictTarInfo(tarfile.TarInfo):
         except _DamagedHeader as error:
             raise EOFError(str(error)) from error
 
+    def _proc_member(self, tarfile: tarfile.TarFile) -> "_StrictTarInfo":
+        if self.type in _LONG_HEADERS and self.size > _MOST_HEADER_BYTES:
+            raise ValueError(f"a header of {self.size} bytes")
+        return super()._proc_member(tarfile)  # type: ignore[misc]
+
+    def _reject_sparse(self, *_: object) -> NoReturn:
+        raise ValueError(f"{self.name} is a sparse file")
+
+    _proc_sparse = _proc_gnusparse_10 = _reject_sparse
+
 
 _DamagedHeader = tarfile.HeaderError
 _EndOfTar = tarfile.EOFHeaderError  # type: ignore[attr-defined]
+_LONG_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 
 
-def _read_tar(path: Path, wanted: Wanted) -> Iterator[Member]:
-    with tarfile.open(path, "r:*", tarinfo=_StrictTarInfo) as archive:
+def _read_tar(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
+    with tarfile.open(usage.path, "r:*", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
+            usage.count_member()
             # `TarFile` keeps every header: 2,400,000 for lra_release
             archive.members.clear()  # type: ignore[attr-defined]
-            name = os.path.normpath(info.name)
-            if info.isdir() or not wanted(name):
+            if info.isdir() or not wanted(os.path.normpath(info.name)):
                 continue
-            if not info.isreg():
-                raise DataError(f"{path}: {name} is a link or a device; expected a regular file")
-            with _explain_read_errors(f"{path}: {name}"):
-                yield Member(name, f"{path}: {name}", cast(IO[bytes], archive.extractfile(info)))
+            name = _filtered_name(usage.path, info)
+            where, is_regular = f"{usage.path}: {name}", info.isreg() and not info.issparse()
+            usage.check_file(where, is_regular, info.size)
+            with _explain_read_errors(where):
+                content = cast(io.BufferedIOBase, archive.extractfile(info))
+            yield Member(name, where, content, usage.limits.member)
         # compressed files have their checksum at the end
         while archive.fileobj.read(_BUFFER):
             pass
 
 
-def _read_zip(path: Path, wanted: Wanted) -> Iterator[Member]:
-    with zipfile.ZipFile(path) as archive:
+def _read_zip(wanted: Wanted, usage: _Usage) -> Iterator[Member]:
+    with zipfile.ZipFile(usage.path) as archive:
         for info in archive.infolist():
-            name = os.path.normpath(info.filename)
-            if info.is_dir() or not wanted(name):
+            usage.count_member()
+            if info.is_dir() or not wanted(os.path.normpath(info.filename)):
                 continue
-            with _explain_read_errors(f"{path}: {name}"), archive.open(info) as content:
-                yield Member(name, f"{path}: {name}", content)
+            name = _filtered_name(usage.path, tarfile.TarInfo(info.filename))
+            where, kind = f"{usage.path}: {name}", stat.S_IFMT(info.external_attr >> 16)
+            usage.check_file(where, kind in (0, stat.S_IFREG), info.file_size)
+            with _explain_read_errors(where), archive.open(info) as content:
+                yield Member(name, where, cast(io.BufferedIOBase, content), usage.limits.member)
+
+
+def _filtered_name(path: Path, info: tarfile.TarInfo) -> str:
+    """Return the normalized name of a member.
+
+    Raises:
+        DataError: Python refuses to extract it.
+    """
+    try:
+        return os.path.normpath(tarfile.data_filter(info, str(path.parent)).name)
+    except tarfile.FilterError as error:
+        raise DataError(f"{path} contains {info.name!r}, which is unsafe ({error})") from error
+
+
+def _format_size(count: int) -> str:
+    """Format a limit: 1 MiB, or 1000 bytes."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")):
+        if count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} bytes"
 
 
 @contextlib.contextmanager

@@ -191,16 +191,26 @@ def verify(cache: Path, task: str | None = None) -> dict[Path, Manifest]:
     verified, errors = {}, []
     for folder in built_folders(cache, task):
         try:
-            if (found := _load(folder, thorough=True)) is None:
-                continue
-            if _content_checksum(found.splits) != found.manifest.checksum:
-                raise DataError(f"{folder} does not match its recorded checksum; delete {folder}")
-            verified[folder] = found.manifest
+            verified[folder] = _verify(folder)
         except DataError as error:
             errors.append(str(error))
     if errors:
         raise DataError("; ".join(errors))
     return verified
+
+
+def _verify(folder: Path) -> Manifest:
+    """Check the files of a dataset, and that the manifest belongs to the folder."""
+    found = _load(folder, thorough=True)
+    if found is None:
+        raise DataError(f"{folder} was removed while it was verified; run the command again")
+    record = found.manifest
+    names = [field.name for field in dataclasses.fields(DatasetSpec)]
+    if DatasetSpec(**{name: getattr(record, name) for name in names}).key != folder.name:
+        raise DataError(f"{folder} has the manifest of another dataset; delete {folder}")
+    if _content_checksum(found.splits) != record.checksum:
+        raise DataError(f"{folder} does not match its recorded checksum; delete {folder}")
+    return record
 
 
 def _load(folder: Path, thorough: bool = False) -> BuiltDataset | None:

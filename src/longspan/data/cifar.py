@@ -56,7 +56,8 @@ _MD5 = {
 _BATCH = 10_000  # images in an official batch
 _WHOLE = 60_000
 _WHOLE_ARCHIVE = 170_498_071  # bytes
-_LARGEST = 1 << 26  # bytes of a batch; an official one has 31 million
+# an official batch has 31 million bytes, all of them 186 million
+_LIMITS = archives.Limits(member=1 << 26, total=1 << 28)
 _VALUES = 3 * SIDE * SIDE
 _CHUNK = 2_000
 # labels of the first images of data_batch_1
@@ -162,12 +163,12 @@ def _batch_files(source: CifarFiles) -> Iterator[archives.Member]:
     path = source.files["train"][0]
     if source.form == "batches":
         for name in _MD5:
-            with archives.open_member(path.parent, name) as member:
+            with archives.open_member(path.parent, name, _LIMITS) as member:
                 yield member
         return
     if path.name == _ARCHIVE and (found := file_sha256(path)) != SHA256:
         raise DataError(f"{path} has sha256 {found}, expected {SHA256}; download {URL}")
-    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5)
+    yield from archives.read_members(path, lambda name: PurePath(name).name in _MD5, _LIMITS)
 
 
 def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
@@ -175,7 +176,7 @@ def _read_batches(source: CifarFiles) -> Iterator[CifarImages]:
     size, seen = 0, set()
     for member in _batch_files(source):
         name = PurePath(member.name).name
-        pixels, labels = _read_batch(name, member.read(_LARGEST), member.where)
+        pixels, labels = _read_batch(name, member.read(), member.where)
         start, split = 0, SOURCE_SPLITS[name == "test_batch"]
         if split == "train":
             size = size or len(labels)

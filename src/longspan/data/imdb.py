@@ -36,8 +36,8 @@ HUB = "stanfordnlp/imdb"
 LABELS = ("neg", "pos")
 
 _MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
-# bytes of a review; the longest one has 13,704
-_LONGEST = 1 << 20
+# the longest review has 13,704 bytes, all of them have 66 million
+_LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,9 +132,9 @@ def _rows(path: Path, prefix: str = "") -> Iterator[tuple[str, int, bytes]]:
     def match(name: str) -> re.Match[str] | None:
         return _MEMBER.fullmatch(prefix + name)
 
-    for member in archives.read_members(path, match):
+    for member in archives.read_members(path, match, _LIMITS):
         if found := match(member.name):
-            yield found[1], LABELS.index(found[2]), _check_text(member.read(_LONGEST), member.where)
+            yield found[1], LABELS.index(found[2]), _check_text(member.read(), member.where)
 
 
 def _parquet_size(path: Path) -> int:

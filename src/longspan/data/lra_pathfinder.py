@@ -2,11 +2,13 @@
 
 `imgs/<k>/sample_<i>.png` is grayscale. `metadata/<k>.npy` is plain text despite its name, with one
 line for each image: folder, file, number, label, continuity, contour length and five more (the
-generator at https://github.com/drewlinsley/pathfinder).
+generator at https://github.com/drewlinsley/pathfinder). The current generator writes a real .npy
+file of the same fields; both are read.
 """
 
 import dataclasses
 import io
+import logging
 import re
 import struct
 import zlib
@@ -21,12 +23,16 @@ from longspan.data import archives
 from longspan.data.store import Spool
 from longspan.errors import DataError
 
+logger = logging.getLogger(__name__)
+
 TWO_COPIES = "pathfinder128"  # the release has an older copy outside the inner lra_release
 ISSUE = "https://github.com/google-research/long-range-arena/issues/38"
 
 # has 0 bytes in the release, see state-spaces/s4, src/dataloaders/lra.py
 _KNOWN_EMPTY = "pathfinder32/curv_baseline/imgs/0/sample_172.png"
-_LARGEST = 1 << 24  # bytes of a file
+_LIMITS = archives.Limits(member=1 << 24, total=1 << 36)
+_BALANCE = (0.4, 0.6)  # usual share of a label
+_NPY = b"\x93NUMPY"
 _PROGRESS_EVERY = 1000  # images read between two progress updates
 _FILE = re.compile(r"imgs/\d+/[\w-]+\.png|metadata/\d+\.npy")
 _FIELDS = 6  # the fields of a line that are read
@@ -82,7 +88,7 @@ def read_images(
         return pattern.fullmatch(name)
 
     copy = _InnermostCopy(scratch / "images.u8", part, resolution)
-    for member in archives.read_members(path, wanted):
+    for member in archives.read_members(path, wanted, _LIMITS):
         if (match := pattern.fullmatch(member.name)) and copy.accepts(match[1]):
             copy.add(match[2], member)
             if len(copy.images) % _PROGRESS_EVERY == 0:
@@ -144,10 +150,16 @@ def _number(name: str) -> int:
 
 def _read_metadata(member: archives.Member) -> list[_Row]:
     """Return the rows of one metadata file, in order."""
-    content = member.read(_LARGEST)
+    content = member.read()
     try:
-        lines = [line.split() for line in content.decode("utf-8").splitlines()]
-    except UnicodeDecodeError as error:
+        if content.startswith(_NPY):
+            table = np.load(io.BytesIO(content), allow_pickle=False)
+            if table.ndim != 2 or table.dtype.kind not in "US":
+                raise ValueError(f"shape {table.shape} of {table.dtype}, expected a table of text")
+            lines = table.astype(str).tolist()
+        else:
+            lines = [line.split() for line in content.decode("utf-8").splitlines()]
+    except (ValueError, EOFError, MemoryError) as error:
         raise DataError(f"{member.where} is not metadata of Pathfinder ({error})") from error
     if not lines:
         raise DataError(f"{member.where} is empty; expected a line for each image")
@@ -185,6 +197,8 @@ def _order_rows(
     if not chosen:
         raise DataError(f"{where} lacks metadata or images; expected imgs/ and metadata/")
     share = sum(row.label for row in chosen) / len(chosen)
+    if not _BALANCE[0] <= share <= _BALANCE[1]:
+        logger.warning("%s: %.0f %% of the images have label 1; expected half", where, 100 * share)
     facts = {
         "share_of_label_1": round(share, 4),
         "empty_images": [empty] if empty else [],
@@ -225,7 +239,7 @@ class _InnermostCopy:
         if name.startswith("metadata/"):
             self.rows[_number(name)] = _read_metadata(member)
             return
-        content = member.read(_LARGEST)
+        content = member.read()
         if not content and f"{self.folder}/{name}" == _KNOWN_EMPTY:
             self.empty = name
             return

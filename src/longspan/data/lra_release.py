@@ -55,6 +55,7 @@ _ROWS = {
 # of each difficulty; one of them has an empty image
 _IMAGES = (200_000, 199_999)
 
+_LIMITS = archives.Limits(member=1 << 35, total=1 << 36)
 _LONGEST_EXPRESSION, _LONGEST_PAIR = 1 << 20, 1 << 25  # bytes of a line
 _HEADER = b"Source\tTarget"
 _IDS = {name.encode(): token for token, name in enumerate(VOCABULARY) if name}
@@ -246,11 +247,11 @@ def _read_tables(source: LraFiles) -> Iterator[tuple[Split, archives.Member]]:
         return Path(name).name.removesuffix(".gz")
 
     if not source.path.is_dir():
-        for member in archives.read_members(source.path, lambda n: table(n) in splits):
+        for member in archives.read_members(source.path, lambda n: table(n) in splits, _LIMITS):
             yield splits[table(member.name)], member
         return
     for name in source.files:
-        with archives.open_member(source.path, name) as member:
+        with archives.open_member(source.path, name, _LIMITS) as member:
             yield splits[table(name)], member
 
 
