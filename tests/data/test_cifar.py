@@ -85,17 +85,15 @@ def test_folder_of_batches_and_the_archive_can_be_named(tmp_path):
     assert cifar.find(tmp_path / "cifar-10-some.tar.gz").form == "archive"
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), list(itertools.combinations(["batches", "archive", "parquet"], 2))
-)
-def test_forms_have_an_order(tmp_path, first, second):
-    FORMS[second](tmp_path, 3)
-    FORMS[first](tmp_path, 2)
-    assert cifar.find(tmp_path).form == first
+@pytest.mark.parametrize(("fuller", "other"), list(itertools.permutations(FORMS, 2)))
+def test_more_complete_copy_wins(tmp_path, fuller, other):
+    FORMS[other](tmp_path, 2)
+    FORMS[fuller](tmp_path, 3)
+    assert cifar.find(tmp_path).form == fuller
 
 
 @pytest.mark.parametrize("form", ["batches", "archive"])
-def test_exact_copy_is_preferred(tmp_path, form):
+def test_of_equal_copies_the_exact_one_wins(tmp_path, form):
     write_parquet(tmp_path, kind="JPEG")
     assert not cifar.find(tmp_path).exact
     assert "decoded from JPEG, not the official pixels" in cifar.find(tmp_path).describe(
@@ -103,6 +101,16 @@ def test_exact_copy_is_preferred(tmp_path, form):
     )
     FORMS[form](tmp_path)
     assert cifar.find(tmp_path).form == form
+
+
+def test_whole_batches_win_over_a_whole_copy_in_jpeg(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "_WHOLE", 60)
+    monkeypatch.setattr(cifar, "_BATCH", 10)
+    write_parquet(tmp_path, kind="JPEG")
+    write_archive(tmp_path, 3)
+    assert cifar.find(tmp_path).form == "parquet"
+    write_batches(tmp_path)
+    assert cifar.find(tmp_path).form == "batches"
 
 
 def test_search_order(tmp_path, monkeypatch):

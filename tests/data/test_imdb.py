@@ -89,16 +89,14 @@ def test_unpacked_folder_and_the_archive_can_be_named(bare, tmp_path):
     assert imdb.find(tmp_path / "aclImdb_v1.tar.gz").form == "archive"
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), list(itertools.combinations(["parquet", "folder", "archive"], 2))
-)
-def test_forms_have_an_order(bare, tmp_path, first, second):
-    FORMS[second](tmp_path, 5)
-    FORMS[first](tmp_path, 3)
-    assert imdb.find(tmp_path).form == first
+@pytest.mark.parametrize(("fuller", "other"), list(itertools.permutations(FORMS, 2)))
+def test_more_complete_copy_wins(bare, tmp_path, fuller, other):
+    FORMS[other](tmp_path, 3)
+    FORMS[fuller](tmp_path, 5)
+    assert imdb.find(tmp_path).form == fuller
 
 
-def test_folder_of_the_whole_set_is_searched_first(bare, tmp_path):
+def test_whole_set_wins_over_subset(bare, tmp_path):
     write_parquet(tmp_path / "imdb", 2)
     write_parquet(tmp_path / "imdb" / "full", 4)
     assert imdb.find(tmp_path).rows == 16

@@ -17,8 +17,10 @@ from longspan.data.parquet import SOURCE_SPLITS, SourceSplit, split_files
 from longspan.data.restricted_pickle import load_batch
 from longspan.data.source_files import (
     SplitFiles,
-    find_archives,
-    find_copy,
+    find_copies,
+    most_complete,
+    named_archives,
+    usual_folders,
 )
 from longspan.errors import DataError
 from longspan.files import file_sha256
@@ -99,24 +101,24 @@ class CifarFiles(SplitFiles):
 
 
 def find(data: Path | None) -> CifarFiles:
-    """Find a copy of CIFAR-10; in one folder the official batches are preferred.
+    """Find the most complete copy of CIFAR-10; of two as complete, one with exact pixels.
 
     Args:
         data: a folder or archive. None: $LONGSPAN_DATA, $LONGSPAN_TEST_DATA, then the cache of the
-            Hugging Face hub. In a folder, its `cifar10/full` and `cifar10` are searched first, and
-            in each of them `cifar-10-batches-py`.
+            Hugging Face hub. In a folder, its `cifar10`, `cifar10/full` and, in each,
+            `cifar-10-batches-py` are searched too.
 
     Raises:
         DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    return find_copy(
+    copies = find_copies(
         "CIFAR-10",
-        "cifar10",
         _copies_in,
         data=data,
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build image --data FOLDER`",
     )
+    return most_complete(copies, _WHOLE, _count_rows, lambda copy: copy.exact)
 
 
 def read(source: CifarFiles) -> Iterator[CifarImages]:
@@ -132,16 +134,21 @@ def read(source: CifarFiles) -> Iterator[CifarImages]:
         yield from _read_batches(source)
 
 
-def _copies_in(place: Path) -> Iterator[CifarFiles]:
-    """Yield the copies in a folder or archive; the official forms first, their pixels are exact."""
-    for folder in (place, place / _FOLDER):
+def _count_rows(source: CifarFiles) -> int:
+    return sum(len(images.labels) for images in read(source))
+
+
+def _copies_in(path: Path) -> Iterator[CifarFiles]:
+    folders = usual_folders(path, "cifar10")
+    for folder in folders:
+        yield from _parquet_copy(folder)
+    for folder in [*folders, *(one / _FOLDER for one in folders)]:
         if any((folder / name).is_file() for name in _MD5):
             yield _batches_copy(folder)
-    for archive in find_archives(place, "cifar-10*.tar.gz"):
+    for archive in named_archives(path, folders, "cifar-10*.tar.gz"):
         rows = _WHOLE if archive.stat().st_size == _WHOLE_ARCHIVE else None
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield CifarFiles(form="archive", files=both, rows=rows, exact=True, order="official")
-    yield from _parquet_copy(place)
 
 
 def _batches_copy(folder: Path) -> CifarFiles:

@@ -25,8 +25,10 @@ from longspan.data.parquet import (
 )
 from longspan.data.source_files import (
     SplitFiles,
-    find_archives,
-    find_copy,
+    find_copies,
+    most_complete,
+    named_archives,
+    usual_folders,
 )
 from longspan.errors import DataError
 
@@ -35,6 +37,7 @@ SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
 HUB = "stanfordnlp/imdb"
 LABELS = ("neg", "pos")
 
+_WHOLE = 50_000  # reviews in the whole set
 _MEMBER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/[^/]+\.txt")
 # the longest review has 13,704 bytes, all of them have 66 million
 _LIMITS = archives.Limits(member=1 << 20, total=1 << 30)
@@ -54,23 +57,23 @@ class ImdbFiles(SplitFiles):
 
 
 def find(data: Path | None) -> ImdbFiles:
-    """Find a copy of IMDB.
+    """Find the most complete copy of IMDB; of equals the one that is read fastest.
 
     Args:
         data: a folder or archive. None: $LONGSPAN_DATA, $LONGSPAN_TEST_DATA, then the cache of the
-            Hugging Face hub. In a folder, its `imdb/full` and `imdb` are searched first.
+            Hugging Face hub. In a folder, its `imdb` and `imdb/full` are searched too.
 
     Raises:
         DataError: there is no copy (the message says how to get one), or it is malformed.
     """
-    return find_copy(
+    copies = find_copies(
         "IMDB",
-        "imdb",
         _copies_in,
         data=data,
         hub_name=HUB,
         remedy=f"download {URL} to FOLDER and run `longspan data build text --data FOLDER`",
     )
+    return most_complete(copies, _WHOLE, lambda one: sum(1 for _ in _rows(one.files["train"][0])))
 
 
 def read(source: ImdbFiles) -> dict[str, Reviews]:
@@ -97,20 +100,22 @@ def read(source: ImdbFiles) -> dict[str, Reviews]:
     return reviews
 
 
-def _copies_in(place: Path) -> Iterator[ImdbFiles]:
-    """Yield the copies in a folder or archive; parquet first, since it is read fastest."""
-    files = {split: split_files(place, split) for split in SOURCE_SPLITS}
-    if all(files.values()):
-        rows = sum(_parquet_size(path) for paths in files.values() for path in paths)
-        yield ImdbFiles(form="parquet", files=files, rows=rows)
-    for folder in (place, place / "aclImdb"):
+def _copies_in(path: Path) -> Iterator[ImdbFiles]:
+    """Yield the copies in a search path; parquet first, since it is read fastest."""
+    folders = usual_folders(path, "imdb")
+    for folder in folders:
+        files = {split: split_files(folder, split) for split in SOURCE_SPLITS}
+        if all(files.values()):
+            rows = sum(_parquet_size(path) for paths in files.values() for path in paths)
+            yield ImdbFiles(form="parquet", files=files, rows=rows)
+    for folder in (*folders, path / "aclImdb", path / "imdb" / "aclImdb"):
         classes = [folder / split / label for split in SOURCE_SPLITS for label in LABELS]
         if all(one.is_dir() for one in classes):
             unpacked: dict[SourceSplit, tuple[Path, ...]]
             unpacked = {split: (folder / split,) for split in SOURCE_SPLITS}
             rows = sum(1 for one in classes for _ in one.glob("*.txt"))
             yield ImdbFiles(form="folder", files=unpacked, rows=rows)
-    for archive in find_archives(place, "aclImdb*.tar.gz"):
+    for archive in named_archives(path, folders, "aclImdb*.tar.gz"):
         both: dict[SourceSplit, tuple[Path, ...]] = dict.fromkeys(SOURCE_SPLITS, (archive,))
         yield ImdbFiles(form="archive", files=both, rows=None)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,23 +85,30 @@ def format_paths(paths: list[Path]) -> str:
     return ", ".join(map(str, paths)) or "nothing, since $LONGSPAN_DATA is not set"
 
 
-def find_copy(
+def usual_folders(path: Path, name: str) -> tuple[Path, ...]:
+    """Return the folders in which a copy of the dataset may be, given a search path."""
+    return (path, path / name, path / name / "full")
+
+
+def named_archives(path: Path, folders: Sequence[Path], pattern: str) -> list[Path]:
+    """Return the search path itself if it is a file, and the archives in the folders."""
+    named = [path] if path.is_file() else []
+    return [*named, *(one for folder in folders for one in folder.glob(pattern))]
+
+
+def find_copies(
     title: str,
-    folder: str,
     copies_in: Callable[[Path], Iterator[C]],
     *,
     data: Path | None,
     hub_name: str,
     remedy: str,
-) -> C:
-    """Return the first copy of a dataset in the search paths.
-
-    In a folder `FOLDER/full` is searched first, then `FOLDER`, then the folder itself.
+) -> list[C]:
+    """Return the copies of a dataset in the first search path that has any.
 
     Args:
         title: the dataset, for messages.
-        folder: usual name of its folder.
-        copies_in: yields the copies in a folder, or in an archive, the preferred form first.
+        copies_in: yields the copies in one search path.
         data: as for `search_paths`.
         hub_name: as for `search_paths`.
         remedy: how to get the dataset, for the message.
@@ -111,12 +118,32 @@ def find_copy(
     """
     paths = search_paths(data, f"the folder that holds {title}", hub_name)
     for path in paths:
-        for place in (path / folder / "full", path / folder, path):
-            for copy in copies_in(place):
-                return copy
+        if copies := list(copies_in(path)):
+            return copies
     raise DataError(f"{title} is not here (searched {format_paths(paths)}); {remedy}")
 
 
-def find_archives(place: Path, pattern: str) -> list[Path]:
-    """Return the place itself if it is a file, or the archives in the folder."""
-    return [place] if place.is_file() else sorted(place.glob(pattern))
+def most_complete(
+    copies: Sequence[C],
+    whole: int,
+    count_rows: Callable[[C], int],
+    is_preferred: Callable[[C], bool] = lambda copy: False,
+) -> C:
+    """Return the copy with the most rows; of equals a preferred one, then the first.
+
+    Args:
+        copies: one or more.
+        whole: number of rows of the published dataset; a copy with as many is not counted.
+        count_rows: reads a copy to count its rows.
+        is_preferred: tells which of two equal copies to take.
+    """
+    complete = [copy for copy in copies if copy.rows == whole]
+    if complete:
+        return max(complete, key=is_preferred)
+    if len(copies) == 1:
+        return copies[0]
+
+    def rank(copy: C) -> tuple[int, bool]:
+        return (count_rows(copy) if copy.rows is None else copy.rows), is_preferred(copy)
+
+    return max(copies, key=rank)
