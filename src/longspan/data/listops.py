@@ -32,8 +32,6 @@ _PATIENCE_CHUNKS, _PATIENCE_KEPT, _MINIMUM = 256, 1 << 17, 16
 class Grammar:
     """Bounds of the expressions; the root has depth 1, lengths are in tokens and exclusive.
 
-    `max_depth` and `max_args` are at least 2, `min_length` at least 1.
-
     Raises:
         OptionError: no expression is within the bounds.
     """
@@ -44,7 +42,13 @@ class Grammar:
     max_length: int
 
     def __post_init__(self) -> None:
-        """Check the bounds of the length."""
+        """Check the bounds."""
+        if self.max_depth < 2:
+            raise OptionError(f"max_depth={self.max_depth} leaves only digits; use 2 or more")
+        if self.max_args < 2:
+            raise OptionError(f"max_args={self.max_args}: an operator has 2 or more arguments")
+        if self.min_length < 1:
+            raise OptionError(f"min_length={self.min_length} keeps single digits; use 1 or more")
         shortest = max(self.min_length + 1, 4)
         if self.max_length <= shortest:
             raise OptionError(

@@ -34,6 +34,8 @@ from longspan.errors import OptionError
 _SLICE = 64  # images that a thread draws at a time
 _FAINT = 32.0  # of 255; darker pixels are ripples of the filter around a stroke
 
+_POSITIVE = ("distractor_length", "paddle_length", "seed_distance", "padding", "antialias")
+
 # Paddles of a long contour, and of all distractors together (rounded down to whole distractors).
 _CONTOUR: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
 _DISTRACTING = (20, 22, 35, 30)  # at each resolution
@@ -41,7 +43,11 @@ _DISTRACTING = (20, 22, 35, 30)  # at each resolution
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PathfinderSettings:
-    """Settings of the generator; lengths are in pixels."""
+    """Settings of the generator; lengths are in pixels.
+
+    Raises:
+        OptionError: no image can be drawn with these settings.
+    """
 
     resolution: int
     contour_length: int  # paddles of each of the two long contours
@@ -57,6 +63,27 @@ class PathfinderSettings:
     seed_distance: int  # between the starts of the long contours
     padding: int  # border that stays empty
     antialias: int  # resolution at which strokes are drawn, relative to the image
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        least = dict.fromkeys(_POSITIVE, 1) | {"contour_length": 2, "distractors": 0}
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise OptionError(f"{name}={getattr(self, name)}; use {smallest} or more")
+        if not self.margins or min(self.margins) < 1:
+            raise OptionError(f"margins={self.margins}; expected one or more, each 1 or more")
+        if (self.thickness * self.antialias) % 1 or self.thickness <= 0:
+            raise OptionError(
+                f"thickness={self.thickness} is not a whole number of pixels at "
+                f"antialias={self.antialias}; use a multiple of {1 / self.antialias:g}"
+            )
+        room = self.resolution - 4 * self.seed_distance
+        needed = self.paddle_length // 2 + 2
+        if room < needed:
+            raise OptionError(
+                f"seed_distance={self.seed_distance} leaves {room} pixels of {self.resolution} "
+                f"to start in; use {(self.resolution - needed) // 4} or less"
+            )
 
 
 RESOLUTIONS = (32, 64, 128, 256)
@@ -79,10 +106,13 @@ def lra_settings(resolution: int, difficulty: Difficulty = "hard") -> Pathfinder
 
     Its comments give the settings of the hard images; the others follow from the same formulas.
 
-    Args:
-        resolution: one of `RESOLUTIONS`.
-        difficulty: determines the length of the contours.
+    Raises:
+        OptionError: there are no settings for this resolution.
     """
+    if resolution not in RESOLUTIONS:
+        raise OptionError(
+            f"no settings for resolution={resolution}; there are {', '.join(map(str, RESOLUTIONS))}"
+        )
     column = RESOLUTIONS.index(resolution)
     contour = _CONTOUR[difficulty]
     distractor = contour // 3
