@@ -12,9 +12,9 @@ arena: $(READY)
 	@$(BIN)/longspan arena --protocol quick
 
 test: $(READY)
-	@echo "== running the tests, one process per core (at most 8)"
+	@echo "== running the tests, one process more than there are cores (at most 8)"
 	@# Tests start many processes, which would compile every file again without bytecode.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 mutants: $(READY)
 	@echo "== planting bugs, one at a time, and running the attention tests (about an hour)"

@@ -3,7 +3,6 @@
 Heavy modules are imported inside fixtures: the attention tests need only torch.
 """
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -12,8 +11,16 @@ import sys
 import pytest
 import torch
 
-# Applies to processes that tests start; fixtures limit the threads of this one.
+# One thread here and in processes that tests start: rounding depends on the number of threads, and
+# threads cost more than they save on tiny tensors.
 os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Add a worker to one per core: tests that wait for processes leave cores idle."""
+    return (yield) + 1
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,29 +48,6 @@ def listops(tiny_cache):
     return tiny.listops(tiny_cache)
 
 
-@contextlib.contextmanager
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.fixture
-def one_thread():
-    """Use one thread: for tiny tensors, thread dispatch costs more than the computation."""
-    with _one_thread():
-        yield
-
-
-@pytest.fixture(scope="session")
-def with_one_thread():
-    """Return the context of one thread for wider fixtures; rounding depends on threads."""
-    return _one_thread
-
-
 @pytest.fixture(scope="session")
 def small_mount(tmp_path_factory):
     place = tmp_path_factory.mktemp("disk")
@@ -87,7 +71,7 @@ def small_disk(small_mount):
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys, one_thread):
+def cli(monkeypatch, capsys):
     """Run a command in this process; return its exit code, output and error output."""
     import longspan.cli
     from longspan.cli import common
@@ -114,8 +98,7 @@ def finished(tiny_cache, tmp_path_factory):
     from longspan.arena import run
 
     runs = tmp_path_factory.mktemp("finished")
-    with _one_thread():
-        for mechanism in ("local", "full"):
-            paths = tiny.paths(runs, tiny_cache)
-            run(tiny.experiment(mechanism), tiny.listops(tiny_cache), paths)
+    for mechanism in ("local", "full"):
+        paths = tiny.paths(runs, tiny_cache)
+        run(tiny.experiment(mechanism), tiny.listops(tiny_cache), paths)
     return runs

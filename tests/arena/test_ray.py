@@ -110,7 +110,6 @@ def test_runs_resume_after_lost_cluster(
     tiny_cache,
     tmp_path,
     uninterrupted,
-    with_one_thread,
 ):
     address, stop = cluster
     paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()
@@ -124,8 +123,7 @@ def test_runs_resume_after_lost_cluster(
     kept = load_results([tmp_path])
     # A second short run may finish while the cluster is being stopped.
     assert 0 < len(kept) < len(experiments)
-    with with_one_thread():
-        results, failed = arena(experiments, paths, LogRuns())
+    results, failed = arena(experiments, paths, LogRuns())
     assert failed == []
     assert reproducible_fields(results) == uninterrupted
     assert all(run in results for run in kept)

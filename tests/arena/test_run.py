@@ -26,7 +26,6 @@ from longspan.results import SCHEMA, Result, load_result, load_results
 @pytest.fixture(scope="module")
 def finished_run(tiny_cache, tmp_path_factory):
     """Experiment, task, paths and record of a finished run."""
-    torch.set_num_threads(1)
     paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
     experiment, task = tiny.experiment("performer", seed=2), tiny.listops(tiny_cache)
     run(experiment, task, paths)

@@ -52,7 +52,6 @@ import sys, torch
 from pathlib import Path
 from safetensors.torch import load_file, save_file
 from contract import CASES, build_small
-torch.set_num_threads(1)
 torch.manual_seed(99)
 folder = Path(sys.argv[1])
 inputs = load_file(folder / "inputs.safetensors")
@@ -179,7 +178,6 @@ def test_used_backend_is_recorded(name, causal, backend):
 COMPARE_COMPILED = """
 import json, sys, torch
 from contract import CASES, build_small, gradients, qkv
-torch.set_num_threads(1)
 padding = torch.arange(70) < torch.tensor([70, 40, 0])[:, None]
 found = {}
 for case in CASES:

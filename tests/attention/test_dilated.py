@@ -145,7 +145,6 @@ COMPARE_COMPILED = """
 import torch
 from contract import gradients, qkv
 from longspan.attention import LayerInput, build
-torch.set_num_threads(1)
 inputs = [x.requires_grad_() for x in qkv(50)]
 layer_input = LayerInput(torch.zeros(3, 50, 24, dtype=torch.float64), torch.nn.Identity(), None)
 for name, more, extra in (

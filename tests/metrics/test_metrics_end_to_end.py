@@ -34,26 +34,25 @@ def tasks():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, with_one_thread):
+def finished(tmp_path_factory):
     """Return the paths, results and console output of two mechanisms on every task."""
     folder = tmp_path_factory.mktemp("metrics")
     paths = RunPaths(runs=folder / "runs", cache=folder / "cache", device="cpu")
     output, results = io.StringIO(), {}
     console = ConsoleCallback(Console(file=output, width=200))
-    with with_one_thread():
-        for name in NAMES:
-            task = build(name)
-            task.open(paths.cache)
-            for mechanism in ("full", "local"):
-                experiment = get(PROTOCOL).experiment(name, mechanism, 0)
-                console.on_run_begin(1, 1, experiment)
-                results[name, mechanism] = run(experiment, task, paths, console)
-                console.on_run_end(results[name, mechanism])
+    for name in NAMES:
+        task = build(name)
+        task.open(paths.cache)
+        for mechanism in ("full", "local"):
+            experiment = get(PROTOCOL).experiment(name, mechanism, 0)
+            console.on_run_begin(1, 1, experiment)
+            results[name, mechanism] = run(experiment, task, paths, console)
+            console.on_run_end(results[name, mechanism])
     return paths, results, output.getvalue()
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory, with_one_thread):
+def tuned(tmp_path_factory):
     """Return the paths and the outcome of a search over two learning rates on every task."""
     folder = tmp_path_factory.mktemp("tuned")
     paths = RunPaths(runs=folder / "runs", cache=folder / "cache", device="cpu")
@@ -61,8 +60,7 @@ def tuned(tmp_path_factory, with_one_thread):
         grid={RATE: (UNTRAINED, TRAINED)},
         changes={"training.evaluate_every": 8},
     )
-    with with_one_thread():
-        found = tune(PROTOCOL, paths, GridCallback(), tasks=NAMES, mechanisms=["full"], space=space)
+    found = tune(PROTOCOL, paths, GridCallback(), tasks=NAMES, mechanisms=["full"], space=space)
     return paths, found
 
 
@@ -110,7 +108,7 @@ def test_example_scores_aggregate_to_score(finished, name):
 
 
 @every_task
-def test_saved_model_has_recorded_score(finished, name, one_thread):
+def test_saved_model_has_recorded_score(finished, name):
     paths, results, _ = finished
     record = paths.record_file(get(PROTOCOL).experiment(name, "local", 0))
     score = rescore(record, "test", paths)

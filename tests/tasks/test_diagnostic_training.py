@@ -17,12 +17,12 @@ def accuracy(name, mechanism, folder):
 
 
 @pytest.mark.parametrize("name", get("diagnostic").tasks)
-def test_full_attention_solves_the_task(tmp_path, one_thread, name):
+def test_full_attention_solves_the_task(tmp_path, name):
     found, _ = accuracy(name, "full", tmp_path)
     assert found > 0.9
 
 
 @pytest.mark.parametrize("name", get("diagnostic").tasks)
-def test_local_attention_does_not_solve_the_task(tmp_path, one_thread, name):
+def test_local_attention_does_not_solve_the_task(tmp_path, name):
     found, chance = accuracy(name, "local", tmp_path)
     assert chance / 2 < found < 0.5

@@ -188,7 +188,7 @@ def test_too_many_pairs_are_rejected(data):
 
 
 @pytest.mark.parametrize("head", ["interaction", "concatenate"])
-def test_run_end_to_end(data, tmp_path, one_thread, head):
+def test_run_end_to_end(data, tmp_path, head):
     """The record counts every pair, and the cost of encoding both sequences."""
     task = opened(data, length=40)
     made = tiny.experiment(changes={"model.pair_head": head, "training.steps": 2})
@@ -218,7 +218,7 @@ def real():
     return folder
 
 
-def test_training_on_real_pairs(real, tmp_path, one_thread):
+def test_training_on_real_pairs(real, tmp_path):
     """Every pair of validation and test is scored after a few steps."""
     options = {
         "length": 100,
