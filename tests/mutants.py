@@ -131,6 +131,7 @@ def table_row(mutant: Mutant) -> tuple[bool, str]:
 
 def main(words: list[str]) -> int:
     torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
     files = sorted((Path(__file__).parent / "mutants").glob("*.txt"))
     mutants = [mutant for file in files for mutant in parse_mutants(file.read_text())]
     chosen = [m for m in mutants if all(word in f"{m.file} {m.description}" for word in words)]
