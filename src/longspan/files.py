@@ -9,11 +9,19 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longspan.errors import DataError, RunError
 
 WRITE_REMEDY = "free space or choose another folder"
+
+
+class JsonFile(NamedTuple):
+    """JSON file that was read: its path, its text and the parsed content."""
+
+    path: Path
+    text: str
+    content: Any
 
 
 @contextlib.contextmanager
@@ -84,18 +92,18 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: the file is missing or not JSON; the message names the file and the line.
     """
-    return read_json_with_text(path)[0]
+    return read_json_file(path).content
 
 
-def read_json_with_text(path: Path) -> tuple[Any, str]:
-    """Read a JSON file; return its content and its text.
+def read_json_file(path: Path) -> JsonFile:
+    """Read a JSON file with its text.
 
     Raises:
         DataError: the file is missing or not JSON; the message names the file and the line.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        return parse_json(text), text
+        return JsonFile(path, text, parse_json(text))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
     except UnicodeDecodeError as error:

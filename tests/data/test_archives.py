@@ -115,7 +115,7 @@ def test_lines_have_a_location_and_no_line_end(tmp_path):
 
 @pytest.mark.parametrize("kind", PACK)
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9, 1])
-def test_a_truncated_tar_is_rejected(tmp_path, kind, share):
+def test_truncated_tar_is_rejected(tmp_path, kind, share):
     noise = random.Random(0).randbytes(100_000)
     whole = PACK[kind](tar_bytes({"a.txt": noise, "b.bin": noise, "c.txt": b"c"}))
     # a plain tar ends in padding, which is not needed
@@ -126,7 +126,7 @@ def test_a_truncated_tar_is_rejected(tmp_path, kind, share):
 
 
 @pytest.mark.parametrize("kind", PACK)
-def test_a_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
+def test_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
     """The compression is valid, but the tar inside stops at the end of a member."""
     cut = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})[:1024]
     path = written(tmp_path / f"a.{kind}", PACK[kind](cut))
@@ -134,7 +134,7 @@ def test_a_tar_truncated_between_two_members_is_rejected(tmp_path, kind):
         read(path)
 
 
-def test_a_damaged_header_is_rejected(tmp_path):
+def test_damaged_header_is_rejected(tmp_path):
     whole = bytearray(tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512}))
     whole[1024 + 100] ^= 1
     with pytest.raises(
@@ -144,14 +144,14 @@ def test_a_damaged_header_is_rejected(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_truncated_zip_is_rejected(tmp_path, share):
+def test_truncated_zip_is_rejected(tmp_path, share):
     whole = zip_bytes()
     path = written(tmp_path / "a.zip", whole[: int(share * len(whole))])
     with pytest.raises(DataError, match=r"a\.zip is truncated, damaged or no archive"):
         read(path)
 
 
-def test_a_wrong_crc_is_rejected(tmp_path):
+def test_wrong_crc_is_rejected(tmp_path):
     packed = bytearray(gzip.compress(tar_bytes()))
     packed[-6] ^= 1
     with pytest.raises(DataError, match=r"a\.tar\.gz is truncated, damaged or no archive \(CRC"):
@@ -172,7 +172,7 @@ OTHER_FILES = {
 }
 
 
-def test_an_empty_file_is_rejected(tmp_path):
+def test_empty_file_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"a\.tar is empty; expected a tar or zip archive"):
         read(written(tmp_path / "a.tar", b""))
 
@@ -204,7 +204,7 @@ def test_damage_anywhere_is_rejected_or_harmless(tmp_path, kind):
     assert all(len(message.splitlines()) == 1 for message in refused)
 
 
-def test_an_unreadable_file_is_rejected(tmp_path):
+def test_unreadable_file_is_rejected(tmp_path):
     path = tmp_path / "absent.tar"
     with pytest.raises(DataError, match=r"absent\.tar cannot be read \(No such file"):
         read(path)
@@ -216,7 +216,7 @@ def test_an_unreadable_file_is_rejected(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_rejected(tmp_path):
+def test_file_without_permission_is_rejected(tmp_path):
     path = written(tmp_path / "a.tar", tar_bytes())
     path.chmod(0)
     with pytest.raises(DataError, match=r"a\.tar cannot be read \(Permission denied"):
@@ -227,7 +227,7 @@ OUTSIDE = ["../a.txt", "top/../../a.txt", "../place/../../a.txt", "../../etc/a.t
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_a_path_outside_is_rejected(tmp_path, name):
+def test_path_outside_is_rejected(tmp_path, name):
     place = tmp_path / "place"
     place.mkdir()
     content = {**CONTENT, name: b"evil"}
@@ -243,7 +243,7 @@ def test_a_path_outside_is_rejected(tmp_path, name):
 @pytest.mark.parametrize(
     "kind", ["SYMTYPE", "LNKTYPE", "CHRTYPE", "BLKTYPE", "FIFOTYPE", "GNUTYPE_SPARSE"]
 )
-def test_a_wanted_link_or_device_is_rejected(tmp_path, kind):
+def test_wanted_link_or_device_is_rejected(tmp_path, kind):
     info = tarfile.TarInfo("top/x.txt")
     info.type, info.linkname = getattr(tarfile, kind), "/etc/passwd"
     path = written(tmp_path / "a.tar", tar_bytes(members=[info]))
@@ -256,7 +256,7 @@ def test_a_wanted_link_or_device_is_rejected(tmp_path, kind):
         assert read(written(path, tar_bytes(members=[info]))) == WANTED
 
 
-def test_a_link_in_a_zip_is_rejected(tmp_path):
+def test_link_in_a_zip_is_rejected(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         info = zipfile.ZipInfo("x.txt")
         info.external_attr = 0o120777 << 16
@@ -291,7 +291,7 @@ def test_links_in_a_folder_must_stay_inside(tmp_path):
         read(folder)
 
 
-def test_a_name_cannot_lead_outside_the_folder(tmp_path):
+def test_name_cannot_lead_outside_the_folder(tmp_path):
     for name in ("../a.txt", "/etc/passwd"):
         with (
             pytest.raises(DataError, match=r"leads outside .*; put the file itself there"),
@@ -300,7 +300,7 @@ def test_a_name_cannot_lead_outside_the_folder(tmp_path):
             pass
 
 
-def test_a_duplicate_member_is_rejected(tmp_path):
+def test_duplicate_member_is_rejected(tmp_path):
     info = tarfile.TarInfo("top/a.txt")
     path = written(tmp_path / "a.tar", tar_bytes(members=[info]))
     with pytest.raises(DataError, match=r"a\.tar contains top/a\.txt twice"):
@@ -326,7 +326,7 @@ def test_more_bytes_than_allowed_are_rejected(tmp_path):
             read(path, Limits(1000, 4999))
 
 
-def test_a_false_size_in_a_zip_is_rejected(tmp_path):
+def test_false_size_in_a_zip_is_rejected(tmp_path):
     whole = bytearray(zip_bytes({"a.txt": os.urandom(5000)}))
     for signature, place in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
         # the last header of each kind, since the first belongs to the folder
@@ -337,7 +337,7 @@ def test_a_false_size_in_a_zip_is_rejected(tmp_path):
         read(written(tmp_path / "a.zip", bytes(whole)), Limits(4999, 9999))
 
 
-def test_a_packed_member_is_bounded_by_its_unpacked_size(tmp_path):
+def test_packed_member_is_bounded_by_its_unpacked_size(tmp_path):
     packed = gzip.compress(b"line\n" * 1000)
     (tmp_path / "a.txt.gz").write_bytes(packed)
     for most, is_allowed in ((5000, True), (4999, False)):
@@ -359,7 +359,7 @@ def test_too_many_members_are_rejected(tmp_path, kind):
         read(path, Limits(1 << 20, 1 << 21, count - 1))
 
 
-def test_a_leading_slash_is_dropped(tmp_path):
+def test_leading_slash_is_dropped(tmp_path):
     """Python's extraction filter does the same; the name only selects what is read."""
     content = {"/top/a.txt": b"a"}
     for name, whole in (("a.tar", tar_bytes(content)), ("a.zip", zip_bytes(content))):
@@ -367,7 +367,7 @@ def test_a_leading_slash_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("before", [b"", tar_bytes({"a.txt": b"a"})[:1024]])
-def test_a_huge_header_is_rejected(tmp_path, before):
+def test_huge_header_is_rejected(tmp_path, before):
     """Python would read a header that claims 4 GiB of attributes into memory."""
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 1 << 32
@@ -379,7 +379,7 @@ def test_a_huge_header_is_rejected(tmp_path, before):
         read(path)
 
 
-def test_a_sparse_member_is_rejected(tmp_path):
+def test_sparse_member_is_rejected(tmp_path):
     """A few bytes may represent a gigabyte of zeros, declared in extended attributes."""
     info = tarfile.TarInfo("x.txt")
     info.pax_headers = {"GNU.sparse.size": "1000", "GNU.sparse.map": "0,0"}

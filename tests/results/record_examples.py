@@ -110,3 +110,19 @@ RESULT = Result(
     dtype="float32",
 )
 FAILURE = Failure(**IDENTITY, kind="diverged", reason="the loss is nan", step=4)
+
+
+def remove_field(name):
+    """Return a function that removes a field of a record."""
+    return lambda record: record.pop(name)
+
+
+def replace_value(value, *path):
+    """Return a function that replaces a value of a nested record."""
+
+    def change(record):
+        for name in path[:-1]:
+            record = record[name]
+        record[path[-1]] = value
+
+    return change

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from record_examples import FAILURE, POINT, RESULT, SCORE
+from record_examples import FAILURE, POINT, RESULT, SCORE, remove_field, replace_value
 
 from longspan.errors import DataError, OptionError
 from longspan.files import write_json
@@ -84,19 +84,6 @@ def test_nan_and_infinity_are_rejected(tmp_path, value):
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match=f"{path} cannot be read as JSON"):
         load_result(path)
-
-
-def remove_field(name):
-    return lambda record: record.pop(name)
-
-
-def replace_value(value, *path):
-    def change(record):
-        for name in path[:-1]:
-            record = record[name]
-        record[path[-1]] = value
-
-    return change
 
 
 MALFORMED = {

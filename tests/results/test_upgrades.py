@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from record_examples import remove_field, replace_value
 
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import DataError
@@ -342,19 +343,6 @@ def test_failure_is_kept(tmp_path):
     assert new.config.training.max_grad_norm is None
     path = write_record(new, tmp_path / "again.failed.json")
     assert load_failure(path) == new
-
-
-def remove_field(name):
-    return lambda record: record.pop(name)
-
-
-def replace_value(value, *path):
-    def change(record):
-        for name in path[:-1]:
-            record = record[name]
-        record[path[-1]] = value
-
-    return change
 
 
 MALFORMED = {

@@ -7,7 +7,7 @@ from typing import Any
 from longspan.arena.experiment import Experiment
 from longspan.config import RunConfig, flatten, settings
 from longspan.errors import DataError, RunError
-from longspan.files import read_json_with_text, remove_temporaries, write_json
+from longspan.files import read_json_file, remove_temporaries, write_json
 from longspan.results import ResolvedBudget
 from longspan.results.reading import validate
 from longspan.tasks import Task
@@ -43,7 +43,7 @@ def read_state(run_dir: Path) -> RunState | None:
     if not path.exists():
         return None
     try:
-        return validate(RunState, read_json_with_text(path)[1], path)
+        return validate(RunState, read_json_file(path).text, path)
     except DataError as error:
         raise RunError(f"{error}; {REMEDY}") from error
 

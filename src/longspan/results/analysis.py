@@ -9,7 +9,7 @@ from pathlib import Path
 
 from longspan.config import settings
 from longspan.errors import DataError
-from longspan.files import read_json_with_text, write_json
+from longspan.files import read_json_file, write_json
 from longspan.results.reading import other_folders, validate
 
 ANALYSIS_SCHEMA = 1
@@ -128,7 +128,7 @@ def load_analysis(path: Path) -> Analysis:
     Raises:
         DataError: the file is not a valid analysis; the message lists every reason.
     """
-    content, text = read_json_with_text(path)
+    _, text, content = read_json_file(path)
     if not isinstance(content, dict) or content.get("schema") != ANALYSIS_SCHEMA:
         raise DataError(f"{path} is not an analysis of schema {ANALYSIS_SCHEMA}; analyze again")
     return validate(Analysis, text, path)

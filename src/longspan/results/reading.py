@@ -10,7 +10,7 @@ import pydantic
 
 from longspan.config.base import describe_errors
 from longspan.errors import DataError, LongspanError
-from longspan.files import read_json_with_text
+from longspan.files import JsonFile, read_json_file
 from longspan.results.record import FAILED, SCHEMA, Failure, Result
 from longspan.results.upgrades import upgrade
 
@@ -26,8 +26,7 @@ def load_result(path: Path) -> Result:
     Raises:
         DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    content, text = read_json_with_text(path)
-    return result_from(content, path, text)
+    return result_from(read_json_file(path))
 
 
 def load_failure(path: Path) -> Failure:
@@ -36,38 +35,34 @@ def load_failure(path: Path) -> Failure:
     Raises:
         DataError: the file is not a valid record of a known schema; the message lists every reason.
     """
-    content, text = read_json_with_text(path)
-    return failure_from(content, path, text)
+    return failure_from(read_json_file(path))
 
 
-def result_from(content: Any, path: Path, text: str | None = None) -> Result:
-    """Validate the content of a JSON file as a result.
-
-    Args:
-        content: parsed file.
-        path: the file, for messages.
-        text: text of the file, which saves time.
+def result_from(file: JsonFile) -> Result:
+    """Validate a JSON file as a result.
 
     Raises:
-        DataError: it is invalid; the message names `path` and lists every reason.
+        DataError: it is invalid; the message names the file and lists every reason.
     """
-    record = _validated(Result, content, path, text)
+    record = _validated(Result, file)
     try:
         main = record.main
     except LongspanError as error:
-        raise DataError(f"{path}: {error}") from error
+        raise DataError(f"{file.path}: {error}") from error
     if missing := [split for split, x in record.scores.items() if main.name not in x.metrics]:
-        raise DataError(f"{path}: scores of {', '.join(missing)} lack the main metric {main.name}")
+        raise DataError(
+            f"{file.path}: scores of {', '.join(missing)} lack the main metric {main.name}"
+        )
     return record
 
 
-def failure_from(content: Any, path: Path, text: str | None = None) -> Failure:
-    """Validate the content of a JSON file as a failure; the arguments are those of `result_from`.
+def failure_from(file: JsonFile) -> Failure:
+    """Validate a JSON file as a failure.
 
     Raises:
-        DataError: it is invalid; the message names `path` and lists every reason.
+        DataError: it is invalid; the message names the file and lists every reason.
     """
-    return _validated(Failure, content, path, text)
+    return _validated(Failure, file)
 
 
 def validate(kind: type[T], text: str, path: Path) -> T:
@@ -83,7 +78,8 @@ def validate(kind: type[T], text: str, path: Path) -> T:
         raise DataError(f"{path}: {describe_errors(error)}") from error
 
 
-def _validated(kind: type[T], content: Any, path: Path, text: str | None) -> T:
+def _validated(kind: type[T], file: JsonFile) -> T:
+    path, text, content = file
     if not isinstance(content, dict) or "schema" not in content:
         raise DataError(f"{path} is not a longspan record: it has no field 'schema'")
     schema = content["schema"]
@@ -91,7 +87,7 @@ def _validated(kind: type[T], content: Any, path: Path, text: str | None) -> T:
         raise DataError(
             f"{path} has schema {schema!r}; expected 1 to {SCHEMA}, update longspan to read it"
         )
-    if schema == SCHEMA and text is not None:
+    if schema == SCHEMA:
         return validate(kind, text, path)
     try:
         content = upgrade(content)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import DataError
-from longspan.files import read_json
+from longspan.files import read_json_file
 from longspan.results import FAILED, SCHEMA, Result, failure_from, record_paths, result_from
 from longspan.validation import across, identity, scores, training
 from longspan.validation.findings import AS_WRITTEN, Finding, RecordFile, Severity
@@ -61,9 +61,9 @@ def _files(paths: Iterable[Path]) -> list[Path]:
 def _read(path: Path) -> RecordFile | Finding:
     """Return the record in a file, or the finding about a file that holds none."""
     try:
-        content = read_json(path)
+        file = read_json_file(path)
         read = failure_from if path.name.endswith(FAILED) else result_from
-        record: Any = read(content, path)
+        record: Any = read(file)
     except DataError as error:
         return Finding(
             severity="error",
@@ -73,7 +73,7 @@ def _read(path: Path) -> RecordFile | Finding:
             found=str(error).removeprefix(f"{path}: ").removeprefix(f"{path} "),
             remedy=AS_WRITTEN,
         )
-    return RecordFile(path=path, record=record, stored_hash=content["config_hash"])
+    return RecordFile(path=path, record=record, stored_hash=file.content["config_hash"])
 
 
 def _apply(file: RecordFile) -> list[Finding]:
