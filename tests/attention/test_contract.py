@@ -267,3 +267,73 @@ def test_query_with_only_padding_in_its_past_gives_zeros(name, causal, backend):
     assert not out[:, :, :9].any()
     assert out[:, :, 9:].any()
     assert all(x.isfinite().all() for x in gradients(out, inputs, attention))
+
+
+def second_derivatives(attention, inputs, **masks):
+    """Return the product of the Hessian of a nonlinear function of the output with a vector."""
+    out = run_or_skip(attention, *inputs, **masks)
+    first = torch.autograd.grad(out.pow(3).sum(), inputs, create_graph=True, materialize_grads=True)
+    torch.manual_seed(8)
+    directions = [torch.randn(x.shape, dtype=x.dtype) for x in inputs]
+    product = sum((x * y).sum() for x, y in zip(first, directions, strict=True))
+    return torch.autograd.grad(product, inputs, materialize_grads=True)
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["none", "ragged"])
+def test_second_derivatives_equal_the_reference_or_raise(name, causal, backend, kind):
+    attention = build_small(name, causal, backend)
+    for global_mask in global_masks(name, 33):
+        masks = {"key_mask": key_masks(33)[kind], "global_mask": global_mask}
+        inputs = [x.requires_grad_() for x in qkv(33)]
+        try:
+            actual = second_derivatives(attention, inputs, **masks)
+        except RuntimeError as error:
+            if "scaled_dot_product" in str(error):
+                continue  # torch's kernel has none, and says so
+            raise
+        expected = second_derivatives(reference_copy(attention), inputs, **masks)
+        for x, y in zip(actual, expected, strict=True):
+            assert_near(x, y, "second derivative", 1e-8)
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["none", "ragged"])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own operators
+def test_torch_func_transforms_equal_plain_calls(name, causal, backend, kind):
+    attention = build_small(name, causal, backend)
+    inputs, key_mask = qkv(33), key_masks(33)[kind]
+
+    def call(*x):
+        return run_or_skip(attention, *x, key_mask=key_mask)
+
+    def loss(*x):
+        return call(*x).pow(2).sum()
+
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    expected = torch.autograd.grad(loss(*leaves), leaves, materialize_grads=True)
+    for x, y in zip(torch.func.grad(loss, (0, 1, 2))(*inputs), expected, strict=True):
+        assert_near(x, y, "torch.func.grad")
+    batches = [torch.stack([x, x.flip(0)]) for x in inputs]
+    expected = torch.stack([call(*(x[i] for x in batches)) for i in (0, 1)])
+    assert_near(torch.func.vmap(call)(*batches), expected, "torch.func.vmap")
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["none", "ragged"])
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own use
+def test_forward_mode_equals_the_reference_or_raises(name, causal, backend, kind):
+    attention, key_mask = build_small(name, causal, backend), key_masks(33)[kind]
+    inputs, tangents = tuple(qkv(33)), tuple(qkv(33, seed=9))
+
+    def derivative(one):
+        return torch.func.jvp(lambda *x: one(*x, key_mask), inputs, tangents)[1]
+
+    run_or_skip(attention, *inputs, key_mask=key_mask)
+    try:
+        actual = derivative(attention)
+    except NotImplementedError as error:
+        if "scaled_dot_product" in str(error):
+            return  # torch's kernel has none, and says so
+        raise
+    assert_near(actual, derivative(reference_copy(attention)), "derivative")

@@ -79,9 +79,19 @@ def test_disjoint_parts_merge_to_full_softmax(dtype, size):
     assert_near(out.double(), expected, "merged", TOLERANCE[dtype] * (1 if size == 1 else 4))
 
 
-def test_second_derivative_is_rejected():
-    q, k, v = (x.requires_grad_() for x in qkv(5))
-    out, _ = softmax_part(q, k, v, None)
-    (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
+def test_second_derivatives_of_merged_parts_equal_full_softmax():
+    inputs = [x.requires_grad_() for x in qkv(20, 30)]
+    mask = torch.rand(20, 30, generator=torch.Generator().manual_seed(0)) < 0.6
+
+    def merged(q, k, v):
+        cuts = (slice(0, 12), slice(12, 30))
+        return merge_parts([softmax_part(q, k[:, :, c], v[:, :, c], mask[:, c]) for c in cuts])
+
+    def second_derivatives(function):
+        out = function(*inputs).pow(3).sum()
+        first = torch.autograd.grad(out, inputs, create_graph=True)
+        return torch.autograd.grad(sum(x.sin().sum() for x in first), inputs)
+
+    expected = second_derivatives(lambda *x: softmax_reference(*x, mask))
+    for x, y in zip(second_derivatives(merged), expected, strict=True):
+        assert_near(x, y, "second derivative")

@@ -7,25 +7,37 @@ addition are ten times as fast, and as exact.
 import torch
 from torch import Tensor
 
+from longspan.attention.derivatives import apply_function
+
 INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class _Keep(torch.autograd.Function):
     """Keep x where `keep` is all ones in the width of x, else 0, so that NaN becomes 0."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x: Tensor, keep: Tensor) -> Tensor:
-        ctx.save_for_backward(keep)
+    def forward(x: Tensor, keep: Tensor) -> Tensor:
         return (x.view(keep.dtype) & keep).view(x.dtype)
 
     @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+
+    @staticmethod
     def backward(ctx, grad: Tensor):
-        return _Keep.apply(grad, ctx.saved_tensors[0]), None
+        return apply_function(_Keep, grad, ctx.saved_tensors[0]), None
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor, _):
+        return apply_function(_Keep, tangent, ctx.saved_tensors[0])
 
 
 def apply_mask(x: Tensor, mask: Tensor) -> Tensor:
     """Set x to exact zeros where the boolean mask (broadcastable) is False; gradients too."""
-    return _Keep.apply(x, -mask.to(INTEGER[x.element_size()]))
+    return apply_function(_Keep, x, -mask.to(INTEGER[x.element_size()]))
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Cache, Traits, register
+from longspan.attention.derivatives import apply_function
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import SharedKeys, pattern_attention
 from longspan.attention.ops.convolution import convolve_values, make_depthwise_conv
@@ -173,9 +174,19 @@ def _normal(norm, x):
 class _InOrder(torch.autograd.Function):
     """Identity whose gradient is contiguous, as the compiled layer norm requires."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> Tensor:
         return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor) -> Tensor:
+        return tangent.view_as(tangent)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
@@ -194,7 +205,9 @@ class MergedNorm(nn.LayerNorm, ValueNorm):
         merged = x.transpose(1, 2).flatten(2)
         own = merged.shape[2:] == self.weight.shape
         scale, shift = (y.to(x.dtype) if own else None for y in (self.weight, self.bias))
-        out = _InOrder.apply(F.layer_norm(merged, merged.shape[2:], scale, shift, self.eps))
+        out = apply_function(
+            _InOrder, F.layer_norm(merged, merged.shape[2:], scale, shift, self.eps)
+        )
         return out.unflatten(2, (x.shape[1], -1)).transpose(1, 2)
 
 

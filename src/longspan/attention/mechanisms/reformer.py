@@ -22,9 +22,14 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.derivatives import (
+    apply_function,
+    attach_weights,
+    softmax_tangents,
+    zeros_for_none,
+)
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
@@ -172,14 +177,24 @@ class _GatherRows(torch.autograd.Function):
     `places` (M, ...) holds the M positions of each row of x in the result, as flat indices.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x: Tensor, index: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(places)
+    def forward(x: Tensor, index: Tensor, places: Tensor) -> Tensor:
         return _gather(x.flatten(0, -2), index)
 
     @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor, *_):
+        return apply_function(_GatherRows, tangent, *ctx.saved_tensors)
+
+    @staticmethod
     def backward(ctx, grad: Tensor):
-        (places,) = ctx.saved_tensors
+        places = ctx.saved_tensors[1]
         rows, (own, *others) = grad.flatten(0, -2), places
         total = _gather(rows, own)
         for place in others:
@@ -198,23 +213,39 @@ class _ChunkSoftmax(torch.autograd.Function):
     logsumexp would read the scores three more times, forward and backward.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         scores = q @ k.mT + bias
         weights = scores.softmax(-1)
         total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
         weights = weights.to(v.dtype)
-        out = weights @ v
-        ctx.save_for_backward(q, k, v, weights, out)
-        return out, total
+        return weights @ v, total, weights
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor, grad_total: Tensor):
+    def setup_context(ctx, inputs, output):
+        out, _, weights = output
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(weights)
+        ctx.save_for_backward(*inputs[:3], weights, out)
+        ctx.save_for_forward(*inputs[:3], weights)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor | None):
         q, k, v, weights, out = ctx.saved_tensors
+        grad, grad_total = zeros_for_none(grads[:2], (out, out[..., :1]))
+        if torch.is_grad_enabled():
+            weights = attach_weights(weights, q @ k.mT)
         level = grad_total - (grad * out).sum(-1, keepdim=True)
         scores = weights * (grad @ v.mT + level.to(grad.dtype))
         return scores @ k, scores.mT @ q, weights.mT @ grad, None
+
+    @staticmethod
+    def tangents(ctx, *tangents: Tensor | None):
+        q, k, v, weights = ctx.saved_tensors
+        dq, dk, dv = zeros_for_none(tangents[:3], (q, k, v))
+        return *softmax_tangents(weights, dq @ k.mT + q @ dk.mT, v, dv), None
 
 
 def chunk_attention(
@@ -234,16 +265,16 @@ def chunk_attention(
     row = torch.arange(R * B * H, device=q.device).view(R, B, H, 1) * N
     slots, queries, runs = table.slot + row, table.chunks(), table.runs()
     places, first = table.places().flatten(0, 1), row[:1, ..., None]
-    q = _GatherRows.apply(q * D**-0.5, queries + first, slots)
-    k, v = (_GatherRows.apply(x, runs + first, places) for x in (k, v))
+    q = apply_function(_GatherRows, q * D**-0.5, queries + first, slots)
+    k, v = (apply_function(_GatherRows, x, runs + first, places) for x in (k, v))
     exact = torch.promote_types(q.dtype, torch.float32)
     lowest = torch.finfo(exact).min
     bias = (table.allowed().to(exact) - 1) * -(lowest / 2)
     if dedupe:
         bias = bias - table.count_pairs(queries, runs).clamp(min=1).to(exact).log()
-    out, total = _ChunkSoftmax.apply(q, k, v, bias)
+    out, total, _ = apply_function(_ChunkSoftmax, q, k, v, bias)
     back = (queries + row[..., None])[None]
-    out, total = (_GatherRows.apply(x, slots, back)[..., :T, :] for x in (out, total))
+    out, total = (apply_function(_GatherRows, x, slots, back)[..., :T, :] for x in (out, total))
     return list(zip(out, total.masked_fill(total < lowest / 4, -torch.inf), strict=True))
 
 

@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.derivatives import log_cumsum_exp
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
@@ -252,7 +253,7 @@ def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -
     for _ in range(iterations):
         # Sums without any allowed pair are meaningless, so `never` is restored each time.
         Z = (Z - Z.logsumexp(-1, keepdim=True)) * keep + never
-        column = Z.logcumsumexp(-2) if causal else Z.logsumexp(-2, keepdim=True)
+        column = log_cumsum_exp(Z) if causal else Z.logsumexp(-2, keepdim=True)
         Z = (Z - column) * keep + never
     return apply_mask(Z.softmax(-1), allowed)
 

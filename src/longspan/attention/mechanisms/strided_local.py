@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.derivatives import apply_function
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
@@ -30,9 +31,10 @@ class _Moved(torch.autograd.Function):
     own adds element by element.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x: Tensor, index: Tensor, some: Tensor, back: Tensor, known: Tensor):
-        ctx.save_for_backward(index, some, back, known)
+    def forward(x: Tensor, index: Tensor, some: Tensor, back: Tensor, known: Tensor):
         B, H, T, D = x.shape
         flat = (index + torch.arange(B, device=x.device)[:, None] * T).flatten()
         # One contiguous row of H x D numbers per token, the layout in which a model creates them.
@@ -41,9 +43,18 @@ class _Moved(torch.autograd.Function):
         return apply_mask(rows, some[:, None, :, None])
 
     @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
+
+    @staticmethod
     def backward(ctx, grad: Tensor):
         index, some, back, known = ctx.saved_tensors
-        return _Moved.apply(grad, back, known, index, some), None, None, None, None
+        return apply_function(_Moved, grad, back, known, index, some), None, None, None, None
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor, *_):
+        return apply_function(_Moved, tangent, *ctx.saved_tensors)
 
 
 @register("strided_local", size_option="block")
@@ -116,10 +127,10 @@ class StridedLocalAttention(Attention):
         if real is None:
             real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool)
         index, taken, slot, size = self._slots(real)
-        groups = (_Moved.apply(x, index, taken, slot, real) for x in (q, k, v))
+        groups = (apply_function(_Moved, x, index, taken, slot, real) for x in (q, k, v))
         q, k, v = (x.unflatten(2, (-1, size)) for x in groups)
         out = softmax_attention(q, k, v, taken.unflatten(1, (-1, 1, size))[:, None])
-        return _Moved.apply(out.flatten(2, 3), slot, real, index, taken)
+        return apply_function(_Moved, out.flatten(2, 3), slot, real, index, taken)
 
     def reference(self, q, k, v, key_mask):
         """Process each row, reduced to its real tokens, group by group."""

@@ -7,8 +7,13 @@ over both, so time and memory grow as T x (listed + shared), not T x T.
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from longspan.attention.derivatives import (
+    apply_function,
+    attach_weights,
+    softmax_tangents,
+    zeros_for_none,
+)
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.global_tokens import GlobalTokens
 
@@ -23,24 +28,33 @@ class _ListedSoftmax(torch.autograd.Function):
     precision, as on CUDA, would round at each step.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, q, k, v, index, bias, order, shared: int, group: int):
+    def forward(q, k, v, index, bias, order, shared: int, group: int):
         keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
         half = q.dtype == torch.float16
         scores = (q @ keys.mT).float() + bias if half else torch.baddbmm(bias, q, keys.mT)
         if order is not None:
             scores.view(order.shape).add_(order)
         weights = scores.softmax(-1).to(v.dtype)
-        out = weights @ values
-        ctx.save_for_backward(q, k, v, index, weights, out)
-        ctx.shared, ctx.group = shared, group
-        return out
+        return weights @ values, weights
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
+    def setup_context(ctx, inputs, output):
+        out, weights = output
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(weights)
+        ctx.save_for_backward(*inputs[:4], weights, out)
+        ctx.save_for_forward(*inputs[:4], weights)
+        ctx.shared, ctx.group = inputs[6:]
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _):
         q, k, v, index, weights, out = ctx.saved_tensors
         keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
+        if torch.is_grad_enabled():
+            weights = attach_weights(weights, q @ keys.mT)
         dv = weights.mT @ grad
         # The derivative of softmax: weights * (ds - sum weights ds), the sum being grad . out.
         ds = grad @ values.mT
@@ -48,6 +62,13 @@ class _ListedSoftmax(torch.autograd.Function):
         dq, dk = ds @ keys, ds.mT @ q
         sums = (_scatter_add(x, index, len(k), ctx.shared, ctx.group) for x in (dk, dv))
         return dq, *sums, None, None, None, None, None
+
+    @staticmethod
+    def tangents(ctx, *tangents: Tensor | None):
+        q, k, v, index, weights = ctx.saved_tensors
+        dq, *changes = zeros_for_none(tangents[:3], (q, k, v))
+        keys, values, dk, dv = (_blocks(x, index, q.shape[1]) for x in (k, v, *changes))
+        return softmax_tangents(weights, dq @ keys.mT + q @ dk.mT, values, dv)[0], None
 
 
 def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
@@ -113,7 +134,7 @@ def block_list_attention(
         later = _bias(order, q.dtype).expand(B, H, rows, -1, -1)
     bias = _bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
     k, v = (x.reshape(-1, block * x.shape[3]) for x in (k, v))
-    out = _ListedSoftmax.apply(q, k, v, index, bias, later, count, rows)
+    out, _ = apply_function(_ListedSoftmax, q, k, v, index, bias, later, count, rows)
     out = apply_mask(out.view(B, H, rows, block, -1), some).flatten(2, 3)
     return out[:, :, before : before + T]
 

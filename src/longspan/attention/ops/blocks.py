@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.attention.derivatives import apply_function
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
@@ -29,16 +30,26 @@ class _GatherRuns(torch.autograd.Function):
     gradient of torch's `unfold` works element by element; here it is a few shifted sums.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x: Tensor, block: int, left: int, right: int) -> Tensor:
-        ctx.block, ctx.left, ctx.length = block, left, x.shape[-2]
+    def forward(x: Tensor, block: int, left: int, right: int) -> Tensor:
         padded = F.pad(x, (0, 0, left, right))
         return padded.unfold(-2, left + block + right, block).mT.contiguous()
 
     @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, *ctx.sizes = inputs
+        ctx.length = x.shape[-2]
+
+    @staticmethod
     def backward(ctx, grad: Tensor):
-        kept = slice(ctx.left, ctx.left + ctx.length)
-        return _overlap_add(grad, ctx.block)[..., kept, :], None, None, None
+        block, left, _ = ctx.sizes
+        return _overlap_add(grad, block)[..., left : left + ctx.length, :], None, None, None
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor, *_):
+        return apply_function(_GatherRuns, tangent, *ctx.sizes)
 
 
 def _overlap_add(runs: Tensor, block: int) -> Tensor:
@@ -170,7 +181,7 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared) -> Tensor:
         real = torch.ones(B if g > 1 else 1, T, dtype=torch.bool, device=q.device)
     real = split_residue_classes(real[:, None, :, None], g, length)
     q = q.unflatten(2, (-1, sides[0]))
-    k, v, real = (_GatherRuns.apply(x, *sides) for x in (k, v, real))
+    k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
     mask = real.mT & run_mask(pattern, layout, sides, q.device)
     if globals_ is not None:
         k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))

@@ -3,8 +3,13 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from longspan.attention.derivatives import (
+    apply_function,
+    attach_weights,
+    softmax_tangents,
+    zeros_for_none,
+)
 from longspan.attention.masking import apply_mask, masked_softmax
 
 
@@ -31,8 +36,10 @@ class _Part(torch.autograd.Function):
     p (dp - sum(p dp) + dlog), where sum(p dp) is the sum of out dout.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
+    def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
         scores = (q * q.shape[-1] ** -0.5) @ k.mT
         if scores.dtype == torch.float16:
             scores = scores.float()
@@ -42,20 +49,37 @@ class _Part(torch.autograd.Function):
         share = weights.amax(-1, keepdim=True)
         weights = weights.to(v.dtype)
         out = weights @ v
-        ctx.save_for_backward(q, k, v, weights, out)
         wide = torch.promote_types(scores.dtype, torch.float32)
-        return out, highest.to(wide) - share.to(wide).log()
+        return out, highest.to(wide) - share.to(wide).log(), weights
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor, grad_log: Tensor):
+    def setup_context(ctx, inputs, output):
+        out, _, weights = output
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(weights)
+        ctx.save_for_backward(*inputs[:3], weights, out)
+        ctx.save_for_forward(*inputs[:3], weights)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor | None):
         q, k, v, weights, out = ctx.saved_tensors
+        grad, grad_log = zeros_for_none(grads[:2], (out, out[..., :1]))
+        if torch.is_grad_enabled():
+            weights = attach_weights(weights, (q * q.shape[-1] ** -0.5) @ k.mT)
         inner = (grad * out).sum(-1, keepdim=True) - grad_log.to(out.dtype)
         by_score = (grad @ v.mT).sub_(inner).mul_(weights)
         by_key = by_score.mT @ (q * q.shape[-1] ** -0.5)
         by_query, by_value = by_score @ k * q.shape[-1] ** -0.5, weights.mT @ grad
         shaped = zip((by_query, by_key, by_value), (q, k, v), strict=True)
         return *(x.sum_to_size(y.shape) for x, y in shaped), None
+
+    @staticmethod
+    def tangents(ctx, *tangents: Tensor | None):
+        q, k, v, weights = ctx.saved_tensors
+        dq, dk, dv = zeros_for_none(tangents[:3], (q, k, v))
+        scores = (dq @ k.mT + q @ dk.mT) * q.shape[-1] ** -0.5
+        out, log_weight = softmax_tangents(weights, scores, v, dv)
+        return out, log_weight, None
 
 
 def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -66,7 +90,7 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
     if k.shape[-2] == 0:
         k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
         mask = torch.zeros(1, 1, dtype=torch.bool, device=q.device)
-    out, log_weight = _Part.apply(q, k, v, mask)
+    out, log_weight, _ = apply_function(_Part, q, k, v, mask)
     if mask is not None:
         some = mask.any(-1, keepdim=True)
         out, log_weight = apply_mask(out, some), log_weight.masked_fill(~some, -torch.inf)

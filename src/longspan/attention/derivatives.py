@@ -1,0 +1,102 @@
+"""Autograd functions with all derivatives: second derivatives, forward mode and `torch.func`.
+
+A backward pass can be differentiated if it consists of differentiable operations. Gradients are
+enabled in it only with create_graph=True, that is for second derivatives.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+def apply_function(function: type[Function], *inputs: Any) -> Any:
+    """Apply an autograd function, whose forward mode is its method `tangents`.
+
+    torch.compile does not trace functions with the method `jvp`, so that it is added outside.
+    """
+    if torch.compiler.is_compiling():
+        return function.apply(*inputs)
+    return _with_forward_mode(function).apply(*inputs)
+
+
+@functools.cache
+def _with_forward_mode(function: Any) -> Any:
+    return type(function.__name__, (function,), {"jvp": staticmethod(function.tangents)})
+
+
+def attach_weights(weights: Tensor, scores: Tensor) -> Tensor:
+    """Return softmax weights of known values as a differentiable function of the scores.
+
+    A backward pass that is differentiated needs the derivative of the weights that the forward
+    pass saved. Their mask and bias are the difference between log weights and scores.
+    """
+    bias = weights.to(scores.dtype).log() - scores.detach()
+    return (scores + bias).softmax(-1).to(weights.dtype)
+
+
+def softmax_tangents(
+    weights: Tensor, scores: Tensor, v: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the tangents of softmax(scores) v and of the logarithm of its total weight.
+
+    Args:
+        weights: softmax(scores) (..., T, S).
+        scores: tangent of the scores (..., T, S).
+        v: values (..., S, E).
+        values: tangent of the values (..., S, E).
+    """
+    change = weights * scores
+    total = change.sum(-1, keepdim=True)
+    return (change - weights * total) @ v + weights @ values, total
+
+
+def zeros_for_none(changes: tuple[Tensor | None, ...], like: tuple[Tensor, ...]) -> list[Tensor]:
+    """Replace the gradients or tangents that are None by zeros."""
+    pairs = zip(changes, like, strict=True)
+    return [torch.zeros_like(x) if change is None else change for change, x in pairs]
+
+
+class _LogCumSumExp(Function):
+    """logcumsumexp over rows whose gradient can be differentiated."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.logcumsumexp(-2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+        ctx.save_for_forward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        x, total = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # The log of a gradient has no derivative at zero, so all pairs of rows are formed.
+            return (grad[..., :, None, :] * _shares(x, total)).sum(-3)
+
+        def gradient_of_positive(grad: Tensor) -> Tensor:
+            return (x + (grad.log() - total).flip(-2).logcumsumexp(-2).flip(-2)).exp()
+
+        return gradient_of_positive(grad.clamp(min=0)) - gradient_of_positive((-grad).clamp(min=0))
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor) -> Tensor:
+        return (tangent[..., None, :, :] * _shares(*ctx.saved_tensors)).sum(-2)
+
+
+def _shares(x: Tensor, total: Tensor) -> Tensor:
+    """Return exp(x_j - total_i), the share of row j in the sum up to row i >= j, (..., i, j, D)."""
+    earlier = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool, device=x.device).tril()
+    share = x[..., None, :, :] - total[..., :, None, :]
+    return share.masked_fill(~earlier[..., None], -torch.inf).exp()
+
+
+def log_cumsum_exp(x: Tensor) -> Tensor:
+    """Compute logcumsumexp over rows, (..., T, D). Torch's has second derivatives of NaN."""
+    return apply_function(_LogCumSumExp, x)
