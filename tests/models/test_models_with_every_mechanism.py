@@ -56,6 +56,28 @@ def test_mechanisms_declare_parameters_without_gradient(
     assert bool(without) == has_unused_parameters, without
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, {}) for name in sorted(MECHANISMS)), ("longformer", {"global_projections": True})],
+)
+def test_model_trains_under_bfloat16_autocast(small, name, options, masked):
+    torch.manual_seed(1)
+    model = LongspanForSequenceClassification(small(attention=name, attention_options=options))
+    ids = torch.randint(1, 50, (3, 19))
+    mask = torch.arange(19) < torch.tensor([19, 13, 1])[:, None] if masked else None
+    labels = torch.tensor([0, 1, 0])
+    expected = model(ids, mask, labels=labels).loss
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(ids, mask, labels=labels).loss
+    torch.testing.assert_close(loss.float(), expected, atol=0.05, rtol=0)
+    loss.backward()
+    # Without global tokens, Longformer's projections for them receive no gradient.
+    assert all(
+        x.grad.isfinite().all() for x in model.parameters() if x.grad is not None or not options
+    )
+
+
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_model_runs_at_minimum_and_maximum_length(small, name):
     model = LongspanForSequenceClassification(small(attention=name, pooling="cls")).eval()

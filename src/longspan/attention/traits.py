@@ -45,7 +45,8 @@ class LayerInput:
 
     Attributes:
         states: input of the layer (B, S, W), zero at padded positions.
-        query: linear part (no bias) of the query projection: (P, W) to heads (H, P, D).
+        query: linear part (no bias) of the query projection: (P, W) of any floating dtype to heads
+            (H, P, D) in the dtype of the weights.
         key: linear part of the key projection.
     """
 

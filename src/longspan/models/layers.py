@@ -106,8 +106,8 @@ class SelfAttention(nn.Module):
         query, key = self.query.weight, self.key.weight
         return LayerInput(
             states=x,
-            query=lambda p: self._split_heads(F.linear(p, query)),
-            key=lambda p: self._split_heads(F.linear(p, key)),
+            query=lambda p: self._split_heads(F.linear(p.to(query.dtype), query)),
+            key=lambda p: self._split_heads(F.linear(p.to(key.dtype), key)),
         )
 
     def restore_mechanism_state(self) -> None:

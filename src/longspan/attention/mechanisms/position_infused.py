@@ -59,10 +59,10 @@ class PositionInfusedAttention(SegmentAttention):
     def position_terms(self, q, longest, layer_input=None):
         """Return p W_q and p W_k of positions 0 .. longest - 1, (H or 1, longest, D)."""
         width = q.shape[-1] if layer_input is None else layer_input.states.shape[-1]
-        p = sinusoids(torch.arange(longest, device=q.device), width).to(q.dtype)
+        p = sinusoids(torch.arange(longest, device=q.device), width)
         if layer_input is None:
-            return p[None], p[None]
-        return layer_input.query(p), layer_input.key(p)
+            return (p.to(q.dtype)[None],) * 2
+        return layer_input.query(p).to(q.dtype), layer_input.key(p).to(q.dtype)
 
     def attend_segment(self, q, keys, places):
         """Add the positions, then call torch."""
