@@ -33,8 +33,8 @@ every_mechanism = pytest.mark.parametrize(("name", "causal", "backend"), CASES)
 def build_small(name, causal=False, backend="torch", max_length=128, **sizes) -> Attention:
     """Build a float64 mechanism whose structure shows within a few dozen tokens."""
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": max_length, **sizes}
-    small = MECHANISMS[name].small_options
-    return build(name, causal=causal, backend=backend, **sizes, **small).double()
+    options = {**MECHANISMS[name].small_options, **sizes}
+    return build(name, causal=causal, backend=backend, **options).double()
 
 
 def build_unchecked(name, **options) -> Attention:

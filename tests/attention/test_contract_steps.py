@@ -2,9 +2,19 @@
 
 import pytest
 import torch
-from contract import TOLERANCE, assert_near, build_small, every_mechanism, gradients, key_masks, qkv
+from contract import (
+    HEAD_DIM,
+    TOLERANCE,
+    assert_near,
+    build_small,
+    every_mechanism,
+    gradients,
+    key_masks,
+    qkv,
+)
 from jaxtyping import TypeCheckError
 
+from longspan.attention import MECHANISMS
 from longspan.errors import InputError
 
 STEPS = (1, 1, 7, 1, 23, 8, 1, 33, 2, 23)  # numbers of tokens
@@ -117,6 +127,81 @@ def test_cache_of_different_shape_is_rejected(name, causal, backend):
         attention.step(*qkv(1, B=2), cache)
     with pytest.raises(InputError, match="as many queries as keys, got T=1 and S=4"):
         attention.step(*qkv(1, 4), cache)
+
+
+@every_mechanism
+def test_cache_of_other_mechanism_or_options_is_rejected(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention = build_small(name, causal, backend)
+    others = [build_small(x, True) for x, cls in MECHANISMS.items() if cls.traits.causal]
+    others = [x for x in others if x.name != name]
+    if (option := attention.size_option) is not None:
+        size = 6 if MECHANISMS[name].small_options.get(option) == 5 else 5
+        others.append(build_small(name, True, **{option: size}))
+    inputs = qkv(5, E=HEAD_DIM)
+    for other in others:
+        _, cache = other.step(*inputs)
+        with pytest.raises(
+            InputError, match=rf"the cache was made by {other.name}\(.*, not by {name}"
+        ):
+            attention.step(*inputs, cache)
+    _, cache = build_small(name, causal, backend).step(*inputs)
+    assert attention.step(*inputs, cache)[1].length == 10
+
+
+@every_mechanism
+def test_cache_of_other_dtype_is_rejected(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention = build_small(name, causal, backend)
+    _, cache = attention.step(*qkv(5))
+    with pytest.raises(InputError, match=r"the cache requires torch\.float64, got torch\.float32"):
+        attention.float().step(*qkv(1, dtype=torch.float32), cache)
+
+
+@every_mechanism
+def test_cache_on_other_device_is_rejected(name, causal, backend):
+    skip_unless_causal(causal, backend)
+    attention = build_small(name, causal, backend)
+    _, cache = attention.step(*qkv(5))
+    if not cache.state:
+        pytest.skip("no state")
+    moved = cache.to("meta")
+    assert all(x.is_meta for x in moved.state.values())
+    with pytest.raises(InputError, match=r"the cache is on meta, the inputs on cpu; use cache\.to"):
+        attention.step(*qkv(1), moved)
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["none", "holes"])
+def test_selected_rows_continue_their_sequences(name, causal, backend, kind):
+    skip_unless_causal(causal, backend)
+    attention, inputs, mask = build_small(name, causal, backend), qkv(T, E=5), key_masks(T)[kind]
+    begin, rows = 43, torch.tensor([2, 0, 2, 2])
+    first, last = slice(begin), slice(begin, T)
+    before, after = (None if mask is None else mask[:, x] for x in (first, last))
+    _, cache = attention.step(*(x[:, :, first] for x in inputs), None, before)
+    out, _ = attention.step(
+        *(x[rows, :, last] for x in inputs),
+        cache.select_rows(rows),
+        None if after is None else after[rows],
+    )
+    expected = attention(*inputs, mask)[rows, :, last]
+    assert_near(out, expected, kind)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (torch.tensor([0, 3]), "rows must be between 0 and 2, got 0 to 3"),
+        (torch.tensor([-1, 0]), "rows must be between 0 and 2, got -1 to 0"),
+        (torch.tensor([[0]]), r"a vector of integers, got torch.int64 of shape \(1, 1\)"),
+        (torch.tensor([True, False, True]), r"a vector of integers, got torch.bool of shape"),
+    ],
+)
+def test_selection_of_absent_rows_is_rejected(rows, message):
+    _, cache = build_small("local", True).step(*qkv(5))
+    with pytest.raises(InputError, match=message):
+        cache.select_rows(rows)
 
 
 @every_mechanism

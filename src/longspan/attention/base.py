@@ -38,6 +38,7 @@ class Attention(nn.Module):
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         backend: requested backend.
         backend_used: backend of the last call.
+        signature: name and options, set by `build`; a cache belongs to one of them.
     """
 
     traits: Traits
@@ -51,6 +52,7 @@ class Attention(nn.Module):
     has_unused_parameters: bool = False
     backend: str = "auto"
     backend_used: str | None = None
+    signature: str = ""
 
     def forward(
         self,
@@ -126,20 +128,19 @@ class Attention(nn.Module):
             so far, and the cache for the next step.
 
         Raises:
-            InputError: the mechanism is not causal, the cache belongs to other inputs, or `forward`
-                would refuse the inputs.
+            InputError: the mechanism is not causal, the cache belongs to another mechanism, to
+                other options or other inputs, or `forward` would refuse the inputs.
         """
         reasons = self.refusals(q, k, v, key_mask) + self._step_refusals(q, k, v, cache)
         reasons += [] if layer_input is None else self._layer_input_refusals(k, layer_input)
         if reasons:
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
         length = q.shape[2] + (0 if cache is None else cache.length)
-        shape = (*q.shape[:2], q.shape[3], v.shape[3])
         q, k, v = (_zero_masked(x, key_mask) for x in (q, k, v))
         extra = () if layer_input is None else (_mask_layer_input(layer_input, key_mask),)
         with torch.autocast(q.device.type, enabled=False):
             out, state = self.advance(q, k, v, key_mask, cache, *extra)
-        return _zero_masked(out, key_mask), Cache(length, shape, state)
+        return _zero_masked(out, key_mask), self.make_cache(length, q, v, state)
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
         """Clear the cached tokens of some rows of the batch, for example at a document boundary.
@@ -159,6 +160,11 @@ class Attention(nn.Module):
         if reasons:
             raise InputError(f"{self.name} does not support this reset: {'; '.join(reasons)}")
         return clear_rows(cache, rows, self.empty_state)
+
+    def make_cache(self, length: int, q: Tensor, v: Tensor, state: dict[str, Tensor]) -> Cache:
+        """Return the cache after `length` tokens, the last of which were q and v."""
+        shape = (*q.shape[:2], q.shape[3], v.shape[3])
+        return Cache(self.signature or self.name, length, shape, q.dtype, state)
 
     def refusals(
         self,
@@ -270,10 +276,9 @@ class Attention(nn.Module):
             reasons.append(
                 f"step() requires as many queries as keys, got T={q.shape[2]} and S={k.shape[2]}"
             )
-        shape = (*q.shape[:2], q.shape[3], v.shape[3])
-        if cache is not None and cache.shape != shape:
-            reasons.append(f"the cache requires (B, H, D, E) = {cache.shape}, got {shape}")
-        return reasons
+        return reasons + (
+            [] if cache is None else cache.refusals(self.signature or self.name, q, v)
+        )
 
     def _select_backend(self, *inputs) -> tuple[str, Callable]:
         """Return the requested backend, or the first kernel that supports the inputs."""

@@ -58,6 +58,8 @@ def build(
     if cls.traits.causal:
         needed["causal"] = causal
     attention = cls(**needed, **options)
+    described = {**needed, **options_of(name), **options}
+    attention.signature = f"{name}({', '.join(f'{n}={x!r}' for n, x in described.items())})"
     attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
 

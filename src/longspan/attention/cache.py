@@ -5,25 +5,69 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from longspan.errors import InputError
+
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
     """State of a causal mechanism after the tokens seen so far.
 
     Attributes:
+        signature: mechanism and options that made the cache; no other mechanism can continue it.
         length: number of tokens seen, padding included.
         shape: (B, H, D, E) of the inputs.
+        dtype: dtype of the inputs.
         state: tensors that the mechanism chooses, batch first. A step returns a new cache and
             does not modify the old one.
     """
 
+    signature: str
     length: int
     shape: tuple[int, int, int, int]
+    dtype: torch.dtype
     state: dict[str, Tensor]
 
     def detach(self) -> "Cache":
         """Return the cache without autograd history, as between segments in training."""
         return dataclasses.replace(self, state={n: x.detach() for n, x in self.state.items()})
+
+    def to(self, device: torch.device | str) -> "Cache":
+        """Return the cache on a device."""
+        return dataclasses.replace(self, state={n: x.to(device) for n, x in self.state.items()})
+
+    def select_rows(self, rows: Tensor) -> "Cache":
+        """Return the cache of some rows of the batch, such as the surviving beams of a search.
+
+        Args:
+            rows: indices of rows (N,), in any order, possibly repeated.
+
+        Raises:
+            InputError: `rows` is not a list of indices of rows.
+        """
+        if rows.dim() != 1 or rows.is_floating_point() or rows.dtype == torch.bool:
+            given = f"{rows.dtype} of shape {tuple(rows.shape)}"
+            raise InputError(f"rows must be a vector of integers, got {given}")
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.shape[0]:
+            bounds = f"{int(rows.min())} to {int(rows.max())}"
+            raise InputError(f"rows must be between 0 and {self.shape[0] - 1}, got {bounds}")
+        state = {n: x.index_select(0, rows.to(x.device)) for n, x in self.state.items()}
+        return dataclasses.replace(self, shape=(len(rows), *self.shape[1:]), state=state)
+
+    def refusals(self, signature: str, q: Tensor, v: Tensor) -> list[str]:
+        """Return the reasons why a mechanism cannot continue this cache with new inputs."""
+        reasons = []
+        if signature != self.signature:
+            reasons.append(f"the cache was made by {self.signature}, not by {signature}")
+        shape = (*q.shape[:2], q.shape[3], v.shape[3])
+        if self.shape != shape:
+            reasons.append(f"the cache requires (B, H, D, E) = {self.shape}, got {shape}")
+        if self.dtype != q.dtype:
+            reasons.append(f"the cache requires {self.dtype}, got {q.dtype}")
+        devices = {x.device for x in self.state.values()} - {q.device}
+        if devices:
+            at = ", ".join(map(str, devices))
+            reasons.append(f"the cache is on {at}, the inputs on {q.device}; use cache.to(device)")
+        return reasons
 
 
 def append_tokens(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from longspan.attention.base import Attention, Cache, append_tokens
+from longspan.attention.base import Attention, append_tokens
 from longspan.attention.ops.blocks import fit_layout, pattern_attention
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Causal, Pattern
@@ -59,13 +59,12 @@ class PatternAttention(Attention):
     def by_pieces(self, q, k, v, key_mask, cache):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""
         outs, length = [], 0 if cache is None else cache.length
-        shape = (*q.shape[:2], q.shape[3], v.shape[3])
         for start in range(0, q.shape[2], PIECE):
             piece = slice(start, start + PIECE)
             own = None if key_mask is None else key_mask[:, piece]
             new_q, new_k, new_v = (x[:, :, piece] for x in (q, k, v))
             out, state = self._piece(new_q, new_k, new_v, own, cache)
-            cache = Cache(length + start + out.shape[2], shape, state)
+            cache = self.make_cache(length + start + out.shape[2], q, v, state)
             outs.append(out)
         return torch.cat(outs, 2), state
 
