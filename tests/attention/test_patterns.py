@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 from contract import assert_near, gradients, qkv
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -222,6 +222,8 @@ def zero_padded_rows(out, key_mask):
 
 @settings(max_examples=200, deadline=None)
 @given(random_patterns(), st.integers(1, 150), st.booleans(), st.booleans(), st.integers(0, 1000))
+@example(Window(2, dilation=4) & BlockWindow(5, 4), 50, False, False, 0)
+@example(Window(2, dilation=4) | BlockWindow(5, 4), 50, False, False, 0)
 def test_block_kernel_equals_masked_softmax(pattern, T, masked, ragged, seed):
     assert_kernel_equals_masked_softmax(pattern, T, masked, ragged, seed)
 
