@@ -237,7 +237,7 @@ def test_rows_without_keys_give_zeros_and_zero_gradients(name, causal, backend):
         assert out.movedim(1, 2)[has_keys].any() == has_keys.any(), label
         grads = gradients(out, inputs, attention)
         assert all(x.isfinite().all() for x in grads), label
-        if "k" in attention.traits.inputs:
+        if not attention.traits.mixes_queries:
             assert not grads[0].movedim(1, 2)[~has_keys].any(), label
         for x in grads:
             assert has_keys.any() or not x.any(), label
@@ -245,15 +245,32 @@ def test_rows_without_keys_give_zeros_and_zero_gradients(name, causal, backend):
 
 @every_mechanism
 def test_masked_query_remains_a_key(name, causal, backend):
-    traits = MECHANISMS[name].traits
-    if not traits.exact and "k" in traits.inputs:
-        pytest.skip("queries also form summaries that others read, such as landmarks")
     attention = build_small(name, causal, backend)
     inputs, real = qkv(30), torch.arange(30) % 3 > 0
     unmasked = run_or_skip(attention, *inputs)
     out = run_or_skip(attention, *inputs, query_mask=real.expand(3, -1))
     assert_near(out[:, :, real], unmasked[:, :, real], "remaining queries")
     assert not out[:, :, ~real].any()
+
+
+@every_mechanism
+def test_masked_query_has_no_influence_unless_queries_are_mixed(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    inputs, real = [x.requires_grad_() for x in qkv(30)], torch.arange(30) % 3 > 0
+    query_mask = real.expand(3, -1)
+    expected = run_or_skip(attention, *inputs, query_mask=query_mask)
+    if attention.traits.mixes_queries:
+        other = inputs[0].where(real[:, None], 1.0)
+        changed = run_or_skip(attention, other, *inputs[1:], query_mask=query_mask)
+        assert not torch.allclose(changed, expected)
+        return
+    other = inputs[0].where(real[:, None], torch.nan)
+    out = run_or_skip(attention, other, *inputs[1:], query_mask=query_mask)
+    assert torch.equal(out, expected)
+    for x, y in zip(
+        gradients(out, inputs, attention), gradients(expected, inputs, attention), strict=True
+    ):
+        assert_near(x, y, "gradient")
 
 
 @every_mechanism

@@ -136,6 +136,15 @@ def test_real_query_before_all_real_keys_gives_zeros():
     assert out[:, :, 4:].any(-1).all()
 
 
+@pytest.mark.parametrize("scores", ["dense", "factorized_dense"])
+def test_masked_query_with_nan_reaches_no_gradient(scores):
+    attention, (q, k, v) = synthesizer(scores), qkv(9)
+    q[:, :, 4] = torch.nan
+    query_mask = (torch.arange(9) != 4).expand(3, -1)
+    out = attention(q, k, v, query_mask=query_mask)
+    assert all(x.isfinite().all() for x in torch.autograd.grad(out.sum(), attention.parameters()))
+
+
 def test_random_scores_read_no_input_and_dense_scores_no_keys():
     inputs_by_scores = {
         "random": "v",

@@ -73,9 +73,9 @@ class Attention(nn.Module):
             v: values.
             key_mask: True at real tokens. A False key has no influence, whatever its content (NaN
                 included).
-            query_mask: True at real queries; the output is zero at the others, and no gradient
-                flows from them. When T == S it defaults to `key_mask`: queries and keys are
-                assumed to be the same positions.
+            query_mask: True at real queries; the output is zero at the others, no gradient flows
+                from them, and other rows do not change. When T == S it defaults to `key_mask`:
+                queries and keys are assumed to be the same positions.
             global_mask: True at tokens that attend to all and are attended by all (within the
                 masks and the causal order); their number may differ between samples.
             layer_input: tensor that q, k and v were projected from; used if
@@ -95,8 +95,8 @@ class Attention(nn.Module):
         if query_mask is None and q.shape[-2] == k.shape[-2]:
             query_mask = key_mask
         layer_input = _mask_layer_input(layer_input, key_mask)
-        # Where queries double as keys (shared q and k), the key mask decides which are padding.
-        own = query_mask if "k" in self.traits.inputs else key_mask
+        # Queries that other rows read are padding only where the key mask says so.
+        own = key_mask if self.traits.mixes_queries else query_mask
         q, k, v = _zero_masked(q, own), _zero_masked(k, key_mask), _zero_masked(v, key_mask)
         extra = self._optional_inputs(global_mask, layer_input)
         self.backend_used, body = self._select_backend(q, k, v, key_mask, *extra)

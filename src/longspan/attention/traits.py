@@ -24,6 +24,8 @@ class Traits:
         cross: supports cross-attention (S != T).
         global_tokens: supports `global_mask`.
         inputs: which of q, k and v it uses; a model creates only these projections.
+        mixes_queries: a row of the output depends on other queries as well (they form landmarks or
+            keys), so that `query_mask` hides rows of the output but no query.
         needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
         sizes: sizes that `build` passes to the constructor.
     """
@@ -35,6 +37,7 @@ class Traits:
     cross: bool = False
     global_tokens: bool = False
     inputs: Inputs = "qkv"
+    mixes_queries: bool = False
     needs_layer_input: bool = False
     sizes: tuple[Size, ...] = ()
 

@@ -45,6 +45,7 @@ class NystromAttention(Attention):
         cost="T",
         exact=False,
         sizes=("heads",),
+        mixes_queries=True,
     )
     small_options = {"landmarks": 6, "conv_kernel_size": 3}
 

@@ -56,6 +56,7 @@ class ReformerAttention(Attention):
         global_tokens=True,
         inputs="qv",
         sizes=("heads", "head_dim", "max_length", "layer"),
+        mixes_queries=True,
     )
     small_options = {"chunk": 4, "hashes": 2}
 

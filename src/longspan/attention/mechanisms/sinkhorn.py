@@ -59,6 +59,7 @@ class SinkhornAttention(Attention):
         causal=True,
         global_tokens=True,
         sizes=("heads", "head_dim", "max_length", "layer"),
+        mixes_queries=True,
     )
     small_options = {"gumbel": True}
 
