@@ -86,6 +86,23 @@ def test_exact_with_as_many_landmarks_as_tokens(T):
         assert_near(out, build("full")(*inputs), f"iterations {iterations}")
 
 
+@pytest.mark.parametrize("size", [0.3, 1.0, 3.0])
+def test_exact_inverse_is_stable_in_float32(size):
+    """Landmarks of random tokens make A nearly singular."""
+    q, k, v = qkv(300, D=32, dtype=torch.float32)
+    attention = build("nystrom", heads=3, landmarks=32, iterations=None)
+
+    def output_and_gradients(*inputs):
+        inputs = [x.clone().requires_grad_() for x in inputs]
+        out = attention(*inputs)
+        return out, *gradients(out, inputs, attention)
+
+    expected = output_and_gradients(size * q, size * k, v)
+    found = output_and_gradients(size * q * (1 + 1e-6), size * k * (1 - 1e-6), v)
+    for x, y in zip(found, expected, strict=True):
+        assert (x - y).norm() <= 0.02 * y.norm()
+
+
 def test_iteration_converges_to_the_inverse():
     # Six distant clusters of tokens give a well-conditioned A.
     x, noise, v = 1.5 * qkv(6)[0].repeat_interleave(10, 2), qkv(60)[1], qkv(60)[2]

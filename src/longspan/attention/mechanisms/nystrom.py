@@ -7,8 +7,9 @@ with L landmarks Q_L, K_L: means over L segments of the real tokens. Segments de
 length of each row (shorter segments, by one token, come first), so padding changes nothing and any
 length works; a row of at most L tokens gets exact softmax attention, where A = F = B. A^+ is the
 iteration of eq. 14, scaled per matrix (the public code's maximum over the batch couples its rows),
-or the exact inverse; both in float32 or wider. There is no causal form, because landmarks average
-the future.
+or the exact inverse; both in float32 or wider. The exact inverse takes singular values below
+sqrt(eps) of the largest as zero: random landmarks give A condition numbers beyond 1e7, where
+float32 would keep no digit. There is no causal form, because landmarks average the future.
 """
 
 import torch
@@ -26,7 +27,7 @@ from longspan.errors import OptionError
 def pseudo_inverse(A: Tensor, iterations: int | None) -> Tensor:
     """Compute the Moore-Penrose inverse: exactly, or by eq. 14 from A^T / (|A|_1 |A|_inf)."""
     if iterations is None:
-        return torch.linalg.pinv(A)
+        return torch.linalg.pinv(A, rtol=torch.finfo(A.dtype).eps ** 0.5)
     identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     norms = A.abs().sum(-2).amax(-1) * A.abs().sum(-1).amax(-1)
     Z = A.mT / norms[..., None, None]
