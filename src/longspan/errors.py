@@ -68,7 +68,7 @@ def check_name(name: str, names: Iterable[str], what: str) -> str:
     names = sorted(names)
     if name in names:
         return name
-    near = difflib.get_close_matches(name, names, n=3)
+    near = difflib.get_close_matches(str(name), names, n=3)
     if near:
         hint = f"did you mean {', '.join(near)}?"
     else:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from contract import qkv
@@ -44,6 +45,12 @@ def join_refusals(*inputs, name="local", causal=False, **masks):
         (lambda q, k, v: (q, k, v[:2]), r"and v \(2, 3, 9, 8\) differ in B, H or S"),
         (lambda q, k, v: (q, k, v[:, :, :5]), r"and v \(3, 3, 5, 8\) differ in B, H or S"),
         (lambda q, k, v: (q[:, :, :0], k, v), "at least one query and one key are required"),
+        (lambda q, k, v: (q[:0], k[:0], v[:0]), r"at least 1, got q \(0, 3, 9, 8\) and v \(0, 3,"),
+        (lambda q, k, v: (q[:, :0], k[:, :0], v[:, :0]), "B, H, D and E must be at least 1"),
+        (lambda q, k, v: (q[..., :0], k[..., :0], v), "B, H, D and E must be at least 1"),
+        (lambda q, k, v: (q, k, v[..., :0]), "B, H, D and E must be at least 1"),
+        (lambda *x: [y.to(torch.float8_e4m3fn) for y in x], "got torch.float8_e4m3fn"),
+        (lambda *x: [y.to(torch.complex128) for y in x], "got torch.complex128"),
         (
             lambda q, k, v: (q, k[:, :, :0], v[:, :, :0]),
             "at least one query and one key are required",
@@ -62,6 +69,61 @@ def test_mismatched_inputs_are_rejected(change, message):
 def test_inputs_with_three_dimensions_are_rejected():
     with pytest.raises(InputError, match=r"must be \(B, H, T, D\), got shapes \[\(3, 9, 8\)"):
         join_refusals(*(x[:, 0] for x in qkv(9)))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (None, "k must be a tensor, got NoneType"),
+        ([[1.0]], "k must be a tensor, got list"),
+        (qkv(9)[1].to_sparse(), "k must be a dense tensor, got a sparse_coo one; use padding"),
+        (
+            torch.nested.nested_tensor(list(qkv(9)[1]), layout=torch.jagged),
+            "k must be a dense tensor, got a nested one; use padding and a mask",
+        ),
+    ],
+)
+def test_inputs_other_than_dense_tensors_are_rejected(x, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    q, k, v = qkv(9)
+    with pytest.raises(InputError, match=message):
+        build("local")(q, x, v)
+    if x is not None:
+        with pytest.raises(InputError, match=message.replace("k must", "key_mask must")):
+            build("local")(q, k, v, x)
+
+
+@pytest.mark.parametrize("mask", ["key_mask", "query_mask", "global_mask"])
+def test_mask_on_other_device_is_rejected(mask):
+    found = join_refusals(*qkv(9), **{mask: torch.ones(3, 9, dtype=torch.bool, device="meta")})
+    assert f"{mask} must be on cpu, got meta" in found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"heads": 0}, "heads must be an integer >= 1, got 0"),
+        ({"heads": -3}, "heads must be an integer >= 1, got -3"),
+        ({"heads": "3"}, "heads must be an integer >= 1, got '3'"),
+        ({"heads": True}, "heads must be an integer >= 1, got True"),
+        ({"heads": None}, r"heads is required \(number of heads\)"),
+        ({"head_dim": 2.0}, "head_dim must be an integer >= 1, got 2.0"),
+        ({"max_length": 0}, "max_length must be an integer >= 1, got 0"),
+        ({"layer": -1}, "layer must be an integer >= 0, got -1"),
+        ({"layer": None}, "layer is required"),
+        ({"causal": "no"}, "causal must be true or false, got 'no'"),
+        ({"causal": None}, "causal must be true or false, got None"),
+        ({"backend": None}, "no backend of 'synthesizer' called None; there are: auto, reference"),
+        ({"name": 5}, "no mechanism called 5; there are: bigbird"),
+        ({"seed": 2**62}, r"seed must be between -2\^42 and 2\^42, got 46116"),
+        ({"seed": -(2**42)}, r"seed must be between -2\^42 and 2\^42, got -43980"),
+    ],
+)
+def test_invalid_arguments_of_build_are_rejected(arguments, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    valid = {"name": "synthesizer", "heads": 2, "head_dim": 4, "max_length": 8}
+    with pytest.raises((OptionError, UnknownNameError), match=message):
+        build(**{**valid, **arguments})
 
 
 @pytest.mark.parametrize("mask", ["key_mask", "query_mask", "global_mask"])

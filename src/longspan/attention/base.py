@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from longspan.attention.cache import Cache, append_tokens, clear_rows
 from longspan.attention.masking import apply_mask
+from longspan.attention.refusals import input_refusals, mask_refusals
 from longspan.attention.traits import LayerInput, Traits
 from longspan.errors import InputError, OptionError, check_name
 from longspan.shapes import Bool, Float
@@ -156,7 +157,7 @@ class Attention(nn.Module):
         Raises:
             InputError: `rows` is not a boolean mask of the cache's batch.
         """
-        reasons = _mask_refusals("rows", rows, cache.shape[:1])
+        reasons = mask_refusals("rows", rows, cache.shape[:1], cache.device)
         if reasons:
             raise InputError(f"{self.name} does not support this reset: {'; '.join(reasons)}")
         return clear_rows(cache, rows, self.empty_state)
@@ -176,11 +177,11 @@ class Attention(nn.Module):
         global_mask: Tensor | None = None,
     ) -> list[str]:
         """Return the reasons why these inputs are not supported. Mechanisms extend the list."""
-        reasons = _shape_refusals(q, k, v)
+        reasons = input_refusals(q, k, v)
         (B, _, T, _), S = q.shape, k.shape[-2]
-        reasons += _mask_refusals("key_mask", key_mask, (B, S))
-        reasons += _mask_refusals("query_mask", query_mask, (B, T))
-        reasons += _mask_refusals("global_mask", global_mask, (B, S))
+        reasons += mask_refusals("key_mask", key_mask, (B, S), q.device)
+        reasons += mask_refusals("query_mask", query_mask, (B, T), q.device)
+        reasons += mask_refusals("global_mask", global_mask, (B, S), q.device)
         if T != S and not self.traits.cross:
             reasons.append(f"cross-attention is not supported (traits.cross), got T={T} and S={S}")
         if global_mask is not None and not self.traits.global_tokens:
@@ -276,9 +277,9 @@ class Attention(nn.Module):
             reasons.append(
                 f"step() requires as many queries as keys, got T={q.shape[2]} and S={k.shape[2]}"
             )
-        return reasons + (
-            [] if cache is None else cache.refusals(self.signature or self.name, q, v)
-        )
+        if cache is not None:
+            reasons += cache.refusals(self.signature or self.name, q, v)
+        return reasons
 
     def _select_backend(self, *inputs) -> tuple[str, Callable]:
         """Return the requested backend, or the first kernel that supports the inputs."""
@@ -309,35 +310,6 @@ def _mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> La
     if layer_input is None or mask is None:
         return layer_input
     return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
-
-
-def _shape_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
-    if not q.dim() == k.dim() == v.dim() == 4:
-        shapes = [tuple(x.shape) for x in (q, k, v)]
-        raise InputError(f"q, k and v must be (B, H, T, D), got shapes {shapes}")
-    reasons = []
-    if not q.is_floating_point() or not q.dtype == k.dtype == v.dtype:
-        reasons.append(f"q, k, v must have one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
-    if not q.device == k.device == v.device:
-        reasons.append(f"q, k, v must be on one device, got {q.device}, {k.device}, {v.device}")
-    if q.shape[:2] != k.shape[:2] or q.shape[-1] != k.shape[-1]:
-        reasons.append(f"q {tuple(q.shape)} and k {tuple(k.shape)} differ in B, H or D")
-    if k.shape[:3] != v.shape[:3]:
-        reasons.append(f"k {tuple(k.shape)} and v {tuple(v.shape)} differ in B, H or S")
-    if q.shape[-2] == 0 or k.shape[-2] == 0:
-        reasons.append("at least one query and one key are required")
-    return reasons
-
-
-def _mask_refusals(name: str, mask: Tensor | None, shape: tuple[int, ...]) -> list[str]:
-    if mask is None:
-        return []
-    reasons = []
-    if mask.dtype != torch.bool:
-        reasons.append(f"{name} must be boolean (True = real), got {mask.dtype}; use mask.bool()")
-    if tuple(mask.shape) != shape:
-        reasons.append(f"{name} must have shape {shape}, got {tuple(mask.shape)}")
-    return reasons
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,9 @@ SIZES = {
     "heads": "number of heads",
     "head_dim": "head dimension",
     "max_length": "longest input",
+    "layer": "index of the layer",
 }
+SEED_LIMIT = 2**42  # random generators take 64 bits: the seed times a million, plus the layer
 
 
 def build(
@@ -46,10 +48,14 @@ def build(
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     for option in options:
         check_name(option, options_of(name), f"option of {name!r}")
-    reasons = type_errors(options, get_type_hints(cls.__init__))
+    sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
+    reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
+    reasons += type_errors(options, get_type_hints(cls.__init__))
+    seed = options.get("seed", 0)
+    if isinstance(seed, int) and abs(seed) >= SEED_LIMIT:
+        reasons.append(f"seed must be between -2^42 and 2^42, got {seed}")
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
-    sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
     needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
     for size in (size for size, value in needed.items() if value is None):
         reasons.append(f"{size} is required ({SIZES[size]})")
@@ -62,6 +68,17 @@ def build(
     attention.signature = f"{name}({', '.join(f'{n}={x!r}' for n, x in described.items())})"
     attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
+
+
+def _size_errors(sizes: dict[str, Any]) -> list[str]:
+    """Return one message for each size that is given and not an integer of at least 1."""
+    given = {name: size for name, size in sizes.items() if size is not None}
+    least = {"layer": 0}
+    return [
+        f"{name} must be an integer >= {least.get(name, 1)}, got {size!r:.60}"
+        for name, size in given.items()
+        if type(size) is not int or size < least.get(name, 1)
+    ]
 
 
 def options_of(name: str) -> dict[str, Any]:

@@ -27,6 +27,11 @@ class Cache:
     dtype: torch.dtype
     state: dict[str, Tensor]
 
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the state, None if there is none."""
+        return next((x.device for x in self.state.values()), None)
+
     def detach(self) -> "Cache":
         """Return the cache without autograd history, as between segments in training."""
         return dataclasses.replace(self, state={n: x.detach() for n, x in self.state.items()})
@@ -63,10 +68,9 @@ class Cache:
             reasons.append(f"the cache requires (B, H, D, E) = {self.shape}, got {shape}")
         if self.dtype != q.dtype:
             reasons.append(f"the cache requires {self.dtype}, got {q.dtype}")
-        devices = {x.device for x in self.state.values()} - {q.device}
-        if devices:
-            at = ", ".join(map(str, devices))
-            reasons.append(f"the cache is on {at}, the inputs on {q.device}; use cache.to(device)")
+        if self.device not in (None, q.device):
+            where = f"the cache is on {self.device}, the inputs on {q.device}"
+            reasons.append(f"{where}; use cache.to(device)")
         return reasons
 
 
