@@ -19,7 +19,7 @@ import torch
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalog import sample_weights
+from longspan.catalog import describe_cost, sample_weights
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
@@ -62,7 +62,7 @@ def index() -> str:
     for name, cls in sorted(MECHANISMS.items()):
         marks = " | ".join("yes" if getattr(cls.traits, trait) else "" for trait in TRAITS)
         title = about(cls).partition("\n")[0].partition(" (")[0].partition(",")[0].rstrip(".")
-        lines.append(f"| [`{name}`]({name}.md) | {title} | {cls.traits.cost} | {marks} |")
+        lines.append(f"| [`{name}`]({name}.md) | {title} | {describe_cost(name)} | {marks} |")
     return "\n".join(lines) + "\n"
 
 

@@ -25,12 +25,25 @@ def list_mechanisms() -> list[dict[str, Any]]:
         row = {
             "name": name,
             **traits,
+            "cost": describe_cost(name),
             "forms": [claim.replace("_", " ") for claim in claims if traits[claim]],
             "options": options_of(name),
             "backends": backends(name),
         }
         rows.append(row)
     return rows
+
+
+def describe_cost(name: str) -> str:
+    """Return the cost of a mechanism with default options, and with a fixed size if it differs."""
+    cls = MECHANISMS[name]
+    if cls.size_option is None:
+        return cls.traits.cost
+    size: dict[str, Any] = {cls.size_option: 8}
+    fixed = build(name, heads=1, head_dim=8, max_length=64, **size).traits.cost
+    if fixed == cls.traits.cost:
+        return fixed
+    return f"{cls.traits.cost}; {fixed} with a fixed {cls.size_option}"
 
 
 def list_tasks() -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ class Allocations(TorchDispatchMode):
 
 
 def build_masks(name, kind, T):
-    if kind == "none":
+    if kind != "masked":
         return {}
     masks = {"key_mask": key_masks(T, B=2)["ragged"]}
     if MECHANISMS[name].traits.global_tokens:
@@ -94,13 +94,20 @@ def build_masks(name, kind, T):
     return masks
 
 
+def fixed_size(name):
+    """Return the size option with a value that does not follow the length."""
+    option = MECHANISMS[name].size_option
+    return {} if option is None else {option: 8}
+
+
 @every_mechanism
-@pytest.mark.parametrize("kind", ["none", "masked"])
+@pytest.mark.parametrize("kind", ["none", "masked", "fixed size"])
 def test_memory_grows_as_claimed(name, causal, backend, kind):
     allocated = {}
     for T in (SHORT, LONG):
         inputs = [x.requires_grad_() for x in qkv(T, B=2)]
-        attention = build_small(name, causal, backend, max_length=T)
+        options = fixed_size(name) if kind == "fixed size" else {}
+        attention = build_small(name, causal, backend, max_length=T, **options)
         with Allocations() as forward:
             out = run_or_skip(attention, *inputs, **build_masks(name, kind, T))
         with Allocations() as backward:
@@ -133,11 +140,12 @@ def count_flops(attention, T, masks):
 
 
 @every_mechanism
-@pytest.mark.parametrize("kind", ["none", "masked"])
+@pytest.mark.parametrize("kind", ["none", "masked", "fixed size"])
 def test_flops_grow_as_claimed_and_match_counted_flops(name, causal, backend, kind):
     counted = {}
     for T in (SHORT, LONG):
-        attention = build_small(name, causal, backend, max_length=T)
+        options = fixed_size(name) if kind == "fixed size" else {}
+        attention = build_small(name, causal, backend, max_length=T, **options)
         counted[T] = count_flops(attention, T, build_masks(name, kind, T))
         if kind == "none":
             claimed = 2 * HEADS * attention.flops(T, HEAD_DIM)

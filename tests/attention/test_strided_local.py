@@ -7,7 +7,7 @@ from contract import assert_near, qkv
 
 from longspan import build
 from longspan.attention.ops.softmax import softmax_reference
-from longspan.errors import OptionError
+from longspan.errors import InputError, OptionError
 
 
 def strided_local(max_length, **options):
@@ -113,12 +113,9 @@ def test_sequence_shorter_than_a_block_equals_full_attention():
     assert_near(strided_local(30, block=31)(*inputs), build("full")(*inputs), "output")
 
 
-def test_groups_grow_beyond_max_length():
-    inputs = qkv(50)
-    attention = strided_local(20, block=10)
-    mask = (torch.arange(50)[:, None] - torch.arange(50)) % 3 == 0
-    assert_near(attention(*inputs), softmax_reference(*inputs, mask), "output")
-    assert attention.pairs(50) == int(mask.sum())
+def test_longer_input_is_rejected():
+    with pytest.raises(InputError, match="T=50 exceeds max_length=49; build with a larger max_l"):
+        strided_local(49)(*qkv(50))
 
 
 OPTIONS = [{"length": x, "extra_block": y} for x in ("max", "real") for y in (True, False)]

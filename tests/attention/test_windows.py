@@ -15,7 +15,7 @@ full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", 
 
 def published_mask(name, size, T):
     """Build the mask from the definition in the paper, pair by pair."""
-    overlap = max(1, size // 2) if name == "blockwise" else 0
+    overlap = size // 2 if name == "blockwise" else 0
 
     def allowed(i, j):
         if name == "local":

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from longspan.shapes import Float
 
+Cost = Literal["T", "T^1.5", "T^2"]
 Size = Literal["heads", "head_dim", "max_length", "layer"]
 Inputs = Literal["qkv", "qv", "v"]
 
@@ -18,7 +19,7 @@ class Traits:
 
     Attributes:
         paper: authors, year and address.
-        cost: growth of time and memory with the length.
+        cost: growth of time and memory with the length; that of an instance follows its options.
         exact: softmax over the pattern; False: an approximation or another kernel function.
         causal: has a causal form.
         cross: supports cross-attention (S != T).
@@ -31,7 +32,7 @@ class Traits:
     """
 
     paper: str
-    cost: Literal["T", "T^1.5", "T^2"]
+    cost: Cost
     exact: bool
     causal: bool = False
     cross: bool = False

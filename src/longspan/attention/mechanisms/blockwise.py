@@ -33,4 +33,4 @@ class BlockwiseAttention(PatternAttention):
             block: queries per block, b; they see twice as many keys.
             causal: whether keys after the query are excluded.
         """
-        super().__init__(BlockWindow(block, max(1, block // 2)), causal)
+        super().__init__(BlockWindow(block, block // 2), causal)

@@ -21,6 +21,7 @@ in no mean, mixture or count, there is no noise at evaluation, and R is not a lo
 paper.
 """
 
+import dataclasses
 from typing import Literal
 
 import torch
@@ -98,6 +99,8 @@ class SinkhornAttention(Attention):
         super().__init__()
         if reasons := _option_reasons(block, sorting, iterations, temperature, sortcut, causal):
             raise OptionError(f"sinkhorn cannot be built: {'; '.join(reasons)}")
+        if block is not None:
+            self.traits = dataclasses.replace(type(self).traits, cost="T^2")
         self.block = block or max(4, 4 * round(max_length**0.5 / 4))
         self.causal, self.sortcut, self.layer = causal, sortcut, layer
         self.redraw_every = 1 if gumbel else None

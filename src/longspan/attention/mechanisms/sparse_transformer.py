@@ -21,6 +21,7 @@ summary columns (a slice of every block). A key in both counts in one of them; `
 combines the parts.
 """
 
+import dataclasses
 from typing import Literal
 
 import torch
@@ -101,7 +102,9 @@ class SparseTransformerAttention(PatternAttention):
                 block, the ones before them, and so on (the paper's "different groups of columns").
             causal: whether keys after the query are excluded.
         """
-        if stride is None:
+        if stride is not None:
+            self.traits = dataclasses.replace(type(self).traits, cost="T^2")
+        else:
             room = summary * groups if kind == "fixed" else 1
             stride = max(round(max_length**0.5), room)
         _check(heads, kind, head_patterns, stride, summary, groups)

@@ -94,6 +94,14 @@ class StridedLocalAttention(Attention):
         self.max_length, self.block = max_length, block
         self.length, self.extra_block = length, extra_block
 
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add a reason: groups are those of a text of at most `max_length` tokens."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        T, longest = q.shape[2], self.max_length
+        if longest < T:
+            reasons.append(f"T={T} exceeds max_length={longest}; build with a larger max_length")
+        return reasons
+
     def stride(self, n):
         """Return m, the distance between tokens of a group, of a length or a tensor of lengths."""
         n = n if self.length == "real" else 0 * n + self.max_length
