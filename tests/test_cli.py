@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -359,3 +360,35 @@ def test_grid_values_are_parsed_as_json_or_words():
         "training.adam_betas": [[0.9, 0.99], [0.8, 1]],
     }
     assert parse_grid(None) == {}
+
+
+def test_terminal_without_unicode_gets_every_output(finished, tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    report = ["report", str(finished), "--format", "markdown", "--output", str(tmp_path / "x.html")]
+    for arguments in (["show", "local"], report):
+        command = [sys.executable, "-m", "longspan", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+        assert len(done.stdout) > 200
+
+
+def test_closed_output_stream_is_no_error():
+    command = f"{shlex.quote(sys.executable)} -m longspan list tasks >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_long_argument_is_cut_in_the_error(cli):
+    code, _, err = cli("show", "x" * 20_000)
+    assert code == 2
+    assert "no mechanism, task or protocol called 'xxxx" in err
+    assert "there are: bigbird" in err
+    assert len(err) < 2000
+
+
+def test_unknown_parallelism_is_rejected_before_data_is_built(cli, tmp_path):
+    code, _, err = cli("train", "full", "listops", "--parallel", "/dev/null", "--cache", tmp_path)
+    assert code == 2
+    assert "no parallelism called '/dev/null'; there are: context, ddp, fsdp" in err
+    assert not list(tmp_path.iterdir())

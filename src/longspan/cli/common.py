@@ -1,9 +1,11 @@
 """Options, parsing and printing that the commands share."""
 
 import dataclasses
+import io
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from longspan.errors import DataError, OptionError
+from longspan.errors import DataError, OptionError, check_name
 from longspan.files import parse_json
 
 if TYPE_CHECKING:
@@ -114,11 +116,25 @@ IS_MAIN = RANK == "0"
 PIPE_WIDTH = 1000  # of files and pipes, so that tables keep every column in one line
 
 
+LONGEST_WORD = 300  # of an error message; longer words are cut, such as a pasted file
+
+
+def _prepare_stream(name: str) -> None:
+    """Make a standard stream accept every text, also if it is closed or has few characters."""
+    stream = getattr(sys, name)
+    if stream is None:
+        setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    elif isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+
+
 def _output_width() -> int | None:
     """Return the width of printed tables; None lets rich read $COLUMNS or the terminal."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
 
 
+_prepare_stream("stdout")
+_prepare_stream("stderr")
 out = Console(width=_output_width(), quiet=not IS_MAIN)
 err = Console(stderr=True, quiet=not IS_MAIN)
 
@@ -134,6 +150,7 @@ def make_paths(
 
     Raises:
         OptionError: the device is not cpu.
+        UnknownNameError: there is no such parallelism.
         DataError: the folder of source files does not exist.
     """
     from longspan.arena import RunPaths
@@ -142,6 +159,10 @@ def make_paths(
         raise OptionError(
             f"--device must be cpu, or omitted to use the accelerator; got {device!r}"
         )
+    if parallel is not None:
+        from longspan.training.distributed.group import PARALLELISM
+
+        check_name(parallel, PARALLELISM, "parallelism")
     if data is not None and not data.exists():
         raise DataError(f"--data {data} does not exist")
     paths = RunPaths(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
@@ -295,5 +316,7 @@ def print_error(error: Exception) -> None:
 
 def print_note(label: str, message: object, style: str = "") -> None:
     """Print one line on the error stream, without interpreting markup."""
-    text = Text.assemble((label, style), " ", " ".join(str(message).splitlines()))
+    line = " ".join(str(message).splitlines())
+    line = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: f"{word[0][:80]}...", line)
+    text = Text.assemble((label, style), " ", line)
     err.print(text, soft_wrap=True)
