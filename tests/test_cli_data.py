@@ -224,11 +224,12 @@ def test_list_shows_built_and_missing_data(cli, home_without_data, reviews):
     assert (code, err) == (0, "")
     blocks = out.split("\ntext  ")
     text = blocks[1].splitlines()
-    assert "19,860 / 5,000 / 25,000 examples (train, validation, test)" in text[1]
+    assert "published size: 19,860 / 5,000 / 25,000 examples (train, validation, test)" in text[1]
     assert text[2].startswith("  source: IMDB is not here")
     assert text[3].startswith("  built: ")
     assert {"length=16", "validation=4:"} <= set(text[3].split())
     assert "24 examples" in text[3]
+    assert text[3].endswith(f"checksum {record['checksum'][:8]}")
     assert "  source: generated\n" in out.partition("listops  ListOps\n")[2]
     code, out, _ = cli("data", "list", "--cache", cache, "--data", reviews, "--json")
     rows = {row["name"]: row for row in json.loads(out)}

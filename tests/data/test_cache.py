@@ -202,6 +202,9 @@ def test_without_source_files_the_largest_dataset_with_these_options_is_used(tmp
         cached.open_dataset(tmp_path, dataclasses.replace(SPEC, origin=origin), Builder(rows))
     largest = cached.find_built(tmp_path, "toy", 1, {"seed": 0})
     assert largest.manifest.origin == {"rows": 9}
+    message = "3 data sets of toy with these options are built; using the largest"
+    assert message in caplog.text
+    assert largest.manifest.checksum[:8] in caplog.text
     assert cached.find_built(tmp_path, "toy", 2, {"seed": 0}) is None
     assert cached.find_built(tmp_path, "toy", 1, {"seed": 1}) is None
     corrupt(largest.folder, "one bit")

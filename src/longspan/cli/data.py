@@ -264,7 +264,8 @@ def _lines(row: dict[str, Any]) -> list[str]:
     """Return the lines of a task in the list."""
     sizes = " / ".join(f"{count:,}" for count in row["sizes"].values())
     here = "generated" if row["generated"] else row["missing"] or "files available"
-    lines = [f"{sizes} examples ({', '.join(row['sizes'])})", f"source: {here}"]
+    size = "default size" if row["generated"] else "published size"
+    lines = [f"{size}: {sizes} examples ({', '.join(row['sizes'])})", f"source: {here}"]
     for one in row["built"]:
         if one["problem"]:
             lines.append(f"unusable: {one['problem']}")
@@ -272,7 +273,7 @@ def _lines(row: dict[str, Any]) -> list[str]:
         rows = sum(one["rows"].values())
         lines.append(
             f"built: {_format(one['options'])}: {rows:,} examples, {one['bytes']:,} bytes, "
-            f"{one['source']}"
+            f"{one['source']}, checksum {one['checksum'][:8]}"
         )
     return lines
 

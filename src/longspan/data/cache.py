@@ -142,7 +142,8 @@ def find_built(
 ) -> BuiltDataset | None:
     """Return the largest dataset built with these options from any source, or None.
 
-    Used if the source files are gone. A corrupted dataset is skipped with a warning.
+    Used if the source files are gone. A corrupted dataset is skipped with a warning, and a choice
+    between several is reported.
     """
     candidates = []
     for folder in built_folders(cache, task):
@@ -153,7 +154,16 @@ def find_built(
         except DataError as error:
             logger.warning("skipping %s: %s", folder, error)
     ready = [candidate for candidate in candidates if candidate is not None]
-    return max(ready, key=lambda one: sum(map(len, one.splits.values())), default=None)
+    largest = max(ready, key=lambda one: sum(map(len, one.splits.values())), default=None)
+    if largest is not None and len(ready) > 1:
+        built, chosen = f"{len(ready)} data sets of {task} with these options", largest.manifest
+        logger.warning(
+            "%s are built; using the largest, %s (checksum %s)",
+            built,
+            chosen.source,
+            chosen.checksum[:8],
+        )
+    return largest
 
 
 def built_folders(cache: Path, task: str | None = None) -> list[Path]:
