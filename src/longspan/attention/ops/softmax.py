@@ -1,5 +1,7 @@
 """Softmax attention under a boolean mask."""
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -99,11 +101,14 @@ def softmax_part(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[
 
 def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Combine softmax attention over disjoint parts of the keys into attention over all keys."""
-    logs = torch.stack([log_weight for _, log_weight in parts])
-    highest = logs.detach().amax(0)
-    weights = (logs - highest.where(highest.isfinite(), 0.0)).exp()
-    weights = weights / weights.sum(0).clamp(min=torch.finfo(weights.dtype).tiny)
-    return sum(w.to(out.dtype) * out for w, (out, _) in zip(weights, parts, strict=True))
+    logs = [log_weight for _, log_weight in parts]
+    # A stack of the logarithms would be shorter, but inductor (torch 2.13, CPU) miscompiles it.
+    highest = functools.reduce(torch.maximum, logs).detach()
+    level = highest.where(highest.isfinite(), 0.0)
+    weights = [(log - level).exp() for log in logs]
+    total = sum(weights[1:], weights[0]).clamp(min=torch.finfo(level.dtype).tiny)
+    outs = [(w / total).to(out.dtype) * out for w, (out, _) in zip(weights, parts, strict=True)]
+    return sum(outs[1:], outs[0])
 
 
 def softmax_reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
