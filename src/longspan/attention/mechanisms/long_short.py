@@ -95,7 +95,7 @@ class LongShortAttention(PatternAttention):
         if causal and window < segment:
             got = f"got {window} and {segment}"
             raise OptionError(f"long_short: causal=True requires window >= segment, {got}")
-        near: Pattern = BlockWindow(window, max(window // 2, 1)) if window else Window(0)
+        near: Pattern = BlockWindow(window, window // 2) if window else Window(0)
         near = Window(window - 1, 0) if causal else near
         super().__init__(near | Global((0,)) if first_global else near, causal)
         self.heads, self.head_dim, self.first_global = heads, head_dim, first_global
