@@ -39,7 +39,7 @@ class Attention(nn.Module):
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         backend: requested backend.
         backend_used: backend of the last call.
-        signature: name and options, set by `build`; a cache belongs to one of them.
+        signature: name, and the options that `build` was given; a cache belongs to one of them.
     """
 
     traits: Traits
@@ -165,7 +165,7 @@ class Attention(nn.Module):
     def make_cache(self, length: int, q: Tensor, v: Tensor, state: dict[str, Tensor]) -> Cache:
         """Return the cache after `length` tokens, the last of which were q and v."""
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
-        return Cache(self.signature or self.name, length, shape, q.dtype, state)
+        return Cache(self.signature, length, shape, q.dtype, state)
 
     def refusals(
         self,
@@ -278,7 +278,7 @@ class Attention(nn.Module):
                 f"step() requires as many queries as keys, got T={q.shape[2]} and S={k.shape[2]}"
             )
         if cache is not None:
-            reasons += cache.refusals(self.signature or self.name, q, v)
+            reasons += cache.refusals(self.signature, q, v)
         return reasons
 
     def _select_backend(self, *inputs) -> tuple[str, Callable]:
@@ -341,7 +341,7 @@ def register(
             owner = MECHANISMS[name].__qualname__
             raise OptionError(f"mechanism {name!r} is already registered, by {owner}")
         MECHANISMS[name] = cls
-        cls.name, cls.size_option = name, size_option
+        cls.name, cls.size_option, cls.signature = name, size_option, name
         return cls
 
     return add

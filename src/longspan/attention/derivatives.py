@@ -27,6 +27,41 @@ def _with_forward_mode(function: Any) -> Any:
     return type(function.__name__, (function,), {"jvp": staticmethod(function.tangents)})
 
 
+class LinearFunction(Function):
+    """Function that is linear in its first input; the others are tensors without gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Save all inputs but the first."""
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
+
+    @classmethod
+    def tangents(cls, ctx, tangent: Tensor, *_):
+        """Apply the function to the tangent."""
+        return apply_function(cls, tangent, *ctx.saved_tensors)
+
+
+class SoftmaxFunction(Function):
+    """Softmax attention of inputs q, k, v, ... whose outputs begin with the rows.
+
+    The last output is the softmax weights: they are saved, and have no gradient.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Save q, k, v and the weights, and the rows for the backward pass."""
+        out, *_, weights = output
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(weights)
+        ctx.save_for_backward(*inputs[:3], weights, out)
+        ctx.save_for_forward(*inputs[:3], weights)
+
+
 def attach_weights(weights: Tensor, scores: Tensor) -> Tensor:
     """Return softmax weights of known values as a differentiable function of the scores.
 

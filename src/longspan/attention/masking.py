@@ -7,32 +7,21 @@ addition are ten times as fast, and as exact.
 import torch
 from torch import Tensor
 
-from longspan.attention.derivatives import apply_function
+from longspan.attention.derivatives import LinearFunction, apply_function
 
 INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class _Keep(torch.autograd.Function):
+class _Keep(LinearFunction):
     """Keep x where `keep` is all ones in the width of x, else 0, so that NaN becomes 0."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, keep: Tensor) -> Tensor:
         return (x.view(keep.dtype) & keep).view(x.dtype)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(inputs[1])
-        ctx.save_for_forward(inputs[1])
-
-    @staticmethod
     def backward(ctx, grad: Tensor):
         return apply_function(_Keep, grad, ctx.saved_tensors[0]), None
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor, _):
-        return apply_function(_Keep, tangent, ctx.saved_tensors[0])
 
 
 def apply_mask(x: Tensor, mask: Tensor) -> Tensor:

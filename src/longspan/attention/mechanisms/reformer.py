@@ -25,6 +25,8 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.derivatives import (
+    LinearFunction,
+    SoftmaxFunction,
     apply_function,
     attach_weights,
     softmax_tangents,
@@ -172,26 +174,15 @@ class ReformerAttention(Attention):
         return 2 * hashes * T * head_dim * (directions + 2 * chunk * (2 + self.causal))
 
 
-class _GatherRows(torch.autograd.Function):
+class _GatherRows(LinearFunction):
     """Gather rows of x (..., D) by flat index (...); the gradient is a gather too, not a scatter.
 
     `places` (M, ...) holds the M positions of each row of x in the result, as flat indices.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(x: Tensor, index: Tensor, places: Tensor) -> Tensor:
         return _gather(x.flatten(0, -2), index)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[1:])
-        ctx.save_for_forward(*inputs[1:])
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor, *_):
-        return apply_function(_GatherRows, tangent, *ctx.saved_tensors)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
@@ -207,14 +198,12 @@ def _gather(rows: Tensor, index: Tensor) -> Tensor:
     return rows.index_select(0, index.flatten()).view(*index.shape, rows.shape[-1])
 
 
-class _ChunkSoftmax(torch.autograd.Function):
+class _ChunkSoftmax(SoftmaxFunction):
     """softmax(q k^T + bias) v, and the logarithm of the total weight of each query.
 
     The largest score equals its log weight plus the log total, so the total costs two maxima;
     logsumexp would read the scores three more times, forward and backward.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -223,14 +212,6 @@ class _ChunkSoftmax(torch.autograd.Function):
         total = scores.amax(-1, keepdim=True) - weights.amax(-1, keepdim=True).log()
         weights = weights.to(v.dtype)
         return weights @ v, total, weights
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        out, _, weights = output
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(weights)
-        ctx.save_for_backward(*inputs[:3], weights, out)
-        ctx.save_for_forward(*inputs[:3], weights)
 
     @staticmethod
     def backward(ctx, *grads: Tensor | None):

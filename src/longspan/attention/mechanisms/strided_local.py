@@ -18,20 +18,18 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.derivatives import apply_function
+from longspan.attention.derivatives import LinearFunction, apply_function
 from longspan.attention.masking import apply_mask
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
 
-class _Moved(torch.autograd.Function):
+class _Moved(LinearFunction):
     """Gather rows of x (B, H, T, D) at index (B, S), zero where `some` (B, S) is False; invertible.
 
     `index` and `back` are inverse where both are True, so the gradient is a gather as well; torch's
     own adds element by element.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, index: Tensor, some: Tensor, back: Tensor, known: Tensor):
@@ -43,18 +41,9 @@ class _Moved(torch.autograd.Function):
         return apply_mask(rows, some[:, None, :, None])
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[1:])
-        ctx.save_for_forward(*inputs[1:])
-
-    @staticmethod
     def backward(ctx, grad: Tensor):
         index, some, back, known = ctx.saved_tensors
         return apply_function(_Moved, grad, back, known, index, some), None, None, None, None
-
-    @staticmethod
-    def tangents(ctx, tangent: Tensor, *_):
-        return apply_function(_Moved, tangent, *ctx.saved_tensors)
 
 
 @register("strided_local", size_option="block")

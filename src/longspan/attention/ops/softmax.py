@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.derivatives import (
+    SoftmaxFunction,
     apply_function,
     attach_weights,
     softmax_tangents,
@@ -30,15 +31,13 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> T
     return apply_mask(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
 
 
-class _Part(torch.autograd.Function):
+class _Part(SoftmaxFunction):
     """Softmax rows and the logarithm of their total weight, in few passes over the scores.
 
     Autograd would read the scores a dozen times. Here the logarithm comes from the largest score
     and the largest weight, and the gradient of both outputs is one product,
     p (dp - sum(p dp) + dlog), where sum(p dp) is the sum of out dout.
     """
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
@@ -53,14 +52,6 @@ class _Part(torch.autograd.Function):
         out = weights @ v
         wide = torch.promote_types(scores.dtype, torch.float32)
         return out, highest.to(wide) - share.to(wide).log(), weights
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        out, _, weights = output
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(weights)
-        ctx.save_for_backward(*inputs[:3], weights, out)
-        ctx.save_for_forward(*inputs[:3], weights)
 
     @staticmethod
     def backward(ctx, *grads: Tensor | None):
