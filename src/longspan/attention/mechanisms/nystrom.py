@@ -8,7 +8,7 @@ length of each row (shorter segments, by one token, come first), so padding chan
 length works; a row of at most L tokens gets exact softmax attention, where A = F = B. A^+ is the
 iteration of eq. 14, scaled per matrix (the public code's maximum over the batch couples its rows),
 or the exact inverse; both in float32 or wider. The exact inverse takes singular values below
-sqrt(eps) of the largest as zero: random landmarks give A condition numbers beyond 1e7, where
+sqrt(eps) of the largest as zero: random landmarks give A condition numbers up to 1e8, where
 float32 would keep no digit. There is no causal form, because landmarks average the future.
 """
 
