@@ -57,6 +57,19 @@ def test_exact_trait_means_softmax_over_the_support(name, causal, backend):
 
 
 @every_mechanism
+def test_mechanisms_that_carry_positions_distinguish_equal_tokens(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    if not attention.traits.carries_positions:
+        pytest.skip("carries no positions")
+    q, k, _ = (torch.ones_like(x) for x in qkv(40))
+    identity = torch.eye(40, dtype=q.dtype).expand(*q.shape[:2], 40, 40)
+    w = attention(q, k, identity)
+    support = w > 0
+    highest, lowest = w.amax(-1), w.masked_fill(~support, torch.inf).amin(-1)
+    assert (highest[:, :, 2:] > 1.001 * lowest[:, :, 2:]).all()
+
+
+@every_mechanism
 def test_pairs_counts_nonzero_weights(name, causal, backend):
     attention = build_small(name, causal, backend)
     assert not attention.traits.exact or attention.pairs(1) is not None

@@ -70,7 +70,9 @@ def add_last_global(global_mask):
 
 @full_and_causal
 @pytest.mark.parametrize(
-    "options", [{}, {"dilation": [1, 2, 5]}, {"window": [9, 0], "layer": 1}], ids=str
+    "options",
+    [{}, {"dilation": [1, 2, 5]}, {"window": [9, 0], "layer": 1}, {"first_global": True}],
+    ids=str,
 )
 def test_output_and_gradients_equal_the_reference(options, causal):
     attention = with_projections(causal, **options)
@@ -89,7 +91,14 @@ def test_output_and_gradients_equal_the_reference(options, causal):
 
 @full_and_causal
 @pytest.mark.parametrize(
-    "options", [{"window": 2, "dilation": [1, 3, 1]}, {"window": 100}, {"window": [8, 12]}], ids=str
+    "options",
+    [
+        {"window": 2, "dilation": [1, 3, 1]},
+        {"window": 100},
+        {"window": [8, 12]},
+        {"window": 3, "first_global": True},
+    ],
+    ids=str,
 )
 def test_obeys_contract_without_projections(options, causal):
     check_contract(
@@ -439,13 +448,57 @@ def test_inputs_of_other_sizes_are_rejected(H, D, E):
 
 def test_invalid_copies_are_rejected():
     layers = [nn.Linear(WIDTH, WIDTH) for _ in range(3)]
-    with pytest.raises(OptionError, match="global_projections=True"):
-        longformer().copy_projections(*layers)
     attention = with_projections()
     before = copy.deepcopy(attention.state_dict())
     with pytest.raises(OptionError, match=r"must have shape \(24, 24\), got \(1, 24\)"):
         attention.copy_projections(*layers[:2], nn.Linear(WIDTH, 1))
     assert all(torch.equal(y, before[n]) for n, y in attention.state_dict().items())
+
+
+@full_and_causal
+@pytest.mark.parametrize("projections", [False, True])
+def test_first_global_equals_a_mask_of_the_first_token(causal, projections):
+    T, x = 40, states(40)
+    options = {"global_projections": projections, "window": 4}
+    torch.manual_seed(3)
+    attention = longformer(causal, first_global=True, **options)
+    masked = longformer(causal, **options)
+    masked.load_state_dict(attention.state_dict())
+    first = (torch.arange(T) == 0).expand(3, T)
+    extra = {"layer_input": layer_input(x)}
+    for key_mask in key_masks(T).values():
+        out = attention(*qkv(T), key_mask, **extra)
+        assert_near(out, masked(*qkv(T), key_mask, global_mask=first, **extra), "output")
+        own = reference_copy(attention)(*qkv(T), key_mask, **extra)
+        assert_near(out, own, "reference")
+
+
+def test_first_global_decodes_like_forward():
+    T, x = 24, states(24)
+    torch.manual_seed(3)
+    attention = longformer(True, first_global=True, global_projections=True, window=4)
+    q, k, v = qkv(T)
+    expected = attention(q, k, v, layer_input=layer_input(x))
+    rows, cache = [], None
+    for start in range(0, T, 5):
+        part = slice(start, start + 5)
+        known = layer_input(x[:, part])
+        out, cache = attention.step(
+            *(y[:, :, part] for y in (q, k, v)), cache, layer_input=known
+        )
+        rows.append(out)
+    assert_near(torch.cat(rows, 2), expected, "output")
+
+
+def test_flops_of_a_global_row_with_its_own_projections():
+    T, x, counted, claimed = 64, states(64, B=1), [], []
+    for own in (False, True):
+        attention = longformer(window=4, first_global=True, global_projections=own)
+        with FlopCounterMode(display=False) as counter:
+            attention(*(y[:1] for y in qkv(T)), layer_input=layer_input(x))
+        counted.append(counter.get_total_flops())
+        claimed.append(HEADS * attention.flops(T, HEAD_DIM))
+    assert counted[1] - counted[0] == claimed[1] - claimed[0]
 
 
 # Parity with Hugging Face

@@ -313,3 +313,17 @@ def test_word_embeddings_can_be_resized(small):
     assert model.config.vocab_size == 60
     assert model.embeddings.words.weight[:50].equal(before)
     model(torch.tensor([[59]]))
+
+
+CARRIES = [name for name in sorted(MECHANISMS) if MECHANISMS[name].traits.carries_positions]
+
+
+@pytest.mark.parametrize("name", CARRIES)
+def test_no_position_embeddings_where_mechanism_carries_positions(small, name):
+    model = build_encoder(small(attention=name))
+    assert model.embeddings.positions is None
+    torch.manual_seed(0)
+    ids = torch.randint(1, 50, (2, 12))
+    assert not torch.equal(model(ids).pooler_output, model(ids.flip(1)).pooler_output)
+    explicit = build_encoder(small(attention=name, position="learned"))
+    assert explicit.embeddings.positions is not None

@@ -100,6 +100,43 @@ def test_every_mechanism_is_saved_and_loaded(small, name, tmp_path):
     assert loaded(IDS).logits.equal(model(IDS).logits)
 
 
+LONGFORMER = {
+    "attention": "longformer",
+    "attention_options": {"window": 2, "first_global": True, "global_projections": True},
+}
+
+
+def global_and_local(model):
+    """Return the parameters of the global projections, and those of the layers, in pairs."""
+    for layer in model.layers:
+        own = layer.attention.mechanism.projections
+        for name in ("query", "key", "value"):
+            for kind in ("weight", "bias"):
+                yield getattr(getattr(own, name), kind), getattr(
+                    getattr(layer.attention, name), kind
+                )
+
+
+def test_global_projections_start_as_copies_and_are_loaded_as_saved(small, tmp_path):
+    model = LongspanModel(small(**LONGFORMER))
+    assert all(own.equal(local) for own, local in global_and_local(model))
+    perturb(model).save_pretrained(tmp_path)
+    loaded = LongspanModel.from_pretrained(tmp_path)
+    for (own, local), (saved, _) in zip(
+        global_and_local(loaded), global_and_local(model), strict=True
+    ):
+        assert own.equal(saved)
+        assert not own.equal(local)
+
+
+def test_global_projections_missing_from_checkpoint_are_copies_of_loaded_ones(small, tmp_path):
+    perturb(LongspanModel(small(attention="local"))).save_pretrained(tmp_path)
+    loaded = LongspanModel.from_pretrained(tmp_path, **LONGFORMER)
+    pairs = list(global_and_local(loaded))
+    assert all(own.equal(local) for own, local in pairs)
+    assert all(local.abs().sum() > 0 for _, local in pairs)
+
+
 def test_auto_classes_load_longspan_models(small, tmp_path):
     model = LongspanForSequenceClassification(small(num_labels=4)).eval()
     model.save_pretrained(tmp_path)

@@ -47,7 +47,7 @@ def position_embeddings(model: LongspanModel) -> Float[Tensor, "T M"] | None:
     summary = config.max_sequence_length - config.max_position_embeddings
     if table is not None:
         return table.weight.detach()[summary:]
-    if config.position != "sinusoidal":
+    if config.position_encoding != "sinusoidal":
         return None
     device, length = next(model.parameters()).device, config.max_sequence_length
     rows = sinusoidal_table(length, config.hidden_size, device=device, dtype=torch.float32)

@@ -208,6 +208,13 @@ class Attention(nn.Module):
         A model calls this once on the mechanism of every other layer. The default shares nothing.
         """
 
+    def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
+        """Start projections of the mechanism's own as copies of the layer's.
+
+        A model calls this once on a new mechanism whose `traits.inputs` are "qkv". The default
+        copies nothing.
+        """
+
     def attend(self, q, k, v, key_mask, *global_mask):
         """Compute the output fast. Inputs are checked, and zero at padded positions."""
         raise TypeError(f"{type(self).__name__} does not define attend")

@@ -27,6 +27,7 @@ class Traits:
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
             keys), so that `query_mask` hides rows of the output but no query.
+        carries_positions: distinguishes positions by itself; a model adds no position encoding.
         needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
         sizes: sizes that `build` passes to the constructor.
     """
@@ -39,6 +40,7 @@ class Traits:
     global_tokens: bool = False
     inputs: Inputs = "qkv"
     mixes_queries: bool = False
+    carries_positions: bool = False
     needs_layer_input: bool = False
     sizes: tuple[Size, ...] = ()
 

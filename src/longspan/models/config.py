@@ -11,7 +11,7 @@ from longspan.attention import MECHANISMS, backends, options_of
 from longspan.errors import InputError, OptionError, check_name
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "position": ("learned", "sinusoidal", "rotary", "none"),
+    "position": ("auto", "learned", "sinusoidal", "rotary", "none"),
     "norm": ("pre", "post"),
     "pooling": ("mean", "cls", "first"),
     "pair_head": ("interaction", "concatenate"),
@@ -61,7 +61,8 @@ class LongspanConfig(PreTrainedConfig):
         intermediate_size: width of the feed-forward network.
         hidden_act: activation of the feed-forward network, one of transformers' `ACT2FN`.
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
-        position: "learned", "sinusoidal", "rotary" or "none"; see `longspan.models.positions`.
+        position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`; or
+            "auto": learned, and none for a mechanism that carries positions (its trait says so).
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
             (normalize the sum after each block, and the embeddings; BERT).
         pooling: pooled state of an input: "mean" over its real tokens, "cls" (state of a learned
@@ -92,7 +93,7 @@ class LongspanConfig(PreTrainedConfig):
     intermediate_size: int = 128
     hidden_act: str = "gelu"
     max_position_embeddings: int = 1024
-    position: str = "learned"
+    position: str = "auto"
     norm: str = "pre"
     pooling: str = "mean"
     hidden_dropout_prob: float | int = 0.1
@@ -124,6 +125,13 @@ class LongspanConfig(PreTrainedConfig):
     def all_head_size(self) -> int:
         """Total width of the heads; `hidden_size` unless `attention_head_size` is given."""
         return self.head_dim * self.num_attention_heads
+
+    @property
+    def position_encoding(self) -> str:
+        """Position encoding that the model adds: `position` with "auto" resolved."""
+        if self.position != "auto":
+            return self.position
+        return "none" if MECHANISMS[self.attention].traits.carries_positions else "learned"
 
     @property
     def max_sequence_length(self) -> int:
@@ -179,7 +187,7 @@ class LongspanConfig(PreTrainedConfig):
                 f"hidden_size={self.hidden_size} must be a multiple of "
                 f"num_attention_heads={self.num_attention_heads}, or set attention_head_size"
             )
-        if self.position == "rotary" and self.head_dim % 2:
+        if self.position_encoding == "rotary" and self.head_dim % 2:
             reasons.append(
                 f"rotary positions require an even head width, got {self.head_dim}; "
                 "change num_attention_heads or position"

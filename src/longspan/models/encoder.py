@@ -33,7 +33,7 @@ class Embeddings(nn.Module):
         self.words = nn.Embedding(config.vocab_size, width) if features is None else None
         self.values = None if features is None else nn.Linear(features, width)
         self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
-        learned = config.position == "learned"
+        learned = config.position_encoding == "learned"
         self.positions = nn.Embedding(config.max_sequence_length, width) if learned else None
         post = config.norm == "post"
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
@@ -61,7 +61,7 @@ class Embeddings(nn.Module):
     def _add_positions(self, x: Tensor) -> Tensor:
         if self.positions is not None:
             return x + self.positions.weight[: x.shape[1]]
-        if self.config.position != "sinusoidal":
+        if self.config.position_encoding != "sinusoidal":
             return x
         table = sinusoidal_table(*x.shape[1:], device=x.device, dtype=x.dtype)
         # Scaled to the root mean square of the initial word embeddings, which are much smaller.
@@ -84,12 +84,13 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """Initialize all weights except those of the mechanisms, which initialize themselves.
 
         Linear maps and embeddings are normal with standard deviation `initializer_range`, biases
-        are zero, norms the identity.
+        are zero, norms the identity. A mechanism with projections of its own (Longformer's global
+        ones) starts with copies of the layer's.
         """
         super().initialize_weights()
         for module in self.modules():
             if isinstance(module, SelfAttention):
-                module.restore_mechanism_state()
+                module.initialize_mechanism()
 
 
 class LongspanModel(LongspanPreTrainedModel):
@@ -177,7 +178,7 @@ class LongspanModel(LongspanPreTrainedModel):
         if length > inputs.shape[1]:
             key_mask = None if real is None else _prepend(real, True)
             global_mask = self._prepend_global_summary(global_tokens, inputs)
-        if self.config.position == "rotary":
+        if self.config.position_encoding == "rotary":
             rotary = rotary_table(length, self.config.head_dim, device=x.device, dtype=x.dtype)
         x = self.norm(self._run_layers(x, key_mask, global_mask, rotary))
         if key_mask is not None:

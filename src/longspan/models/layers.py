@@ -60,7 +60,8 @@ class SelfAttention(nn.Module):
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(inner, width)
         # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
-        if torch.get_default_device().type != "meta":
+        self.is_new = torch.get_default_device().type != "meta"
+        if self.is_new:
             self._mark_initialized()
 
     def forward(
@@ -110,21 +111,29 @@ class SelfAttention(nn.Module):
             key=lambda p: self._split_heads(F.linear(p.to(key.dtype), key)),
         )
 
-    def restore_mechanism_state(self) -> None:
-        """Reset the mechanism's tensors that the loaded checkpoint does not contain.
+    def initialize_mechanism(self) -> None:
+        """Complete the mechanism's initial state, after the projections of the layer have theirs.
 
-        transformers replaces such tensors (those of another mechanism, and non-persistent buffers)
-        with uninitialized memory.
+        Tensors that a loaded checkpoint does not contain (those of another mechanism, and
+        non-persistent buffers) are uninitialized memory, which transformers left; they are reset.
+        Projections of a new mechanism start as copies of the layer's.
         """
         tensors = _tensors(self.mechanism)
         missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
-        if not missing:
-            return
-        fresh = _tensors(build_mechanism(self.config, self.layer))
-        with torch.no_grad():
-            for name in missing:
-                tensors[name].copy_(fresh[name])
-        self._mark_initialized()
+        if missing:
+            fresh = build_mechanism(self.config, self.layer)
+            self._copy_projections(fresh)
+            with torch.no_grad():
+                for name in missing:
+                    tensors[name].copy_(_tensors(fresh)[name])
+            self._mark_initialized()
+        elif self.is_new:
+            self._copy_projections(self.mechanism)
+        self.is_new = False
+
+    def _copy_projections(self, mechanism: Attention) -> None:
+        if self.query is not None and self.key is not None:
+            mechanism.copy_projections(self.query, self.key, self.value)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """Reshape (..., T, M) to (..., H, T, D)."""

@@ -47,6 +47,7 @@ class CompressiveAttention(RelativeAttention):
         cost="T",
         exact=False,
         causal=True,
+        carries_positions=True,
         sizes=("heads", "head_dim"),
     )
     small_options = {"segment": 12, "memory": 9, "compressed_memory": 4, "ratio": 5}

@@ -4,14 +4,14 @@
     out_i = softmax_j(qg_i . kg_j / sqrt(D)) vg_j                    of a global token i, all real j
 
 W_i is the window of i, at most w keys on each side, with gaps in dilated heads; G are the global
-tokens of the row (`global_mask`; their number may differ between rows). A key in both counts once.
-When causal, j <= i everywhere. The window w is one-sided; the paper and published checkpoints count
-both sides: their 512 is 256 here.
+tokens of the row (`global_mask`, whose number may differ between rows, and the first token with
+`first_global`). A key in both counts once. When causal, j <= i everywhere. The window w is
+one-sided; the paper and published checkpoints count both sides: their 512 is 256 here.
 
-With `global_projections`, as in all published checkpoints, qg, kg, vg are separate projections of
-the layer's input, which the model passes as `layer_input`. They are initialized at random;
-`copy_projections` copies the local ones, as in the paper. Without the option, global tokens use q,
-k and v (Xiong et al. 2022). Decoding steps have no global tokens.
+The published system for classification has a global first token and `global_projections`: qg, kg,
+vg are separate projections of the layer's input, which the model passes as `layer_input`, and start
+as copies of the local ones (`copy_projections`, which the models call). Without the option, global
+tokens use q, k and v (Xiong et al. 2022). Decoding steps have no `global_mask`.
 
 Differences from the public code: it requires even windows that divide each other, drops dilation
 on CPU, ignores its causal option, and limits masked scores to -10000. The function is otherwise the
@@ -26,9 +26,14 @@ from longspan.attention.base import Traits, register
 from longspan.attention.masking import masked_softmax
 from longspan.attention.ops.blocks import pattern_rows
 from longspan.attention.ops.dilation import make_dilated_window
-from longspan.attention.ops.global_tokens import GlobalTokens, gather_global_tokens
+from longspan.attention.ops.global_tokens import (
+    GlobalTokens,
+    combine_global_masks,
+    gather_global_tokens,
+)
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.attention.ops.softmax import pair_mask, softmax_attention, softmax_reference
+from longspan.attention.patterns import Global
 from longspan.errors import OptionError
 
 
@@ -55,6 +60,7 @@ class LongformerAttention(PatternAttention):
         layer: int = 0,
         window: int | list[int] = 256,
         dilation: int | list[int] | list[list[int]] = 1,
+        first_global: bool = False,
         global_projections: bool = False,
         causal: bool = False,
     ):
@@ -67,23 +73,19 @@ class LongformerAttention(PatternAttention):
             window: keys on each side of a query, w; a list gives one number per layer.
             dilation: step between the keys of a window (1: no gaps); a list gives one number per
                 head, or one list per layer.
+            first_global: whether the first token is global.
             global_projections: whether global tokens have their own projections.
             causal: whether keys after the query are excluded.
         """
         pattern = make_dilated_window("longformer", window, dilation, heads, layer, causal)
-        super().__init__(pattern, causal)
+        super().__init__(pattern | Global((0,)) if first_global else pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
-        self.has_unused_parameters = global_projections
+        self.has_unused_parameters = global_projections and not first_global
 
-    def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
-        """Initialize the global projections with those of the layer.
-
-        Raises:
-            OptionError: there are no global projections, or the widths differ.
-        """
-        if self.projections is None:
-            raise OptionError("copy_projections() requires global_projections=True")
-        self.projections.copy(query, key, value)
+    def copy_projections(self, query, key, value):
+        """Initialize the global projections, if there are any, with those of the layer."""
+        if self.projections is not None:
+            self.projections.copy(query, key, value)
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: the projections have a fixed number of heads and head dimension."""
@@ -112,7 +114,7 @@ class LongformerAttention(PatternAttention):
         """Run gathered-block attention, then compute the rows of global tokens."""
         if self.projections is None:
             return super().attend(q, k, v, key_mask, global_mask)
-        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
+        chosen = gather_global_tokens(self.pattern.layout.globals, k, v, key_mask, global_mask)
         out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)
         if chosen is None:
             return out
@@ -122,13 +124,24 @@ class LongformerAttention(PatternAttention):
     def reference(self, q, k, v, key_mask, global_mask, layer_input=None):
         """Compute both formulas for all tokens over dense masks; select by token."""
         out = super().reference(q, k, v, key_mask, global_mask)
-        if self.projections is None or global_mask is None:
+        is_global = combine_global_masks(self.pattern.layout.globals, key_mask, global_mask, q)
+        if self.projections is None or is_global is None:
             return out
         qg, kg, vg = self.projections.projected(layer_input.states.to(v.dtype))
         every = pair_mask(q.shape[2], q.shape[2], self.causal, key_mask, q.device)
-        is_global = global_mask if key_mask is None else global_mask & key_mask
         rows = softmax_reference(qg, kg, vg, every)
         return torch.where(is_global[:, None, :, None], rows, out)
+
+    def flops(self, T, head_dim):
+        """Count the pattern; a fixed global row has products with the layer's input instead."""
+        count = len([p for p in self.pattern.layout.globals if p < T])
+        if self.projections is None or not count:
+            return super().flops(T, head_dim)
+        width = self.projections.query.in_features
+        own = 4 * T * count * head_dim
+        if self.projections.projects_all(count):
+            return super().flops(T, head_dim) + (4 * T + 2 * count) * width * head_dim
+        return super().flops(T, head_dim) - own + (4 * T + 6 * head_dim) * count * width
 
 
 class GlobalProjections(nn.Module):
@@ -167,6 +180,11 @@ class GlobalProjections(nn.Module):
             own.weight.copy_(other.weight)
             own.bias.zero_() if other.bias is None else own.bias.copy_(other.bias)
 
+    def projects_all(self, count: int) -> bool:
+        """Return whether `count` rows are cheaper with kg and vg of every token."""
+        width = self.query.in_features
+        return count * (width - self.head_dim) >= self.head_dim * width
+
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute qg, kg and vg of all tokens."""
         return self._of(self.query, x), self._of(self.key, x), self._of(self.value, x)
@@ -176,7 +194,7 @@ class GlobalProjections(nn.Module):
         mask = chosen.row_mask(key_mask, causal)
         q = self._of(self.query, chosen.gather(x[:, None])[:, 0])
         (_, H, G, D), W = q.shape, x.shape[-1]
-        if G * (W - D) >= D * W:
+        if self.projects_all(G):
             return softmax_attention(q, self._of(self.key, x), self._of(self.value, x), mask)
         (key, key_bias), (value, value_bias) = (
             (y.weight.to(x.dtype).view(H, D, W), y.bias.to(x.dtype).view(H, 1, D))

@@ -34,6 +34,7 @@ class PositionInfusedAttention(SegmentAttention):
         cost="T",
         exact=False,
         causal=True,
+        carries_positions=True,
         needs_layer_input=True,
     )
     small_options = {"segment": 12, "memory": 15}

@@ -28,6 +28,7 @@ class TransformerXLAttention(RelativeAttention):
         cost="T",
         exact=False,
         causal=True,
+        carries_positions=True,
         sizes=("heads", "head_dim"),
     )
     small_options = {"segment": 12, "memory": 15, "clamp": 20}
