@@ -35,9 +35,9 @@ SIZES = {
     "lra-paper retrieval": (4, 4, 128, 128, 512, "cls"),
     # LRA, text: 3 layers, 4 heads, qkv 64, 128
     "lra-paper image": (3, 4, 64, 64, 128, "cls"),
-    # LRA, text: 4 layers, 8 heads, qkv 128, 128
-    "lra-paper pathfinder": (4, 8, 128, 128, 128, "mean"),
-    "lra-paper path_x": (4, 8, 128, 128, 128, "mean"),
+    # LRA, text: 4 layers, 8 heads, qkv 128, 128; figure 5 queries from CLS
+    "lra-paper pathfinder": (4, 8, 128, 128, 128, "cls"),
+    "lra-paper path_x": (4, 8, 128, 128, 128, "cls"),
     # NYS: 2 layers, 64, 2 heads x 32, 128, MEAN
     "lra-small listops": (2, 2, 64, 64, 128, "mean"),
     "lra-small text": (2, 2, 64, 64, 128, "mean"),
@@ -183,6 +183,21 @@ def test_position_embeddings(case):
     assert recipe(case).model.position == POSITIONS.get(case, usual)
 
 
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_models_add_no_positions_to_mechanisms_that_carry_them(name):
+    for task in get(name).tasks:
+        positions = {m: get(name).config(task, m).model.position for m in MECHANISMS}
+        without = {m for m, position in positions.items() if position == "none"}
+        assert without == {"transformer_xl", "compressive", "position_infused"}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_longformer_is_not_local(name):
+    for task in get(name).tasks:
+        options = get(name).config(task, "longformer").mechanism.options
+        assert PUBLISHED_LONGFORMER.items() <= options.items()
+
+
 def test_pair_heads():
     with_pairs = [p for p in PROTOCOLS.values() if "retrieval" in p.tasks]
     heads = {p.name: p.recipe("retrieval").model.pair_head for p in with_pairs}
@@ -224,6 +239,8 @@ def test_peak_learning_rates_of_rsqrt_schedule(case):
     assert rates.index(max(rates)) == min(training.warmup_steps, training.steps) - 1
 
 
+# Beltagy et al. 2020, section 3.1: global attention on CLS, six projections.
+PUBLISHED_LONGFORMER = {"first_global": True, "global_projections": True}
 # Options of mechanisms in the sources; LRA models/*, NYS extra_attn_config, XF PR 192
 OPTIONS = {
     "lra-repo listops bigbird": {"block": 64, "num_random_blocks": 3},
@@ -233,7 +250,8 @@ OPTIONS = {
     "lra-repo image strided_local": {"block": 64},
     "lra-repo text sinkhorn": {"block": 50, "iterations": 1},
     "lra-repo pathfinder sinkhorn": {"block": 64, "iterations": 1},
-    "lra-repo text longformer": {"window": 256},
+    "lra-repo text longformer": {"window": 256, **PUBLISHED_LONGFORMER},
+    "lra-small text longformer": {"window": 8, **PUBLISHED_LONGFORMER},
     "lra-repo text performer": {"feature_map": "relu", "features": None},
     "lra-repo text sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
     "lra-small text nystrom": {"landmarks": 128, "conv_kernel_size": 35},
@@ -241,7 +259,9 @@ OPTIONS = {
     "lra-small image performer": {"features": 256},
     "lra-small image reformer": {"chunk": 64, "hashes": 2},
     "xiong text nystrom": {"landmarks": 64, "conv_kernel_size": 35},
-    "xiong text long_short": {"window": 8, "rank": 32},
+    "xiong text long_short": {"window": 8, "rank": 32, "variant": "xiong"},
+    "xiong text reformer": {"hashes": 4},
+    "xiong listops reformer": {"hashes": 2},
     "xiong text sinkhorn": {"block": 8},
     "xiong text local": {"window": 8},
     "xiong text blockwise": {"block": 16},

@@ -20,14 +20,14 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "2df29ee16b3c97bc",
-    "diagnostic": "193a08e2104bf854",
-    "lra-repo": "03cd6a8c5fa609f9",
-    "lra-paper": "09e3144e7628b9b7",
-    "lra-scaled": "1539079e257363cb",
-    "quick": "e2a03efe66d9dc54",
-    "s4-style": "ceecb933f677aeb4",
-    "xiong": "39b02052e13cf2c4",
+    "lra-small": "dccae27476b483bd",
+    "diagnostic": "dc1dbe3b04d24845",
+    "lra-repo": "caacb7e2ac7ffda9",
+    "lra-paper": "79f25ef4be95aa55",
+    "lra-scaled": "471eb4601a36d50b",
+    "quick": "07c5a6896a9983e1",
+    "s4-style": "760d2424302322d3",
+    "xiong": "df1f4e8755b9ba32",
 }
 
 

@@ -74,8 +74,8 @@ class Text(EncodedTextTask):
         published=published_scores("text"),
         notes=(
             "The published scores select on the test set, which is also the validation set there "
-            "(validation='test'); here validation is held out of the training part. 418 texts "
-            "occur twice or more in the whole data set: a training review whose text is also in "
+            "(validation='test'); here validation is held out of the training part. 406 texts "
+            "occur more than once in the whole data set, 418 reviews too many: a training review whose text is also in "
             "validation or test is dropped, so the training split is a little smaller than "
             "20,000. With validation='test' none is dropped, as in the paper, and the manifest "
             "counts the training reviews whose text is in test. Characters "

@@ -30,7 +30,7 @@ SETTINGS: MechanismOptions = {
     "disjoint": {"block": 50},
     "strided_local": {"block": 50},
     # 255 keys before and 256 after in the source
-    "longformer": {"window": 256},
+    "longformer": {**lra_small.LONGFORMER, "window": 256},
     "bigbird": {"block": 64, "num_random_blocks": 3},
     "sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
     "reformer": {"chunk": 10, "hashes": 1, "buckets": 10},
@@ -114,9 +114,11 @@ DIFFERS = (
     "All weights start from one normal distribution with Xavier's deviation for a square matrix; "
     "in the source word embeddings have deviation 1. Attention dropout acts on the mechanism's "
     "output, and the feed-forward layer has no dropout inside. The summary token is global for "
-    "mechanisms with global tokens; the source's Longformer has none. Pairs are classified with "
+    "mechanisms with global tokens; in the source it never is. Transformer-XL, Compressive and "
+    "position-infused attention carry their positions, and none are added; their memories pass "
+    "gradients, and they read both directions within a segment. Pairs are classified with "
     "one hidden layer, in the source with two. Text tasks are validated every 500 or 1,000 steps, "
-    "in the source every 20 or 100; validation selects nothing. Mechanisms that were released "
+    "in the source every 50 or 100; validation selects nothing. Mechanisms that were released "
     "with errors (Sinkhorn sums all blocks, Linformer and Performer ignore padding) run as "
     "published. The released local attention, which is strided, is `strided_local`; the described "
     "one is `disjoint`. ListOps and Pathfinder are generated unless task.source says otherwise."
@@ -141,6 +143,22 @@ COMMON = (
             (2, "the ListOps configuration's softmax features, which the script does not read"),
         ),
         why="what the code runs",
+    ),
+    Choice(
+        tasks=TASKS,
+        field="mechanism.longformer.global_projections",
+        value=True,
+        source=lra_small.LONGFORMER_PAPER,
+        instead=((False, f"{REPOSITORY}/models/longformer, which never passes a global mask"),),
+        why="the row is the published system; without a global token it is a local window",
+    ),
+    Choice(
+        tasks=TASKS,
+        field="mechanism.longformer.first_global",
+        value=True,
+        source=lra_small.LONGFORMER_PAPER,
+        instead=((False, f"{REPOSITORY}/models/longformer, which never passes a global mask"),),
+        why="the first token is the summary token where there is one",
     ),
     Choice(
         tasks=TASKS,

@@ -1,7 +1,8 @@
 """Protocols: named recipes. A score is comparable only with scores under the same protocol.
 
 A protocol maps each of its tasks to a recipe, and names the options of each mechanism: the one
-place that sets options by mechanism. A mechanism without an entry runs with its defaults.
+place that sets options by mechanism. A mechanism without an entry runs with its defaults. The model
+adds no position encoding to a mechanism that carries positions (`Traits.carries_positions`).
 """
 
 import dataclasses
@@ -114,8 +115,10 @@ class Protocol:
             training=recipe.training,
             budget=self.budget,
         )
-        options = self.options_for(task, mechanism)
-        return replace_fields(config, {f"mechanism.{name}": x for name, x in options.items()})
+        changes = {f"mechanism.{x}": y for x, y in self.options_for(task, mechanism).items()}
+        if MECHANISMS[mechanism].traits.carries_positions:
+            changes["model.position"] = "none"
+        return replace_fields(config, changes)
 
     def experiment(self, task: str, mechanism: str, seed: int) -> Experiment:
         """Return the experiment of one run.

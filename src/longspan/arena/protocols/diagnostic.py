@@ -69,7 +69,7 @@ register(
         mechanism_options={
             "local": {"window": 8},
             "dilated": {"window": 8, "dilation": 2},
-            "longformer": {"window": 8},
+            "longformer": {"window": 8, "first_global": True, "global_projections": True},
             "blockwise": {"block": 8},
             "disjoint": {"block": 16},
             "strided_local": {"block": 8},

@@ -23,7 +23,7 @@ TRAIN = {
     },
 }
 PATHFINDER = dataclasses.replace(
-    _lra.encoder(128, 4, 8, 128), attention_head_size=16, pooling="mean", hidden_dropout_prob=0.2
+    _lra.encoder(128, 4, 8, 128), attention_head_size=16, hidden_dropout_prob=0.2
 )
 MODELS = {
     "listops": _lra.encoder(512, 6, 8, 2048),
@@ -78,7 +78,15 @@ CHOICES = (
     *silent("training.warmup_steps", SILENT, *_lra.TASKS),
     *silent("training.weight_decay", SILENT, "listops", "retrieval", *_lra.IMAGES),
     *silent("training.max_grad_norm", SILENT, "path_x"),
-    *silent("model.pooling", SILENT, *_lra.IMAGES),
+    *silent("model.pooling", SILENT, "image"),
+    Choice(
+        tasks=("pathfinder", "path_x"),
+        field="model.pooling",
+        value="cls",
+        source=f"{_lra.PAPER}: its figure 5 shows the attention of the CLS query",
+        instead=(("mean", f"{_lra.CONFIGS['pathfinder']}"),),
+        why="the protocol is the text, and Path-X is the same task",
+    ),
     *silent("model.position", SILENT, *_lra.TASKS),
     *silent("model.hidden_dropout_prob", SILENT, *_lra.IMAGES),
     *silent("model.attention_dropout", SILENT, *_lra.IMAGES),

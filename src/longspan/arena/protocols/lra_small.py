@@ -10,11 +10,14 @@ from longspan.arena.protocols.base import Choice, MechanismOptions, Protocol, Re
 from longspan.config import ModelConfig, TrainingConfig
 
 CONFIG = "mlpen/Nystromformer, LRA/code/lra_config.py"
+LONGFORMER_PAPER = "Beltagy et al. 2020, Longformer, section 3.1 and its classification tasks"
+# The published system: a global first token, with projections that start as copies.
+LONGFORMER = {"first_global": True, "global_projections": True}
 # Mechanisms that the source lacks have the options of Xiong et al. or of the LRA code.
 SETTINGS: MechanismOptions = {
     "local": {"window": 8},
     "dilated": {"window": 8, "dilation": [1, 2]},
-    "longformer": {"window": 8},
+    "longformer": {**LONGFORMER, "window": 8},
     "blockwise": {"block": 16},
     "disjoint": {"block": 32},
     "strided_local": {"block": 50},
@@ -93,10 +96,13 @@ register(
             "Padding is masked everywhere and pooling averages real tokens; the source divides by "
             "the padded length. Black pixels are ordinary tokens; the source masks id 0. Attention "
             "dropout acts on the mechanism's output. Lengths are not rounded up to a power of two. "
-            "Mixed precision is bfloat16 in place of float16. Pre-norm, GELU and the "
-            "initialization are ours, as are the options of mechanisms that the source lacks, "
-            "taken from Xiong et al. and the LRA release where these have them. Gradients flow "
-            "through memories, or early segments would not learn. ListOps and Pathfinder are "
+            "Mixed precision is bfloat16 in place of float16. The feed-forward layer has no dropout "
+            "inside. The initialization is ours, as are the options of mechanisms that the source "
+            "lacks, taken from Xiong et al. and the LRA release where these have them; Longformer "
+            "has a global first token and its own projections, as published. Transformer-XL, "
+            "Compressive and position-infused attention carry their positions, and none are added; "
+            "gradients flow through their memories, or early segments would not learn, and a "
+            "segment is read in both directions. ListOps and Pathfinder are "
             "generated unless task.source says otherwise."
         ),
         recipe=recipe,
@@ -117,6 +123,14 @@ register(
                 source="longspan",
                 instead=(("test", f"{CONFIG}: 25,000 in dev as in test"),),
                 why="the best checkpoint on validation is scored, and test must not select it",
+            ),
+            Choice(
+                tasks=tuple(TRAIN),
+                field="mechanism.performer.feature_map",
+                value="softmax",
+                source="Choromanski et al. 2021, and the package that the source calls",
+                instead=(("relu", f"{CONFIG}, kernel_type, which its module does not read"),),
+                why="what the code runs: the package's default is the softmax kernel",
             ),
             Choice(
                 tasks=tuple(TRAIN),

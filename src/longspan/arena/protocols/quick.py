@@ -58,7 +58,11 @@ register(
         mechanism_options={
             "local": {"window": 16},
             "dilated": {"window": 16, "dilation": [1, 2]},
-            "longformer": {"window": [8, 32]},
+            "longformer": {
+                "window": [8, 32],
+                "first_global": True,
+                "global_projections": True,
+            },
             "blockwise": {"block": 16},
             "disjoint": {"block": 32},
             "strided_local": {"block": 16},

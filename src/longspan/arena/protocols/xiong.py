@@ -67,12 +67,12 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
 SETTINGS: MechanismOptions = {
     **lra_small.SETTINGS,
     "local": {"window": 8},
-    "longformer": {"window": 8},
+    "longformer": {**lra_small.LONGFORMER, "window": 8},
     "sinkhorn": {"block": 8},
     "reformer": {"hashes": 2},
     "performer": {"features": 256},
     "nystrom": {"landmarks": 64, "conv_kernel_size": 35},
-    "long_short": {"window": 8, "rank": 32},
+    "long_short": {"window": 8, "rank": 32, "variant": "xiong"},
 }
 
 
@@ -87,7 +87,7 @@ def _sized(block: int, rank: int) -> MechanismOptions:
 
 EXCEPTIONS = {
     "listops": {**_sized(8, 128), "performer": {"features": 64}},
-    "text": _sized(16, 256),
+    "text": {**_sized(16, 256), "reformer": {"hashes": 4}},
     "retrieval": _sized(32, 256),
 }
 
@@ -97,9 +97,9 @@ def recipe(task: str) -> Recipe:
     return Recipe(task_options=OPTIONS.get(task, {}), model=MODEL, training=TRAIN[task])
 
 
-# Values of the configuration that the grid replaces, and those that later states of the grid try.
+# Values of the configuration that the grid replaces, and those that other states of the grid try.
 REPLACED = {"listops": 1_000, "text": 8_000, "retrieval": 800}
-LATER = {
+OTHERS = {
     ("listops", "training.learning_rate"): (2e-4, 5e-5),
     ("listops", "training.warmup_steps"): (3_000,),
     ("listops", "training.weight_decay"): (0.0, 1.0),
@@ -111,7 +111,7 @@ LATER = {
 
 def _grid_choice(task: str, field: str) -> Choice:
     first, *others = GRIDS[task][field]
-    later = f"{PULL} and xformers v0.0.22, later run_grid_search.py"
+    other = f"{PULL}, earlier states of run_grid_search.py, and xformers v0.0.22"
     config = ((REPLACED[task], CONFIG),) if field == "training.warmup_steps" else ()
     return Choice(
         tasks=(task,),
@@ -120,20 +120,20 @@ def _grid_choice(task: str, field: str) -> Choice:
         source=GRID,
         instead=(
             *((value, GRID) for value in others),
-            *((value, later) for value in LATER.get((task, field), ())),
+            *((value, other) for value in OTHERS.get((task, field), ())),
             *config,
         ),
         why="the first of the grid of the paper's time; which value was best is not published",
     )
 
 
-def _block(task: str, block: int, later: tuple[int, ...]) -> Choice:
+def _block(task: str, block: int, earlier: tuple[int, ...]) -> Choice:
     return Choice(
         tasks=(task,),
         field="mechanism.blockwise.block",
         value=block,
-        source=GRID,
-        instead=tuple((size, f"{PULL}, a later run_grid_search.py") for size in later),
+        source=CONFIG,
+        instead=tuple((size, f"{PULL}, an earlier run_grid_search.py") for size in earlier),
         why="the state nearest to the paper in time",
     )
 
@@ -192,6 +192,14 @@ CHOICES = (
         instead=((128, f"{CONFIG}, an earlier state, and xformers v0.0.22"),),
         why="the state nearest to the paper in time",
     ),
+    Choice(
+        tasks=("text",),
+        field="mechanism.reformer.hashes",
+        value=4,
+        source=GRID,
+        instead=((2, CONFIG),),
+        why="the grid replaces the configuration's value",
+    ),
     _block("text", 16, (8,)),
     _block("listops", 8, (16, 32)),
     _block("retrieval", 32, (8,)),
@@ -206,9 +214,11 @@ register(
         differs=(
             "The recipe is the first combination of the grid; the paper reports the best. All "
             "validation and test examples are scored; the source drops the last batch. The "
-            "summary token is global for mechanisms with global tokens, as in the source. Mixed "
-            "precision is bfloat16 in place of float16. The initialization is ours; mechanisms "
-            "that the source lacks have the options of lra-small. Image and Pathfinder are in its "
+            "summary token is global for mechanisms with global tokens, as in the source; its local "
+            "window is `local`, and `longformer` has the projections of its own that the source "
+            "leaves out. Mixed precision is bfloat16 in place of float16. The initialization is "
+            "ours; mechanisms that the source lacks have the options of lra-small, and those that "
+            "carry positions get none from the model. Image and Pathfinder are in its "
             "configuration but not in its grid or tables, and are left out. ListOps is generated "
             "unless task.source says otherwise."
         ),
