@@ -483,9 +483,7 @@ def test_first_global_decodes_like_forward():
     for start in range(0, T, 5):
         part = slice(start, start + 5)
         known = layer_input(x[:, part])
-        out, cache = attention.step(
-            *(y[:, :, part] for y in (q, k, v)), cache, layer_input=known
-        )
+        out, cache = attention.step(*(y[:, :, part] for y in (q, k, v)), cache, layer_input=known)
         rows.append(out)
     assert_near(torch.cat(rows, 2), expected, "output")
 

@@ -112,8 +112,9 @@ def global_and_local(model):
         own = layer.attention.mechanism.projections
         for name in ("query", "key", "value"):
             for kind in ("weight", "bias"):
-                yield getattr(getattr(own, name), kind), getattr(
-                    getattr(layer.attention, name), kind
+                yield (
+                    getattr(getattr(own, name), kind),
+                    getattr(getattr(layer.attention, name), kind),
                 )
 
 

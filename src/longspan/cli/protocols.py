@@ -1,6 +1,7 @@
-"""`longspan protocols`: list, show and compare protocols."""
+"""`longspan protocols`: list, show and compare protocols, and check them against their sources."""
 
 import dataclasses
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +14,9 @@ from longspan.errors import check_name
 if TYPE_CHECKING:
     from longspan.arena import Protocol
     from longspan.arena.protocols.compare import Difference
+    from longspan.arena.protocols.sources import Check
 
-app = typer.Typer(help="List, show and compare protocols.", no_args_is_help=True)
+app = typer.Typer(help="List, show, compare and check protocols.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of a protocol; `longspan protocols list`.")]
 
@@ -61,6 +63,58 @@ def diff(
         print_text(f"{a} and {b}: no difference")
     else:
         _print_differences(differences, one, two)
+
+
+@app.command()
+def check(
+    name: Name,
+    tasks: Annotated[
+        str | None, typer.Option(help="Comma-separated tasks.", show_default="all")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include the values that equal those of the sources.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare a protocol with its sources: field, our value, the source's value and its place.
+
+    Exits with 1 if a value differs from all sources and no choice of the protocol says why.
+    """
+    from longspan.arena import get
+    from longspan.arena.protocols.sources import check_sources, unsourced_fields
+
+    protocol = get(name)
+    chosen = split_names(tasks, "--tasks") or list(protocol.tasks)
+    for task in chosen:
+        check_name(task, protocol.tasks, f"task of protocol {name!r}")
+    checks = [x for x in check_sources(protocol) if x.task in chosen]
+    shown = [x for x in checks if every or x.verdict != "equal"]
+    if as_json:
+        print_json([dataclasses.asdict(x) for x in shown])
+    elif not checks:
+        print_text(f"{name} is longspan's own protocol; it has no source to be compared with")
+    else:
+        _print_checks(shown, checks)
+        print_text(f"fields that no source states: {', '.join(unsourced_fields(protocol))}")
+    if any(x.verdict == "unexplained" for x in checks):
+        raise typer.Exit(1)
+
+
+def _print_checks(shown: "list[Check]", checks: "list[Check]") -> None:
+    """Print a row for each comparison, equal tasks in one, and below how many agree."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for x in shown:
+        values = (_format_value(x.ours), _format_value(x.source))
+        rows.setdefault((x.field, *values, x.place, x.verdict, x.why), []).append(x.task)
+    if rows:
+        print_table(
+            ("field", "tasks", "ours", "source", "place", "verdict", "why"),
+            [(key[0], ", ".join(tasks), *key[1:]) for key, tasks in rows.items()],
+            whole=("field",),
+        )
+    counts = Counter(x.verdict for x in checks)
+    found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    print_text(f"{len(checks)} values of the sources: {found}")
 
 
 def _source(protocol: "Protocol") -> dict[str, str]:

@@ -170,6 +170,7 @@ CHOICES = (
             "num_attention_heads": 8,
             "attention_head_size": 16,
             "intermediate_size": 128,
+            "classifier_hidden_size": 128,
         },
         "the sizes of Pathfinder",
         (
@@ -180,6 +181,7 @@ CHOICES = (
                     "num_attention_heads": 2,
                     "attention_head_size": 8,
                     "intermediate_size": 32,
+                    "classifier_hidden_size": 32,
                 },
                 _lra.CONFIGS["path_x"],
             ),

@@ -11,6 +11,7 @@ from longspan.config import ModelConfig, TrainingConfig
 
 CONFIG = "mlpen/Nystromformer, LRA/code/lra_config.py"
 LONGFORMER_PAPER = "Beltagy et al. 2020, Longformer, section 3.1 and its classification tasks"
+HALF = "bfloat16 has the range of float32, so no loss has to be scaled"
 # The published system: a global first token, with projections that start as copies.
 LONGFORMER = {"first_global": True, "global_projections": True}
 # Mechanisms that the source lacks have the options of Xiong et al. or of the LRA code.
@@ -96,7 +97,7 @@ register(
             "Padding is masked everywhere and pooling averages real tokens; the source divides by "
             "the padded length. Black pixels are ordinary tokens; the source masks id 0. Attention "
             "dropout acts on the mechanism's output. Lengths are not rounded up to a power of two. "
-            "Mixed precision is bfloat16 in place of float16. The feed-forward layer has no dropout "
+            "The feed-forward layer has no dropout "
             "inside. The initialization is ours, as are the options of mechanisms that the source "
             "lacks, taken from Xiong et al. and the LRA release where these have them; Longformer "
             "has a global first token and its own projections, as published. Transformer-XL, "
@@ -123,6 +124,14 @@ register(
                 source="longspan",
                 instead=(("test", f"{CONFIG}: 25,000 in dev as in test"),),
                 why="the best checkpoint on validation is scored, and test must not select it",
+            ),
+            Choice(
+                tasks=tuple(TRAIN),
+                field="training.precision",
+                value="bf16",
+                source="longspan",
+                instead=(("fp16", "mlpen/Nystromformer, LRA/code/run_tasks.py"),),
+                why=HALF,
             ),
             Choice(
                 tasks=tuple(TRAIN),

@@ -177,6 +177,14 @@ CHOICES = (
         why="the best checkpoint on validation is scored, and test must not select it",
     ),
     Choice(
+        tasks=("text", "retrieval"),
+        field="training.precision",
+        value="bf16",
+        source="longspan",
+        instead=(("fp16", CONFIG),),
+        why=lra_small.HALF,
+    ),
+    Choice(
         tasks=("listops",),
         field="training.steps",
         value=10_000,
@@ -214,10 +222,9 @@ register(
         differs=(
             "The recipe is the first combination of the grid; the paper reports the best. All "
             "validation and test examples are scored; the source drops the last batch. The "
-            "summary token is global for mechanisms with global tokens, as in the source; its local "
-            "window is `local`, and `longformer` has the projections of its own that the source "
-            "leaves out. Mixed precision is bfloat16 in place of float16. The initialization is "
-            "ours; mechanisms that the source lacks have the options of lra-small, and those that "
+            "summary token is global for mechanisms with global tokens, as in the source. The "
+            "local window of the source is `local`; `longformer` also has the global projections "
+            "that the source leaves out. The initialization is ours; mechanisms that the source lacks have the options of lra-small, and those that "
             "carry positions get none from the model. Image and Pathfinder are in its "
             "configuration but not in its grid or tables, and are left out. ListOps is generated "
             "unless task.source says otherwise."
