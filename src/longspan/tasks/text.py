@@ -76,9 +76,9 @@ class Text(EncodedTextTask):
             "The published scores select on the test set, which is also the validation set there "
             "(validation='test'); here validation is held out of the training part. 406 texts "
             "occur more than once in the whole data set, 418 reviews too many: a training review "
-            "whose text is also in validation or test is dropped, so the training split is a little smaller than "
-            "20,000. With validation='test' none is dropped, as in the paper, and the manifest "
-            "counts the training reviews whose text is in test. Characters "
+            "whose text is also in validation or test is dropped, so the training split is a "
+            "little smaller than 20,000. With validation='test' none is dropped, as in the paper,"
+            " and the manifest counts the training reviews whose text is in test. Characters "
             "(vocabulary='characters') are chosen from the training split."
         ),
     )

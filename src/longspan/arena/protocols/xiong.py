@@ -224,10 +224,10 @@ register(
             "validation and test examples are scored; the source drops the last batch. The "
             "summary token is global for mechanisms with global tokens, as in the source. The "
             "local window of the source is `local`; `longformer` also has the global projections "
-            "that the source leaves out. The initialization is ours; mechanisms that the source lacks have the options of lra-small, and those that "
-            "carry positions get none from the model. Image and Pathfinder are in its "
-            "configuration but not in its grid or tables, and are left out. ListOps is generated "
-            "unless task.source says otherwise."
+            "that the source leaves out. The initialization is ours; mechanisms that the source "
+            "lacks have the options of lra-small, and those that carry positions get none from "
+            "the model. Image and Pathfinder are in its configuration but not in its grid or "
+            "tables, and are left out. ListOps is generated unless task.source says otherwise."
         ),
         recipe=recipe,
         mechanism_options=SETTINGS,
