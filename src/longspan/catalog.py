@@ -106,6 +106,13 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     row["options by mechanism"] = {k: dict(v) for k, v in protocol.mechanism_options.items()}
     for task, options in protocol.task_mechanism_options.items():
         row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
+    if protocol.references:
+        row["references"] = {
+            f"{own.name} ({', '.join(own.tasks)})": (
+                f"{own.mechanism} with {format_value(dict(own.changes))} ({own.source})"
+            )
+            for own in protocol.references
+        }
     row["choices"] = {f"{c.field} ({', '.join(c.tasks)})": str(c) for c in protocol.choices}
     return row
 

@@ -117,6 +117,7 @@ def different_value(value, field):
     choices = {
         "attention_head_size": 4,
         "position": "rotary",
+        "stem": "convolution",
         "norm": "post",
         "pooling": "cls",
         "pair_head": "concatenate",
@@ -190,3 +191,26 @@ def test_seed_determines_initial_weights(listops):
     name = "classifier.output.weight"
     assert one.state_dict()[name].equal(again.state_dict()[name])
     assert not one.state_dict()[name].equal(two.state_dict()[name])
+
+
+@pytest.mark.parametrize("name", ["lra-paper", "lra-repo"])
+def test_references_are_rows_with_their_own_architecture(name):
+    protocol = get(name)
+    for reference in protocol.references:
+        assert reference.source
+        for task in reference.tasks:
+            experiment = protocol.row(task, reference.name, 3)
+            assert experiment.overrides == {"row": reference.name}
+            flat = flatten(experiment.config)
+            assert {field: flat[field] for field in reference.changes} == reference.changes
+            assert misfit(experiment) is None
+            assert experiment.hash != protocol.row(task, reference.mechanism, 3).hash
+    (experiment,), left_out = grid(name, tasks=["image"], mechanisms=["cnn"])
+    assert (experiment.mechanism, left_out) == ("full", [])
+
+
+def test_reference_of_another_task_is_refused():
+    with pytest.raises(OptionError, match="reference 'cnn-stem' is a row of image only"):
+        get("lra-paper").row("text", "cnn-stem", 0)
+    with pytest.raises(UnknownNameError, match="no mechanism or reference called 'cnn-sten'; did"):
+        get("lra-paper").row("image", "cnn-sten", 0)

@@ -16,7 +16,7 @@ from longspan.models import LongspanConfig, LongspanModel
         ({"hidden_size": 6, "num_attention_heads": 2, "position": "rotary"}, "even .* got 3; ch"),
         ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob must be in \[0, 1\), got 1.0"),
         ({"attention_dropout": -0.1}, "attention_dropout must be in"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers must be >= 1, got 0"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers must be >= 0, got -1"),
         ({"max_position_embeddings": -5, "vocab_size": 0}, "vocab_size .* 0; max_position_.* -5"),
         ({"problem_type": "regression"}, "got 'regression'; there is no head"),
         ({"input_features": 0}, "input_features must be >= 1 or None, got 0"),

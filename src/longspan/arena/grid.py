@@ -41,7 +41,8 @@ def grid(
     Args:
         protocol: name of a protocol.
         tasks: tasks of the protocol; None: all of them.
-        mechanisms: names of mechanisms; None: every registered one that can be built.
+        mechanisms: names of mechanisms, and of references of the protocol; None: every registered
+            mechanism that can be built.
         seeds: seeds.
         changes: fields to override, by dotted name.
         budget: quantity to hold equal; None: that of the protocol.
@@ -53,18 +54,16 @@ def grid(
 
     Raises:
         OptionError: a mechanism requested by name does not fit.
-        UnknownNameError: there is no such protocol, task, mechanism or field.
+        UnknownNameError: there is no such protocol, task, mechanism, reference or field.
     """
     chosen, left_out = protocols.get(protocol), []
     tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
     named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
     for task in tasks:
         check_name(task, chosen.tasks, f"task of protocol {protocol!r}")
-    for mechanism in named:
-        check_name(mechanism, MECHANISMS, "mechanism")
     seeds, experiments = dict.fromkeys(seeds), []
     for task, mechanism in itertools.product(tasks, named):
-        first = override(chosen.experiment(task, mechanism, 0), changes or {})
+        first = override(chosen.row(task, mechanism, 0), changes or {})
         first = replace_budget(first, budget or chosen.budget)
         cell = [dataclasses.replace(first, seed=seed) for seed in seeds]
         if (reason := misfit_of_unfinished(cell, paths)) is None:

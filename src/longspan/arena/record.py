@@ -46,7 +46,7 @@ def make_result(
         selected_step=outcome.best_step,
         resolved_budget=resolved,
         tuning=None,
-        backend_used=str(_attentions(model)[0].backend_used),
+        backend_used=_backend_used(model),
         num_parameters=model.num_parameters(only_trainable=True),
         full_num_parameters=full_num_parameters(config, task),
         flops=forward_flops(config, task),
@@ -93,7 +93,13 @@ def attended_pairs(model: nn.Module, length: int) -> int | None:
         if pairs is None:
             return None
         means.append(statistics.fmean(pairs) if isinstance(pairs, tuple) else pairs)
-    return round(statistics.fmean(means))
+    return round(statistics.fmean(means)) if means else 0
+
+
+def _backend_used(model: nn.Module) -> str:
+    """Return the backend of the first layer; "none" for a model without attention."""
+    attentions = _attentions(model)
+    return str(attentions[0].backend_used) if attentions else "none"
 
 
 def _attentions(model: nn.Module) -> list[Attention]:

@@ -124,7 +124,10 @@ def arena(
 
 
 def train(
-    mechanism: Annotated[str, typer.Argument(help="Mechanism; `longspan list mechanisms`.")],
+    mechanism: Annotated[
+        str,
+        typer.Argument(help="Mechanism, `longspan list mechanisms`; or reference of the protocol."),
+    ],
     task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
     protocol: Protocol = DEFAULT_PROTOCOL,
     seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
@@ -141,7 +144,7 @@ def train(
     from longspan.arena import get, misfit, override, replace_budget
 
     paths = make_paths(runs, cache, data, device, parallel)
-    experiment = override(get(protocol).experiment(task, mechanism, seed), parse_changes(set_))
+    experiment = override(get(protocol).row(task, mechanism, seed), parse_changes(set_))
     experiment = replace_budget(experiment, _budget(budget) or experiment.config.budget)
     if reason := misfit(experiment):
         raise OptionError(reason)

@@ -8,7 +8,7 @@ class ModelConfig:
     """Architecture of the encoder and its head; the mechanism is configured on its own."""
 
     hidden_size: int = setting("width of the hidden states")
-    num_hidden_layers: int = setting("number of layers")
+    num_hidden_layers: int = setting("number of layers; 0: no attention")
     num_attention_heads: int = setting("attention heads per layer")
     attention_head_size: int | None = setting(
         "width of an attention head; none: hidden_size / num_attention_heads", None
@@ -16,6 +16,7 @@ class ModelConfig:
     intermediate_size: int = setting("width of the feed-forward layer")
     classifier_hidden_size: int = setting("width of the classifier's hidden layer")
     position: str = setting("position encoding: learned, sinusoidal, rotary or none", "learned")
+    stem: str = setting("layers before the first one, on images: none or convolution", "none")
     norm: str = setting("layer normalization: pre or post", "pre")
     pooling: str = setting("sequence summary: mean, cls or first", "mean")
     pair_head: str = setting("features of a pair: interaction or concatenate", "interaction")

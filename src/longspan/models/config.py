@@ -12,6 +12,7 @@ from longspan.errors import InputError, OptionError, check_name
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "position": ("auto", "learned", "sinusoidal", "rotary", "none"),
+    "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
     "pooling": ("mean", "cls", "first"),
     "pair_head": ("interaction", "concatenate"),
@@ -20,7 +21,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 POSITIVE = (
     "vocab_size",
     "hidden_size",
-    "num_hidden_layers",
     "num_attention_heads",
     "intermediate_size",
     "max_position_embeddings",
@@ -55,7 +55,7 @@ class LongspanConfig(PreTrainedConfig):
             if the inputs are token ids.
         hidden_size: model width M; a multiple of `num_attention_heads` unless
             `attention_head_size` is given.
-        num_hidden_layers: number of layers.
+        num_hidden_layers: number of layers; 0: the classifier reads the embeddings, or the stem.
         num_attention_heads: heads H per layer.
         attention_head_size: width D of a head; None means M / H.
         intermediate_size: width of the feed-forward network.
@@ -63,6 +63,8 @@ class LongspanConfig(PreTrainedConfig):
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
         position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`; or
             "auto": learned, and none for a mechanism that carries positions (its trait says so).
+        stem: "none", or "convolution": two convolutions over the pixels of a square image, before
+            positions are added; see `longspan.models.stem`.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
             (normalize the sum after each block, and the embeddings; BERT).
         pooling: pooled state of an input: "mean" over its real tokens, "cls" (state of a learned
@@ -94,6 +96,7 @@ class LongspanConfig(PreTrainedConfig):
     hidden_act: str = "gelu"
     max_position_embeddings: int = 1024
     position: str = "auto"
+    stem: str = "none"
     norm: str = "pre"
     pooling: str = "mean"
     hidden_dropout_prob: float | int = 0.1
@@ -180,6 +183,8 @@ class LongspanConfig(PreTrainedConfig):
             for field in ("input_features", "attention_head_size")
             if getattr(self, field) is not None and getattr(self, field) < 1
         ]
+        if self.num_hidden_layers < 0:
+            reasons.append(f"num_hidden_layers must be >= 0, got {self.num_hidden_layers}")
         if reasons:
             return reasons
         if self.attention_head_size is None and self.hidden_size % self.num_attention_heads:

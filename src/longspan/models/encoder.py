@@ -16,6 +16,7 @@ from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
 from longspan.models.layers import Layer, SelfAttention
 from longspan.models.positions import rotary_table, sinusoidal_table
+from longspan.models.stem import ConvolutionStem
 from longspan.shapes import Bool, Float, Int
 
 TokenIds = Int[Tensor, "B T"]
@@ -32,6 +33,7 @@ class Embeddings(nn.Module):
         features = config.input_features
         self.words = nn.Embedding(config.vocab_size, width) if features is None else None
         self.values = None if features is None else nn.Linear(features, width)
+        self.stem = ConvolutionStem(width) if config.stem == "convolution" else None
         self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
         learned = config.position_encoding == "learned"
         self.positions = nn.Embedding(config.max_sequence_length, width) if learned else None
@@ -40,10 +42,15 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
+        self,
+        inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"],
+        mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B N M"]:
         """Embed the inputs; N is T, or T + 1 with a summary token."""
         x = self._embed_tokens(inputs) if self.values is None else self.values(inputs)
+        if self.stem is not None:
+            # A convolution reads its neighbors, so padding must hold no content.
+            x = self.stem(x if mask is None else apply_mask(x, mask[..., None]))
         if self.summary is not None:
             x = torch.cat((self.summary.weight.expand(len(x), 1, -1), x), dim=1)
         return self.dropout(self.norm(self._add_positions(x)))
@@ -173,7 +180,7 @@ class LongspanModel(LongspanPreTrainedModel):
         length = self.config.sequence_length(inputs.shape[1])
         real = to_boolean_mask("attention_mask", attention_mask, inputs)
         global_tokens = to_boolean_mask("global_attention_mask", global_attention_mask, inputs)
-        x = self.embeddings(inputs)
+        x = self.embeddings(inputs, real)
         key_mask, global_mask, rotary = real, global_tokens, None
         if length > inputs.shape[1]:
             key_mask = None if real is None else _prepend(real, True)

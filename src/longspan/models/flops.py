@@ -3,6 +3,7 @@
 from longspan.models.config import LongspanConfig
 from longspan.models.heads import LongspanForPairClassification, LongspanForSequenceClassification
 from longspan.models.layers import build_mechanism
+from longspan.models.stem import stem_flops
 
 
 def count_flops(
@@ -16,8 +17,8 @@ def count_flops(
     """Return the floating-point operations of the forward pass on one example.
 
     A multiply-add counts as two operations. The count holds the matrix products of projections,
-    feed-forward layers and head, and the mechanism's own count (`Attention.flops`). It leaves out
-    embedding look-ups, norms, activations, biases and positions.
+    feed-forward layers, stem and head, and the mechanism's own count (`Attention.flops`). It leaves
+    out embedding look-ups, norms, activations, biases and positions.
 
     Args:
         config: configuration of the model.
@@ -34,6 +35,7 @@ def count_flops(
     encoder = config.num_hidden_layers * feed_forward + linear_flops(
         length, config.input_features or 0, M
     )
+    encoder += stem_flops(length, M) if config.stem == "convolution" else 0
     for layer in range(config.num_hidden_layers):
         attention = build_mechanism(config, layer)
         projections = len(attention.traits.inputs) + 1

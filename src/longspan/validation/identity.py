@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.protocols import PROTOCOLS
+from longspan.arena.protocols.base import ROW
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
@@ -56,7 +57,8 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
 def _requested(record: Result | Failure) -> Experiment:
     """Return the experiment that protocol, tuning and overrides describe."""
     protocol = PROTOCOLS[record.protocol]
-    experiment = protocol.experiment(record.task, record.mechanism, record.seed)
+    row = str(record.overrides.get(ROW, record.mechanism))
+    experiment = protocol.row(record.task, row, record.seed)
     tuning = record.tuning if isinstance(record, Result) else None
     # A combination of the protocol's own grid is no override.
     grid = protocol.grids.get(record.task, {})
@@ -66,6 +68,7 @@ def _requested(record: Result | Failure) -> Experiment:
         if name != SEED and value in grid.get(name, ())
     }
     changes = {**tuned, **record.overrides}
+    changes.pop(ROW, None)
     budget = changes.pop("budget", None)
     experiment = override(experiment, changes)
     return experiment if budget is None else replace_budget(experiment, parse_budget(str(budget)))

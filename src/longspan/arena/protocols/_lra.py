@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Choice, MechanismOptions
+from longspan.arena.protocols.base import Choice, MechanismOptions, Reference
 from longspan.config import ModelConfig, TrainingConfig
 
 REPOSITORY = "google-research/long-range-arena, lra_benchmarks"
@@ -47,6 +47,26 @@ _OF_IMAGES: MechanismOptions = {
     "sinkhorn": {"block": 64},
 }
 EXCEPTIONS = dict.fromkeys(IMAGES, _OF_IMAGES)
+
+
+REFERENCES = (
+    Reference(
+        name="cnn-stem",
+        tasks=("image",),
+        changes={"model.stem": "convolution"},
+        source="Tay et al. 2021, Long Range Arena, appendix A.2.1: a convolutional stem",
+    ),
+    Reference(
+        name="cnn",
+        tasks=("image",),
+        changes={
+            "model.stem": "convolution",
+            "model.num_hidden_layers": 0,
+            "model.pooling": "mean",
+        },
+        source="longspan: the stem alone, without attention",
+    ),
+)
 
 
 def encoder(width: int, layers: int, heads: int, feed_forward: int) -> ModelConfig:

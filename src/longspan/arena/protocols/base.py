@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from longspan.arena.experiment import Experiment
+from longspan.arena.experiment import Experiment, override
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import (
     Budget,
@@ -20,8 +20,10 @@ from longspan.config import (
     replace_fields,
 )
 from longspan.errors import OptionError, check_name
+from longspan.results import BASELINE
 from longspan.tasks import configure
 
+ROW = "row"  # override that names a reference of the protocol
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
 
 
@@ -63,6 +65,25 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Named row that is no mechanism: a model whose architecture differs from the recipe's.
+
+    Attributes:
+        name: name of the row on the command line.
+        tasks: tasks of the protocol that it exists for.
+        changes: fields that it changes, by dotted name.
+        source: paper and section that report such a row.
+        mechanism: mechanism of the model.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    changes: Mapping[str, Any]
+    source: str
+    mechanism: str = BASELINE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Protocol:
     """Named recipe: purpose, source, tasks, settings, and departures from its source.
 
@@ -79,6 +100,7 @@ class Protocol:
         budget: quantity held equal between mechanisms.
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
+        references: rows besides the mechanisms, run by name.
     """
 
     name: str
@@ -92,6 +114,24 @@ class Protocol:
     choices: tuple[Choice, ...] = ()
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
+    references: tuple[Reference, ...] = ()
+
+    def row(self, task: str, name: str, seed: int) -> Experiment:
+        """Return the experiment of one row of the table: of a mechanism, or of a reference.
+
+        Raises:
+            UnknownNameError: the protocol has no such task, or there is no such row.
+            OptionError: the reference does not exist for the task.
+        """
+        references = {reference.name: reference for reference in self.references}
+        check_name(name, [*MECHANISMS, *references], "mechanism or reference")
+        if name not in references:
+            return self.experiment(task, name, seed)
+        reference = references[name]
+        if task not in reference.tasks:
+            raise OptionError(f"reference {name!r} is a row of {', '.join(reference.tasks)} only")
+        changed = override(self.experiment(task, reference.mechanism, seed), reference.changes)
+        return dataclasses.replace(changed, overrides={ROW: name})
 
     def options_for(self, task: str, mechanism: str) -> dict[str, Any]:
         """Return the options of a mechanism that differ from its defaults."""

@@ -201,6 +201,7 @@ register(
         mechanism_options=_lra.SETTINGS,
         task_mechanism_options=_lra.EXCEPTIONS,
         choices=CHOICES,
+        references=_lra.REFERENCES,
         # The best of the four is the published score.
         grids={"text": {"task.length": LENGTHS}},
     )

@@ -188,5 +188,6 @@ register(
         mechanism_options=_lra.SETTINGS,
         task_mechanism_options=_lra.EXCEPTIONS,
         choices=CHOICES,
+        references=_lra.REFERENCES,
     )
 )

@@ -10,6 +10,7 @@ from longspan.results import Failure, Result
 
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 Run = TypeVar("Run", Result, Failure)
+ROW = "row"  # override that names a reference row of a protocol
 Group = tuple[list[Result], list[Failure]]  # runs of one row
 BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds": ("training time", duration),
@@ -143,7 +144,7 @@ def _recipe(run: Result | Failure) -> tuple[str, str]:
 
 
 def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
-    """Return the mechanism of each row, and the settings in which its rows differ."""
+    """Return the mechanism or reference of each row, and the settings in which its rows differ."""
     settings = [_settings(group) for group in groups]
     names = []
     for group, own in zip(groups, settings, strict=True):
@@ -157,7 +158,7 @@ def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
             for key in sorted(own)
             if any(rival.get(key) != own[key] for rival in rivals)
         ]
-        name = group[0].mechanism
+        name = str(group[0].overrides.get(ROW, group[0].mechanism))
         names.append(f"{name} ({', '.join(differing)})" if differing else name)
     return [
         f"{name} [{group[0].config_hash[:6]}]" if names.count(name) > 1 else name
@@ -170,5 +171,6 @@ def _settings(runs: Sequence[Result | Failure]) -> dict[str, str]:
     values: dict[str, set[str]] = {}
     for run in runs:
         for name, value in {**run.config.mechanism.options, **run.overrides}.items():
-            values.setdefault(name, set()).add(value_text(value))
+            if name != ROW:
+                values.setdefault(name, set()).add(value_text(value))
     return {name: "|".join(sorted(several)) for name, several in values.items()}
