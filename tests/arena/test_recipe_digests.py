@@ -20,14 +20,14 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "2df29ee16b3c97bc",
-    "diagnostic": "193a08e2104bf854",
-    "lra-repo": "03cd6a8c5fa609f9",
-    "lra-paper": "09e3144e7628b9b7",
-    "lra-scaled": "1539079e257363cb",
-    "quick": "e2a03efe66d9dc54",
-    "s4-style": "ceecb933f677aeb4",
-    "xiong": "39b02052e13cf2c4",
+    "lra-small": "a8ccd75908cb2929",
+    "diagnostic": "2d97064a1167e177",
+    "lra-repo": "cae41a950d74b6ee",
+    "lra-paper": "92c69e79a5d87239",
+    "lra-scaled": "97e4cded652b84e3",
+    "quick": "a724cf8c8eaff9d4",
+    "s4-style": "598c2c0161d0faf0",
+    "xiong": "1dcc6400fed3cdd1",
 }
 
 
