@@ -20,14 +20,14 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "a8ccd75908cb2929",
-    "diagnostic": "2d97064a1167e177",
-    "lra-repo": "cae41a950d74b6ee",
-    "lra-paper": "92c69e79a5d87239",
-    "lra-scaled": "97e4cded652b84e3",
-    "quick": "a724cf8c8eaff9d4",
-    "s4-style": "598c2c0161d0faf0",
-    "xiong": "1dcc6400fed3cdd1",
+    "lra-small": "a5380e123ad6857e",
+    "diagnostic": "e0af86f3e410006d",
+    "lra-repo": "825f06b9551eee9d",
+    "lra-paper": "cc87da939e5de696",
+    "lra-scaled": "25212b2c0755c767",
+    "quick": "53c5201567c8b921",
+    "s4-style": "15094aa68843d29b",
+    "xiong": "eee75caa6f05d2d7",
 }
 
 
