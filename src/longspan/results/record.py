@@ -165,8 +165,8 @@ class Result(RunRecord):
     flops: int  # forward, one example of `length` tokens; multiply and add count as two
     attended_pairs: int | None  # query-key pairs per head and example, mean over heads and layers
     length: int  # maximum number of tokens of an example
-    # By split, of the selected checkpoint, in evaluation mode; "train" is a sample of the split, and
-    # absent where it was not scored (schema 4 and below).
+    # By split, of the selected checkpoint, without dropout. "train" is scored on a sample; it is
+    # absent where that was not done (schema 4 and below).
     scores: dict[str, Score]
     example_scores: ExampleScores | None  # main metric on test; None: not recorded (schema 2)
     slices: dict[str, list[Slice]]  # of the test examples, by property
