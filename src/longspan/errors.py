@@ -39,10 +39,10 @@ class DivergedError(RunError):
 class NonFiniteLossError(DivergedError):
     """Evaluation loss that is NaN or infinite."""
 
-    def __init__(self, loss: float):
-        """Keep the loss for the message of the training loop."""
-        super().__init__(f"the loss is {loss}")
-        self.loss = loss
+    def __init__(self, loss: float, split: str):
+        """Keep the loss and its split for the message of the training loop."""
+        super().__init__(f"the {split} loss is {loss}")
+        self.loss, self.split = loss, split
 
 
 class NoMemoryError(RunError):

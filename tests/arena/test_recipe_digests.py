@@ -20,14 +20,14 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "dccae27476b483bd",
-    "diagnostic": "dc1dbe3b04d24845",
-    "lra-repo": "caacb7e2ac7ffda9",
-    "lra-paper": "79f25ef4be95aa55",
-    "lra-scaled": "471eb4601a36d50b",
-    "quick": "07c5a6896a9983e1",
-    "s4-style": "760d2424302322d3",
-    "xiong": "df1f4e8755b9ba32",
+    "lra-small": "3806296fdf302fac",
+    "diagnostic": "dce7e5ad9ab6ce80",
+    "lra-repo": "808fd66abf425768",
+    "lra-paper": "5e097daf3febccf6",
+    "lra-scaled": "07fbfdf8daa28fe6",
+    "quick": "e41dbbb8699aab6b",
+    "s4-style": "47dd414b74ff17e7",
+    "xiong": "be3090d70044e92a",
 }
 
 

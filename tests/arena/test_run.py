@@ -17,9 +17,9 @@ from longspan.arena import RunPaths, arena, grid, make_model, provenance, run
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.console import ConsoleCallback
 from longspan.arena.provenance import git_commit
-from longspan.arena.rescore import rescore
+from longspan.arena.rescore import evaluate_run, rescore
 from longspan.attention import MECHANISMS
-from longspan.errors import DataError, RunError, UnknownNameError
+from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.results import SCHEMA, Result, load_result, load_results
 
 
@@ -52,9 +52,10 @@ def test_record_identifies_experiment_and_data(finished_run):
 
 def test_scores_cover_every_example(finished_run):
     _, task, _, record = finished_run
-    assert set(record.scores) == {"validation", "test"}
-    for split, score in record.scores.items():
-        labels = task.labels(split).tolist()
+    assert set(record.scores) == {"validation", "test", "train"}
+    assert record.scores["train"].num_examples == tiny.TASK["validation"]
+    for split in ("validation", "test"):
+        score, labels = record.scores[split], task.labels(split).tolist()
         assert score.num_examples == score.num_targets == len(labels) == tiny.TASK[split]
         assert score.majority_baseline == max(map(labels.count, labels)) / len(labels)
         correct = record.score(split) * score.num_targets
@@ -149,8 +150,26 @@ def test_rescoring_reproduces_recorded_scores_exactly(listops, tiny_cache, tmp_p
         changes={"training.precision": precision, "training.learning_rate": 0.03}
     )
     record = run(experiment, listops, paths)
-    for split in ("validation", "test"):
+    for split in ("validation", "test", "train"):
         assert rescore(paths.record_file(experiment), split, paths) == record.scores[split]
+
+
+def test_samples_of_a_split_are_scored(finished_run):
+    experiment, _, paths, record = finished_run
+    path = paths.record_file(experiment)
+    for split, size in (("test", 44), ("train", 200)):
+        scores = {n: evaluate_run(path, split, paths, examples=n)[0].score for n in (30, size)}
+        assert [score.num_examples for score in scores.values()] == [30, size]
+        assert scores[30].loss != scores[size].loss
+        for wrong in (0, size + 1):
+            message = f"examples must be between 1 and {size}, the size of {split}; got {wrong}"
+            with pytest.raises(OptionError, match=message):
+                evaluate_run(path, split, paths, examples=wrong)
+    small, inference = evaluate_run(path, "test", paths, batch_size=1)
+    assert small.score.loss == pytest.approx(record.scores["test"].loss, rel=1e-5)
+    assert inference.examples_per_second > 0
+    with pytest.raises(OptionError, match="batch size must be at least 1, got 0"):
+        evaluate_run(path, "test", paths, batch_size=0)
 
 
 def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finished_run, tmp_path):
@@ -160,9 +179,6 @@ def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finish
         UnknownNameError, match="no split to score called 'tset'; did you mean test"
     ):
         rescore(path, "tset", paths)
-    # Training batches are endless.
-    with pytest.raises(UnknownNameError, match="no split to score called 'train'; there are: test"):
-        rescore(path, "train", paths)
     with pytest.raises(DataError, match=r"absent\.json does not exist"):
         rescore(tmp_path / "absent.json", "test", paths)
     orphan = tmp_path / path.name

@@ -210,3 +210,10 @@ def test_every_part_changes_hash():
         dataclasses.replace(CONFIG, budget=Budget(kind="seconds", limit=3)),
     ]  # fmt: skip
     assert len({x.hash for x in (CONFIG, *others)}) == len(others) + 1
+
+
+def test_newer_fields_are_hashed_only_where_they_change_a_run():
+    """Records that were published before a field existed keep their names."""
+    for value, is_same in ((None, True), (0, False), (7, False)):
+        changed = replace_fields(CONFIG, {"training.train_eval_examples": value})
+        assert (changed.hash == CONFIG.hash) == is_same

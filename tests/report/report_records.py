@@ -16,7 +16,16 @@ from longspan.config import (
 )
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.results import Analysis, ExampleScores, Failure, Point, Result, Score, pack_scores
+from longspan.results import (
+    Analysis,
+    ExampleScores,
+    Failure,
+    Inference,
+    Point,
+    Result,
+    Score,
+    pack_scores,
+)
 from longspan.results.analysis import Span
 
 MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1, "path_x": 0.5}
@@ -109,6 +118,7 @@ def record(
         data_wait_seconds=4.062,
         tokens_per_second=52_345.6789,
         peak_memory=1_610_612_736,
+        inference=Inference(examples_per_second=321.0987, peak_memory=268_435_456),
         world_size=1,
         parallelism="none",
         dtype="float32",

@@ -13,6 +13,7 @@ from longspan.config import (
 from longspan.results import (
     Alarm,
     Failure,
+    Inference,
     Point,
     ResolvedBudget,
     Result,
@@ -105,6 +106,7 @@ RESULT = Result(
     data_wait_seconds=0.25,
     tokens_per_second=100.1,
     peak_memory=None,
+    inference=Inference(examples_per_second=12.5, peak_memory=None),
     world_size=1,
     parallelism="none",
     dtype="float32",

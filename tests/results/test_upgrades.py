@@ -1,4 +1,4 @@
-"""Records of schemas 1 to 3 upgraded to schema 4.
+"""Records of schemas 1 to 4 upgraded to schema 5.
 
 The files in `records/` were written by earlier versions of the code; learning curves are cut to
 three points. Names are transcribed here independently of `results.upgrades`.
@@ -6,6 +6,7 @@ three points. Names are transcribed here independently of `results.upgrades`.
 
 import base64
 import copy
+import dataclasses
 import json
 import zlib
 from pathlib import Path
@@ -80,7 +81,7 @@ def load_content(content, tmp_path, load=load_result):
 
 def test_scalar_fields_are_kept(content_and_record):
     old, new = content_and_record
-    assert new.schema == 4
+    assert new.schema == 5
     for name in KEPT_FIELDS:
         if name in old:
             assert getattr(new, name) == old[name], name
@@ -157,7 +158,7 @@ def test_alarms_are_kept(content_and_record):
 def test_upgraded_record_saves_and_loads_equal(content_and_record, tmp_path):
     _, new = content_and_record
     path = write_record(new, tmp_path / "again.json")
-    assert json.loads(path.read_text())["schema"] == 4
+    assert json.loads(path.read_text())["schema"] == 5
     assert load_result(path) == new
     assert new.config_hash == new.config.hash
 
@@ -329,6 +330,18 @@ def test_search_is_kept():
 def test_selection_split_is_kept(selection, split, tmp_path):
     old = {**read_content("schema-3-synthesizer"), "selection": selection}
     assert load_content(old, tmp_path).selected_on == split
+
+
+def test_schema_4_is_kept_without_measurements_of_schema_5():
+    old, new = read_content("schema-4-local"), load_result(RECORDS / "schema-4-local.json")
+    found = json.loads(json.dumps(dataclasses.asdict(new)))
+    assert found.pop("schema") == old.pop("schema") + 1 == 5
+    assert found.pop("inference") is None
+    assert "train" not in new.scores
+    # The default of a field that schema 4 lacks.
+    assert found["config"]["training"].pop("train_eval_examples") is None
+    assert found == old
+    assert new.config.hash == new.config_hash
 
 
 def test_failure_is_kept(tmp_path):

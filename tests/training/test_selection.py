@@ -95,9 +95,9 @@ def test_test_split_is_read_only_after_last_step(listops, tmp_path, monkeypatch)
     callback = WeightRecorder(model)
 
     def record_reads(function):
-        def spy(split, **options):
+        def spy(split, *rows, **options):
             read.append((split, callback.steps))
-            return function(split, **options)
+            return function(split, *rows, **options)
 
         return spy
 

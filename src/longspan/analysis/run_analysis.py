@@ -24,11 +24,11 @@ from longspan.models.layers import SelfAttention
 from longspan.results import Analysis, Result, Rollout, Span
 from longspan.tasks import Task
 from longspan.tasks.base import Batch, Split
+from longspan.tasks.batching import sample_rows
 from longspan.tasks.layout import ImageLayout, PairLayout, TokenLayout
 from longspan.tasks.scoring import IGNORE
 
 SPLIT: Split = "validation"
-SAMPLE_SEED = 2021  # equal for all mechanisms, so that all are analyzed on the same examples
 TOKENS_PER_BATCH = 4_096
 
 T = TypeVar("T")
@@ -90,12 +90,6 @@ def _check_position(task: Task, row: int, token: int | None) -> None:
     length = len(task.dataset.splits[SPLIT].tokens[row])
     if token is not None and not 0 <= token < length:
         raise OptionError(f"token of {SPLIT} example {row} must be in 0..{length - 1}, got {token}")
-
-
-def sample_rows(size: int, count: int) -> np.ndarray:
-    """Return `count` random rows of a split, or all rows, in ascending order."""
-    generator = np.random.Generator(np.random.PCG64(SAMPLE_SEED))
-    return np.sort(generator.permutation(size)[:count])
 
 
 def measure_spans(

@@ -35,12 +35,13 @@ def make_result(
         outcome: outcome of `fit`.
         resolved: changes of the configuration by its budget.
     """
-    config, tested = apply_budget(experiment, resolved).config, outcome.test
+    config, final = apply_budget(experiment, resolved).config, outcome.final
+    metric = task.metrics[0].name
     return Result(
         **run_identity(experiment, device_name(outcome.device)),
         data_source=task.source,
         data_checksum=task.checksum,
-        metric=task.metrics[0].name,
+        metric=metric,
         chance=task.chance,
         selected_on="test" if task.validation_is_test else "validation",
         selected_step=outcome.best_step,
@@ -53,8 +54,8 @@ def make_result(
         attended_pairs=attended_pairs(model, task.length),
         length=task.length,
         scores=outcome.scores,
-        example_scores=pack_scores(task.metrics[0].name, tested.statistics) if tested else None,
-        slices=score_slices(task, "test", tested) if tested else {},
+        example_scores=pack_scores(metric, final.test.statistics) if final else None,
+        slices=score_slices(task, "test", final.test) if final else {},
         alarms=outcome.alarms,
         steps=outcome.steps,
         curve=outcome.curve,
@@ -62,6 +63,7 @@ def make_result(
         data_wait_seconds=outcome.data_wait_seconds,
         tokens_per_second=outcome.tokens / outcome.seconds,
         peak_memory=outcome.peak_memory,
+        inference=final.inference if final else None,
         world_size=outcome.world_size,
         parallelism=outcome.parallelism,
         dtype=DTYPES[config.training.precision],

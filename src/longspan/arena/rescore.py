@@ -3,24 +3,27 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 from safetensors import SafetensorError
+from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
-from longspan.errors import DataError, check_name
+from longspan.errors import DataError, OptionError, check_name
 from longspan.models import LongspanPreTrainedModel
-from longspan.results import Result, Score, load_result
+from longspan.results import Inference, Result, Score, load_result
 from longspan.tasks import Task, build
-from longspan.tasks.base import Split
+from longspan.tasks.base import SPLITS, Split
+from longspan.tasks.batching import sample_rows
 from longspan.training.checkpoint import Checkpoints
 from longspan.training.distributed.group import current_group, make_accelerator
-from longspan.training.evaluate import Evaluation, evaluate
-
-SPLITS = ("validation", "test")  # `train` is endless
+from longspan.training.evaluate import Evaluation
+from longspan.training.final_evaluation import FinalEvaluation, evaluate_final
+from longspan.training.inference import evaluate_timed
 
 
 class FinishedRun(NamedTuple):
@@ -43,37 +46,95 @@ def load_run(record: Path, paths: RunPaths) -> FinishedRun:
 
 
 def rescore(record: Path, split: str, paths: RunPaths) -> Score:
-    """Score the selected model of a run on a split, in the precision of its training.
-
-    Raises:
-        UnknownNameError: there is no such split.
-        DataError: the record or the model is absent, or the data differs.
-    """
-    check_name(split, SPLITS, "split to score")
-    result = load_result(record)
-    task = _open_task(result, paths)
-    return evaluate_run(record, result, task, cast(Split, split), paths).score
+    """Score the selected model of a run on a split; see `evaluate_run`."""
+    return evaluate_run(record, split, paths)[0].score
 
 
 def evaluate_run(
-    record: Path, result: Result, task: Task, split: Split, paths: RunPaths
-) -> Evaluation:
-    """Evaluate the selected model of a run on a split of its open task.
+    record: Path,
+    split: str,
+    paths: RunPaths,
+    *,
+    examples: int | None = None,
+    batch_size: int | None = None,
+) -> tuple[Evaluation, Inference]:
+    """Evaluate the selected model of a run on a split, in the precision of its training.
+
+    Args:
+        record: record of the run.
+        split: split to score.
+        paths: folders of the data, and the device.
+        examples: size of a random sample to score; None: the whole split, and of the training
+            split as many examples as the run scores at its end.
+        batch_size: examples per batch; None: that of the run.
+
+    Raises:
+        UnknownNameError: there is no such split.
+        OptionError: a number is less than 1, or the split has fewer examples.
+        DataError: the record or the model is absent, or the data differs.
+    """
+    check_name(split, SPLITS, "split to score")
+    result, task, model = load_run(record, paths)
+    if split == "train" and examples is None:
+        examples = result.effective_config.training.train_eval_examples
+        examples = min(examples or task.size("validation"), task.size("train"))
+    rows = choose_rows(task, cast(Split, split), examples)
+    model, where = prepare_model(record, result, model, paths, batch_size)
+    return evaluate_timed(model, task, cast(Split, split), rows=rows, **where)
+
+
+def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths) -> FinalEvaluation:
+    """Evaluate the selected model of a trial on its open task, as at the end of a run.
 
     Raises:
         DataError: the model is absent or damaged, or the data differs.
     """
     model = _selected_model(record, result, task)
+    model, where = prepare_model(record, result, model, paths)
+    count = result.effective_config.training.train_eval_examples
+    return evaluate_final(model, task, count, **where)
+
+
+def choose_rows(task: Task, split: Split, examples: int | None) -> np.ndarray | None:
+    """Return a sample of the rows of a split; None for the whole split.
+
+    Raises:
+        OptionError: the number of examples is less than 1, or more than the split has.
+    """
+    if examples is None:
+        return None
+    size = task.size(split)
+    if not 1 <= examples <= size:
+        raise OptionError(
+            f"examples must be between 1 and {size:,}, the size of {split}; got {examples}"
+        )
+    return sample_rows(size, examples)
+
+
+def prepare_model(
+    record: Path,
+    result: Result,
+    model: LongspanPreTrainedModel,
+    paths: RunPaths,
+    batch_size: int | None = None,
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a run's model on its device and in its precision, and the arguments of `evaluate`.
+
+    Raises:
+        OptionError: the batch size is less than 1, or the device does not support the precision.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise OptionError(f"batch size must be at least 1, got {batch_size}")
     training = result.effective_config.training
     accelerator = make_accelerator(training.precision, _run_dir(record), paths.device)
-    return evaluate(
-        accelerator.prepare(model),
-        task,
-        split,
-        batch_size=training.eval_batch_size,
-        device=accelerator.device,
-        group=current_group(paths.device),
-    )
+    # Before `current_group`, which resets the state that the accelerator reads.
+    prepared = accelerator.prepare(model)
+    where = {
+        "batch_size": batch_size or training.eval_batch_size,
+        "device": accelerator.device,
+        "group": current_group(paths.device),
+    }
+    return prepared, where
 
 
 def _open_task(result: Result, paths: RunPaths) -> Task:

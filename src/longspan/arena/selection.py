@@ -275,15 +275,16 @@ def score_selected(
 
 def _score_on_test(record: Path, task: Task, tuning: Tuning, paths: RunPaths) -> Result:
     from longspan.arena.record import score_slices
-    from longspan.arena.rescore import evaluate_run
+    from longspan.arena.rescore import evaluate_selected
 
     trial = load_result(record)
-    tested = evaluate_run(record, trial, task, "test", paths)
+    final = evaluate_selected(record, trial, task, paths)
     return dataclasses.replace(
         trial,
-        scores={**trial.scores, "test": tested.score},
-        example_scores=pack_scores(trial.metric, tested.statistics),
-        slices=score_slices(task, "test", tested),
+        scores={**trial.scores, **final.scores},
+        example_scores=pack_scores(trial.metric, final.test.statistics),
+        slices=score_slices(task, "test", final.test),
+        inference=final.inference,
         tuning=tuning,
     )
 

@@ -16,6 +16,12 @@ from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
 from longspan.files import to_json_types
 
+# Fields that are newer than published records, with the value under which a run is the one that
+# those records describe. They are hashed where they have another value: a record keeps its name.
+NEWER_FIELDS: dict[str, Any] = {
+    "model.stem": "none",
+    "training.train_eval_examples": None,
+}
 PARTS = ("task", "mechanism", "model", "training")  # parts whose fields `replace_fields` changes
 
 
@@ -63,7 +69,12 @@ class RunConfig:
     @property
     def hash(self) -> str:
         """Ten hex digits that name the configuration, the same in every process."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True, allow_nan=False)
+        tree = dataclasses.asdict(self)
+        for name, unchanged in NEWER_FIELDS.items():
+            part, _, field = name.partition(".")
+            if tree[part][field] == unchanged:
+                del tree[part][field]
+        text = json.dumps(tree, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

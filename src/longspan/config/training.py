@@ -33,6 +33,10 @@ class TrainingConfig:
     precision: Literal["no", "bf16", "fp16"] = setting("mixed precision", "no")
     gradient_checkpointing: bool = setting("recompute activations in the backward pass", False)
     eval_batch_size: int = setting("examples per evaluation batch", 64)
+    train_eval_examples: int | None = setting(
+        "training examples scored at the end, without dropout; none: as many as validation has",
+        None,
+    )
     checkpoint_every: int = setting("steps between checkpoints for resumption", 500)
     selection: Literal["best validation", "last"] = setting(
         "checkpoint that is scored on test", "best validation"
@@ -49,6 +53,8 @@ class TrainingConfig:
             **dict.fromkeys(("eval_batch_size", "checkpoint_every"), 1),
             **dict.fromkeys(("warmup_steps", "weight_decay"), 0),
         }
+        if self.train_eval_examples is not None:
+            least["train_eval_examples"] = 0
         reasons = [
             f"{name} must be at least {bound}, got {getattr(self, name)}"
             for name, bound in least.items()

@@ -9,19 +9,19 @@ from longspan.files import write_json
 from longspan.metrics import Metric, get_metric
 from longspan.results.scores import ExampleScores
 
-SCHEMA = 4
+SCHEMA = 5
 BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
 
 
 @settings
 class Score:
-    """Scores on one split, over all of its examples.
+    """Scores on one split: over all of its examples, or over a sample of them.
 
     Attributes:
         metrics: value of each metric by name, the main metric first.
         loss: mean training loss over the targets, in nats.
-        num_examples: examples of the split.
+        num_examples: scored examples.
         num_targets: scored targets; one per example unless tokens are scored.
         majority_baseline: main metric of always predicting the most frequent class; None where
             that is undefined.
@@ -32,6 +32,23 @@ class Score:
     num_examples: int
     num_targets: int
     majority_baseline: float | None = None
+
+
+@settings
+class Inference:
+    """Cost of the evaluation on test: forward passes without gradients, in evaluation batches.
+
+    A first batch is run before the clock starts. The time covers the forward passes alone, neither
+    waiting for batches nor computing metrics.
+
+    Attributes:
+        examples_per_second: test examples over the seconds of their forward passes.
+        peak_memory: bytes above the memory in use before, which holds the parameters; None where
+            the system does not count them.
+    """
+
+    examples_per_second: float
+    peak_memory: int | None
 
 
 @settings
@@ -148,7 +165,9 @@ class Result(RunRecord):
     flops: int  # forward, one example of `length` tokens; multiply and add count as two
     attended_pairs: int | None  # query-key pairs per head and example, mean over heads and layers
     length: int  # maximum number of tokens of an example
-    scores: dict[str, Score]  # by split, of the selected checkpoint
+    # By split, of the selected checkpoint, without dropout. "train" is scored on a sample; it is
+    # absent where that was not done (schema 4 and below).
+    scores: dict[str, Score]
     example_scores: ExampleScores | None  # main metric on test; None: not recorded (schema 2)
     slices: dict[str, list[Slice]]  # of the test examples, by property
     alarms: list[Alarm]
@@ -157,7 +176,8 @@ class Result(RunRecord):
     seconds: float  # training time, without evaluation
     data_wait_seconds: float | None  # part of `seconds`; None: not recorded (schema 1)
     tokens_per_second: float  # training, without padding
-    peak_memory: int | None  # bytes above the pre-run baseline
+    peak_memory: int | None  # of training, bytes above the pre-run baseline
+    inference: Inference | None  # None: not measured (schema 4 and below)
     world_size: int
     parallelism: str  # none, ddp, fsdp or context
     dtype: str

@@ -264,13 +264,18 @@ class Task(ABC):
         """Return the number of examples of a split."""
         return len(self._examples(split))
 
-    def labels(self, split: Split) -> Int[Tensor, " N"]:
-        """Return all scored targets of a split, in row order."""
+    def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
+        """Return all scored targets of some rows of a split, in their order; None: of all rows."""
         examples = self._examples(split)
         if examples.targets is None:
-            return torch.from_numpy(examples.labels.astype(np.int64))
+            labels = examples.labels if rows is None else examples.labels[rows]
+            return torch.from_numpy(labels.astype(np.int64))
+        targets = examples.targets
         # Stored targets are a class plus 1, or 0 where unscored.
-        scored = examples.targets.values[examples.targets.values > 0]
+        values = targets.values
+        if rows is not None:
+            values = np.concatenate([targets[row] for row in rows])
+        scored = values[values > 0]
         return torch.from_numpy(scored.astype(np.int64) - 1)
 
     def to_inputs(self, padded: np.ndarray) -> Int[Tensor, "B T"] | Float[Tensor, "B T F"]:
@@ -278,14 +283,27 @@ class Task(ABC):
         return torch.from_numpy(padded.astype(np.int64))
 
     def batches(
-        self, split: Split, *, batch_size: int, seed: int = 0, start: int = 0
+        self,
+        split: Split,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        start: int = 0,
+        rows: np.ndarray | None = None,
     ) -> Iterator[Batch]:
         """Yield batches, beginning with number `start`.
 
         `train` is endless: each epoch is a permutation drawn from (seed, epoch), the last partial
         batch of an epoch is dropped, and batch n depends on (seed, n) alone, so a resumed run
         sees the batches of an uninterrupted one. Other splits are yielded once, every example
-        exactly once, sorted by length to minimize padding.
+        exactly once, sorted by length to minimize padding. So are the given rows of any split.
+
+        Args:
+            split: split.
+            batch_size: examples per batch; the last one of an evaluation may have fewer.
+            seed: seed of the permutations of `train`.
+            start: number of the first batch.
+            rows: rows to yield once; None: see above.
 
         Raises:
             OptionError: batch_size, seed or start is out of range.
@@ -296,8 +314,8 @@ class Task(ABC):
                 f"expected batch_size >= 1, seed >= 0 and start >= 0; got batch_size={batch_size}, "
                 f"seed={seed}, start={start}"
             )
-        if split != "train":
-            return self._collate(examples, evaluation_rows(examples, batch_size, start))
+        if split != "train" or rows is not None:
+            return self._collate(examples, evaluation_rows(examples, batch_size, start, rows))
         if batch_size > len(examples):
             raise OptionError(
                 f"batch_size={batch_size} is larger than the train split ({len(examples)} "
@@ -332,14 +350,18 @@ class Task(ABC):
         """
         return {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in metrics}
 
-    def majority_baseline(self, split: Split) -> float | None:
+    def majority_baseline(self, split: Split, rows: np.ndarray | None = None) -> float | None:
         """Return the main metric of always predicting the most frequent class.
 
         None where the main metric is not accuracy.
+
+        Args:
+            split: split.
+            rows: scored rows; None: all.
         """
         if self.info.metrics[0] != "accuracy":
             return None
-        labels = self.labels(split)
+        labels = self.labels(split, rows)
         return int(labels.bincount().max()) / len(labels)
 
     def groupings(self, split: Split) -> list[Grouping]:

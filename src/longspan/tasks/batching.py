@@ -14,6 +14,7 @@ from longspan.tasks.scoring import IGNORE
 # oneDNN keeps up to 1,024 kernels, one for each shape: gigabytes if every batch has a width of its
 # own (docs/decisions.md).
 PAD_TO_MULTIPLE_OF = 64
+SAMPLE_SEED = 2021  # equal for all runs, so that all are scored on the same examples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,10 +50,22 @@ def training_rows(count: int, batch_size: int, seed: int, start: int) -> Iterato
         epoch, first = epoch + 1, 0
 
 
-def evaluation_rows(examples: Examples, batch_size: int, start: int) -> Iterator[np.ndarray]:
-    """Yield every row once, sorted by length."""
-    order = np.argsort(examples.tokens.lengths, kind="stable")
-    for first in range(start * batch_size, len(examples), batch_size):
+def sample_rows(size: int, count: int) -> np.ndarray:
+    """Return `count` random rows of a split of `size` rows, or all, in ascending order.
+
+    A larger sample contains the smaller ones.
+    """
+    generator = np.random.Generator(np.random.PCG64(SAMPLE_SEED))
+    return np.sort(generator.permutation(size)[:count])
+
+
+def evaluation_rows(
+    examples: Examples, batch_size: int, start: int, rows: np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """Yield some rows once, sorted by length; None: every row."""
+    chosen = np.arange(len(examples)) if rows is None else rows
+    order = chosen[np.argsort(examples.tokens.lengths[chosen], kind="stable")]
+    for first in range(start * batch_size, len(order), batch_size):
         yield order[first : first + batch_size]
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of a model on a split: every example counts once."""
+"""Evaluation of a model on a split, or on some rows of it: every example counts once."""
 
 import contextlib
 import dataclasses
@@ -32,11 +32,11 @@ def count_targets(targets: torch.Tensor) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Scores on a split, with what they were computed from.
+    """Scores on rows of a split, with what they were computed from.
 
     Attributes:
-        score: metrics and loss of the whole split.
-        statistics: per-example statistics of the main metric, (N, K), in row order.
+        score: metrics and loss of all of them.
+        statistics: per-example statistics of the main metric, (N, K), in the order of the rows.
         num_targets: scored targets of each example, (N,).
     """
 
@@ -54,19 +54,30 @@ def evaluate(
     batch_size: int,
     device: torch.device,
     group: ProcessGroup = SINGLE_PROCESS,
+    rows: np.ndarray | None = None,
 ) -> Evaluation:
-    """Score a model on all examples of a split.
+    """Score a model on the examples of a split, without dropout.
 
     The mode of the model (train or eval) is restored. Each process scores its shard of the rows
     of every batch; all of them return the whole.
+
+    Args:
+        model: model.
+        task: open task.
+        split: split.
+        batch_size: examples per batch.
+        device: device of the model.
+        group: processes that share the batches.
+        rows: distinct rows to score; None: all.
 
     Raises:
         NonFiniteLossError: the loss is NaN or infinite.
     """
     training = model.training
     model.eval()
-    sums = _SplitSums(task, split, device)
-    batches = prefetch_batches(task.batches(split, batch_size=batch_size), device)
+    rows = np.arange(task.size(split)) if rows is None else rows
+    sums = _SplitSums(task, split, rows, device)
+    batches = prefetch_batches(task.batches(split, batch_size=batch_size, rows=rows), device)
     with contextlib.closing(batches):
         for batch in batches:
             (own,) = group.shard_rows(len(batch.rows))
@@ -79,10 +90,10 @@ def evaluate(
 
 
 class _SplitSums:
-    """Sums over a split: statistics and targets by example, and the total loss."""
+    """Sums over rows of a split: statistics and targets by example, and the total loss."""
 
-    def __init__(self, task: Task, split: Split, device: torch.device):
-        self.task, self.split, self.device = task, split, device
+    def __init__(self, task: Task, split: Split, rows: np.ndarray, device: torch.device):
+        self.task, self.split, self.rows, self.device = task, split, rows, device
         size, columns = task.size(split), {x.name: len(x.columns) for x in task.metrics}
         self.statistics = {
             name: torch.zeros(size, count, dtype=torch.float64, device=device)
@@ -103,21 +114,22 @@ class _SplitSums:
         self.loss += weight * task.losses(logits, targets).double().sum()
 
     def evaluation(self) -> Evaluation:
-        """Return the scores of the whole split."""
+        """Return the scores of all rows."""
         metrics, num_targets = self.task.metrics, int(self.num_targets.sum())
+        sample = None if len(self.rows) == self.task.size(self.split) else self.rows
         loss = self.loss.item() / num_targets
         if not math.isfinite(loss):
-            raise NonFiniteLossError(loss)
-        arrays = {name: values.cpu().numpy() for name, values in self.statistics.items()}
+            raise NonFiniteLossError(loss, self.split)
+        arrays = {name: x.cpu().numpy()[self.rows] for name, x in self.statistics.items()}
         score = Score(
             metrics={metric.name: metric.aggregate(arrays[metric.name]) for metric in metrics},
             loss=loss,
-            num_examples=len(self.num_targets),
+            num_examples=len(self.rows),
             num_targets=num_targets,
-            majority_baseline=self.task.majority_baseline(self.split),
+            majority_baseline=self.task.majority_baseline(self.split, sample),
         )
         return Evaluation(
             score=score,
             statistics=arrays[metrics[0].name],
-            num_targets=self.num_targets.cpu().numpy(),
+            num_targets=self.num_targets.cpu().numpy()[self.rows],
         )

@@ -9,8 +9,9 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -33,13 +34,16 @@ from longspan.training.distributed.group import (
     make_accelerator,
 )
 from longspan.training.distributed.sharding import check_config, recompute_activations, wrap_model
-from longspan.training.evaluate import Evaluation, count_targets, evaluate, model_inputs
+from longspan.training.evaluate import count_targets, evaluate, model_inputs
+from longspan.training.final_evaluation import evaluate_final
 from longspan.training.outcome import TrainingOutcome
 from longspan.training.prefetch import prefetch_batches
+from longspan.training.scalars import scalars_of
 from longspan.training.schedule import compute_learning_rate
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
 REDRAW_SEEDS = 2**43  # mechanisms multiply seeds by 1,000,003, and torch takes 64 bits
+T = TypeVar("T")
 
 
 def fit(
@@ -253,10 +257,10 @@ class _Run:
 
     def _evaluate(self) -> None:
         self._check_finite()
-        score = self._score("validation").score
+        score = self._score(evaluate, "validation").score
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
-        self.accelerator.log(_scalars(point), step=point.step)
+        self.accelerator.log(scalars_of(point), step=point.step)
         if self.group.broadcast(self._is_best(score) or self.config.selection == "last"):
             self.progress.best, self.progress.best_loss = self._main(score), score.loss
             self.progress.best_step = point.step
@@ -346,31 +350,30 @@ class _Run:
         if peak is not None:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
-    def _score(self, split: Split) -> Evaluation:
+    def _score(self, function: Callable[..., T], scored: Split | int | None) -> T:
+        """Score the model with `evaluate` or `evaluate_final`, and the argument of that."""
         try:
-            return evaluate(
+            return function(
                 self.model,
                 self.task,
-                split,
+                scored,
                 batch_size=self.config.eval_batch_size,
                 device=self.device,
                 group=self.group,
             )
         except NonFiniteLossError as error:
-            raise self._diverged(split, error.loss) from error
+            raise self._diverged(error.split, error.loss) from error
 
     def _outcome(self, test: bool) -> TrainingOutcome:
-        """Load the selected model and score it; test is scored here for the only time."""
+        """Load the selected model and score it; test and train are scored here alone."""
         self._update_peak_memory()
         waited = self.group.all_reduce_max(self.progress.data_wait_seconds)
         folder = self.checkpoints.load_best(self.bare)
-        scores = {"validation": self._score("validation").score}
-        tested = self._score("test") if test else None
-        if tested is not None:
-            scores["test"] = tested.score
+        validation = self._score(evaluate, "validation").score
+        final = self._score(evaluate_final, self.config.train_eval_examples) if test else None
         return TrainingOutcome(
-            scores=scores,
-            test=tested,
+            scores={"validation": validation, **(final.scores if final else {})},
+            final=final,
             curve=[Point(**point) for point in self.progress.curve],
             alarms=[Alarm(**alarm) for alarm in self.progress.alarms],
             steps=self.progress.step,
@@ -384,16 +387,3 @@ class _Run:
             parallelism=self.group.parallelism,
             model=folder,
         )
-
-
-def _scalars(point: Point) -> dict[str, float]:
-    """Return the numbers of a point by the names that TensorBoard groups."""
-    scalars = {
-        "seconds": point.seconds,
-        "learning_rate": point.learning_rate,
-        "train/loss": point.train_loss,
-        "validation/loss": point.validation_loss,
-        **{f"train/{name}": x for name, x in point.train_metrics.items()},
-        **{f"validation/{name}": x for name, x in point.validation_metrics.items()},
-    }
-    return {name: x for name, x in scalars.items() if x is not None}

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from longspan.results import Alarm, Point, Score
-from longspan.training.evaluate import Evaluation
+from longspan.training.final_evaluation import FinalEvaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,7 +13,8 @@ class TrainingOutcome:
 
     Attributes:
         scores: by split.
-        test: evaluation on test; None for a trial, which never reads test.
+        final: evaluation on test and on training examples; None for a trial, which never reads
+            test.
         curve: learning curve.
         alarms: alarms raised during training.
         steps: optimizer steps.
@@ -29,7 +30,7 @@ class TrainingOutcome:
     """
 
     scores: dict[str, Score]
-    test: Evaluation | None
+    final: FinalEvaluation | None
     curve: list[Point]
     alarms: list[Alarm]
     steps: int

@@ -1,0 +1,82 @@
+"""Speed and memory of inference: an evaluation whose forward passes are timed."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from longspan.memory import PeakMemory
+from longspan.results import Inference
+from longspan.tasks.base import Split, Task
+from longspan.tasks.batching import sample_rows
+from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
+from longspan.training.evaluate import Evaluation, evaluate
+
+
+class _ForwardClock:
+    """Seconds inside the forward passes of a model; the device is synchronized at both ends."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.seconds, self._started = device, 0.0, 0.0
+
+    @contextlib.contextmanager
+    def attached(self, model: nn.Module) -> Iterator[None]:
+        """Count the calls of a model inside the context."""
+        # Sharded models gather their parameters in hooks of their own, which count.
+        before = model.register_forward_pre_hook(lambda *_: self._start(), prepend=True)
+        after = model.register_forward_hook(lambda *_: self._stop())
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _start(self) -> None:
+        self._synchronize()
+        self._started = time.perf_counter()
+
+    def _stop(self) -> None:
+        self._synchronize()
+        self.seconds += time.perf_counter() - self._started
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def evaluate_timed(
+    model: nn.Module,
+    task: Task,
+    split: Split,
+    *,
+    batch_size: int,
+    device: torch.device,
+    group: ProcessGroup = SINGLE_PROCESS,
+    rows: np.ndarray | None = None,
+) -> tuple[Evaluation, Inference]:
+    """Evaluate as `evaluate` does, and measure its cost; see `longspan.results.Inference`.
+
+    A random batch of the split is evaluated first, so that compilation and first allocations are
+    not timed. Of several processes the slowest counts, and the one with the most memory.
+
+    Raises:
+        NonFiniteLossError: the loss is NaN or infinite.
+    """
+    memory, clock = PeakMemory(device.type), _ForwardClock(device)
+    memory.start()
+    warm_up = sample_rows(task.size(split), batch_size)
+    evaluate(model, task, split, batch_size=batch_size, device=device, group=group, rows=warm_up)
+    with clock.attached(model):
+        evaluation = evaluate(
+            model, task, split, batch_size=batch_size, device=device, group=group, rows=rows
+        )
+    seconds = group.all_reduce_max(clock.seconds) or clock.seconds
+    peak = group.all_reduce_max(memory.peak())
+    inference = Inference(
+        examples_per_second=evaluation.score.num_examples / seconds,
+        peak_memory=None if peak is None else int(peak),
+    )
+    return evaluation, inference
