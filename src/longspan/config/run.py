@@ -16,9 +16,11 @@ from longspan.config.training import TrainingConfig
 from longspan.errors import OptionError, check_name
 from longspan.files import to_json_types
 
-# Fields that are newer than published records, with the value under which a run is the one that
-# those records describe. They are hashed where they have another value: a record keeps its name.
+# Fields and options (`mechanism.NAME.OPTION`) that are newer than published records, with the value
+# under which a run is the one that those records describe. They are hashed where they have another
+# value: a record keeps its name.
 NEWER_FIELDS: dict[str, Any] = {
+    "mechanism.longformer.first_global": False,
     "model.stem": "none",
     "training.train_eval_examples": None,
 }
@@ -70,12 +72,24 @@ class RunConfig:
     def hash(self) -> str:
         """Ten hex digits that name the configuration, the same in every process."""
         tree = dataclasses.asdict(self)
-        for name, unchanged in NEWER_FIELDS.items():
-            part, _, field = name.partition(".")
-            if tree[part][field] == unchanged:
-                del tree[part][field]
+        for part, fields in newer_fields(self.mechanism.name).items():
+            own = tree[part]["options"] if part == "mechanism" else tree[part]
+            for field, unchanged in fields.items():
+                if field in own and own[field] == unchanged:
+                    del own[field]
         text = json.dumps(tree, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def newer_fields(mechanism: str) -> dict[str, dict[str, Any]]:
+    """Return `NEWER_FIELDS` of the parts of a configuration, options of one mechanism included."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in NEWER_FIELDS.items():
+        part, _, field = name.partition(".")
+        owner, _, option = field.rpartition(".")
+        if owner in ("", mechanism):
+            found.setdefault(part, {})[option] = value
+    return found
 
 
 def _store_options(config: TaskConfig | MechanismConfig) -> None:

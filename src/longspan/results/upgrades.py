@@ -15,6 +15,7 @@ from longspan.config import (
     TaskConfig,
     TrainingConfig,
 )
+from longspan.config.run import newer_fields
 
 Content = dict[str, Any]
 
@@ -102,8 +103,11 @@ def _from_3(content: Content) -> Content:
 
 
 def _from_4(content: Content) -> Content:
-    """Schema 5 added the cost of inference, and scores on a sample of the training split."""
+    """Schema 5 added the cost of inference, scores on training examples, and newer options."""
     absent = {"inference": None} if "scores" in content else {}
+    mechanism = content["config"]["mechanism"]
+    for name, value in newer_fields(mechanism["name"]).get("mechanism", {}).items():
+        mechanism["options"].setdefault(name, value)
     return {**absent, **content, "schema": 5}
 
 
