@@ -340,8 +340,9 @@ def test_schema_4_is_kept_without_measurements_of_schema_5():
     assert found.pop("schema") == old.pop("schema") + 1 == 5
     assert found.pop("inference") is None
     assert "train" not in new.scores
-    # The default of a field that schema 4 lacks.
+    # Defaults of fields that schema 4 lacks.
     assert found["config"]["training"].pop("train_eval_examples") is None
+    assert found["config"]["model"].pop("stem") == "none"
     assert found == old
     assert new.config.hash == new.config_hash
 
