@@ -2,8 +2,9 @@
 
 A pair is labeled by whether the first paper cites the second. A copy is the files of the official
 Long Range Arena release, or pairs by id: `pairs.{train,eval,test}.tsv` (label, id, id) and
-`papers.parquet` (columns id and text). Texts are truncated to 10,000 characters, as the reader of
-the release does (google-research/long-range-arena, lra_benchmarks/matching/input_pipeline.py).
+`papers.parquet` (columns id and text). Texts are cut after 10,000 bytes, as in the reader of the
+release (google-research/long-range-arena, lra_benchmarks/matching/input_pipeline.py); a character
+that the cut would split is left out.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from longspan.data.source_files import SourceFiles, search_paths
 from longspan.data.store import Ragged, Spool
 from longspan.errors import DataError
 
-LONGEST = 10_000  # characters of a paper that are read
+LONGEST = 10_000  # bytes of a paper that are read
 LABELS = ("no citation", "citation")
 
 _PAPERS = "papers.parquet"
@@ -105,7 +106,7 @@ def read(source: AanFiles) -> Iterator[Pair]:
     for pair in lra_release.read_pairs(source):
         if not all(pair.texts):
             raise DataError(f"{source.path}: pair {', '.join(pair.ids)} has an empty text")
-        first, second = (text.decode()[:LONGEST].encode() for text in pair.texts)
+        first, second = map(_cut, pair.texts)
         yield pair._replace(texts=(first, second))
 
 
@@ -247,7 +248,7 @@ def _parse_pair(line: bytes, where: str, split: Split, texts: Mapping[str, bytes
 
 
 def _read_papers(path: Path) -> dict[str, bytes]:
-    """Return the first `LONGEST` characters of each paper, by id."""
+    """Return the first `LONGEST` bytes of each paper, by id."""
     texts: dict[str, bytes] = {}
     # by default `ParquetFile` reads all row groups ahead
     with explain_parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as file:
@@ -256,8 +257,13 @@ def _read_papers(path: Path) -> dict[str, bytes]:
             if not paper or not text or paper in texts:
                 fault = f"paper {paper!r:.40} twice" if paper in texts else "no id or no text"
                 raise DataError(f"{path}: row {row} has {fault}; expected one text for each id")
-            texts[paper] = text[:LONGEST].encode()
+            texts[paper] = _cut(text.encode())
     return texts
+
+
+def _cut(text: bytes) -> bytes:
+    """Return at most `LONGEST` bytes, without an incomplete last character."""
+    return text if len(text) <= LONGEST else text[:LONGEST].decode(errors="ignore").encode()
 
 
 def _rows(file: pq.ParquetFile) -> Iterator[tuple[str, str]]:
