@@ -41,8 +41,8 @@ _SHOWN = 400  # characters of each paper
 def predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
     """Return the most frequent training label of the second paper, known by its text.
 
-    Some papers are cited more often than others, whoever cites, so this label says how often the
-    paper is cited in training.
+    Some papers are cited more often than others, so this label says how often the paper is cited in
+    training.
     """
     cited, others = (_identify_texts(part.second) for part in (train, examples))
     return most_frequent_labels(cited, train.labels, others)

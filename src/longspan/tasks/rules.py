@@ -17,7 +17,7 @@ class Rule:
 
     Attributes:
         name: name for readers, such as "first operator".
-        summary: the prediction, in words.
+        summary: description of the prediction.
         predict: returns the class of each example, (N,), from the training examples and the
             examples to classify.
     """
