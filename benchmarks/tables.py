@@ -271,11 +271,13 @@ def pathfinder_generation(record: dict) -> list[str]:
 
 
 def first_operator(record: dict) -> list[str]:
+    fresh = record["fresh"]
     return [
         "## ListOps from the first operator alone",
         "",
         "`benchmarks/first_operator.py`: accuracy of the rule that answers with the most frequent "
-        "training label of the first operator. A score above it uses the rest of the expression.",
+        "training label of the first operator, ± one standard error. A score above it uses the "
+        "rest of the expression.",
         "",
         *table(
             "| protocol | validation, % | test, % | majority baseline, % | test examples |",
@@ -283,13 +285,20 @@ def first_operator(record: dict) -> list[str]:
             (
                 (
                     f"`{row['protocol']}`",
-                    *(f"{100 * row[name]:.2f}" for name in ("validation", "test", "majority")),
+                    *(percent(row[name], row[f"{name}_error"]) for name in ("validation", "test")),
+                    f"{100 * row['majority']:.2f}",
                     f"{row['examples']:,}",
                 )
                 for row in record["rows"]
             ),
         ),
+        f"On {fresh['examples']:,} fresh expressions of the default options it scores "
+        f"{percent(fresh['accuracy'], fresh['error'])} %.",
     ]
+
+
+def percent(share: float, error: float) -> str:
+    return f"{100 * share:.2f} ± {100 * error:.2f}"
 
 
 SECTIONS = {

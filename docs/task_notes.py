@@ -79,6 +79,12 @@ NOTES = {
             "Users found models that stay at 50 % with the published configurations "
             f"({link_issues(LRA, 37, 41, 60)}, {link_issues(MEGA, 3)}).",
             "Most pixels are black, and most code masks them as padding. Here every pixel is real.",
+            "Long Range Arena slices the files in the order of TensorFlow Datasets, by the md5 of "
+            "difficulty and `FOLDER_FILE_LINE`. Readers that take the rows in order, or permute "
+            "them, hold out other images. The option `split` selects the held-out images.",
+            "The generator was repaired for NumPy 2 in 2026 and rounds since then in 32 bits: 6 of "
+            "10 hard images of 32 x 32 differ by one gray level. The option `gray_levels` selects "
+            "the rounding.",
         ),
     ),
     "path_x": Notes(

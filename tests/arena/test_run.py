@@ -13,10 +13,9 @@ from rich.console import Console
 
 import longspan
 import tiny
-from longspan.arena import RunPaths, arena, grid, make_model, provenance, run
+from longspan.arena import RunPaths, arena, grid, make_model, run
 from longspan.arena.callbacks import GridCallback
 from longspan.arena.console import ConsoleCallback
-from longspan.arena.provenance import git_commit
 from longspan.arena.rescore import evaluate_run, rescore
 from longspan.attention import MECHANISMS
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
@@ -102,6 +101,7 @@ def test_record_has_device_versions_and_date(finished_run):
     assert record.versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert record.versions["longspan"] == longspan.__version__
     assert {"python", "transformers", "accelerate", "numpy"} <= set(record.versions)
+    assert record.external_sources == {}
     when = datetime.datetime.fromisoformat(record.date)
     assert when.tzinfo is not None
     assert abs(datetime.datetime.now(datetime.UTC) - when) < datetime.timedelta(minutes=30)
@@ -234,11 +234,6 @@ def test_other_system_errors_are_raised_unchanged(listops, tiny_cache, tmp_path,
     monkeypatch.setattr(_Run, "_step", fail)
     with pytest.raises(OSError, match=r"^\[Errno 24\] Too many open files$"):
         run(tiny.experiment(), listops, tiny.paths(tmp_path, tiny_cache))
-
-
-def test_commit_is_none_outside_working_tree(monkeypatch, tmp_path):
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
-    assert git_commit.__wrapped__() is None
 
 
 def write_imdb(place, count=8):

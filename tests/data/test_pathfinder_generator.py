@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from longspan.data import pathfinder
-from longspan.data._pathfinder_tables import GROUND, draw_line, ring, shrink
+from longspan.data._pathfinder_tables import GROUND, OTHER, draw_line, ring, shrink
 from longspan.data.pathfinder import RESOLUTIONS, generate, lra_settings, redraw
 from longspan.errors import OptionError
 
@@ -55,7 +55,10 @@ def read(content, start):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return {name: generate(lra_settings(32, name), range(4_000), seed=3) for name in FOLDERS}
+    """Return images and labels with the gray levels of the files in the test data."""
+    return {
+        name: generate(lra_settings(32, name, "2026"), range(4_000), seed=3) for name in FOLDERS
+    }
 
 
 def deviations(first, second):
@@ -148,6 +151,104 @@ def test_markers_are_disks_shrunk_by_pillow(resolution):
         scale = drawing.image[alone] / disks[alone]
         assert np.ptp(scale) < 0.02  # one scale for the whole image
         assert 255 / brightest - 0.01 <= scale.mean() <= 1.01
+
+
+def angle_of(turn, tables):
+    """Return the angle in which the original draws a paddle, from its start."""
+    if turn < 360:
+        return np.radians(turn - 180)
+    row, column = tables.step[turn - 360]
+    angle = np.arctan2(row, column)
+    return angle + np.pi if angle < 0 else angle - np.pi
+
+
+def draw_paddle(settings, margin, place, angle, contrast, dtype):
+    """Return a paddle (R, R) as `draw_line_n_mask` of the original draws it, with Pillow."""
+    fine, length = settings.antialias, settings.paddle_length
+    reach = length + int(np.ceil(settings.thickness)) + margin
+    middle, side = reach * fine, 2 * reach + 1
+    row, column = (
+        int(np.ceil(middle + length * fine * part)) for part in (np.sin(angle), np.cos(angle))
+    )
+    blown = Image.new("L", (2 * middle + 1, 2 * middle + 1), 0)
+    ends = [(middle, middle), (column, row)]
+    ImageDraw.Draw(blown).line(ends, fill=255, width=round(settings.thickness * fine))
+    small = np.array(blown.resize((side, side), Image.Resampling.LANCZOS)).astype(dtype) / 255
+    small *= contrast
+    wide = np.zeros((settings.resolution + 2 * reach,) * 2, np.float32)
+    wide[place[0] : place[0] + side, place[1] : place[1] + side] = small
+    return wide[reach:-reach, reach:-reach]
+
+
+def draw_disk(settings, marker):
+    size, fine = settings.resolution, settings.antialias
+    rows, columns = np.ogrid[: size * fine, : size * fine]
+    away = (rows - marker[0] * fine) ** 2 + (columns - marker[1] * fine) ** 2
+    disk = (away <= (settings.marker_radius * fine) ** 2).astype(np.uint8) * 255
+    small = Image.fromarray(disk).resize((size, size), Image.Resampling.LANCZOS)
+    return np.array(small).astype(np.float64) / 255
+
+
+def bytescale(data):
+    """Scale to 0..255 as `scipy.misc.imsave` of SciPy 1.2 does."""
+    scale = 255.0 / (data.max() - data.min())
+    return (((data - data.min()) * scale).clip(0, 255) + 0.5).astype(np.uint8)
+
+
+def draw_like_the_original(settings, number, seed):
+    """Draw an image by the formulas of the original: strokes are products, stored in 32 bits.
+
+    https://github.com/drewlinsley/pathfinder, snakes.py and snakes2.py at ab9c130. The products
+    have 64 bits there, and 32 bits in the repair of 2026.
+    """
+    drawn = pathfinder._draw(settings, seed, range(number, number + 1))
+    which = pathfinder._margin(settings, pathfinder._digest(seed, number))
+    tables, margin = pathfinder._tables(settings)[which], settings.margins[which]
+    dtype = {"2019": np.float64, "2026": np.float32}[settings.gray_levels]
+    image = np.zeros((settings.resolution,) * 2)
+    for contour, turn, *place in drawn.strokes[0].tolist():
+        if contour < 0:
+            continue
+        contrast = settings.contrast if contour == OTHER else settings.contour_contrast
+        angle = angle_of(turn, tables)
+        paddle = draw_paddle(settings, margin, place, angle, contrast, dtype)
+        image = np.maximum(image, paddle)
+    for marker in drawn.markers[0]:
+        image = np.maximum(image, draw_disk(settings, marker))
+    return bytescale(image)
+
+
+@pytest.mark.parametrize(
+    ("resolution", "gray_levels"),
+    [(32, "2019"), (32, "2026"), (64, "2019"), (128, "2019"), (256, "2019")],
+)
+def test_pixels_are_those_of_the_original(resolution, gray_levels):
+    settings = lra_settings(resolution, gray_levels=gray_levels)
+    images, _ = generate(settings, range(8), seed=11)
+    for number, image in enumerate(images):
+        np.testing.assert_array_equal(image, draw_like_the_original(settings, number, 11))
+
+
+def test_gray_levels_of_2026_differ_by_one_in_small_images():
+    (older, labels), (newer, same_labels) = (
+        generate(lra_settings(32, gray_levels=version), range(100), seed=11)
+        for version in ("2019", "2026")
+    )
+    assert labels.tolist() == same_labels.tolist()
+    assert set(np.unique(older.astype(int) - newer)) == {-1, 0}
+    assert 0.4 < (older != newer).any((1, 2)).mean() < 0.8
+
+
+@pytest.mark.parametrize("resolution", [64, 128, 256])
+def test_gray_levels_of_2026_are_those_of_2019_in_larger_images(resolution):
+    """A marker is brighter than every stroke there, so the scale of an image is 255."""
+    settings = lra_settings(resolution)
+    assert settings.contrast == settings.contour_contrast <= 1
+    older, newer = (
+        bytescale(np.append(pathfinder._brightness(settings.contrast, version), 1.0))
+        for version in ("2019", "2026")
+    )
+    np.testing.assert_array_equal(older, newer)
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
@@ -321,6 +422,15 @@ def test_pixels_have_the_statistics_of_the_original(published, drawn, difficulty
         assert np.abs(z).max() < 5.5
 
 
+def test_files_of_2026_do_not_have_the_gray_levels_of_2019(published):
+    images, _ = generate(lra_settings(32), range(4_000), seed=3)
+    levels = [
+        np.stack([np.bincount(one.ravel(), minlength=256) for one in kind])
+        for kind in (published["hard"][0], images)
+    ]
+    assert np.abs(deviations(*levels)).max() > 20
+
+
 def test_labels_of_the_original_are_balanced(published):
     labels = np.concatenate([labels for _, labels in published.values()])
     assert abs(labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labels))
@@ -402,15 +512,17 @@ def test_streams_depend_on_the_seed_but_not_on_the_global_seed():
 
 
 @pytest.mark.parametrize(
-    ("resolution", "digest"),
+    ("resolution", "gray_levels", "digest"),
     [
-        (32, "1aca062d3d30d93ceb8f05a23e5c3c8bfce96f0f727b9a3ca023e05b6cc8a082"),
-        (128, "9f655f3add46f7a18a5b39a93c8124df5ee520ff791417479480179140250d15"),
+        (32, "2019", "d8f17c5c5f2408632b0fcbcb3117ad9a1cfa2d531407b66f3711aa95e89e4a6c"),
+        (32, "2026", "1aca062d3d30d93ceb8f05a23e5c3c8bfce96f0f727b9a3ca023e05b6cc8a082"),
+        (128, "2019", "9f655f3add46f7a18a5b39a93c8124df5ee520ff791417479480179140250d15"),
     ],
 )
-def test_stream_is_the_same_in_every_version(resolution, digest):
+def test_stream_is_the_same_in_every_version(resolution, gray_levels, digest):
     """If this digest changes, the data has changed: raise the version of the task."""
-    assert checksum(lra_settings(resolution), range(50), 5) == digest
+    settings = lra_settings(resolution, gray_levels=gray_levels)
+    assert checksum(settings, range(50), 5) == digest
 
 
 def test_empty_range_gives_empty_arrays():

@@ -93,6 +93,7 @@ def record(
         device="cpu",
         versions={"longspan": "0.1.0", "torch": "2.13.0"},
         git_commit="0123456789abcdef0123456789abcdef01234567",
+        external_sources={},
         date="2026-03-01T12:00:00Z",
         data_source=f"generated {task}, seed 0",
         data_checksum="5f" * 32,

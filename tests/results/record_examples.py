@@ -73,6 +73,7 @@ IDENTITY = {
     "device": "cpu, 1 threads",
     "versions": {"torch": "2.13"},
     "git_commit": None,
+    "external_sources": {"mechanism": "cd" * 32, "task": None},
     "date": "2026-01-01T00:00:00+00:00",
 }
 RESULT = Result(

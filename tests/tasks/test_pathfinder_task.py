@@ -1,6 +1,7 @@
 """Pathfinder and Path-X: images of each split, resumed builds, files of the release."""
 
 import dataclasses
+import hashlib
 import os
 import tarfile
 from pathlib import Path
@@ -37,7 +38,10 @@ def shown(task, split):
 
 
 def write_release(folder, images, labels, resolution=32, length=14):
-    """Write the folder of a difficulty as Long Range Arena published it, in two batches."""
+    """Write the folder of a difficulty as Long Range Arena published it, in two batches.
+
+    The image of row n is in batch `2 n // N` on line `n % (N / 2) + 1`.
+    """
     place = folder / f"pathfinder{resolution}" / f"curv_contour_length_{length}"
     half = len(images) // 2
     for batch, rows in enumerate((range(half), range(half, len(images)))):
@@ -93,6 +97,16 @@ def test_difficulty_sets_the_contour_length(tmp_path, difficulty):
     images, _ = generate(lra_settings(32, difficulty), range(12), seed=0)
     np.testing.assert_array_equal(shown(task, "train"), images)
     assert task.facts["settings"]["contour_length"] == {"easy": 6, "intermediate": 9}[difficulty]
+
+
+def test_gray_levels_are_an_option_of_pathfinder(tmp_path):
+    older, newer = opened(tmp_path), opened(tmp_path, gray_levels="2026")
+    images, _ = generate(lra_settings(32, gray_levels="2026"), range(12), seed=0)
+    np.testing.assert_array_equal(shown(newer, "train"), images)
+    assert older.checksum != newer.checksum
+    assert newer.facts["settings"]["gray_levels"] == "2026"
+    drawing = newer.annotated_image("train", 3)
+    np.testing.assert_array_equal(drawing.image, images[3])
 
 
 def test_pixels_are_ids_or_numbers_and_none_is_padding(tmp_path):
@@ -155,19 +169,57 @@ def test_default_sizes_are_those_of_long_range_arena():
         )
 
 
+def lra_rows(count, difficulty="hard", missing=()):
+    """Return the rows of each split of Long Range Arena in files of `write_release`.
+
+    Its builder of TensorFlow Datasets yields each image with the key FOLDER_FILE_LINE, sorts by the
+    md5 of the split's name and the key, and slices before empty images are dropped.
+    """
+    half = count // 2
+    keys = [f"imgs/{row // half}_sample_{row}.png_{row % half + 1}" for row in range(count)]
+    hashes = [int(hashlib.md5((difficulty + key).encode()).hexdigest(), 16) for key in keys]
+    order = [row for _, row in sorted(zip(hashes, range(count), strict=True))]
+    first, second = round(0.8 * count), round(0.9 * count)
+    slices = order[:first], order[first:second], order[second:]
+    return [[row for row in rows if row not in missing] for rows in slices]
+
+
 @pytest.mark.parametrize("packed", [False, True])
-def test_release_is_read_in_order(tmp_path, release, packed):
+def test_release_is_split_like_long_range_arena(tmp_path, release, packed):
     folder, images, labels = release
     if packed:
         with tarfile.open(tmp_path / "lra_release.tar.gz", "w:gz") as archive:
             archive.add(folder / "pathfinder32", "lra_release/lra_release/pathfinder32")
         folder = tmp_path / "lra_release.tar.gz"
     task = opened(tmp_path, data=folder, source="release")
-    assert [task.size(split) for split in SPLITS] == [32, 4, 4]
-    np.testing.assert_array_equal(np.concatenate([shown(task, s) for s in SPLITS]), images)
-    assert torch.cat([task.labels(split) for split in SPLITS]).tolist() == labels.tolist()
+    for split, rows in zip(SPLITS, lra_rows(40), strict=True):
+        np.testing.assert_array_equal(shown(task, split), images[rows])
+        assert task.labels(split).tolist() == labels[rows].tolist()
     assert task.facts["contour_lengths"] == {"14": 40}
     assert task.source.startswith("lra_release, pathfinder32/curv_contour_length_14, a subset")
+
+
+def test_empty_image_of_the_release_counts_in_its_slice(tmp_path):
+    count = 348  # with a boundary that moves by one if the image does not count
+    images, labels = generate(lra_settings(32, "easy"), range(count), seed=9)
+    folder = write_release(tmp_path, images, labels, length=6)
+    easy = folder / "pathfinder32" / "curv_contour_length_6"
+    easy = easy.rename(easy.with_name("curv_baseline"))
+    (easy / "imgs" / "0" / "sample_172.png").write_bytes(b"")
+    task = opened(tmp_path, data=folder, source="release", difficulty="easy")
+    expected = lra_rows(count, "easy", missing={172})
+    assert sum(map(len, expected)) == count - 1
+    for split, rows in zip(SPLITS, expected, strict=True):
+        np.testing.assert_array_equal(shown(task, split), images[rows])
+
+
+def test_path_x_of_the_release_is_split_like_long_range_arena(tmp_path):
+    images, labels = generate(lra_settings(128), range(20), seed=9)
+    folder = write_release(tmp_path, images, labels, resolution=128)
+    task = opened(tmp_path, "path_x", data=folder, source="release", train=10)
+    train, validation, test = lra_rows(20)
+    for split, rows in zip(SPLITS, (train[:10], validation, test), strict=True):
+        np.testing.assert_array_equal(shown(task, split), images[rows])
 
 
 def test_release_is_permuted_and_cut_to_size(tmp_path, release):
@@ -240,6 +292,18 @@ def test_images_of_the_release_have_no_contours(tmp_path, release):
             "seed=3 applies to generated images",
         ),
         ("pathfinder", {"split_seed": 3}, "split_seed=3 needs split='random'"),
+        ("path_x", {"split_seed": 3}, "split_seed=3 needs split='random'"),
+        ("pathfinder", {"gray_levels": "2025"}, "gray_levels should be '2019' or '2026'"),
+        (
+            "pathfinder",
+            {"gray_levels": "2026", "resolution": 64},
+            "gray_levels='2026' applies to generated images of 32 x 32; omit it",
+        ),
+        (
+            "pathfinder",
+            {"gray_levels": "2026", "source": "release"},
+            "gray_levels='2026' applies to generated images of 32 x 32; omit it",
+        ),
     ],
 )
 def test_invalid_options_are_rejected(name, options, reason):

@@ -135,6 +135,7 @@ PLANTED_ERRORS = {
     ),
     "no commit": (put(None, "git_commit"), "git_commit", WARNING),
     "dirty commit": (put("0123-dirty", "git_commit"), "git_commit", WARNING),
+    "no source": (put({"task": None}, "external_sources"), "external_sources.task", WARNING),
     "no test score": (remove(*TEST), "scores.test", ERROR),
     "score in percent": (put(30.0, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),
     "rounded score": (put(0.30001, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),

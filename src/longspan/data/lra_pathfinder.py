@@ -8,6 +8,7 @@ file of the same fields; both are read.
 
 import dataclasses
 import io
+import itertools
 import logging
 import re
 import struct
@@ -51,7 +52,9 @@ _BROKEN = (
 class PathfinderImages:
     """The N images of a Pathfinder set, ordered by number of the metadata file, then by line.
 
-    S4's reader splits them in this order (state-spaces/s4, src/dataloaders/lra.py).
+    S4's reader permutes this order (state-spaces/s4, src/dataloaders/lra.py). Long Range Arena's
+    builder yields each image with a key: folder, file and line of its metadata file, from 1
+    (google-research/long-range-arena, lra_benchmarks/data/pathfinder.py).
     """
 
     labels: np.ndarray  # (N,) uint8; 1: both markers are on one contour
@@ -59,6 +62,8 @@ class PathfinderImages:
     facts: dict[str, Any]  # share of label 1; omitted images
     pixels: np.ndarray  # (M, R * R) uint8, mapped from a file, in the order of the archive
     places: np.ndarray  # (N,): row of each image in `pixels`
+    keys: tuple[str, ...]  # (N,), e.g. "imgs/0_sample_3.png_4"
+    empty_keys: tuple[str, ...]  # keys of omitted images
 
 
 def read_images(
@@ -137,6 +142,7 @@ def decode_png(content: bytes, resolution: int, where: str) -> np.ndarray:
 class _Row(NamedTuple):
     """The metadata of an image."""
 
+    key: str
     name: str
     label: int
     contour_length: int
@@ -164,12 +170,12 @@ def _read_metadata(member: archives.Member) -> list[_Row]:
     if not lines:
         raise DataError(f"{member.where} is empty; expected a line for each image")
     return [
-        _parse_row(fields, f"{member.where}: line {number}")
+        _parse_row(fields, number, f"{member.where}: line {number}")
         for number, fields in enumerate(lines, 1)
     ]
 
 
-def _parse_row(fields: list[str], where: str) -> _Row:
+def _parse_row(fields: list[str], number: int, where: str) -> _Row:
     if len(fields) < _FIELDS:
         raise DataError(f"{where} has {len(fields)} fields; expected {_FIELDS} or more")
     name, label, length = f"{fields[0]}/{fields[1]}", fields[3], fields[5]
@@ -179,7 +185,8 @@ def _parse_row(fields: list[str], where: str) -> _Row:
         raise DataError(f"{where}: label {label!r}; expected 0 or 1")
     if not (length.isascii() and length.isdigit() and int(length) < 1 << 16):
         raise DataError(f"{where}: contour length {length!r}; expected a whole number")
-    return _Row(name, int(label), int(length), where)
+    key = f"{fields[0]}_{fields[1]}_{number}"
+    return _Row(key, name, int(label), int(length), where)
 
 
 def _order_rows(
@@ -249,10 +256,13 @@ class _InnermostCopy:
 
     def ordered_images(self, where: str) -> PathfinderImages:
         rows, facts = _order_rows(where, self.rows, self.images, self.empty)
+        listed = itertools.chain.from_iterable(self.rows.values())
         return PathfinderImages(
             labels=np.array([row.label for row in rows], np.uint8),
             contour_lengths=np.array([row.contour_length for row in rows], np.uint16),
             facts=facts,
             pixels=self.spool.ragged().values.reshape(-1, self.resolution**2),
             places=np.array([self.images[row.name] for row in rows]),
+            keys=tuple(row.key for row in rows),
+            empty_keys=tuple(row.key for row in listed if row.name == self.empty),
         )

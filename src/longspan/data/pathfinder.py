@@ -15,7 +15,7 @@ import functools
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,12 @@ from longspan.data._pathfinder_tables import (
 from longspan.data.lra_release import Difficulty
 from longspan.errors import OptionError
 
+# Version of the original generator whose rounding of gray levels is used.
+GrayLevels = Literal["2019", "2026"]
+
 _SLICE = 64  # images that a thread draws at a time
 _FAINT = 32.0  # of 255; darker pixels are ripples of the filter around a stroke
+_GRAY = np.arange(256) / 255
 
 _POSITIVE = ("distractor_length", "paddle_length", "seed_distance", "padding", "antialias")
 
@@ -63,6 +67,7 @@ class PathfinderSettings:
     seed_distance: int  # between the starts of the long contours
     padding: int  # border that stays empty
     antialias: int  # resolution at which strokes are drawn, relative to the image
+    gray_levels: GrayLevels
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -101,10 +106,19 @@ _MEASURES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def lra_settings(resolution: int, difficulty: Difficulty = "hard") -> PathfinderSettings:
+def lra_settings(
+    resolution: int, difficulty: Difficulty = "hard", gray_levels: GrayLevels = "2019"
+) -> PathfinderSettings:
     """Return the settings of Long Range Arena, whose tasks use hard images of 32 and 128 pixels.
 
     Its comments give the settings of the hard images; the others follow from the same formulas.
+
+    Args:
+        resolution: of the images.
+        difficulty: length of the contours.
+        gray_levels: "2019" rounds like the generator of Long Range Arena's time (commit ab9c130),
+            "2026" like its repair for NumPy 2 (commit 7b53886). Some pixels of 32 x 32 images
+            differ by one level; larger images are equal.
 
     Raises:
         OptionError: there are no settings for this resolution.
@@ -122,6 +136,7 @@ def lra_settings(resolution: int, difficulty: Difficulty = "hard") -> Pathfinder
         distractor_length=distractor,
         distractors=_DISTRACTING[column] // distractor,
         antialias=2,
+        gray_levels=gray_levels,
         **{name: values[column] for name, values in _MEASURES.items()},
     )
 
@@ -272,10 +287,8 @@ def _tables(settings: PathfinderSettings) -> tuple[Paddles, ...]:
 
 @functools.cache
 def _scene(settings: PathfinderSettings) -> Scene:
-    gray = np.arange(256) / 255
-    # with so few levels ties are common; 32-bit products round like the original
     strokes = [
-        np.float64(np.float32(gray) * np.float32(contrast))
+        _brightness(contrast, settings.gray_levels)
         for contrast in (settings.contour_contrast, settings.contrast)
     ]
     return Scene(
@@ -288,5 +301,18 @@ def _scene(settings: PathfinderSettings) -> Scene:
         fine=settings.antialias,
         ring=ring(settings.seed_distance),
         lanczos=lanczos(settings.resolution * settings.antialias, settings.resolution),
-        levels=np.stack([*strokes, gray]),
+        levels=np.stack([*strokes, _GRAY]),
     )
+
+
+def _brightness(contrast: float, gray_levels: GrayLevels) -> np.ndarray:
+    """Return the brightness of each level of ink, (256,) float64.
+
+    The original stores strokes in 32 bits. With so few levels ties are common, so the precision of
+    the product with the contrast decides some pixels: 64 bits in 2019, 32 bits in 2026.
+    """
+    if gray_levels == "2026":
+        product = _GRAY.astype(np.float32) * np.float32(contrast)
+    else:
+        product = (_GRAY * contrast).astype(np.float32)
+    return product.astype(np.float64)

@@ -119,7 +119,14 @@ class Tuning:
 
 @settings
 class RunRecord:
-    """Identity of a run: the fields that results and failures share."""
+    """Identity of a run: the fields that results and failures share.
+
+    Attributes:
+        git_commit: commit of the working tree of longspan, marked if dirty; None outside one.
+        external_sources: sha256 of the files outside the package that define a part of the run, by
+            part; None for a part without a file. None: not recorded (schema 4 and below).
+        date: ISO 8601, UTC.
+    """
 
     protocol: str
     config: RunConfig
@@ -129,7 +136,8 @@ class RunRecord:
     device: str
     versions: dict[str, str]
     git_commit: str | None
-    date: str  # ISO 8601, UTC
+    external_sources: dict[str, str | None] | None
+    date: str
 
     @property
     def task(self) -> str:

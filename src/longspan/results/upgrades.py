@@ -103,8 +103,10 @@ def _from_3(content: Content) -> Content:
 
 
 def _from_4(content: Content) -> Content:
-    """Schema 5 added the cost of inference, scores on training examples, and newer options."""
-    absent = {"inference": None} if "scores" in content else {}
+    """Schema 5 added inference, training scores, sources of external code, and newer options."""
+    absent: Content = {"external_sources": None}
+    if "scores" in content:
+        absent["inference"] = None
     mechanism = content["config"]["mechanism"]
     for name, value in newer_fields(mechanism["name"]).get("mechanism", {}).items():
         mechanism["options"].setdefault(name, value)

@@ -10,8 +10,11 @@ import numpy as np
 
 from longspan.data import lra_release
 from longspan.data.build_shards import get_or_build
+from longspan.data.lra_pathfinder import PathfinderImages
 from longspan.data.pathfinder import PathfinderSettings, generate
 from longspan.data.store import Examples, Ragged, Spool
+from longspan.data.tfds import tfds_order, tfds_slices
+from longspan.tasks.base import SPLITS, Split
 
 Progress = Callable[[int, int], None]  # called with (done, total)
 
@@ -26,12 +29,14 @@ class ImageSet(NamedTuple):
         pixels: (M, R * R), mapped from a file.
         places: (N,), row of each image in `pixels`.
         description: source, license and facts of the data set, for `BuildOutput`.
+        lra_splits: rows of each split of Long Range Arena; None for generated images.
     """
 
     labels: np.ndarray
     pixels: np.ndarray
     places: np.ndarray
     description: dict[str, Any]
+    lra_splits: dict[Split, np.ndarray] | None = None
 
     def select(self, rows: np.ndarray, path: Path) -> Examples:
         """Return the examples of some rows: a view if contiguous, else a copy in a file."""
@@ -86,8 +91,14 @@ def generate_images(
     )
 
 
-def read_release(source: lra_release.LraFiles, *, scratch: Path, progress: Progress) -> ImageSet:
-    """Read the images of the Long Range Arena release."""
+def read_release(
+    source: lra_release.LraFiles,
+    *,
+    difficulty: lra_release.Difficulty,
+    scratch: Path,
+    progress: Progress,
+) -> ImageSet:
+    """Read the images of one difficulty of the Long Range Arena release."""
     images = lra_release.read_pathfinder(source, scratch, progress)
     lengths, counts = np.unique(images.contour_lengths, return_counts=True)
     num_images = dict(zip(map(str, lengths.tolist()), counts.tolist(), strict=True))
@@ -104,4 +115,19 @@ def read_release(source: lra_release.LraFiles, *, scratch: Path, progress: Progr
                 "source_sha256": source.checksums(),
             },
         },
+        lra_splits=slice_like_lra(images, difficulty),
     )
+
+
+def slice_like_lra(
+    images: PathfinderImages, difficulty: lra_release.Difficulty
+) -> dict[Split, np.ndarray]:
+    """Return the rows of Long Range Arena's splits: 80, 10 and 10 % of its builder's order.
+
+    The builder's only split has the name of the difficulty. An empty image counts in the slice that
+    contains it and is dropped afterwards (google-research/long-range-arena,
+    lra_benchmarks/image/input_pipeline.py, `get_pathfinder_base_datasets`).
+    """
+    order = tfds_order(difficulty, [*images.keys, *images.empty_keys])
+    parts = [order[part] for part in tfds_slices(len(order), 80, 90)]
+    return {split: part[part < len(images.keys)] for split, part in zip(SPLITS, parts, strict=True)}

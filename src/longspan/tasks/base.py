@@ -21,6 +21,7 @@ from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
 from longspan.tasks.batching import Batch, collate, evaluation_rows, training_rows
 from longspan.tasks.layout import Layout
+from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
 
 Split = Literal["train", "validation", "test"]
@@ -106,6 +107,7 @@ class Task(ABC):
 
     info: ClassVar[TaskInfo]
     Options: ClassVar[type]  # settings class with a help text for each field
+    rules: ClassVar[tuple[Rule, ...]] = ()  # predictions without a model, to compare scores with
 
     def __init__(self, options: object | None = None):
         """Store the given options, or the defaults."""

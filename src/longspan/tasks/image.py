@@ -4,7 +4,6 @@ Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; as a 
 al., "Long Range Arena", 2021.
 """
 
-import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from longspan.data import cifar
 from longspan.data.cache import BuildOutput
 from longspan.data.cifar import SourceSplit
 from longspan.data.grayscale import to_grayscale
+from longspan.data.tfds import tfds_order
 from longspan.errors import OptionError
 from longspan.tasks._image_drawing import LEVELS
 from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
@@ -140,17 +140,13 @@ class ImageTask(PixelTask):
     def _order(self, split: SourceSplit, count: int) -> np.ndarray:
         """Return the shuffled rows of a split of the source; the last ones are held out.
 
-        LRA holds out the last tenth of TensorFlow Datasets' order, which is that of the md5 of
-        the split's name and the row (https://github.com/tensorflow/datasets,
-        image_classification/cifar.py and core/hashing.py). S4 holds out the last tenth of a
-        permutation (https://github.com/state-spaces/s4, src/dataloaders/base.py).
+        LRA holds out the last tenth of TensorFlow Datasets' order, in which the key of an image
+        is its row (https://github.com/tensorflow/datasets, image_classification/cifar.py). S4
+        holds out the last tenth of a permutation (https://github.com/state-spaces/s4,
+        src/dataloaders/base.py).
         """
         if self.options.split == "lra":
-            keys = [
-                hashlib.md5(f"{split}{row}".encode(), usedforsecurity=False).digest()
-                for row in range(count)
-            ]
-            return np.array(sorted(range(count), key=keys.__getitem__))
+            return tfds_order(split, [str(row) for row in range(count)])
         generator = torch.Generator().manual_seed(self.options.seed)
         return torch.randperm(count, generator=generator).numpy()
 

@@ -40,12 +40,19 @@ from longspan.tasks.base import (
 )
 from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
+from longspan.tasks.rules import Rule, most_frequent_labels
 
 _END = len(VOCABULARY)  # id of the end symbol
 _SYMBOLS = (*VOCABULARY, "end")
 _LENGTH_GROUPS = 4
 _PROGRESS_EVERY = 1000  # expressions read between two progress updates
 _GENERATOR_OPTIONS = ("min_length", "max_depth", "max_args", "seed")
+
+
+def predict_by_first_operator(train: Examples, examples: Examples) -> np.ndarray:
+    """Return the most frequent training label of the outermost operator, the first symbol."""
+    first, others = (part.tokens.values[part.tokens.offsets[:-1]] for part in (train, examples))
+    return most_frequent_labels(first, train.labels, others)
 
 
 @settings
@@ -123,8 +130,17 @@ class ListOps(Task):
             "The published scores are on LRA's own expressions. Classes are not uniform: 0 and 9 "
             "have about 17 % each, so the baseline is the majority class, not chance. Scores of "
             "16 to 20 % are the plateau of an under-trained model. The best prediction from the "
-            "first operator alone scores 35.4 % on test at the default options "
-            "(benchmarks/first_operator.py): only higher scores use the rest of the expression."
+            "first operator alone scores 36.2 ± 0.1 % on 200,000 fresh expressions and 35.4 ± 1.1 "
+            "% on the test split, at the default options (± one standard error, "
+            "benchmarks/first_operator.py): only higher scores use the rest of the expression. A "
+            "data card has the scores of this rule on its splits, of the release too."
+        ),
+    )
+    rules = (
+        Rule(
+            name="first operator",
+            summary="the most frequent training label of the first operator",
+            predict=predict_by_first_operator,
         ),
     )
 

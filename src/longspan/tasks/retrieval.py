@@ -5,6 +5,7 @@ byte by byte, as in Tay et al., "Long Range Arena", 2021, or by characters, as i
 2022.
 """
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,8 +33,26 @@ from longspan.tasks.base import (
 )
 from longspan.tasks.layout import PairLayout
 from longspan.tasks.registry import register
+from longspan.tasks.rules import Rule, most_frequent_labels
 
 _SHOWN = 400  # characters of each paper
+
+
+def predict_by_second_paper(train: Examples, examples: Examples) -> np.ndarray:
+    """Return the most frequent training label of the second paper, known by its text.
+
+    Some papers are cited more often than others, so this label says how often the paper is cited in
+    training.
+    """
+    cited, others = (_identify_texts(part.second) for part in (train, examples))
+    return most_frequent_labels(cited, train.labels, others)
+
+
+def _identify_texts(texts: Ragged | None) -> np.ndarray:
+    """Return one number for each text, the same for equal texts."""
+    assert texts is not None
+    digests = (hashlib.blake2b(text.tobytes(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(digests), "<u8")
 
 
 @settings
@@ -82,7 +101,18 @@ class Retrieval(EncodedTextTask):
             "Validation is the release's eval file. Pairs are not filtered: papers, and a few "
             "pairs, occur in more than one split; the manifest counts them, as well as labels and "
             "repeated pairs. The recipe alone moves the full Transformer from 57 to 79 %. xformers "
-            "prints one score for two mechanisms (76.41), which looks like a copying error."
+            "prints one score for two mechanisms (76.41), which looks like a copying error. "
+            "How often the second paper is cited in training predicts a citation, whatever the "
+            "first paper: the rule on the data card scores 72.8 ± 1.0 % (± one standard error) on "
+            "1,890 test pairs, half citations of the network and half random pairs, that are not "
+            "those of the release. Only higher scores compare the papers."
+        ),
+    )
+    rules = (
+        Rule(
+            name="second paper",
+            summary="the most frequent training label of the second paper",
+            predict=predict_by_second_paper,
         ),
     )
 

@@ -75,11 +75,15 @@ def _requested(record: Result | Failure) -> Experiment:
 
 
 def check_provenance(file: RecordFile) -> Iterator[Finding]:
-    """Require a commit without local changes."""
+    """Require a commit without local changes, and a file of each part from outside the package."""
     commit = file.record.git_commit
     if commit is None or commit.endswith("-dirty"):
         expected, remedy = "a commit without local changes", "run it from a clean checkout"
         yield file.finding("git_commit", commit, expected, remedy, "warning")
+    external = file.record.external_sources or {}
+    for part in (part for part, digest in external.items() if digest is None):
+        expected, remedy = f"the sha256 of the file of the {part}", f"define the {part} in a file"
+        yield file.finding(f"external_sources.{part}", None, expected, remedy, "warning")
 
 
 RULES = (check_place, check_hash, check_recipe, check_provenance)
