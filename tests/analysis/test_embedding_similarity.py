@@ -1,5 +1,6 @@
 """Cosine similarity of embeddings, averaged over groups."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +8,8 @@ import torch.nn.functional as F
 from longspan.analysis import embedding_similarity
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.positions import sinusoidal_table
+
+STEP = 0.01  # vectors are recorded in 256 steps
 
 
 def build_encoder(**fields):
@@ -19,9 +22,10 @@ def naive_cosines(table):
     return F.cosine_similarity(table[:, None].double(), table[None].double(), dim=-1)
 
 
-def test_mean_cosines_average_over_pairs():
+def test_products_of_mean_unit_vectors_are_means_over_pairs():
     table, group = torch.randn(9, 5), torch.tensor([0, 2, 1, 1, 0, 2, 2, 2, 0])
-    found, every = embedding_similarity.mean_cosines(table, group), naive_cosines(table)
+    vectors, every = embedding_similarity.mean_unit_vectors(table, group), naive_cosines(table)
+    found = vectors @ vectors.T
     for a in range(3):
         for b in range(3):
             expected = every[group == a][:, group == b].mean()
@@ -37,13 +41,13 @@ def test_intervals_are_even_and_bounded_in_number():
 
 
 def test_tile_groups_are_square_tiles():
-    group, cells = embedding_similarity.tile_groups(32)
-    assert cells == 8
-    image = group.view(32, 32)
-    for row, column in ((0, 0), (3, 31), (17, 9)):
-        assert int(image[row, column]) == row // 4 * 8 + column // 4
-    group, cells = embedding_similarity.tile_groups(5)
-    assert (cells, group.tolist()) == (5, list(range(25)))
+    group, tiles = embedding_similarity.tile_groups(128)
+    assert tiles == 32
+    image = group.view(128, 128)
+    for row, column in ((0, 0), (3, 31), (17, 127)):
+        assert int(image[row, column]) == row // 4 * 32 + column // 4
+    group, tiles = embedding_similarity.tile_groups(32)
+    assert (tiles, group.tolist()) == (32, list(range(32 * 32)))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -51,19 +55,27 @@ def test_position_similarity_excludes_summary_token(pooling):
     model = build_encoder(pooling=pooling)
     found = embedding_similarity.position_similarity(model)
     own = model.embeddings.positions.weight[-30:]
-    torch.testing.assert_close(
-        torch.tensor(found.matrix), naive_cosines(own).float(), atol=6e-5, rtol=0
-    )
+    np.testing.assert_allclose(found.cosines(), naive_cosines(own).detach(), atol=STEP)
     assert (found.count, found.grid) == (30, None)
 
 
-def test_image_positions_are_grouped_into_tiles():
-    model = build_encoder(max_position_embeddings=256, position="sinusoidal", pooling="cls")
-    found = embedding_similarity.position_similarity(model, 16)
-    table = sinusoidal_table(257, 64, device=torch.device("cpu"), dtype=torch.float32)[1:]
-    square = naive_cosines(table).view(8, 2, 8, 2, 8, 2, 8, 2).mean((1, 3, 5, 7)).view(64, 64)
-    torch.testing.assert_close(torch.tensor(found.matrix), square.float(), atol=6e-5, rtol=0)
-    assert (found.count, found.grid) == (256, [8, 8])
+def test_every_position_of_an_image_has_its_own_similarities():
+    model = build_encoder(max_position_embeddings=1024, pooling="cls")
+    found = embedding_similarity.position_similarity(model, 32)
+    assert (found.count, found.grid) == (1024, [32, 32])
+    expected = naive_cosines(model.embeddings.positions.weight[1:])
+    np.testing.assert_allclose(found.cosines(), expected.detach(), atol=STEP)
+    # A record of a run is smaller than one of the images that its model reads.
+    assert len(found.vectors.data) < 100_000
+
+
+def test_positions_of_large_images_are_grouped_into_tiles():
+    model = build_encoder(max_position_embeddings=64 * 64, position="sinusoidal", pooling="cls")
+    found = embedding_similarity.position_similarity(model, 64)
+    table = sinusoidal_table(64 * 64 + 1, 64, device=torch.device("cpu"), dtype=torch.float32)[1:]
+    own = naive_cosines(table[:128]).view(2, 32, 2, 2, 32, 2).mean((0, 2, 3, 5))
+    np.testing.assert_allclose(found.cosines()[:32, :32], own, atol=STEP)
+    assert (found.count, found.grid) == (64 * 64, [32, 32])
 
 
 @pytest.mark.parametrize("position", ["rotary", "none"])
@@ -75,5 +87,5 @@ def test_token_similarity_covers_vocabulary():
     model = build_encoder()
     found = embedding_similarity.token_similarity(model)
     expected = naive_cosines(model.embeddings.words.weight).float()
-    torch.testing.assert_close(torch.tensor(found.matrix), expected, atol=6e-5, rtol=0)
+    np.testing.assert_allclose(found.cosines(), expected.detach(), atol=STEP)
     assert embedding_similarity.token_similarity(build_encoder(input_features=1)) is None

@@ -11,11 +11,13 @@ import torch
 from PIL import Image
 
 import tiny
-from longspan.analysis import analyze_run
+from aan_files import write_by_id
+from longspan.analysis import analyze_run, example_rollouts, layers
 from longspan.analysis import run_analysis as module
 from longspan.analysis.span import uniform_span
 from longspan.arena import run
-from longspan.errors import DataError, OptionError, RunError
+from longspan.arena.model import model_class
+from longspan.errors import DataError, InputError, OptionError, RunError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.results import load_analyses, load_analysis, load_results, result_paths
@@ -51,6 +53,15 @@ def build_encoder(seed=0, **fields):
     return LongspanModel(LongspanConfig(**{**sizes, **fields})).eval()
 
 
+def build_model(task, seed=0, **fields):
+    """Return an untrained model with the head of a task."""
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
+    config = LongspanConfig(hidden_size=16, **{**sizes, **fields})
+    config.num_labels = task.num_classes
+    return model_class(task)(config).eval()
+
+
 def attend_uniformly(model):
     """Zero the query projections, so that every key has the same weight."""
     for part in model.modules():
@@ -79,7 +90,7 @@ def test_uniform_weights_have_uniform_span(listops, pooling):
 def test_spans_do_not_depend_on_batching(listops, monkeypatch, name):
     model, rows = build_encoder(attention=name, initializer_range=0.5), np.arange(12)
     together = module.measure_spans(model, listops, rows)
-    monkeypatch.setattr(module, "TOKENS_PER_BATCH", 1)
+    monkeypatch.setattr(layers, "TOKENS_PER_BATCH", 1)
     alone = module.measure_spans(model, listops, rows)
     np.testing.assert_allclose(alone.spans, together.spans, rtol=1e-3)
     assert together.spans.std(0).min() > 0.1
@@ -116,81 +127,182 @@ def test_both_sequences_of_a_pair_are_samples():
     shared = {"targets": torch.zeros(2, dtype=torch.long), "rows": torch.arange(2)}
     single = Batch(inputs=ids, key_mask=mask, **shared)
     pair = dataclasses.replace(single, inputs_b=ids + 1, key_mask_b=mask)
-    assert len(list(module._sequences(single))) == 1
-    assert [int(x[0, 0]) for x, _ in module._sequences(pair)] == [1, 2]
+    assert len(list(layers.sequences(single))) == 1
+    assert [int(x[0, 0]) for x, _ in layers.sequences(pair)] == [1, 2]
 
 
 def test_record_describes_analyzed_samples(finished_runs):
     paths, (record, _) = finished_runs
     reported = []
-    found = analyze_run(record, paths, samples=30, row=7, progress=lambda *x: reported.append(x))
-    name = f"{found.mechanism}-{found.config_hash}-{found.seed}.json"
-    assert (found.filename, name) == (record.name, record.name)
-    assert (found.split, found.samples, found.available) == ("validation", 30, 40)
+
+    def report(*counts):
+        reported.append(counts)
+
+    analysis = analyze_run(record, paths, samples=30, examples=0, progress=report)
+    name = f"{analysis.mechanism}-{analysis.config_hash}-{analysis.seed}.json"
+    assert (analysis.filename, name) == (record.name, record.name)
+    assert (analysis.split, analysis.refusal, analysis.rollouts) == ("validation", None, [])
+    found = analysis.spans
+    assert (found.samples, found.available) == (30, 40)
     lengths = build_listops(paths).dataset.splits["validation"].tokens.lengths
     sampled = lengths[module.sample_rows(40, 30)]
     assert found.mean_length == pytest.approx(sampled.mean())
     assert found.uniform == pytest.approx(uniform_span(sampled.tolist()))
     means = [one.mean for layer in found.heads for one in layer]
-    assert found.span.mean == pytest.approx(np.mean(means))
+    assert found.mean.mean == pytest.approx(np.mean(means))
     assert [one.mean for one in found.layers] == pytest.approx(
         [np.mean([one.mean for one in layer]) for layer in found.heads]
     )
-    assert found.span.deviation > 0
+    assert found.mean.deviation > 0
     assert (len(found.layers), len(found.heads), len(found.heads[0])) == (2, 2, 2)
     assert reported[-1] == (30, 30)
-    assert (found.tokens.count, found.positions.count) == (16, 23)
+    assert (analysis.tokens.count, analysis.positions.count) == (16, 23)
 
 
 def build_listops(paths):
     return tiny.listops(paths.cache)
 
 
-def test_rollout_describes_requested_row(finished_runs):
+def test_rollouts_describe_several_examples(finished_runs):
     paths, (record, _) = finished_runs
-    found = analyze_run(record, paths, samples=1, row=7).rollout
+    found = analyze_run(record, paths, samples=1, examples=4, row=7).rollouts
     task = build_listops(paths)
-    tokens = task.dataset.splits["validation"].tokens[7]
-    assert (found.split, found.row, found.start) == ("validation", 7, "first state")
-    assert found.tokens == task.ids_to_tokens(tokens)
-    assert " ".join(found.tokens).startswith("[")
-    assert len(found.shares) == len(tokens)
-    # Over two layers the summary token keeps at least a quarter of itself.
-    assert 0.25 < sum(found.shares) < 0.75
+    rows = [one.row for one in found]
+    assert rows[0] == 7
+    assert len(set(rows)) == 4
+    stored = task.dataset.splits["validation"]
+    for one in found:
+        tokens = stored.tokens[one.row]
+        assert (one.split, one.part, one.start) == ("validation", 1, "the CLS token")
+        assert one.tokens == task.ids_to_tokens(tokens)
+        assert one.text.startswith("[")
+        assert one.label == str(stored.labels[one.row])
+        shares = one.shares.unpack()
+        assert len(shares) == len(tokens)
+        # Over two layers the CLS token keeps at least a quarter of itself.
+        assert 0.25 < shares.sum() < 0.75
+
+
+def test_predictions_are_the_classes_with_the_largest_logits(listops):
+    model = build_model(listops, pooling="cls", initializer_range=0.5)
+    found = example_rollouts.roll_out_examples(model, listops, range(8))
+    expected = []
+    for row in range(8):
+        tokens = listops.dataset.splits["validation"].tokens[row].astype(np.int64)
+        with torch.no_grad():
+            logits = model(input_ids=torch.from_numpy(tokens)[None]).logits[0]
+        expected.append(str(max(range(10), key=logits.tolist().__getitem__)))
+    assert [one.prediction for one in found] == expected
+    assert len(set(expected)) > 1
+
+
+def test_shares_of_an_example_do_not_depend_on_the_others(finished_runs):
+    paths, (record, _) = finished_runs
+    together = analyze_run(record, paths, samples=1, examples=8).rollouts
+    for one in together[::3]:
+        (alone,) = analyze_run(record, paths, samples=1, examples=1, row=one.row).rollouts
+        assert alone.shares.unpack() == pytest.approx(one.shares.unpack(), abs=1e-4)
 
 
 def test_rollout_starts_at_requested_token(finished_runs):
     paths, (record, _) = finished_runs
-    found = analyze_run(record, paths, samples=1, row=7, token=3).rollout
-    assert found.start == "token 3"
+    found, other = analyze_run(record, paths, samples=1, examples=2, row=7, token=3).rollouts
+    assert (found.start, other.start) == ("token 3", "the CLS token")
+    shares = found.shares.unpack()
     # Over two layers a state keeps at least a quarter of itself.
-    assert int(np.argmax(found.shares)) == 3
-    assert found.shares[3] >= 0.25
+    assert int(np.argmax(shares)) == 3
+    assert shares[3] >= 0.25
     length = len(found.tokens)
     for token in (-1, length):
         message = rf"token of validation example 7 must be in 0\.\.{length - 1}, got {token}"
         with pytest.raises(OptionError, match=message):
-            analyze_run(record, paths, samples=1, row=7, token=token)
+            analyze_run(record, paths, samples=1, examples=1, row=7, token=token)
+
+
+def test_both_texts_of_a_pair_have_rollouts(tmp_path):
+    source = write_by_id(tmp_path / "aan")
+    options = {"train": 4, "validation": 2, "test": 2, "length": 40}
+    task = build("retrieval", options)
+    task.open(tmp_path / "cache", source)
+    model = build_model(task, pooling="cls")
+    found = example_rollouts.roll_out_examples(model, task, [1, 0])
+    assert [(one.row, one.part) for one in found] == [(1, 1), (1, 2), (0, 1), (0, 2)]
+    stored = task.dataset.splits["validation"]
+    for one in found:
+        tokens = (stored.tokens if one.part == 1 else stored.second)[one.row]
+        assert one.tokens == task.ids_to_tokens(tokens)
+        assert len(one.shares.unpack()) == len(tokens)
+        assert one.label in ("no citation", "citation")
+        assert one.prediction in ("no citation", "citation")
+
+
+@pytest.mark.parametrize(("pooling", "start"), [("cls", "the CLS token"), ("mean", "the mean")])
+def test_rollout_is_product_of_the_layers_weights(listops, pooling, start):
+    model = build_model(listops, pooling=pooling, initializer_range=0.5)
+    (found,) = example_rollouts.roll_out_examples(model, listops, [5])
+    assert found.start.startswith(start)
+    tokens = listops.dataset.splits["validation"].tokens[5].astype(np.int64)
+    ids = torch.from_numpy(tokens)[None]
+    weights = layers.read_layers(
+        model.base_model,
+        ids,
+        torch.ones_like(ids, dtype=torch.bool),
+        lambda call: torch.cat([w for _, w in call.columns()], 3)[0].mean(0).double(),
+    )
+    size = len(weights[0])
+    flow = torch.eye(size, dtype=torch.float64)
+    for one in weights:
+        flow = (one + torch.eye(size)) / 2 @ flow
+    expected = flow[0, 1:] if pooling == "cls" else flow.mean(0)
+    assert found.shares.unpack() == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def test_model_without_attention_weights_has_embeddings_only(cli, copied_runs, monkeypatch):
+    paths, (record, other) = copied_runs
+    monkeypatch.setattr("longspan.analysis.weights.TOLERANCE", -1)
+    found = analyze_run(record, paths, samples=1, examples=1)
+    assert (found.spans, found.rollouts) == (None, [])
+    assert "full has no attention weights" in found.refusal
+    assert (found.tokens.count, found.positions.count) == (16, 23)
+    path = found.save(record.parent)
+    assert load_analysis(path) == found
+    code, printed, _ = cli("analyze", other, "--samples", 1, *cli_flags(paths))
+    assert code == 0
+    assert "local, seed 0: embeddings only; local has no attention weights" in printed
+    monkeypatch.setattr(module, "_embeddings", lambda *_: {"positions": None, "tokens": None})
+    message = f"{record.name} cannot be analyzed: full has no attention weights"
+    with pytest.raises(RunError, match=message):
+        analyze_run(record, paths, samples=1, examples=1)
+
+
+def test_model_without_attention_layers_has_no_weights(listops, monkeypatch):
+    model = build_encoder()
+    monkeypatch.setattr(layers, "SelfAttention", torch.nn.Bilinear)
+    with pytest.raises(InputError, match="has no attention layers, and so no attention weights"):
+        module.measure_spans(model, listops, np.array([1]))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_rollout_of_scored_tokens_is_mean_over_tokens(tmp_path, pooling):
     task = build("copying", {"train": 2, "validation": 3, "test": 2, "length": 20, "count": 4})
     task.open(tmp_path)
-    sizes = {"vocab_size": task.vocab_size, "max_position_embeddings": task.length}
-    model = build_encoder(pooling=pooling, initializer_range=0.5, **sizes)
-    found = module._roll_out(model, task, 1)
-    assert found.start == "scored tokens"
-    (batch,) = module._batches_of_rows(task, np.array([1]))
+    model = build_model(task, pooling=pooling, initializer_range=0.5)
+    (found,) = example_rollouts.roll_out_examples(model, task, [1])
+    assert (found.start, found.label) == ("the scored tokens", None)
+    (batch,) = layers.batches_of_rows(task, np.array([1]))
     scored = (batch.targets[0] != IGNORE).nonzero().flatten().tolist()
     assert len(scored) == 4
-    each = [module._roll_out(model, task, 1, token).shares for token in scored]
-    assert found.shares == pytest.approx(np.mean(each, 0).tolist(), abs=1e-7)
+    each = [
+        example_rollouts.roll_out_examples(model, task, [1], token)[0].shares.unpack()
+        for token in scored
+    ]
+    assert found.shares.unpack() == pytest.approx(np.mean(each, 0).tolist(), abs=1e-4)
 
 
 def test_head_without_span_is_excluded_from_its_means_only(finished_runs, monkeypatch):
     paths, (record, _) = finished_runs
-    complete, measure = analyze_run(record, paths, samples=4, row=0), module.measure_spans
+    measure = module.measure_spans
+    complete = analyze_run(record, paths, samples=4, examples=0).spans
     kept = []
 
     def without_span(samples):
@@ -203,30 +315,31 @@ def test_head_without_span_is_excluded_from_its_means_only(finished_runs, monkey
         return measured
 
     monkeypatch.setattr(module, "measure_spans", without_span([0, 2]))
-    found = analyze_run(record, paths, samples=4, row=0)
+    found = analyze_run(record, paths, samples=4, examples=0).spans
     assert found.samples == 4
     assert found.heads[0][0] == complete.heads[0][0]
     assert found.layers[1] == complete.layers[1]
     assert found.heads[0][1].mean == pytest.approx((kept[1] + kept[3]) / 2)
     monkeypatch.setattr(module, "measure_spans", without_span([0, 1, 2, 3]))
     with pytest.raises(RunError, match="a head attends to nothing in every sample"):
-        analyze_run(record, paths, samples=4, row=0)
+        analyze_run(record, paths, samples=4, examples=0)
 
 
 def test_rollout_of_image_covers_its_pixels(tmp_path):
     task = build("pathfinder", {"train": 2, "validation": 3, "test": 2})
     task.open(tmp_path)
-    model = build_encoder(vocab_size=256, max_position_embeddings=1024, pooling="mean")
-    found = module._roll_out(model, task, 2)
-    assert (found.side, found.start, found.tokens) == (32, "mean of states", None)
-    assert found.levels == task.image("validation", 2).ravel().tolist()
-    assert sum(found.shares) == pytest.approx(1, abs=1e-4)
+    model = build_model(task, pooling="mean")
+    (found,) = example_rollouts.roll_out_examples(model, task, [2])
+    assert (found.side, found.start, found.tokens) == (32, "the mean over the tokens", None)
+    assert found.levels.unpack().tolist() == task.image("validation", 2).ravel().tolist()
+    assert found.shares.unpack().sum() == pytest.approx(1, abs=1e-4)
+    assert found.label in task.class_names
 
 
 def test_saved_analysis_loads_equal(copied_runs):
     paths, (record, _) = copied_runs
     before = load_results([paths.runs])
-    found = analyze_run(record, paths, samples=3, row=0)
+    found = analyze_run(record, paths, samples=3, examples=3)
     path = found.save(record.parent)
     assert path == record.parent / "analysis" / record.name
     assert load_analysis(path) == found
@@ -238,36 +351,54 @@ def test_saved_analysis_loads_equal(copied_runs):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 0}, "not an analysis of schema 1"),
-        ({"span": {"mean": 1.0}}, r"span\.deviation is missing"),
-        ({"layers": [3]}, r"layers\.0 should be an object, got 3"),
-        ({"heads": [[{"mean": "far", "deviation": 0.0}]]}, r"heads\.0\.0\.mean should be a valid"),
-        ({"samples": 1.5}, r"samples should be a valid integer, got 1\.5"),
+        ({"schema": 0}, "not an analysis of schema 1 to 2"),
+        ({"spans": {"samples": 1}}, r"spans\.available is missing"),
+        ({"rollouts": [3]}, r"rollouts\.0 should be an object, got 3"),
+        ({"seed": 1.5}, r"seed should be a valid integer, got 1\.5"),
         ({"extra": 1}, "extra is not a known field"),
+        ({"schema": 1}, "not a valid analysis of schema 1"),
     ],
 )
 def test_malformed_analysis_is_rejected(copied_runs, change, message):
     paths, (record, _) = copied_runs
-    path = analyze_run(record, paths, samples=1, row=0).save(record.parent)
+    path = analyze_run(record, paths, samples=1, examples=1).save(record.parent)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(DataError, match=message):
         load_analyses([paths.runs])
 
 
-def test_invalid_analysis_requests_are_rejected(copied_runs, monkeypatch):
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("rollouts", {"text": "[MAX 1"}, r"rollout of example \d+: \d+ shares of 2 tokens"),
+        ("rollouts", {"shares": {"data": "eJw="}}, "quantized numbers are truncated"),
+        ("positions", {"dimensions": 7}, "368 numbers are no vectors of 7"),
+        ("positions", {"grid": [5, 5]}, r"23 vectors do not fill a grid of \[5, 5\]"),
+    ],
+)
+def test_damaged_numbers_are_named_with_their_file(copied_runs, part, change, message):
+    paths, (record, _) = copied_runs
+    path = analyze_run(record, paths, samples=1, examples=1).save(record.parent)
+    content = json.loads(path.read_text())
+    target = content[part][0] if part == "rollouts" else content[part]
+    for name, value in change.items():
+        target[name] = {**target[name], **value} if isinstance(value, dict) else value
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=f"{path.name}: {message}"):
+        load_analyses([paths.runs])
+
+
+def test_invalid_analysis_requests_are_rejected(copied_runs):
     paths, (record, other) = copied_runs
     with pytest.raises(OptionError, match="samples must be >= 1, got 0"):
-        analyze_run(record, paths, samples=0, row=0)
+        analyze_run(record, paths, samples=0, examples=1)
+    with pytest.raises(OptionError, match="examples must be >= 0, got -1"):
+        analyze_run(record, paths, samples=1, examples=-1)
     with pytest.raises(OptionError, match=r"row of 'validation' must be in 0\.\.39, got 40"):
-        analyze_run(record, paths, samples=1, row=40)
-    monkeypatch.setattr("longspan.analysis.weights.TOLERANCE", -1)
-    with pytest.raises(
-        RunError, match=f"{record.name} cannot be analyzed: full has no attention weights"
-    ):
-        analyze_run(record, paths, samples=1, row=0)
+        analyze_run(record, paths, samples=1, examples=1, row=40)
     shutil.rmtree(other.parent / "work" / other.stem)
     with pytest.raises(DataError, match="holds no saved model"):
-        analyze_run(other, paths, samples=1, row=0)
+        analyze_run(other, paths, samples=1, examples=1)
 
 
 def cli_flags(paths):
@@ -283,8 +414,10 @@ def test_command_prints_one_line_per_run(cli, copied_runs):
     assert [one.mechanism for one in found] == ["full", "local"]
     assert len(lines) == 2
     for line, one in zip(lines, found, strict=True):
-        assert line.startswith(f"quick listops {one.mechanism}, seed 0: span {one.span.mean:.1f} ±")
-        assert f"uniform attention {one.uniform:.1f}" in line
+        assert line.startswith(
+            f"quick listops {one.mechanism}, seed 0: span {one.spans.mean.mean:.1f} ±"
+        )
+        assert f"uniform attention {one.spans.uniform:.1f}" in line
         assert "5 of 40 samples" in line
 
 
@@ -295,13 +428,15 @@ def test_command_prints_json_and_rollout(cli, copied_runs):
     assert json.loads(printed) == [dataclasses.asdict(x) for x in load_analyses([paths.runs])]
     arguments = ["analyze", records[0], "--samples", 2, "--rollout", 7, *cli_flags(paths)]
     code, printed, _ = cli(*arguments)
-    rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollout
+    rollout = load_analysis(records[0].parent / "analysis" / records[0].name).rollouts[0]
     assert rollout.row == 7
-    assert " ".join(rollout.tokens) in printed
-    largest = int(np.argmax(rollout.shares))
+    assert rollout.text in printed
+    assert f"example 7 ({rollout.label}, predicted {rollout.prediction}), from the CLS" in printed
+    largest = int(np.argmax(rollout.shares.unpack()))
     assert f"largest: {rollout.tokens[largest]!r} at {largest} (" in printed
     _, printed, _ = cli("analyze", records[0], "--samples", 2, "--token", 1, *cli_flags(paths))
-    assert "validation example 0, from token 1:" in printed
+    assert "), from token 1:" in printed
+    assert "validation example 0 (" in printed
 
 
 def test_run_without_model_is_reported_and_skipped(cli, copied_runs):
@@ -329,6 +464,5 @@ def test_plots_are_written_for_every_run(cli, copied_runs, tmp_path):
     for analysis in analyses:
         (name,) = (x for x in written if f"rollout-listops-{analysis.mechanism}" in x)
         with Image.open(folder / name) as picture:
-            # 64 tokens in a line, 8 pixels per token.
-            lines = -(-len(analysis.rollout.shares) // 64)
-            assert picture.size == (8 * 64, 8 * lines)
+            # Two texts of 64 characters side by side, in twice the resolution.
+            assert picture.width > 2 * (2 * 64 * 7)

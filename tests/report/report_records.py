@@ -26,7 +26,7 @@ from longspan.results import (
     Score,
     pack_scores,
 )
-from longspan.results.analysis import Span
+from longspan.results.analysis import AttentionSpans, Span
 
 MAJORITY = {"listops": 0.1745, "text": 0.5, "image": 0.1, "path_x": 0.5}
 CHANCE = {"listops": 0.1, "text": 0.5, "image": 0.1, "path_x": 0.5}
@@ -218,6 +218,16 @@ def failure(
 def analysis(run: Result, layers: tuple[float, ...] = (10.0, 15.0), **changes: Any) -> Analysis:
     """Return an analysis of the trained model of a run."""
     deep = [Span(mean=mean, deviation=0.5) for mean in layers]
+    spans = AttentionSpans(
+        samples=16,
+        available=1000,
+        mean_length=90.0,
+        uniform=30.0,
+        negative=0.0,
+        mean=Span(mean=sum(layers) / len(layers), deviation=1.0),
+        layers=deep,
+        heads=[[layer] for layer in deep],
+    )
     found = Analysis(
         protocol=run.protocol,
         task=run.task,
@@ -225,17 +235,11 @@ def analysis(run: Result, layers: tuple[float, ...] = (10.0, 15.0), **changes: A
         seed=run.seed,
         config_hash=run.config_hash,
         split="validation",
-        samples=16,
-        available=1000,
-        mean_length=90.0,
-        uniform=30.0,
-        negative=0.0,
-        span=Span(mean=sum(layers) / len(layers), deviation=1.0),
-        layers=deep,
-        heads=[[layer] for layer in deep],
+        spans=spans,
+        rollouts=[],
+        refusal=None,
         positions=None,
         tokens=None,
-        rollout=None,
         device="cpu",
         versions={"longspan": "0.1.0"},
         date="2026-03-02T12:00:00Z",

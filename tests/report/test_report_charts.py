@@ -14,10 +14,9 @@ from PIL import Image
 from report_records import analysis, build_leaderboard, curve, failure, record
 
 from longspan.errors import OptionError
-from longspan.report.charts.attention import draw_similarity
 from longspan.report.charts.curves import POINTS, learning_curves
 from longspan.report.charts.figures import FigureSource, write_figures
-from longspan.report.charts.heatmaps import draw_matrix, draw_overlay
+from longspan.report.charts.heatmaps import draw_matrix
 from longspan.report.charts.intervals import score_intervals, slice_series
 from longspan.report.charts.placement import (
     Axis,
@@ -31,7 +30,7 @@ from longspan.report.charts.styles import COLORS, SHAPES, assign_styles, save_ch
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.output.page import SHAPE_PATHS
 from longspan.report.tables.slices import properties
-from longspan.results import Similarity, Slice
+from longspan.results import Slice
 
 NAMES = ["bigbird", "linear", "performer"]
 STYLES = assign_styles(NAMES)
@@ -221,25 +220,6 @@ def test_heatmap_darkens_with_value():
     assert list(picture.steps) == [0, 128, 191, 255, 64, 0]
     assert len(read_pixels(picture.png(scale=4))) == 12
     assert read_pixels(picture.png(scale=4))[11][7] == found[2][1]
-
-
-def test_similarity_on_grid_shows_one_tile_per_group():
-    matrix = np.random.default_rng(0).random((6, 6)) * 2 - 1
-    colors = draw_matrix(matrix, "", "").colors
-    drawn = draw_similarity(Similarity(count=6, grid=[2, 3], matrix=matrix.tolist()), "position")
-    assert drawn.colors.shape == (2 * 2, 3 * 3, 3)
-    for row in range(2):
-        for column in range(3):
-            tile = drawn.colors[2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
-            assert tile.reshape(6, 3).tolist() == colors[3 * row + column].tolist()
-
-
-def test_overlay_keeps_image_where_shares_are_zero():
-    picture = draw_overlay([10, 20, 30, 40], [0.0, 0.0, 0.2, 0.0], 2, "Share", "of something")
-    found = read_pixels(picture.png())
-    assert found[0] == [(10, 10, 10), (20, 20, 20)]
-    assert found[1][1] == (40, 40, 40)
-    assert found[1][0][0] > 150 > found[1][0][2]
 
 
 def test_every_figure_is_written_as_svg_and_png(tmp_path):

@@ -5,6 +5,7 @@ import io
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report_records import analysis, curve, failure, record, record_of_answers
 
@@ -13,7 +14,16 @@ from longspan.report.output.page import write_page
 from longspan.report.output.text import to_csv
 from longspan.report.sections import Context, section_tables
 from longspan.report.tables.published import PublishedScore
-from longspan.results import Alarm, Rollout, Similarity, Slice, TrialRecord, Tuning
+from longspan.results import (
+    Alarm,
+    Rollout,
+    Similarity,
+    Slice,
+    TrialRecord,
+    Tuning,
+    pack_levels,
+    quantize,
+)
 
 BOARD = "#lra-small-leaderboard"
 SCORES = {"linear": 0.31, "bigbird": 0.36, "performer": 0.33, "full": 0.35, "local": 0.36}
@@ -51,22 +61,32 @@ def runs():
 
 
 def analyses():
+    # Rows of a matrix whose products are e^(-|i - j| / 4).
     near = [[math.exp(-abs(i - j) / 4) for j in range(16)] for i in range(16)]
-    rollout = Rollout(
-        split="validation",
-        row=0,
-        start="first state",
-        shares=[i / 2016 for i in range(64)],
-        side=8,
-        levels=list(range(0, 256, 4)),
-        tokens=None,
-    )
+    line = np.linalg.cholesky(near)
+    tiles = np.random.default_rng(0).normal(size=(64, 8))
+    rollouts = [
+        Rollout(
+            split="validation",
+            row=row,
+            part=1,
+            start="the CLS token",
+            label="cat",
+            prediction="<dog>",
+            shares=quantize([i / 2016 for i in range(64)], 16),
+            side=8,
+            levels=pack_levels(range(0, 256, 4)),
+            text=None,
+        )
+        for row in (0, 5)
+    ]
     return [
         analysis(
             next(run for run in runs() if run.mechanism == name),
             (20.0, 40.0 + 2 * i),
-            positions=Similarity(count=256, grid=None, matrix=near),
-            rollout=rollout,
+            positions=Similarity(count=256, grid=None, dimensions=16, vectors=quantize(line, 16)),
+            tokens=Similarity(count=64, grid=[8, 8], dimensions=8, vectors=quantize(tiles, 8)),
+            rollouts=rollouts,
         )
         for i, name in enumerate(("linear", "full"))
     ]
@@ -153,7 +173,7 @@ def draw_charts(page):
 
 def test_every_chart_is_drawn_without_network_or_console_output(page):
     # Scores, speed, curves, slices and span of one protocol; speed and curves of the other.
-    assert draw_charts(page) == 2 + 3 + 4 + 2 + 2 + 1 + 2
+    assert draw_charts(page) == 2 + 3 + 4 + 2 + 1 + 2 + 1 + 2
     heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
     assert min(heights) > 80
 
@@ -430,6 +450,21 @@ def test_heatmap_values_are_read_by_arrow_keys(page):
     place.scroll_into_view_if_needed()
     place.press("ArrowRight")
     assert status(page) == f"Row 1, Column 2, Cosine {math.exp(-1 / 4):.2g}"
+
+
+def test_pictures_keep_their_proportions_at_every_width(open_page):
+    for width in (1280, 400):
+        page = open_page(width)
+        pictures = page.locator(".picture svg")
+        assert pictures.count() == 3
+        for picture in pictures.all():
+            box = picture.bounding_box()
+            _, _, *size = map(float, picture.get_attribute("viewBox").split())
+            assert box["width"] / box["height"] == pytest.approx(size[0] / size[1], rel=0.01)
+        # Text of 12 pixels stays readable; a narrow page scrolls the picture, not itself.
+        smallest = min(box.bounding_box()["width"] for box in pictures.all())
+        assert smallest >= 400
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_escape_hides_hint(page):

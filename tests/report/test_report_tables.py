@@ -123,7 +123,8 @@ def test_sections_have_recorded_values():
     (depth,) = tables_of("slices")
     assert values(depth, 0) == ["full", 0.4, 0.2]
     assert [entry.value for entry in depth.footer[0]] == ["targets", 10, 90]
-    (span,) = tables_of("attention-span")
+    required, span = tables_of("attention-span")
+    assert values(required, 0) == ["listops", "full", 12.5, 30.0, 750, 90.0, 16, 1]
     assert values(span, 0) == ["full", 12.5, 10.0, 15.0, 30.0, 16, 1]
     (tuning,) = tables_of("tuning")
     assert [line[3].emphasis for line in tuning.rows] == [None, "chosen"]

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from longspan.errors import DataError, OptionError
 from longspan.results import ExampleScores, pack_scores
-from longspan.results.scores import MAX_BYTES
+from longspan.results.packing import MAX_BYTES
 
 SHAPES = hypothesis.extra.numpy.array_shapes(min_dims=2, max_dims=2, max_side=8)
 INTEGERS = st.integers(0, 2**16 - 1).map(float)

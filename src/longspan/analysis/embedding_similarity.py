@@ -1,6 +1,8 @@
-"""Cosine similarity of position and token embeddings, averaged over groups of neighbors."""
+"""Cosine similarity of position and token embeddings, averaged over groups of neighbors.
 
-import math
+For images the groups are single pixels up to 32 x 32, which gives the map of Tay et al., "Long
+Range Arena", 2021, appendix: the similarity of each position to all others, at its place.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -8,21 +10,21 @@ from torch import Tensor
 
 from longspan.models import LongspanModel
 from longspan.models.positions import sinusoidal_table
-from longspan.results import Similarity
+from longspan.results import Similarity, quantize
 from longspan.shapes import Float, Int
 
-MAX_GROUPS = 64  # rows of a recorded matrix
+MAX_GROUPS = 64  # groups of ids, or of positions in a sequence
+MAX_SIDE = 32  # rows, and columns, of the groups of an image
 
 
-def mean_cosines(x: Float[Tensor, "N M"], groups: Int[Tensor, " N"]) -> Float[Tensor, "G G"]:
-    """Return the mean cosines between the rows of each pair of groups.
+def mean_unit_vectors(x: Float[Tensor, "N M"], groups: Int[Tensor, " N"]) -> Float[Tensor, "G M"]:
+    """Return the mean of the unit vectors of each group.
 
-    The mean over pairs is the product of the mean unit vectors, so no N x N matrix is formed.
+    The product of two is the mean cosine over all pairs of their rows.
     """
     unit = F.normalize(x.double(), dim=1)
     sums = unit.new_zeros(int(groups.max()) + 1, x.shape[1]).index_add_(0, groups, unit)
-    means = sums / groups.bincount()[:, None]
-    return means @ means.mT
+    return sums / groups.bincount()[:, None]
 
 
 def interval_groups(count: int) -> Int[Tensor, " N"]:
@@ -31,12 +33,12 @@ def interval_groups(count: int) -> Int[Tensor, " N"]:
 
 
 def tile_groups(side: int) -> tuple[Int[Tensor, " N"], int]:
-    """Divide the pixels of a square image into at most `MAX_GROUPS` square tiles.
+    """Divide the pixels of a square image into at most `MAX_SIDE` x `MAX_SIDE` square tiles.
 
     Returns:
         The group of each pixel, and the number of tiles along a side.
     """
-    tiles = min(side, math.isqrt(MAX_GROUPS))
+    tiles = min(side, MAX_SIDE)
     line = torch.arange(side) * tiles // side
     return (line[:, None] * tiles + line).flatten(), tiles
 
@@ -79,6 +81,11 @@ def token_similarity(model: LongspanModel) -> Similarity | None:
 
 
 def _similarity(table: Tensor, groups: Tensor, grid: list[int] | None) -> Similarity:
-    matrix = mean_cosines(table, groups.to(table.device))
-    rows = [[round(x, 4) for x in row] for row in matrix.tolist()]
-    return Similarity(count=len(table), grid=grid, matrix=rows)
+    vectors = mean_unit_vectors(table, groups.to(table.device))
+    return Similarity(
+        count=len(table),
+        grid=grid,
+        dimensions=vectors.shape[1],
+        # A product of vectors of M steps has about the error of one step.
+        vectors=quantize(vectors.cpu().numpy(), 8),
+    )

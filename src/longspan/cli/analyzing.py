@@ -1,6 +1,7 @@
 """`longspan analyze`: attention span, rollout and embedding similarity of trained models."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,41 +33,56 @@ _MAX_PRINTED_TOKENS = 2_000
 def analyze(
     records: Annotated[list[Path], typer.Argument(help="Result files of runs, or folders.")],
     samples: Annotated[int, typer.Option(help="Number of validation examples.")] = 1_000,
+    examples: Annotated[
+        int, typer.Option(help="Number of validation examples whose rollout is recorded.")
+    ] = 6,
     rollout: Annotated[
-        int | None, typer.Option(help="Print the attention rollout of this validation example.")
+        int | None,
+        typer.Option(help="Record and print the attention rollout of this validation example."),
     ] = None,
     token: Annotated[
         int | None,
         typer.Option(
-            help="Token at which the rollout starts.", show_default="the states of the output"
+            help="Token of that example at which its rollout starts.",
+            show_default="the CLS token, or the states that are pooled",
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Folder for plots of rollout and embeddings, as PNG.")
+        Path | None, typer.Option(help="Folder for plots of rollouts and embeddings, as PNG.")
     ] = None,
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
-    """Analyze the attention of trained models: span, rollout, similarity of embeddings.
+    """Analyze the attention of trained models: span, rollouts, similarity of embeddings.
 
-    Each analysis is saved in the folder `analysis` next to the run's record; `longspan report`
-    draws it.
+    Of models without attention weights, the embeddings alone are analyzed. Each analysis is saved
+    in the folder `analysis` next to the run's record; `longspan report` draws it.
     """
+    from longspan.analysis import analyze_run
+
     paths = _find_records(records)
     run_paths = make_paths(Path("runs"), cache, data, device)
-    analyses, failed = _analyze_runs(paths, run_paths, samples, rollout, token)
+    one = partial(analyze_run, samples=samples, examples=examples, row=rollout, token=token)
+    analyses, failed = _analyze_runs(paths, run_paths, one)
     if as_json:
         print_json([dataclasses.asdict(analysis) for analysis in analyses])
-    for analysis in [] if as_json else analyses:
-        print_text(summary(analysis))
-        if (rollout is not None or token is not None) and analysis.rollout is not None:
-            _print_rollout(analysis.rollout)
+    else:
+        _print(analyses, rollout if token is None else rollout or 0)
     if plot is not None:
         _plot(analyses, plot)
     if failed:
         raise typer.Exit(1)
+
+
+def _print(analyses: "list[Analysis]", row: int | None) -> None:
+    """Print a line about each analysis, with the rollouts of an example where it has a row."""
+    for analysis in analyses:
+        print_text(summary(analysis))
+        for rollout in analysis.rollouts:
+            if rollout.row == row:
+                _print_rollout(rollout)
 
 
 def _plot(analyses: "list[Analysis]", folder: Path) -> None:
@@ -78,13 +94,16 @@ def _plot(analyses: "list[Analysis]", folder: Path) -> None:
 
 def summary(analysis: "Analysis") -> str:
     """Return one line about an analysis."""
-    span, layers = analysis.span, ", ".join(f"{one.mean:.1f}" for one in analysis.layers)
-    negative = f", {100 * analysis.negative:.0f} % negative" if analysis.negative else ""
+    run = f"{analysis.protocol} {analysis.task} {analysis.mechanism}, seed {analysis.seed}"
+    spans = analysis.spans
+    if spans is None:
+        return f"{run}: embeddings only; {analysis.refusal}"
+    mean, layers = spans.mean, ", ".join(f"{one.mean:.1f}" for one in spans.layers)
+    negative = f", {100 * spans.negative:.0f} % negative" if spans.negative else ""
     return (
-        f"{analysis.protocol} {analysis.task} {analysis.mechanism}, seed {analysis.seed}: "
-        f"span {span.mean:.1f} ± {span.deviation:.1f} tokens (uniform attention "
-        f"{analysis.uniform:.1f}), by layer {layers}; {analysis.samples:,} of "
-        f"{analysis.available:,} samples of {analysis.mean_length:.0f} tokens{negative}"
+        f"{run}: span {mean.mean:.1f} ± {mean.deviation:.1f} tokens (uniform attention "
+        f"{spans.uniform:.1f}), by layer {layers}; {spans.samples:,} of "
+        f"{spans.available:,} samples of {spans.mean_length:.0f} tokens{negative}"
     )
 
 
@@ -99,23 +118,15 @@ def _find_records(records: list[Path]) -> list[Path]:
 
 
 def _analyze_runs(
-    paths: list[Path], run_paths: "RunPaths", samples: int, row: int | None, token: int | None
+    paths: list[Path], run_paths: "RunPaths", analyze_one: "Callable[..., Analysis]"
 ) -> "tuple[list[Analysis], int]":
     """Analyze runs and save the analyses; of several runs, report failures and continue."""
-    from longspan.analysis import analyze_run
-
     analyses, failed = [], 0
     for path in paths:
         with err.status(path.stem) as status:
             try:
-                analysis = analyze_run(
-                    path,
-                    run_paths,
-                    samples=samples,
-                    row=row or 0,
-                    token=token,
-                    progress=partial(_show_progress, status, path.stem),
-                )
+                progress = partial(_show_progress, status, path.stem)
+                analysis = analyze_one(path, run_paths, progress=progress)
             except LongspanError as error:
                 if len(paths) == 1:
                     raise
@@ -133,16 +144,26 @@ def _show_progress(status: Status, name: str, done: int, total: int) -> None:
 
 def _print_rollout(rollout: "Rollout") -> None:
     """Print the tokens on a background as bright as their share, then the largest shares."""
-    names = rollout.tokens or [f"pixel {level}" for level in rollout.levels or ()]
-    largest = max(*rollout.shares, 1e-30)
-    print_text(f"{rollout.split} example {rollout.row}, from {rollout.start}:")
-    if rollout.tokens is not None:
+    shares, tokens = rollout.shares.unpack().tolist(), rollout.tokens
+    levels = rollout.levels.unpack() if rollout.levels else ()
+    names = tokens or [f"pixel {level:.0f}" for level in levels]
+    largest = max(*shares, 1e-30)
+    print_text(f"{rollout.split} example {rollout.row}{_answer(rollout)}, from {rollout.start}:")
+    if tokens is not None:
         text = Text()
-        space = "" if all(len(name) <= 1 for name in names) else " "
-        for name, share in list(zip(names, rollout.shares, strict=True))[:_MAX_PRINTED_TOKENS]:
+        for name, share in list(zip(names, shares, strict=True))[:_MAX_PRINTED_TOKENS]:
             brightness = round(160 * share / largest)
-            text.append(name + space, style=f"on rgb({brightness},{brightness // 3},0)")
+            style = f"on rgb({brightness},{brightness // 3},0)"
+            text.append(name + rollout.separator, style=style)
         print_text(text)
-    order = sorted(range(len(names)), key=lambda i: -rollout.shares[i])[:5]
-    shares = ", ".join(f"{names[i]!r} at {i} ({100 * rollout.shares[i]:.2f} %)" for i in order)
-    print_text(f"largest: {shares}")
+    order = sorted(range(len(names)), key=lambda i: -shares[i])[:5]
+    listed = ", ".join(f"{names[i]!r} at {i} ({100 * shares[i]:.2f} %)" for i in order)
+    print_text(f"largest: {listed}")
+
+
+def _answer(rollout: "Rollout") -> str:
+    """Return the part of a pair, the class and the prediction in parentheses, where they exist."""
+    parts = [f"part {rollout.part}"] if rollout.part > 1 else []
+    if rollout.label is not None:
+        parts.append(f"{rollout.label}, predicted {rollout.prediction}")
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -98,13 +98,21 @@ SECTIONS = (
         name="embeddings",
         title="Embeddings",
         figures=FigureSource.similarities,
-        caption="Cosine similarity of learned embeddings; dark is high.",
+        caption=(
+            "Cosine similarity of embeddings; dark is high. For images, each position has a tile "
+            "with its similarity to all positions."
+        ),
     ),
     Section(
         name="rollouts",
         title="Attention rollout",
         figures=FigureSource.rollouts,
-        caption="Share of each input token in the output, through all layers, for one example.",
+        caption=(
+            "Share of each input token in the output, through all layers (Abnar and Zuidema 2020), "
+            "traced back from the CLS token, which keeps the rest, or in a model that pools a "
+            "mean, from the mean over the tokens. Each example has its own color scale, from "
+            "its lowest share to those of the highest 1 % of its tokens."
+        ),
     ),
     Section(
         name="significance",

@@ -7,12 +7,13 @@ A record is written once, atomically, when its run ends:
 
 from longspan.results.analysis import (
     Analysis,
-    Rollout,
+    AttentionSpans,
     Similarity,
     Span,
     load_analyses,
     load_analysis,
 )
+from longspan.results.packing import Quantized, quantize
 from longspan.results.parameters import (
     PARAMETER_TOLERANCE,
     exceeds_parameter_tolerance,
@@ -46,6 +47,7 @@ from longspan.results.record import (
     Tuning,
     write_record,
 )
+from longspan.results.rollout import Rollout, pack_levels, pack_tokens
 from longspan.results.scores import ExampleScores, pack_scores
 
 __all__ = [
@@ -55,10 +57,12 @@ __all__ = [
     "SCHEMA",
     "Alarm",
     "Analysis",
+    "AttentionSpans",
     "ExampleScores",
     "Failure",
     "Inference",
     "Point",
+    "Quantized",
     "ResolvedBudget",
     "Result",
     "Rollout",
@@ -78,8 +82,11 @@ __all__ = [
     "load_failures",
     "load_result",
     "load_results",
+    "pack_levels",
     "pack_scores",
+    "pack_tokens",
     "parameter_excess",
+    "quantize",
     "record_paths",
     "result_from",
     "result_paths",

@@ -4,15 +4,21 @@ The path is `<results>/<protocol>/<task>/analysis/<file name of the record>`.
 """
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
 
 from longspan.config import settings
 from longspan.errors import DataError
 from longspan.files import read_json_file, write_json
+from longspan.results.analysis_upgrade import upgrade_analysis
+from longspan.results.packing import Quantized
 from longspan.results.reading import other_folders, validate
+from longspan.results.rollout import Rollout
 
-ANALYSIS_SCHEMA = 1
+ANALYSIS_SCHEMA = 2
 FOLDER = "analysis"
 
 
@@ -28,52 +34,51 @@ class Span:
 class Similarity:
     """Cosine similarities of embeddings, averaged over groups of neighbors.
 
-    Cell (i, j) is the mean cosine between the embeddings of group i and those of group j.
-
     Attributes:
         count: number of embeddings.
-        grid: rows and columns of the squares of an image; None where groups are ranges of ids or
-            positions.
-        matrix: mean cosines.
+        grid: rows and columns of the groups, where they are pixels or squares of an image; None
+            where they are ranges of ids or positions.
+        dimensions: numbers in a vector.
+        vectors: mean unit vector of each group. The product of two is the mean cosine between the
+            embeddings of one group and those of the other.
     """
 
     count: int
     grid: list[int] | None
-    matrix: list[list[float]]
+    dimensions: int
+    vectors: Quantized
+
+    def read_vectors(self) -> np.ndarray:
+        """Return the mean unit vectors, (G, D).
+
+        Raises:
+            DataError: the vectors are damaged.
+        """
+        values = self.vectors.unpack()
+        if self.dimensions < 1 or len(values) % self.dimensions:
+            raise DataError(f"{len(values)} numbers are no vectors of {self.dimensions}")
+        vectors = values.reshape(-1, self.dimensions)
+        if self.grid is not None and len(vectors) != np.prod(self.grid):
+            raise DataError(f"{len(vectors)} vectors do not fill a grid of {self.grid}")
+        return vectors
+
+    def cosines(self) -> np.ndarray:
+        """Return the mean cosine of each pair of groups, (G, G).
+
+        Raises:
+            DataError: the vectors are damaged.
+        """
+        vectors = self.read_vectors()
+        return vectors @ vectors.T
 
 
 @settings
-class Rollout:
-    """Attention rollout: the share of each input token in the output.
-
-    The shares sum to one, together with that of the summary token where the model has one.
-
-    Attributes:
-        split: split of the input.
-        row: row of the input.
-        start: states that are traced back: "first state" or "mean of states".
-        shares: share of each input token.
-        side: side of the image that the tokens form; None for other inputs.
-        levels: gray levels of the image, 0 to 255.
-        tokens: tokens as text, for other inputs.
-    """
-
-    split: str
-    row: int
-    start: str
-    shares: list[float]
-    side: int | None
-    levels: list[int] | None
-    tokens: list[str] | None
-
-
-@settings
-class Analysis:
-    """Attention of one trained model over validation samples.
+class AttentionSpans:
+    """Attention spans over validation samples.
 
     The span of a sample is the mean over its real tokens t of sum_s a_ts |t - s| (Tay et al.
     2021, section 3.4), with a_ts = |w_ts| / sum_s |w_ts| over the real tokens s. Weights may be
-    implicit and negative. A summary token counts neither as t nor as s.
+    implicit and negative. A CLS token counts neither as t nor as s.
 
     Attributes:
         samples: sequences analyzed; a pair has two.
@@ -81,9 +86,29 @@ class Analysis:
         mean_length: real tokens per sample.
         uniform: span of uniform attention on the samples.
         negative: share of the weights' absolute sum that is negative.
-        span: mean over layers and heads.
+        mean: mean over layers and heads.
         layers: mean over heads, by layer.
         heads: by layer and head.
+    """
+
+    samples: int
+    available: int
+    mean_length: float
+    uniform: float
+    negative: float
+    mean: Span
+    layers: list[Span]
+    heads: list[list[Span]]
+
+
+@settings
+class Analysis:
+    """Attention and embeddings of one trained model.
+
+    Attributes:
+        spans: attention spans; None if the model has no attention weights.
+        rollouts: of some validation examples; a pair has two. Empty without attention weights.
+        refusal: reason for the lack of attention weights; None with them.
         positions: similarity of the position embeddings; None without a table of them.
         tokens: similarity of the token embeddings; None for continuous inputs.
     """
@@ -94,17 +119,11 @@ class Analysis:
     seed: int
     config_hash: str
     split: str
-    samples: int
-    available: int
-    mean_length: float
-    uniform: float
-    negative: float
-    span: Span
-    layers: list[Span]
-    heads: list[list[Span]]
+    spans: AttentionSpans | None
+    rollouts: list[Rollout]
+    refusal: str | None
     positions: Similarity | None
     tokens: Similarity | None
-    rollout: Rollout | None
     device: str
     versions: dict[str, str]
     date: str  # ISO 8601, UTC
@@ -123,15 +142,31 @@ class Analysis:
 
 
 def load_analysis(path: Path) -> Analysis:
-    """Read one analysis.
+    """Read one analysis; one of an older schema is upgraded.
 
     Raises:
         DataError: the file is not a valid analysis; the message lists every reason.
     """
     _, text, content = read_json_file(path)
-    if not isinstance(content, dict) or content.get("schema") != ANALYSIS_SCHEMA:
-        raise DataError(f"{path} is not an analysis of schema {ANALYSIS_SCHEMA}; analyze again")
-    return validate(Analysis, text, path)
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if type(schema) is not int or not 1 <= schema <= ANALYSIS_SCHEMA:
+        raise DataError(
+            f"{path} is not an analysis of schema 1 to {ANALYSIS_SCHEMA}; analyze again"
+        )
+    if schema == 1:
+        try:
+            text = json.dumps(upgrade_analysis(content))
+        except DataError as error:
+            raise DataError(f"{path} {error}; analyze again") from error
+    analysis = validate(Analysis, text, path)
+    try:
+        for rollout in analysis.rollouts:
+            rollout.check()
+        for similarity in filter(None, (analysis.positions, analysis.tokens)):
+            similarity.read_vectors()
+    except DataError as error:
+        raise DataError(f"{path}: {error}; analyze again") from error
+    return analysis
 
 
 def load_analyses(folders: Iterable[Path]) -> list[Analysis]:

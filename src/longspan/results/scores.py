@@ -4,16 +4,12 @@ They let two runs be compared on the same examples, and give means an interval b
 examples.
 """
 
-import base64
-import binascii
-import zlib
-
 import numpy as np
 
 from longspan.config import settings
 from longspan.errors import DataError
+from longspan.results.packing import deflate, inflate
 
-MAX_BYTES = 2**27  # unpacked; a short line of text could otherwise expand without bound
 INTEGER, REAL = "uint16", "float32"
 
 
@@ -45,7 +41,7 @@ class ExampleScores:
                 f"{INTEGER} or {REAL}, and at least one column"
             )
         dtype = np.dtype(self.dtype).newbyteorder("<")
-        raw = _inflate(self.data)
+        raw = inflate(self.data, "example scores")
         if not raw or len(raw) % (dtype.itemsize * self.columns):
             raise DataError(
                 f"example scores hold {len(raw)} bytes; expected a multiple of "
@@ -62,18 +58,6 @@ def pack_scores(metric: str, statistics: np.ndarray) -> ExampleScores:
     exact = ((statistics % 1 == 0) & (statistics >= 0) & (statistics < 2**16)).all()
     dtype = INTEGER if exact else REAL
     columns = np.ascontiguousarray(statistics.T, np.dtype(dtype).newbyteorder("<"))
-    data = base64.b64encode(zlib.compress(columns.tobytes(), 9)).decode()
-    return ExampleScores(metric=metric, dtype=dtype, columns=statistics.shape[1], data=data)
-
-
-def _inflate(text: str) -> bytes:
-    reader = zlib.decompressobj()
-    try:
-        raw = reader.decompress(base64.b64decode(text, validate=True), MAX_BYTES)
-    except (binascii.Error, zlib.error, ValueError) as error:
-        raise DataError(f"example scores cannot be unpacked ({error})") from error
-    if reader.unconsumed_tail:
-        raise DataError(f"example scores unpack to more than {MAX_BYTES:,} bytes")
-    if not reader.eof or reader.unused_data:
-        raise DataError("example scores are truncated, or followed by other data")
-    return raw
+    return ExampleScores(
+        metric=metric, dtype=dtype, columns=statistics.shape[1], data=deflate(columns)
+    )

@@ -81,6 +81,10 @@ class PixelTask(Task):
         tokens, _ = self._example(split, row)
         return tokens.reshape(self.side, self.side)
 
+    def class_name(self, label: int) -> str:
+        """Return the name of a class."""
+        return self.class_names[label]
+
     def show(self, split: Split, row: int) -> str:
         """Return the image in ten shades, and its label."""
         _, label = self._example(split, row)

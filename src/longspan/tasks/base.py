@@ -381,6 +381,10 @@ class Task(ABC):
         """Return each token of an example as text; by default its id."""
         return [str(token) for token in ids.tolist()]
 
+    def class_name(self, label: int) -> str:
+        """Return the name of a class; by default its number."""
+        return str(label)
+
     @abstractmethod
     def show(self, split: Split, row: int) -> str:
         """Return an example as text."""

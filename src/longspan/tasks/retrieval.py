@@ -149,6 +149,10 @@ class Retrieval(EncodedTextTask):
             },
         )
 
+    def class_name(self, label: int) -> str:
+        """Return the name of a class."""
+        return aan.LABELS[label]
+
     def show(self, split: Split, row: int) -> str:
         """Return the beginnings of both papers, and the label."""
         tokens, label = self._example(split, row)

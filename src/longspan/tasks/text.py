@@ -122,6 +122,10 @@ class Text(EncodedTextTask):
             },
         )
 
+    def class_name(self, label: int) -> str:
+        """Return the name of a class."""
+        return imdb.LABELS[label]
+
     def show(self, split: Split, row: int) -> str:
         """Return the review and its label."""
         tokens, label = self._example(split, row)

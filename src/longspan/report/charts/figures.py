@@ -6,33 +6,37 @@ from pathlib import Path
 
 from longspan.errors import OptionError
 from longspan.files import atomic_write
-from longspan.report.charts.attention import (
-    draw_rollout,
-    draw_similarity,
+from longspan.report.charts.attention_spans import (
+    Measured,
     span_by_layer,
     span_by_mechanism,
+    span_by_task,
 )
 from longspan.report.charts.curves import QUANTITIES, learning_curves
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.intervals import score_intervals, slice_series
+from longspan.report.charts.pictures import Picture
+from longspan.report.charts.rollout_pictures import draw_rollouts
+from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import PRINT_WIDTH, Spec, Styles, assign_styles, save_chart
 from longspan.report.charts.tradeoff import PAGE_WIDTH, score_against_cost
 from longspan.report.leaderboard.values import Leaderboard
-from longspan.report.tables.attention_span import analyzed_rows
+from longspan.report.tables.analyzed import analyzed_rows
+from longspan.report.tables.required_span import required_spans
 from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
-from longspan.results import Analysis
+from longspan.results import BASELINE, Analysis
 
 FORMATS = ("svg", "png", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A chart or heatmap with its caption; the name is the stem of its file."""
+    """A chart, heatmap or picture with its caption; the name is the stem of its file."""
 
     name: str
     caption: str
-    content: Spec | Heatmap
+    content: Spec | Heatmap | Picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,22 +83,33 @@ class FigureSource:
                 )
 
     def spans(self) -> Iterator[Figure]:
-        """Draw the attention span by mechanism and by layer, for each task."""
-        for task, group in self._analyses_by_task():
+        """Draw the required span by task, then the span by mechanism and by layer for each task."""
+        required = span_by_task(required_spans(self.board, self.analyses), self.styles)
+        caption = f"Required attention span: {BASELINE}, by task"
+        yield from self._chart("required span", caption, required)
+        for task, analyses in self._analyses_by_task():
+            group: list[Measured] = [(one, one.spans) for one in analyses if one.spans]
             chart = span_by_mechanism(group, self.styles)
             yield from self._chart(f"span {task}", f"{task}, attention span", chart)
             chart = span_by_layer(group, self.styles)
             yield from self._chart(f"layers {task}", f"{task}, attention span by layer", chart)
 
     def rollouts(self) -> Iterator[Figure]:
-        """Draw the attention rollout of each analyzed model."""
-        for one in self._analyses():
-            yield from draw_rollouts(one)
+        """Draw the attention rollouts of each analyzed model."""
+        for _, group in self._analyses_by_task():
+            for one in group:
+                yield from rollout_figures(one)
 
     def similarities(self) -> Iterator[Figure]:
-        """Draw the similarity of position and of token embeddings."""
-        for one in self._analyses():
-            yield from draw_similarities(one)
+        """Draw the similarity of position and of token embeddings.
+
+        Positions of images are drawn one by one for the baseline, or the first model of the task,
+        and by tile for the others, since each such map has a million cells.
+        """
+        for _, group in self._analyses_by_task():
+            lead = min(group, key=lambda one: one.mechanism != BASELINE)
+            for one in group:
+                yield from similarity_figures(one, is_fine=one is lead)
 
     def all(self) -> list[Figure]:
         """Draw every figure."""
@@ -106,32 +121,33 @@ class FigureSource:
             if rows := analyzed_rows(self.board, i, self.analyses):
                 yield task.label, [one for row in rows for one in row.analyses]
 
-    def _analyses(self) -> list[Analysis]:
-        return [one for _, group in self._analyses_by_task() for one in group]
-
     def _chart(self, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
         if chart is not None:
             name = slug(f"{self.board.title} {name}")
             yield Figure(name=name, caption=caption, content=chart)
 
 
-def draw_rollouts(one: Analysis) -> Iterator[Figure]:
-    """Draw the attention rollout of an analyzed model, if there is one."""
-    if one.rollout is not None:
-        yield _heatmap("rollout", one, draw_rollout(one.rollout))
+def rollout_figures(one: Analysis) -> Iterator[Figure]:
+    """Draw the attention rollouts of an analyzed model, if there are any."""
+    if one.rollouts:
+        kind = f"rollout from {one.rollouts[0].start}"
+        yield _figure("rollout", one, draw_rollouts(one.rollouts), kind)
 
 
-def draw_similarities(one: Analysis) -> Iterator[Figure]:
+def similarity_figures(one: Analysis, *, is_fine: bool) -> Iterator[Figure]:
     """Draw the similarity of position and of token embeddings, where they exist."""
     for name, found in (("position", one.positions), ("token", one.tokens)):
         if found is not None:
-            yield _heatmap(name, one, draw_similarity(found, f"{name} embedding"))
+            kind = f"{name} embedding"
+            is_grid = is_fine and found.grid is not None
+            draw = draw_similarity_grid if is_grid else draw_similarity
+            yield _figure(name, one, draw(found, kind), f"{kind}s")
 
 
-def _heatmap(kind: str, one: Analysis, drawn: Heatmap) -> Figure:
-    name = slug(f"{one.protocol} {kind} {one.task} {one.mechanism} {one.config_hash} {one.seed}")
+def _figure(name: str, one: Analysis, content: Heatmap | Picture, kind: str) -> Figure:
+    name = slug(f"{one.protocol} {name} {one.task} {one.mechanism} {one.config_hash} {one.seed}")
     caption = f"{one.mechanism} on {one.task}, seed {one.seed}: {kind}"
-    return Figure(name=name, caption=caption, content=drawn)
+    return Figure(name=name, caption=caption, content=content)
 
 
 def write_figures(
@@ -181,14 +197,21 @@ def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Pat
     Raises:
         RunError: a file cannot be written.
     """
-    figures = (x for one in analyses for x in (*draw_rollouts(one), *draw_similarities(one)))
-    return [path for figure in figures for path in _write(figure, folder, ())]
+    figures = (
+        figure
+        for one in analyses
+        for figure in (*rollout_figures(one), *similarity_figures(one, is_fine=True))
+    )
+    return [path for figure in figures for path in _write(figure, folder, ("png",))]
 
 
 def _write(figure: Figure, folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    if not isinstance(figure.content, Heatmap):
-        return [save_chart(figure.content, folder / f"{figure.name}.{x}") for x in suffixes]
+    content, paths = figure.content, [folder / f"{figure.name}.{x}" for x in suffixes]
+    if isinstance(content, Picture):
+        return [content.save(path) for path in paths]
+    if not isinstance(content, Heatmap):
+        return [save_chart(content, path) for path in paths]
     path = folder / f"{figure.name}.png"
     with atomic_write(path) as temporary:
-        temporary.write_bytes(figure.content.png(scale=8))
+        temporary.write_bytes(content.png(scale=8))
     return [path]

@@ -1,14 +1,11 @@
-"""Matrices and images as small PNG files; browsers enlarge them without blur."""
+"""Matrices as small PNG files, which browsers enlarge without blur, and colors of images."""
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-
-from longspan.report.numbers import Number
 
 # Light to dark blue in even steps of lightness, readable in grayscale.
 STOPS = np.array(
@@ -55,35 +52,30 @@ class Heatmap:
 
 def draw_matrix(matrix: ArrayLike, name: str, text: str) -> Heatmap:
     """Draw a matrix, light where low and dark where high."""
-    shares, low, high = _normalize(np.array(matrix, float))
-    places = np.linspace(0, 1, len(STOPS))
-    colors = np.stack([np.interp(shares, places, STOPS[:, i]) for i in range(3)], axis=-1)
-    return _heatmap(colors, shares, low, high, name, text)
-
-
-def draw_overlay(
-    levels: Sequence[int], values: Sequence[Number], side: int, name: str, text: str
-) -> Heatmap:
-    """Draw values as a glow over a square image of gray levels."""
-    shares, low, high = _normalize(np.array(values, float).reshape(-1, side))
-    gray = np.array(levels, float).reshape(-1, side, 1)
-    colors = gray + 0.9 * shares[..., None] * (np.array(GLOW) - gray)
-    return _heatmap(colors, shares, low, high, name, text)
-
-
-def _normalize(values: np.ndarray) -> tuple[np.ndarray, float, float]:
+    values = np.array(matrix, float)
     low, high = float(values.min()), float(values.max())
-    return (values - low) / ((high - low) or 1.0), low, high
-
-
-def _heatmap(
-    colors: np.ndarray, shares: np.ndarray, low: float, high: float, name: str, text: str
-) -> Heatmap:
+    shares = (values - low) / ((high - low) or 1.0)
     return Heatmap(
-        colors=np.rint(colors).astype(np.uint8),
+        colors=np.rint(_blue(shares)).astype(np.uint8),
         steps=np.rint(255 * shares).astype(np.uint8).tobytes(),
         low=low,
         high=high,
         name=name,
         text=text,
     )
+
+
+def blue_shades(count: int) -> np.ndarray:
+    """Return so many colors from light to dark, (N, 3)."""
+    return _blue(np.linspace(0, 1, count))
+
+
+def overlay_colors(levels: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the colors of a gray image (n, m) under a glow of shares from 0 to 1, (n, m, 3)."""
+    gray = levels[..., None]
+    return gray + 0.9 * shares[..., None] * (np.array(GLOW) - gray)
+
+
+def _blue(shares: np.ndarray) -> np.ndarray:
+    places = np.linspace(0, 1, len(STOPS))
+    return np.stack([np.interp(shares, places, STOPS[:, i]) for i in range(3)], axis=-1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from longspan.files import atomic_write
 from longspan.report.charts.figures import Figure, FigureSource
 from longspan.report.charts.heatmaps import Heatmap
+from longspan.report.charts.pictures import Picture
 from longspan.report.charts.styles import Spec, Styles, assign_styles
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import count
@@ -53,8 +54,8 @@ class Part:
 
     @property
     def is_small(self) -> bool:
-        """True if all figures are heatmaps, which need little room."""
-        return all(isinstance(figure.content, Heatmap) for figure in self.figures)
+        """True without charts: heatmaps need little room, and pictures have a row of their own."""
+        return not any(isinstance(figure.content, dict) for figure in self.figures)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +119,7 @@ def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -
         for i, board in enumerate(boards, 1)
     ]
     figures = [figure for chapter in chapters for part in chapter.parts for figure in part.figures]
-    charts = {
-        figure.name: figure.content for figure in figures if not isinstance(figure.content, Heatmap)
-    }
+    charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
     return _template().render(
         chapters=chapters,
         styles=styles.by_name,
@@ -165,6 +164,7 @@ def _template() -> "Template":
         "reserved_height": _reserved_height,
     }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
+    environment.tests["picture"] = lambda content: isinstance(content, Picture)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     return environment.get_template("page.html")
 

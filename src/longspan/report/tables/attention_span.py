@@ -2,11 +2,12 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from longspan.report.leaderboard.values import Leaderboard, Row
+from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import significant
+from longspan.report.tables.analyzed import Analyzed, analyzed_rows
 from longspan.report.tables.columns import name_entry
+from longspan.report.tables.required_span import required_span
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import Analysis, Span
 
@@ -17,41 +18,20 @@ ABOUT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Analyzed:
-    """A row with the analyses of its runs on one task."""
-
-    row: Row
-    analyses: list[Analysis]
-
-    def layer(self, i: int) -> list[Span]:
-        """Return the spans of a layer, of the models that have it."""
-        return [one.layers[i] for one in self.analyses if i < len(one.layers)]
-
-
 def attention_span(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Table]:
-    """Return a table for each task with analyses of runs of the leaderboard."""
-    return [
-        _table(board, i, found)
-        for i in range(len(board.columns))
-        if (found := analyzed_rows(board, i, analyses))
+    """Return the table of required spans, and one for each task with spans of trained models."""
+    found = [analyzed_rows(board, i, analyses) for i in range(len(board.columns))]
+    tables = [
+        _table(board, i, rows) for i, rows in enumerate(found) if any(one.spans for one in rows)
     ]
+    return [*required_span(board, analyses), *tables]
 
 
-def analyzed_rows(board: Leaderboard, column: int, analyses: Sequence[Analysis]) -> list[Analyzed]:
-    """Return the rows with analyses of their runs on a task."""
-    found = []
-    for row in board.rows:
-        runs = {(run.protocol, run.task, run.config_hash, run.seed) for run in row.runs(column)}
-        own = [x for x in analyses if (x.protocol, x.task, x.config_hash, x.seed) in runs]
-        if own:
-            found.append(Analyzed(row=row, analyses=own))
-    return found
-
-
-def _table(board: Leaderboard, i: int, rows: Sequence[Analyzed]) -> Table:
+def _table(board: Leaderboard, i: int, analyzed: Sequence[Analyzed]) -> Table:
     label = board.columns[i].label
-    layers = max(len(one.layers) for row in rows for one in row.analyses)
+    rows = [row for row in analyzed if row.spans]
+    layers = max(len(spans.layers) for row in rows for spans in row.spans)
+    refusals = {one.refusal for row in analyzed for one in row.analyses if one.refusal}
     return make_table(
         f"{board.title}-attention-span-{label}",
         f"{label}: attention span, tokens",
@@ -61,21 +41,22 @@ def _table(board: Leaderboard, i: int, rows: Sequence[Analyzed]) -> Table:
                 name="Span",
                 kind="higher",
                 about="Mean over layers and heads.",
-                value=lambda x: _distance([one.span for one in x.analyses]),
+                value=lambda x: _distance([one.mean for one in x.spans]),
             ),
             *(_layer(i) for i in range(layers)),
             Column(
                 name="Uniform",
                 kind="higher",
                 about="Uniform attention.",
-                value=lambda x: statistics.fmean(one.uniform for one in x.analyses),
+                value=lambda x: statistics.fmean(one.uniform for one in x.spans),
                 show=significant,
             ),
-            Column("Samples", "higher", value=lambda x: min(one.samples for one in x.analyses)),
-            Column("Seeds", "higher", value=lambda x: len(x.analyses)),
+            Column("Samples", "higher", value=lambda x: min(one.samples for one in x.spans)),
+            Column("Seeds", "higher", value=lambda x: len(x.spans)),
         ],
         rows,
         about=ABOUT,
+        notes=[f"No span: {refusal}." for refusal in sorted(refusals)],
     )
 
 

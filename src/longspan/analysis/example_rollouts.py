@@ -1,0 +1,138 @@
+"""Attention rollouts of single examples, from the states that the model's output is made of.
+
+Figure 5 of Tay et al., "Long Range Arena", 2021 starts them at the CLS token. A model that pools a
+mean has none, so they start at the mean over its tokens.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.analysis.layers import (
+    SPLIT,
+    batches_of_rows,
+    count_summary_tokens,
+    read_layers,
+    select,
+    sequences,
+)
+from longspan.analysis.rollout import attention_rollout
+from longspan.models import LongspanModel, LongspanPreTrainedModel
+from longspan.results import Rollout, pack_levels, pack_tokens, quantize
+from longspan.tasks import Task
+from longspan.tasks.base import Batch
+from longspan.tasks.layout import ImageLayout, TokenLayout
+from longspan.tasks.scoring import IGNORE
+from longspan.training.evaluate import model_inputs
+
+STARTS = {"cls": "the CLS token", "first": "the first token"}
+
+
+def roll_out_examples(
+    model: LongspanPreTrainedModel, task: Task, rows: Sequence[int], token: int | None = None
+) -> list[Rollout]:
+    """Return the rollouts of some validation examples, in this order; two for each pair.
+
+    Args:
+        model: model with its head, in eval mode.
+        task: open task.
+        rows: examples.
+        token: token of the first sequence of the first example at which its rollout starts; None
+            as for the others: the states that the output is made of.
+
+    Raises:
+        InputError: the model has no attention weights.
+    """
+    found: dict[int, list[Rollout]] = {}
+    for batch in batches_of_rows(task, np.array(rows)):
+        for i, row in enumerate(batch.rows.tolist()):
+            own = token if row == rows[0] else None
+            found[row] = _roll_out(model, task, select(batch, torch.tensor([i])), own)
+    return [rollout for row in rows for rollout in found[row]]
+
+
+def rollout_start(
+    encoder: LongspanModel, real: Tensor, scored: Tensor | None = None, token: int | None = None
+) -> tuple[str, Tensor]:
+    """Return a name for the start of a rollout, and its distribution over the states (B, T).
+
+    Args:
+        encoder: model whose pooling defines the default start.
+        real: mask (B, T) of the states that are not padding.
+        scored: mask (B, N) of the scored tokens, for tasks that score tokens.
+        token: token of the input to start at.
+    """
+    num_summary = count_summary_tokens(encoder)
+    start = torch.zeros_like(real, dtype=torch.float64)
+    if token is not None:
+        start[:, num_summary + token] = 1
+        return f"token {token}", start
+    if scored is not None:
+        start[:, num_summary : num_summary + scored.shape[1]] = scored.to(start)
+        return "the scored tokens", start / start.sum(1, keepdim=True)
+    if encoder.config.pooling == "mean":
+        return "the mean over the tokens", real / real.sum(1, keepdim=True)
+    start[:, 0] = 1
+    return STARTS[encoder.config.pooling], start
+
+
+def _roll_out(
+    model: LongspanPreTrainedModel, task: Task, example: Batch, token: int | None
+) -> list[Rollout]:
+    """Return the rollouts of a batch of one example: one, or two for a pair."""
+    (row,) = example.rows.tolist()
+    label, prediction = _classes(model, task, example)
+    stored, layout = task.dataset.splits[SPLIT], task.layout
+    scored = example.targets != IGNORE if isinstance(layout, TokenLayout) else None
+    found = []
+    for part, (inputs, mask) in enumerate(sequences(example), 1):
+        shares, start = _shares(model, inputs, mask, scored, token if part == 1 else None)
+        ragged = stored.tokens if part == 1 else stored.second
+        assert ragged is not None
+        tokens = ragged[row]
+        side = layout.side if isinstance(layout, ImageLayout) else None
+        text = pack_tokens(task.ids_to_tokens(tokens)) if side is None else {"text": None}
+        rollout = Rollout(
+            split=SPLIT,
+            row=row,
+            part=part,
+            start=start,
+            label=label,
+            prediction=prediction,
+            shares=quantize(shares[: len(tokens)], 16),
+            side=side,
+            levels=None if side is None else pack_levels(tokens),
+            **text,
+        )
+        found.append(rollout)
+    return found
+
+
+def _shares(
+    model: LongspanPreTrainedModel,
+    inputs: Tensor,
+    mask: Tensor,
+    scored: Tensor | None,
+    token: int | None,
+) -> tuple[np.ndarray, str]:
+    """Return the share of each token of one sequence, and the name of the start."""
+    encoder = model.base_model
+    assert isinstance(encoder, LongspanModel)
+    calls = read_layers(encoder, inputs, mask, lambda call: call, check=True)
+    start, distribution = rollout_start(encoder, calls[-1].real, scored, token)
+    shares = attention_rollout(calls, distribution)[0, count_summary_tokens(encoder) :]
+    return shares.cpu().numpy(), start
+
+
+def _classes(
+    model: LongspanPreTrainedModel, task: Task, example: Batch
+) -> tuple[str, str] | tuple[None, None]:
+    """Return the class of an example and the predicted one; None where tokens are scored."""
+    if example.targets.ndim != 1:
+        return None, None
+    device = next(model.parameters()).device
+    with torch.no_grad():
+        predicted = int(model(**model_inputs(example, device)).logits.argmax())
+    return task.class_name(int(example.targets)), task.class_name(predicted)

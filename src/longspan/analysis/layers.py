@@ -1,0 +1,88 @@
+"""Examples of the validation split, and the calls of the mechanism in each layer on them."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from longspan.analysis.weights import Call, check_weighted_sum
+from longspan.errors import InputError
+from longspan.models import LongspanModel
+from longspan.models.layers import SelfAttention
+from longspan.tasks import Task
+from longspan.tasks.base import Batch, Split
+
+SPLIT: Split = "validation"
+TOKENS_PER_BATCH = 4_096
+
+T = TypeVar("T")
+
+
+def count_summary_tokens(encoder: LongspanModel) -> int:
+    """Return the number of tokens that the model prepends: 1 for `pooling="cls"`, else 0."""
+    config = encoder.config
+    return config.max_sequence_length - config.max_position_embeddings
+
+
+def batches_of_rows(task: Task, rows: np.ndarray) -> Iterator[Batch]:
+    """Iterate over batches with these examples of the validation split, in order of length."""
+    batch_size = max(TOKENS_PER_BATCH // task.length, 1)
+    return task.batches(SPLIT, batch_size=batch_size, rows=np.sort(rows))
+
+
+def select(batch: Batch, chosen: Tensor) -> Batch:
+    """Return some examples of a batch, by index."""
+    tensors = {name: x[chosen] for name, x in vars(batch).items() if x is not None}
+    return dataclasses.replace(batch, **tensors)
+
+
+def sequences(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Iterate over inputs and mask of the batch: one of each, or two for pairs."""
+    yield batch.inputs, batch.key_mask
+    if batch.inputs_b is not None and batch.key_mask_b is not None:
+        yield batch.inputs_b, batch.key_mask_b
+
+
+def read_layers(
+    encoder: LongspanModel,
+    inputs: Tensor,
+    mask: Tensor,
+    read: Callable[[Call], T],
+    check: bool = False,
+) -> list[T]:
+    """Run the encoder and return `read` of the call of each layer's mechanism.
+
+    Args:
+        encoder: model.
+        inputs: ids (B, T) or numbers (B, T, F).
+        mask: True at real tokens, (B, T).
+        read: function of a call, which runs before the next layer.
+        check: check that the outputs are weighted sums of the values.
+
+    Raises:
+        InputError: the model has no attention, or with `check`, no attention weights.
+    """
+    values: list[T] = []
+
+    def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
+        q, k, v, key_mask = args
+        call = Call(cast(Any, module), q, k, v, key_mask, **kwargs)
+        if check:
+            check_weighted_sum(call)
+        values.append(read(call))
+
+    device = next(encoder.parameters()).device
+    kind = "input_values" if inputs.is_floating_point() else "input_ids"
+    with torch.no_grad(), contextlib.ExitStack() as hooks:
+        for module in encoder.modules():
+            if isinstance(module, SelfAttention):
+                handle = module.mechanism.register_forward_hook(hook, with_kwargs=True)
+                hooks.callback(handle.remove)
+        encoder(**{kind: inputs.to(device)}, attention_mask=mask.to(device))
+    if not values:
+        raise InputError("the model has no attention layers, and so no attention weights")
+    return values

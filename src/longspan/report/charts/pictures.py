@@ -1,0 +1,116 @@
+"""Pictures as SVG: labels, and arrays of colors as PNG inside, for pages and for files."""
+
+import base64
+import html
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from longspan.files import atomic_write
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+FONT = 12  # pixels
+INK, PAPER = "#1c2024", "#ffffff"  # of a file; a page has colors of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """Elements of an SVG picture; labels have the text color of the page around it.
+
+    Attributes:
+        width: width in pixels.
+        height: height in pixels.
+        elements: SVG elements.
+        text: description for screen readers.
+    """
+
+    width: int
+    height: int
+    elements: tuple[str, ...]
+    text: str
+
+    @property
+    def svg(self) -> str:
+        """Picture as an element of a page."""
+        return self._svg("")
+
+    @property
+    def file_svg(self) -> str:
+        """Picture as a file: dark text on white."""
+        return self._svg(f'<rect width="100%" height="100%" fill="{PAPER}"/>', f' color="{INK}"')
+
+    def save(self, path: Path) -> Path:
+        """Write the picture; the suffix decides: .svg, else PNG."""
+        import vl_convert
+        from PIL import Image
+
+        with atomic_write(path) as temporary:
+            if path.suffix == ".svg":
+                temporary.write_text(self.file_svg, encoding="utf-8")
+            else:
+                # Written again, since the renderer hardly compresses.
+                image = Image.open(io.BytesIO(vl_convert.svg_to_png(self.file_svg, scale=2)))
+                image.convert("RGB").save(temporary, "PNG", optimize=True)
+        return path
+
+    def _svg(self, background: str, attributes: str = "") -> str:
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+            f'width="{self.width}" height="{self.height}" role="img" '
+            f'aria-label="{html.escape(self.text)}" '
+            f'font-family="Helvetica, Arial, sans-serif" font-size="{FONT}"{attributes}>'
+            f"{background}{''.join(self.elements)}</svg>"
+        )
+
+
+def draw_label(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    anchor: Literal["start", "middle", "end"] = "start",
+    is_bold: bool = False,
+    attributes: str = "",
+) -> str:
+    """Return a line of text; `x` and `y` are the place of its anchor on the baseline."""
+    bold = ' font-weight="600"' if is_bold else ""
+    return (
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="currentColor"{bold}{attributes}>'
+        f"{html.escape(text)}</text>"
+    )
+
+
+def draw_pixels(x: float, y: float, width: float, height: float, url: str) -> str:
+    """Return an image of a data URL, enlarged without blur."""
+    return (
+        f'<image x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" href="{url}" '
+        'preserveAspectRatio="none" image-rendering="optimizeSpeed" '
+        'style="image-rendering:pixelated"/>'
+    )
+
+
+def encode_colors(colors: np.ndarray) -> str:
+    """Return colors (rows, columns, 3), or 4 with opacity, as the data URL of a PNG."""
+    from PIL import Image
+
+    return _data_url(Image.fromarray(np.rint(colors).astype(np.uint8)))
+
+
+def encode_steps(steps: np.ndarray, palette: np.ndarray) -> str:
+    """Return an array of indices into a palette of colors (N, 3) as the data URL of a PNG."""
+    from PIL import Image
+
+    image = Image.fromarray(steps.astype(np.uint8), mode="P")
+    image.putpalette(np.rint(palette).astype(np.uint8).tobytes())
+    return _data_url(image)
+
+
+def _data_url(image: "Image.Image") -> str:
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
