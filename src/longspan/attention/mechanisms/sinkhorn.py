@@ -5,10 +5,10 @@
     S: exp(R / temperature), its rows and columns divided by their sums `iterations` times
 
 A query attends to its own block and to one block of the sorted sequence in one softmax. m is 1 at
-real tokens; an offset of a sorted block is a key where sum_J S_IJ m_Ju > 0. Blocks without a real
-token take no part, so padding changes nothing; the grid begins at position 0. Scores (`sorting`)
-from the means y, z of the real queries and keys of a block: "attention", R_IJ = relu(y_I . z_J /
-sqrt D); "linear" and "mlp", R_I = P(z_I), learned for each head.
+real tokens; an offset of a sorted block is a key where sum_J S_IJ m_Ju > 1e-19, in every dtype.
+Blocks without a real token take no part, so padding changes nothing; the grid begins at position 0.
+Scores (`sorting`) from the means y, z of the real queries and keys of a block: "attention", R_IJ =
+relu(y_I . z_J / sqrt D); "linear" and "mlp", R_I = P(z_I), learned for each head.
 
 The cost is T b + T^2 / b: T^1.5 with the default block of about sqrt(max_length), T^2 in the limit
 with a fixed block. Zero iterations are a softmax over rows.
@@ -16,9 +16,8 @@ with a fixed block. Zero iterations are a softmax over rows.
 Causal: only J < I; y_I (z_I of P) is the mean up to the first token of block I; a column is divided
 by its sum up to row I. (A causal doubly stochastic matrix can only select "the block before".)
 
-Differences from public code: sorted values are values, every J is mixed (no arg max), padding is
-in no mean, mixture or count, there is no noise at evaluation, and R is not a logarithm: as in the
-paper.
+Differences from public code: sorted values are values, every J is mixed (no arg max), padding is in
+no mean, mixture or count, there is no noise at evaluation, R is not a logarithm (as in the paper).
 """
 
 import dataclasses
@@ -47,6 +46,7 @@ from longspan.errors import OptionError
 from longspan.shapes import Bool, Float
 
 SORTING = ("attention", "linear", "mlp")
+LEAST = 1e-19  # its square is a safe divisor in float32
 
 
 @register("sinkhorn", size_option="block")
@@ -204,12 +204,12 @@ def mix_blocks(
     Returns:
         sum_J S_IJ k_Ju / w_Iu, with w_Iu = sum_J S_IJ real_Ju, (B, H, M, b, D).
         the same for the values.
-        w_Iu > 0, True at mixed keys that exist (B or 1, H or 1, M, b).
+        w_Iu > LEAST, True at mixed keys that exist (B or 1, H or 1, M, b).
     """
     if not masked:
         return _product(S, k, None), _product(S, v, None), real[:, None, : S.shape[2]]
     weight = S @ real[:, None].to(S.dtype)
-    some = weight > torch.finfo(S.dtype).tiny ** 0.5  # its square is still a safe divisor
+    some = weight > LEAST
     scale = weight.where(some, 1.0).reciprocal()
     return _product(S, k, scale), _product(S, v, scale), some
 
@@ -273,8 +273,8 @@ def sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Te
     return _divided(S, S.sum(-1, keepdim=True))
 
 
-def _divided(S: Tensor, total: Tensor) -> Tensor:
-    return S / total.where(total > 0, 1.0)
+def _divided(S: Tensor, total: Tensor, least: float = 0.0) -> Tensor:
+    return S / total.where(total > least, torch.inf)
 
 
 class SortNet(nn.Module):
@@ -390,8 +390,8 @@ class Sorter(nn.Module):
         position = torch.arange(len(real), device=q.device)
         place = torch.arange(S.shape[1] * block, device=q.device)
         same = (place % block)[:, None] == position % block
-        weights = S[:, place // block][:, :, position // block] * (same & real)
-        return _divided(weights, weights.sum(-1, keepdim=True)), place // block
+        W = S[:, place // block][:, :, position // block] * (same & real)
+        return _divided(W, W.sum(-1, keepdim=True), LEAST), place // block
 
     def reference(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> Tensor:
         """Return S of one sequence (H, T, D), one block after another; `real` is (T,)."""
