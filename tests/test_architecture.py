@@ -43,7 +43,7 @@ MAY_IMPORT_PICKLE = ("data/restricted_pickle.py",)
 # Upgrades of records contain renamed options.
 MAY_NAME_MECHANISMS = ("attention/", "arena/protocols/", "tasks/", "results/upgrades.py")
 # Parts of one mechanism whose file would otherwise have more than 540 lines.
-SINGLE_USER_OPS = {"block_lists": "bigbird", "hashing": "reformer"}
+SINGLE_USER_OPS = {"block_lists": "bigbird", "block_sorting": "sinkhorn", "hashing": "reformer"}
 COMPOUND = (ast.For, ast.While, ast.If, ast.Try, ast.Match)
 
 

@@ -234,6 +234,15 @@ def test_layer_input_is_rejected_without_the_trait(name):
 
 
 @every_name
+def test_shared_parameter_is_rejected_without_the_trait(name):
+    attention = build_small(name)
+    assert attention.traits.shares_parameter or attention.release_shared() is None
+    message = r"shared (is not supported|must be None)"
+    with pytest.raises(InputError, match=message):
+        attention(*qkv(7), shared=torch.zeros(1, dtype=torch.float64))
+
+
+@every_name
 def test_causal_is_rejected_without_the_trait(name):
     if MECHANISMS[name].traits.causal:
         assert build_small(name, causal=True).causal

@@ -19,7 +19,7 @@ POOLS = {"mean": torch.mean, "max": torch.amax}
 
 
 @pytest.mark.parametrize("sharing", SHARING)
-@pytest.mark.parametrize("projection", ["learned", "convolution"])
+@pytest.mark.parametrize("projection", ["learned", "random", "convolution"])
 def test_every_sharing_obeys_contract(sharing, projection):
     torch.manual_seed(0)
     check_contract(linformer(max_length=64, rank=7, sharing=sharing, projection=projection))
@@ -40,9 +40,10 @@ def test_identity_projections_give_full_attention(sharing):
     assert_near(attention(*inputs), build("full")(*inputs), "output")
 
 
+@pytest.mark.parametrize("projection", ["learned", "random"])
 @pytest.mark.parametrize("sharing", SHARING)
-def test_equals_attention_to_projected_keys_and_values(sharing):
-    attention = linformer(sharing=sharing)
+def test_equals_attention_to_projected_keys_and_values(sharing, projection):
+    attention = linformer(sharing=sharing, projection=projection)
     q, k, v = qkv(25, 33)
     E, F = attention.projection[0, ..., :33], attention.projection[-1, ..., :33]
     for b in range(3):
@@ -57,7 +58,7 @@ def test_equals_attention_to_projected_keys_and_values(sharing):
 )
 @pytest.mark.parametrize(
     ("projection", "each"),
-    [("learned", 8 * 40), ("convolution", 5), ("mean", 0), ("max", 0)],
+    [("learned", 8 * 40), ("random", 0), ("convolution", 5), ("mean", 0), ("max", 0)],
 )
 def test_sharing_determines_the_parameter_counts(sharing, count, projection, each):
     attention = linformer(sharing=sharing, projection=projection)
@@ -119,10 +120,12 @@ def test_mean_equals_convolution_with_equal_weights():
     assert_near(attention(*inputs), linformer(projection="mean")(*inputs), "output")
 
 
-@pytest.mark.parametrize("projection", ["mean", "max", "convolution"])
+@pytest.mark.parametrize("projection", ["random", "mean", "max", "convolution"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_lower_precision_is_near_float64_in_every_projection(projection, dtype):
-    attention = linformer(max_length=100, projection=projection).to(dtype)
+    # Random slots of rank 100 have the size of keys.
+    rank = 100 if projection == "random" else 8
+    attention = linformer(max_length=100, rank=rank, projection=projection).to(dtype)
     inputs = qkv(100, dtype=dtype)
     exact = attention.double()(*(x.double() for x in inputs))
     out = attention.to(dtype)(*inputs)
@@ -130,7 +133,7 @@ def test_lower_precision_is_near_float64_in_every_projection(projection, dtype):
     assert_near(out.double(), exact, "output", TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("projection", ["learned", "mean", "max", "convolution"])
+@pytest.mark.parametrize("projection", ["learned", "random", "mean", "max", "convolution"])
 def test_flops_equal_counted_flops(projection):
     attention = linformer(max_length=1024, projection=projection, rank=32)
     with FlopCounterMode(display=False) as counter:
@@ -145,25 +148,53 @@ def test_list_of_ranks_has_one_per_layer():
         assert attention.flops(40, 8) == linformer(rank=rank).flops(40, 8)
 
 
-def test_sharing_layer_uses_the_projection_of_the_first():
-    first, second = (linformer(sharing="layerwise", layer=n) for n in (0, 1))
-    inputs = qkv(30)
-    unshared = second(*inputs)
-    second.share(first)
-    assert not second.state_dict()
-    assert_near(second(*inputs), first(*inputs), "output")
-    assert not torch.allclose(second(*inputs), unshared, atol=1e-3)
-    # Sharing survives replacement of the parameter.
-    first.projection = torch.nn.Parameter(first.projection.detach() + 1)
-    assert_near(second(*inputs), first(*inputs), "output after a change")
+def test_released_projection_is_an_input():
+    attention, inputs = linformer(sharing="layerwise"), qkv(30)
+    expected = attention(*inputs)
+    projection = attention.release_shared()
+    assert not attention.state_dict()
+    for backend in ("torch", "reference"):
+        attention.backend = backend
+        assert_near(attention(*inputs, shared=projection), expected, backend)
+        assert not torch.allclose(attention(*inputs, shared=2 * projection), expected, atol=1e-3)
+    with pytest.raises(InputError, match="shared is required: the model owns the projection"):
+        attention(*inputs)
 
 
 @pytest.mark.parametrize("sharing", ["none", "headwise", "key_value"])
 def test_layer_that_does_not_share_keeps_its_projection(sharing):
-    first, second = linformer(sharing=sharing), linformer(sharing=sharing)
-    before = second.projection
-    second.share(first)
-    assert second.projection is before
+    attention = linformer(sharing=sharing)
+    before = attention.projection
+    assert attention.release_shared() is None
+    assert attention.projection is before
+    with pytest.raises(InputError, match="shared must be None: the mechanism owns its projection"):
+        attention(*qkv(9), shared=before)
+
+
+def test_random_projection_preserves_inner_products():
+    """Johnson-Lindenstrauss: E^T E is the identity in expectation, with variance 1 / rank."""
+    x, y = torch.randn(2, 200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for rank in (64, 256):
+        options = {"rank": rank, "max_length": 200, "projection": "random", "sharing": "key_value"}
+        rows = [linformer(seed=seed, **options).projection[0, 0] for seed in range(200)]
+        products = torch.stack([(E @ x) @ (E @ y) for E in rows])
+        variance = (x @ x * (y @ y) + (x @ y) ** 2) / rank
+        assert (products.mean() - x @ y).abs() < 4 * (variance / 200) ** 0.5
+        assert 0.7 < products.var() / variance < 1.4
+
+
+def test_random_projections_differ_by_layer_and_seed_unless_all_layers_share():
+    def draw(sharing, layer, seed):
+        options = {"sharing": sharing, "layer": layer, "seed": seed, "projection": "random"}
+        return linformer(**options).projection
+
+    assert torch.equal(draw("headwise", 1, 3), draw("headwise", 1, 3))
+    assert not torch.equal(draw("headwise", 0, 3), draw("headwise", 1, 3))
+    assert not torch.equal(draw("headwise", 1, 3), draw("headwise", 1, 4))
+    assert torch.equal(draw("layerwise", 0, 3), draw("layerwise", 1, 3))
+    assert linformer(sharing="layerwise", projection="random").release_shared() is None
+    keys, values = draw("headwise", 0, 0)
+    assert not torch.equal(keys, values)
 
 
 def test_initial_projection_preserves_the_scale_of_keys():
@@ -201,7 +232,7 @@ def test_inputs_of_other_sizes_are_rejected():
         ({"rank": []}, r"must be >= 1 and have an entry for layer 0; got \[\]"),
         ({"rank": [8], "layer": 1}, r"must be >= 1 and have an entry for layer 1; got \[8\]"),
         ({"sharing": "all"}, "expected one of none, headwise, key_value, layerwise; got 'all'"),
-        ({"projection": "sum"}, "expected one of learned, mean, max, convolution; got 'sum'"),
+        ({"projection": "sum"}, "expected one of learned, random, mean, max, convolution"),
         (
             {"sharing": "layerwise", "rank": [8, 4]},
             r"sharing='layerwise' requires one rank for all layers, got \[8, 4\]",

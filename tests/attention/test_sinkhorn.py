@@ -16,7 +16,7 @@ from contract import (
 )
 
 from longspan import build
-from longspan.attention.mechanisms.sinkhorn import (
+from longspan.attention.ops.block_sorting import (
     block_means,
     prefix_means,
     sinkhorn_normalize,

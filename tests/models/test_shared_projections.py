@@ -28,38 +28,53 @@ def build_model(small, sharing="layerwise", **fields):
     return LongspanForSequenceClassification(config).eval()
 
 
-def projections(model):
-    return [layer.attention.mechanism._weights() for layer in model.encoder.layers]
+def projection(model):
+    return model.encoder.shared_parameter
+
+
+def own_projections(model):
+    return [layer.attention.mechanism.projection for layer in model.encoder.layers]
 
 
 def logits(model):
     return model(IDS).logits
 
 
-def test_layers_share_projection_and_models_do_not(small, model):
-    first, *others = projections(model)
-    assert all(x is first for x in others)
-    assert [n for n in model.state_dict() if "mechanism" in n] == [
-        "encoder.layers.0.attention.mechanism.projection"
+def replicate(module, change):
+    """Copy a module as torch.nn.parallel.replicate does, with changed parameters."""
+    replica = module._replicate_for_data_parallel()
+    for name, child in module._modules.items():
+        setattr(replica, name, None if child is None else replicate(child, change))
+    for name, parameter in module._parameters.items():
+        setattr(replica, name, None if parameter is None else change(parameter))
+    return replica
+
+
+def test_model_owns_one_projection(small, model):
+    assert own_projections(model) == [None, None, None]
+    shape = tuple(projection(model).shape)
+    assert [n for n, x in model.state_dict().items() if tuple(x.shape) == shape] == [
+        "encoder.shared_parameter"
     ]
-    assert (
-        model.num_parameters()
-        == build_model(small, "key_value").num_parameters() - 2 * first.numel()
-    )
-    assert all(x is not first for x in projections(build_model(small)))
+    separate = build_model(small, "key_value")
+    fewer = separate.num_parameters() - model.num_parameters()
+    assert fewer == 2 * projection(model).numel()
+    assert projection(separate) is None
+    assert sum(x is projection(model) for x in model.parameters()) == 1
+    assert not any(x is projection(model) for x in model.encoder.layers.parameters())
 
 
 def test_gradient_sums_over_layers(small, model):
     separate = build_model(small, "key_value")
-    # Layers of the second model have separate copies of the same projection.
-    for layer in separate.encoder.layers:
-        layer.attention.mechanism.projection.data.copy_(projections(model)[0].data)
     separate.load_state_dict(model.state_dict(), strict=False)
+    # Layers of the second model have separate copies of the same projection.
+    for x in own_projections(separate):
+        x.data.copy_(projection(model).data)
     for x in (model, separate):
         logits(x).sin().sum().backward()
-    expected = sum(x.grad for x in projections(separate))
-    torch.testing.assert_close(projections(model)[0].grad, expected)
-    assert not torch.allclose(expected, projections(separate)[0].grad, rtol=1e-2)
+    expected = sum(x.grad for x in own_projections(separate))
+    torch.testing.assert_close(projection(model).grad, expected)
+    assert not torch.allclose(expected, own_projections(separate)[0].grad, rtol=1e-2)
 
 
 def test_activation_checkpointing_keeps_gradient(model):
@@ -69,27 +84,26 @@ def test_activation_checkpointing_keeps_gradient(model):
             model.train().activation_checkpointing_enable()
         model.zero_grad()
         logits(model).sin().sum().backward()
-        found.append(projections(model)[0].grad.clone())
+        found.append(projection(model).grad.clone())
     torch.testing.assert_close(*found)
 
 
 def test_loaded_model_shares_projection(model, tmp_path):
     with torch.no_grad():
-        projections(model)[0].add_(1)
+        projection(model).add_(1)
     model.save_pretrained(tmp_path)
     loaded = LongspanForSequenceClassification.from_pretrained(tmp_path).eval()
     assert logits(loaded).equal(logits(model))
-    first, *others = projections(loaded)
-    assert all(x is first for x in others)
-    first.data.add_(1)
+    projection(loaded).data.add_(1)
     assert not torch.allclose(logits(loaded), logits(model))
 
 
-def test_checkpoint_without_sharing_loads_into_shared_projection(small, tmp_path):
+def test_checkpoint_without_sharing_loads_with_initial_shared_projection(small, tmp_path):
     build_model(small, "key_value").save_pretrained(tmp_path)
     options = {"rank": 4, "sharing": "layerwise"}
     loaded = LongspanForSequenceClassification.from_pretrained(tmp_path, attention_options=options)
-    assert len({x.data_ptr() for x in projections(loaded)}) == 1
+    columns = projection(loaded).shape[-1]
+    assert 0.5 < projection(loaded).std() * columns**0.5 < 2
     assert logits(loaded.eval()).isfinite().all()
 
 
@@ -104,15 +118,32 @@ def test_training_checkpoint_restores_shared_projection(small, model, tmp_path):
     assert logits(other).equal(logits(model))
 
 
-def test_copy_and_conversion_keep_projection_shared(model):
+def test_copy_converts_its_own_projection(model):
     duplicate = copy.deepcopy(model).double()
-    first, *others = projections(duplicate)
-    assert first.dtype == torch.float64
-    assert all(x is first for x in others)
-    assert first.data_ptr() != projections(model)[0].data_ptr()
+    before = logits(model)
+    assert projection(duplicate).dtype == torch.float64
+    projection(duplicate).data.mul_(2)
+    assert not torch.allclose(logits(duplicate).float(), before, atol=1e-4)
+    assert torch.equal(logits(model), before)
+
+
+def test_replica_uses_its_own_projection(model):
+    changed = copy.deepcopy(model)
+    for x in changed.parameters():
+        x.data.mul_(1.5)
+    replica = replicate(model, lambda x: 1.5 * x)
+    torch.testing.assert_close(logits(replica), logits(changed))
+
+
+def test_functional_call_replaces_projection(model):
+    new = {"encoder.shared_parameter": 3 * projection(model).detach()}
+    found = torch.func.functional_call(model, new, (IDS,)).logits
+    assert not torch.allclose(found, logits(model), atol=1e-4)
+    projection(model).data.mul_(3)
+    torch.testing.assert_close(found, logits(model))
 
 
 def test_layers_may_have_different_ranks(small):
     config = small(attention="linformer", attention_options={"rank": [8, 2]})
     model = LongspanForSequenceClassification(config)
-    assert [x.shape[2] for x in projections(model)] == [8, 2]
+    assert [x.shape[2] for x in own_projections(model)] == [8, 2]

@@ -70,6 +70,12 @@ CASES = {
             "training.gradient_accumulation_steps": 3,
         },
     },
+    # The projection belongs to the model, not to a layer: layers are sharded one by one.
+    "shared": {
+        "mechanism": "linformer",
+        "parallel": "fsdp",
+        "changes": {**TWO_LAYERS, "mechanism.sharing": "layerwise", "mechanism.rank": 8},
+    },
     "context": {
         "mechanism": "full",
         "parallel": "context",

@@ -34,6 +34,7 @@ class Call:
     query_mask: Bool[Tensor, "B T"] | None = None
     global_mask: Bool[Tensor, "B S"] | None = None
     layer_input: LayerInput | None = None
+    shared: Tensor | None = None
 
     @property
     def real(self) -> Bool[Tensor, "B T"]:
@@ -51,7 +52,13 @@ class Call:
         # Calling the module itself would run its hooks, which may read weights in turn.
         with torch.no_grad(), skip_value_norms(self.attention):
             return self.attention.forward(
-                self.q, self.k, v, self.key_mask, **masks, layer_input=self.layer_input
+                self.q,
+                self.k,
+                v,
+                self.key_mask,
+                **masks,
+                layer_input=self.layer_input,
+                shared=self.shared,
             )
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:

@@ -65,6 +65,7 @@ class Attention(nn.Module):
         query_mask: Bool[Tensor, "B T"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
         layer_input: LayerInput | None = None,
+        shared: Tensor | None = None,
     ) -> Float[Tensor, "B H T E"]:
         """Compute attention.
 
@@ -81,6 +82,8 @@ class Attention(nn.Module):
                 masks and the causal order); their number may differ between samples.
             layer_input: tensor that q, k and v were projected from; used if
                 `traits.needs_layer_input`.
+            shared: parameter that all layers of a model share, which the model owns; see
+                `release_shared`. None: the mechanism owns its parameters.
 
         Returns:
             Mixed values. Rows of queries with nothing to attend are zero. With a causal mechanism
@@ -90,7 +93,7 @@ class Attention(nn.Module):
             InputError: the inputs are not supported; the message lists every reason.
         """
         reasons = self.refusals(q, k, v, key_mask, query_mask, global_mask)
-        reasons += self._layer_input_refusals(k, layer_input)
+        reasons += self._layer_input_refusals(k, layer_input) + self._shared_refusals(shared)
         if reasons:
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         if query_mask is None and q.shape[-2] == k.shape[-2]:
@@ -99,7 +102,7 @@ class Attention(nn.Module):
         # Queries that other rows read are padding only where the key mask says so.
         own = key_mask if self.traits.mixes_queries else query_mask
         q, k, v = _zero_masked(q, own), _zero_masked(k, key_mask), _zero_masked(v, key_mask)
-        extra = self._optional_inputs(global_mask, layer_input)
+        extra = self._optional_inputs(global_mask, layer_input, shared)
         self.backend_used, body = self._select_backend(q, k, v, key_mask, *extra)
         with torch.autocast(q.device.type, enabled=False):
             out = body(self, q, k, v, key_mask, *extra)
@@ -202,11 +205,13 @@ class Attention(nn.Module):
             reasons.append("causal=True aligns the last query with the last key")
         return reasons
 
-    def share(self, first: "Attention") -> None:
-        """Share tensors with the mechanism of the first layer.
+    def release_shared(self) -> nn.Parameter | None:
+        """Give up the parameter that all layers of a model share, and return it; None: none.
 
-        A model calls this once on the mechanism of every other layer. The default shares nothing.
+        A model calls this once on the mechanism of every layer, registers the parameter of the
+        first as its own, and passes it to every call as `shared`.
         """
+        return None
 
     def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
         """Start projections of the mechanism's own as copies of the layer's.
@@ -261,10 +266,16 @@ class Attention(nn.Module):
         """
         return None
 
-    def _optional_inputs(self, global_mask=None, layer_input=None) -> tuple:
+    def _optional_inputs(self, global_mask=None, layer_input=None, shared=None) -> tuple:
         """Return the inputs after q, k, v and the key mask, as the traits declare."""
         traits = self.traits
-        return (global_mask,) * traits.global_tokens + (layer_input,) * traits.needs_layer_input
+        inputs = (global_mask,) * traits.global_tokens + (layer_input,) * traits.needs_layer_input
+        return inputs + (shared,) * traits.shares_parameter
+
+    def _shared_refusals(self, shared: Tensor | None) -> list[str]:
+        if shared is None or self.traits.shares_parameter:
+            return []
+        return ["shared is not supported (traits.shares_parameter)"]
 
     def _layer_input_refusals(self, k: Tensor, layer_input: LayerInput | None) -> list[str]:
         if layer_input is None:

@@ -29,6 +29,7 @@ class Traits:
             keys), so that `query_mask` hides rows of the output but no query.
         carries_positions: distinguishes positions by itself; a model adds no position encoding.
         needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
+        shares_parameter: takes `shared`, a parameter that all layers of a model may share.
         sizes: sizes that `build` passes to the constructor.
     """
 
@@ -42,6 +43,7 @@ class Traits:
     mixes_queries: bool = False
     carries_positions: bool = False
     needs_layer_input: bool = False
+    shares_parameter: bool = False
     sizes: tuple[Size, ...] = ()
 
 

@@ -14,7 +14,7 @@ from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
-from longspan.models.layers import Layer, SelfAttention
+from longspan.models.layers import INITIALIZED, Layer, SelfAttention, build_mechanism
 from longspan.models.positions import rotary_table, sinusoidal_table
 from longspan.models.stem import ConvolutionStem
 from longspan.shapes import Bool, Float, Int
@@ -98,24 +98,41 @@ class LongspanPreTrainedModel(PreTrainedModel):
         for module in self.modules():
             if isinstance(module, SelfAttention):
                 module.initialize_mechanism()
+            if isinstance(module, LongspanModel):
+                module.initialize_shared_parameter()
 
 
 class LongspanModel(LongspanPreTrainedModel):
     """Encoder without a head."""
 
     context_parallel: ContextParallel | None = None
+    shared_parameter: nn.Parameter | None
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
         self.embeddings = Embeddings(config)
         layers = [Layer(config, i) for i in range(config.num_hidden_layers)]
-        for layer in layers[1:]:
-            layer.attention.mechanism.share(layers[0].attention.mechanism)
+        # The model owns the parameter, so that layers can be copied and sharded one by one.
+        released = [layer.attention.mechanism.release_shared() for layer in layers]
+        self.register_parameter("shared_parameter", released[0])
         self.layers = nn.ModuleList(layers)
         pre_norm = config.norm == "pre"
         eps = config.layer_norm_eps
         self.norm = nn.LayerNorm(config.hidden_size, eps=eps) if pre_norm else nn.Identity()
         self.post_init()
+
+    def initialize_shared_parameter(self) -> None:
+        """Reset the parameter that the layers share if the loaded checkpoint does not contain it.
+
+        transformers replaces such tensors with uninitialized memory.
+        """
+        shared = self.shared_parameter
+        if shared is None or hasattr(shared, INITIALIZED):
+            return
+        fresh = build_mechanism(self.config, layer=0).release_shared()
+        with torch.no_grad():
+            shared.copy_(cast(nn.Parameter, fresh))
+        setattr(shared, INITIALIZED, True)
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the word embeddings, or the linear map of continuous inputs."""
@@ -205,7 +222,7 @@ class LongspanModel(LongspanPreTrainedModel):
                 key_mask = x.new_ones(x.shape[:2], dtype=torch.bool)
             x, rotary = parallel.local_shard(x), parallel.local_shard(rotary)
         for layer in self.layers:
-            x = layer(x, key_mask, global_mask, rotary)
+            x = layer(x, key_mask, global_mask, rotary, self.shared_parameter)
         return x if parallel is None else parallel.gather(x, 1)[:, :length]
 
     def _select_inputs(self, input_ids: Tensor | None, input_values: Tensor | None) -> Tensor:

@@ -70,6 +70,7 @@ class SelfAttention(nn.Module):
         key_mask: Bool[Tensor, "B S"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
         rotary: Float[Tensor, "2 T half"] | None = None,
+        shared: Tensor | None = None,
     ) -> Float[Tensor, "B T M"]:
         """Attend among the positions of `x`; see `Attention.forward` for the masks.
 
@@ -93,6 +94,7 @@ class SelfAttention(nn.Module):
             query_mask=query_mask,
             global_mask=global_mask,
             layer_input=self._layer_input(x),
+            shared=shared,
         )
         return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
 
@@ -176,9 +178,10 @@ class Layer(GradientCheckpointingLayer):
         key_mask: Bool[Tensor, "B S"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
         rotary: Float[Tensor, "2 T half"] | None = None,
+        shared: Tensor | None = None,
     ) -> Float[Tensor, "B T M"]:
-        """Update the state of every position."""
-        context = (key_mask, global_mask, rotary)
+        """Update the state of every position; `shared` is a parameter that all layers share."""
+        context = (key_mask, global_mask, rotary, shared)
         if self.pre_norm:
             x = x + self.dropout(self.attention(self.attention_norm(x), *context))
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

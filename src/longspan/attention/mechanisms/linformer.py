@@ -8,17 +8,20 @@ Entries start at N(0, 1 / columns): a projected key then has the scale of a key.
 form, because every slot mixes the future.
 
 `sharing` (section 4): "none" (E and F for each head), "headwise" (E and F for all heads),
-"key_value" (one E = F for all heads), "layerwise" (the same for all layers of a model).
-`projection`: "learned", or one of the alternatives of section 4. "mean" and "max" pool `rank`
-segments of each row's real tokens (of nearly equal size; fewer tokens are slots themselves) and
-have no parameters. "convolution" is an E whose rows repeat one row of W = ceil(max_length / rank)
-weights, each W columns further. Only slots with a real token exist.
+"key_value" (one E = F for all heads), "layerwise" (one E = F for all layers of a model, which owns
+it and passes it to every layer).
+`projection`: "learned"; "random", not trained, with entries of N(0, 1 / rank) as in Theorem 2, so
+that E^T E is I in expectation and a slot is sqrt(S / rank) times as large as a key; or one of the
+alternatives of section 4. "mean" and "max" pool `rank` segments of each row's real tokens (of
+nearly equal size; fewer tokens are slots themselves) and have no parameters. "convolution" is an E
+whose rows repeat one row of W = ceil(max_length / rank) weights, each W columns further. Only slots
+with a real token exist.
 """
 
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from longspan.attention.base import Attention, Traits, register
 from longspan.attention.ops.pooling import (
@@ -32,7 +35,8 @@ from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.errors import OptionError
 
 SHARING = ("none", "headwise", "key_value", "layerwise")
-PROJECTION = ("learned", "mean", "max", "convolution")
+MATRICES = ("learned", "random")
+PROJECTION = (*MATRICES, "mean", "max", "convolution")
 
 
 def _project(matrix, x):
@@ -52,10 +56,13 @@ class LinformerAttention(Attention):
         cost="T",
         exact=False,
         cross=True,
+        shares_parameter=True,
         sizes=("heads", "max_length", "layer"),
     )
     small_options = {"rank": 8}
-    owner: tuple[Attention] | None = None  # mechanism of the first layer, if its E is shared
+    released: bool = False  # whether the model owns the projection
+
+    projection: Tensor | None
 
     def __init__(
         self,
@@ -65,7 +72,8 @@ class LinformerAttention(Attention):
         layer: int = 0,
         rank: int | list[int] = 256,
         sharing: Literal["none", "headwise", "key_value", "layerwise"] = "headwise",
-        projection: Literal["learned", "mean", "max", "convolution"] = "learned",
+        projection: Literal["learned", "random", "mean", "max", "convolution"] = "learned",
+        seed: int = 0,
     ):
         """Create the projections along the sequence.
 
@@ -76,6 +84,7 @@ class LinformerAttention(Attention):
             rank: number of slots; a list gives one number per layer.
             sharing: which heads, layers, keys and values share a projection.
             projection: kind of projection.
+            seed: seed of the random projection.
         """
         super().__init__()
         ranks = rank if isinstance(rank, list) else [rank] * (layer + 1)
@@ -89,22 +98,36 @@ class LinformerAttention(Attention):
             wanted = "requires one rank for all layers"
             raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
         self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
-        self.kind, self.projection = projection, None
-        width = -(-max_length // self.rank)
-        shape = {"learned": (self.rank, max_length), "convolution": (1, width)}.get(projection)
-        self.rows = heads if shape and sharing == "none" else 1
-        if shape:
-            both = 1 if sharing in ("key_value", "layerwise") else 2
-            self.projection = nn.Parameter(torch.empty(both, self.rows, *shape))
-            nn.init.normal_(self.projection, std=shape[1] ** -0.5)
+        self.kind = projection
+        pools = projection in ("mean", "max")
+        self.rows = heads if sharing == "none" and not pools else 1
+        both = 1 if sharing in ("key_value", "layerwise") else 2
+        columns = -(-max_length // self.rank) if projection == "convolution" else max_length
+        shape = (both, self.rows, 1 if projection == "convolution" else self.rank, columns)
+        if projection == "random":
+            own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
+            generator = torch.Generator().manual_seed(own)
+            drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+            matrix = (drawn * self.rank**-0.5).to(torch.get_default_dtype())
+            self.register_buffer("projection", matrix)
+            return
+        self.projection = None if pools else nn.Parameter(torch.empty(shape))
+        if self.projection is not None:
+            nn.init.normal_(self.projection, std=columns**-0.5)
 
-    def share(self, first):
-        """Use the first layer's E; the tuple hides it from the state dict, which saves it once."""
-        if self.sharing == "layerwise" and self.projection is not None:
-            self.projection, self.owner = None, (first,)
+    def release_shared(self):
+        """Return E, which the model owns from now on, if all layers share it."""
+        if self.sharing != "layerwise" or not isinstance(self.projection, nn.Parameter):
+            return None
+        projection, self.projection, self.released = self.projection, None, True
+        return projection
 
-    def _weights(self):
-        return self.projection if self.owner is None else self.owner[0].projection
+    def _shared_refusals(self, shared):
+        if self.released == (shared is not None):
+            return []
+        if self.released:
+            return ["shared is required: the model owns the projection (release_shared)"]
+        return ["shared must be None: the mechanism owns its projection"]
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: at most as many keys as columns of E, and its number of heads."""
@@ -116,10 +139,10 @@ class LinformerAttention(Attention):
             reasons.append(f"heads must be {self.rows}, as built; got {q.shape[1]}")
         return reasons
 
-    def attend(self, q, k, v, key_mask):
+    def attend(self, q, k, v, key_mask, shared):
         """Project k and v (zero where padded), then attend to the slots."""
-        weights = self._weights()
-        if self.kind == "learned":
+        weights = self.projection if shared is None else shared
+        if self.kind in MATRICES:
             return softmax_attention(q, _project(weights[0], k), _project(weights[-1], v), None)
         real = k.new_ones(1, k.shape[2], dtype=torch.bool) if key_mask is None else key_mask
         if self.kind == "convolution":
@@ -137,24 +160,28 @@ class LinformerAttention(Attention):
             slots, mixed = matrix @ k, matrix @ v
         return softmax_attention(q, slots, mixed, live[:, None, None])
 
-    def reference(self, q, k, v, key_mask):
+    def reference(self, q, k, v, key_mask, shared):
         """Pool, apply softmax and mix, row by row and slot by slot."""
         real = k.new_ones(k.shape[0], k.shape[2]) if key_mask is None else key_mask
         every, rows = torch.ones((), dtype=torch.bool, device=q.device), []
+        weights = self.projection if shared is None else shared
         for b in range(len(q)):
-            slots, mixed = self._slots(0, k[b], real[b]), self._slots(-1, v[b], real[b])
+            slots, mixed = (
+                self._slots(None if weights is None else weights[i], x[b], real[b])
+                for i, x in ((0, k), (-1, v))
+            )
             rows.append(softmax_reference(q[b], slots, mixed, every))
         return torch.stack(rows)
 
-    def _slots(self, which, x, real):
+    def _slots(self, weights, x, real):
         """Return the slots (H, slots, D) of one row (H, S, D); one zero slot if there are none."""
-        places, weights = real.nonzero()[:, 0], self._weights()
-        if self.kind == "learned":
-            return weights[which][..., places].expand(len(x), -1, -1) @ x[:, places]
+        places = real.nonzero()[:, 0]
+        if self.kind in MATRICES:
+            return weights[..., places].expand(len(x), -1, -1) @ x[:, places]
         if self.kind == "convolution":
             W = weights.shape[-1]
             groups = [places[places // W == run] for run in (places // W).unique()]
-            slots = [(weights[which, :, 0, g % W, None] * x[:, g]).sum(1) for g in groups]
+            slots = [(weights[:, 0, g % W, None] * x[:, g]).sum(1) for g in groups]
         else:
             L = min(self.rank, len(places))
             size, longer = divmod(len(places), max(L, 1))

@@ -12,15 +12,17 @@ exp(q . k / sqrt D). With x~ = x / D^(1/4), `feature_map` is
 
 The sum of phi(q)_i phi(k)_i over all entries, divided by R rows (2 R if hyperbolic), has the
 expectation exp(q . k / sqrt D) with the first three. The code omits constants and factors of each
-query, which cancel in attention. Trigonometric weights may be negative; a row is zero if its
-weights sum to less than 1/1000 of the most that one key can weigh. For relu see section 4.
+query, which cancel in attention. The first two maps are computed from their exponents, relative to
+the largest visible key of each feature, so norms may be of any size. Trigonometric weights may be
+negative; a row is zero if its weights sum to less than 1/1000 of the most that one key can weigh.
+For relu see section 4.
 
 Training redraws the rows every `redraw_every` steps, between steps: within one, a checkpointed
 forward pass would be repeated with other rows. The rows are saved.
 
 Differences from the public code: no epsilon is added to features; the stabilizer ignores padding
-and, when causal, the future (keys keep their own scale c_s as a weight exp(c_s)); directions are
-Haar distributed; each head and layer draws its own rows.
+and, when causal, the future; directions are Haar distributed; each head and layer draws its own
+rows.
 """
 
 from typing import Literal
@@ -29,7 +31,14 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix
+from longspan.attention.ops.feature_map_sums import (
+    CHUNK,
+    State,
+    causal_mix,
+    causal_mix_exponential,
+    finite_level,
+    mix,
+)
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 from longspan.errors import OptionError
@@ -38,6 +47,7 @@ NORMS = ("chi", "sqrt_d")
 LEAST = 1e-3
 Map = Literal["softmax", "hyperbolic", "trigonometric", "relu"]
 MAPS = ("softmax", "hyperbolic", "trigonometric", "relu")
+EXPONENTIAL = ("softmax", "hyperbolic")
 PAIRED = ("hyperbolic", "trigonometric")  # two features per row
 RELU_FLOOR = 1e-3
 
@@ -136,33 +146,44 @@ class PerformerAttention(Attention):
     def advance(self, q, k, v, key_mask, cache):
         """Update the summary of the keys, whose size is constant."""
         state = None if cache is None else State(**cache.state)
-        fq, fk, weight = key_features(
-            self.feature_map, at_least_float32(q), at_least_float32(k), self.projection, key_mask
-        )
-        out, state = causal_mix(fq, fk, at_least_float32(v), weight, state, self._least())
+        q, k, wide_v = (at_least_float32(x) for x in (q, k, v))
+        inputs = (self.feature_map, q, k, self.projection, key_mask)
+        if self.feature_map in EXPONENTIAL:
+            out, state = causal_mix_exponential(*exponents(*inputs), wide_v, state)
+        else:
+            fq, fk, weight = key_features(*inputs)
+            out, state = causal_mix(fq, fk, wide_v, weight, state, self._least())
         return out.to(v.dtype), state._asdict()
 
     def _least(self):
         return LEAST * self.projection.shape[1] if self.feature_map == "trigonometric" else None
 
     def _phi(self, x):
-        """Compute the features (B, H, T, M) as in the formula."""
+        """Compute the features (B, H, T, M) as in the formula, exponential ones as logarithms."""
         p = torch.einsum("bhtd,hmd->bhtm", x, self.projection.to(x.dtype)) / x.shape[-1] ** 0.25
         half = x.square().sum(-1, keepdim=True) / (2 * x.shape[-1] ** 0.5)
         if self.feature_map == "relu":
             return p.relu() + RELU_FLOOR
         if self.feature_map == "trigonometric":
             return torch.cat([p.cos(), p.sin()], -1) * half.exp()
-        return torch.cat([p, -p] if self.feature_map == "hyperbolic" else [p], -1).sub(half).exp()
+        return torch.cat([p, -p] if self.feature_map == "hyperbolic" else [p], -1) - half
 
     def reference(self, q, k, v, key_mask):
         """Compute the matrix of estimated weights, masked and normalized."""
         fq, fk = self._phi(q), self._phi(k)
         allowed = pair_mask(q.shape[2], k.shape[2], self.causal, key_mask, q.device)
-        weights = fq @ fk.mT * allowed
+        if self.feature_map in EXPONENTIAL:
+            # Weights of large norms are outside the range of float64.
+            rows = [(fq[:, :, t, None] + fk).logsumexp(-1) for t in range(q.shape[2])]
+            logs = torch.stack(rows, 2).masked_fill(~allowed, -torch.inf)
+            weights = (logs - finite_level(logs.detach().amax(-1, keepdim=True))).exp()
+        else:
+            weights = fq @ fk.mT * allowed
         total = weights.sum(-1, keepdim=True)
-        most = (fq.norm(dim=-1)[..., None] * fk.norm(dim=-1)[:, :, None] * allowed).amax(-1, True)
-        some = total.abs() > (LEAST * most if self.feature_map == "trigonometric" else 0)
+        some = total.abs() > 0
+        if self.feature_map == "trigonometric":
+            norms = fq.norm(dim=-1)[..., None] * fk.norm(dim=-1)[:, :, None]
+            some = total.abs() > LEAST * (norms * allowed).amax(-1, True)
         return (weights / total.where(some, 1.0) * some) @ v
 
     def flops(self, T, head_dim):
@@ -172,10 +193,10 @@ class PerformerAttention(Attention):
         return 4 * T * (rows + M) * head_dim + 4 * T * M + inside
 
 
-def key_features(
+def exponents(
     feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Compute features in which every key has its own level, for sums along the sequence.
+) -> tuple[Tensor, Tensor]:
+    """Compute the logarithms of the features of a map in `EXPONENTIAL`.
 
     Args:
         feature_map: one of `MAPS`.
@@ -185,6 +206,20 @@ def key_features(
         key_mask: True at real keys (B, S), or None.
 
     Returns:
+        Exponents of queries (B, H, T, M), without their common factor |q~|^2 / 2, which cancels,
+        and of keys (B, H, S, M), -inf if masked.
+    """
+    eq, ek = (_projected(feature_map, x, W) for x in (q, k))
+    ek = ek - _half_square(_scaled(k))
+    return eq, ek if key_mask is None else ek.masked_fill(~key_mask[:, None, :, None], -torch.inf)
+
+
+def key_features(
+    feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Compute features of the other maps; the arguments are those of `exponents`.
+
+    Returns:
         Features of queries (B, H, T, M), of keys (B, H, S, M), and the logarithm of the factor
         left out of each key's features (B, H, S), -inf if the key is masked; None: factor one.
     """
@@ -192,36 +227,28 @@ def key_features(
     if feature_map == "relu":
         fk = _rectified(k, W)
         return _rectified(q, W), fk if real is None else fk * real, None
-    if feature_map == "trigonometric":
-        (fq, _), (fk, weight) = _waves(q, W), _waves(k, W)
-        return fq, fk, weight if real is None else weight.masked_fill(~real[..., 0], -torch.inf)
-    eq, ek = (_exponents(feature_map, x, W) for x in (q, k))
-    if real is not None:
-        ek = ek.masked_fill(~real, -torch.inf)
-    highest = ek.detach().amax(-1)
-    return _below_one(eq), (ek - _finite(highest)[..., None]).exp(), highest
+    (fq, _), (fk, weight) = _waves(q, W), _waves(k, W)
+    return fq, fk, weight if real is None else weight.masked_fill(~real[..., 0], -torch.inf)
 
 
 def features(
     feature_map: Map, q: Tensor, k: Tensor, W: Tensor, key_mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Compute features for one sum over all keys; the arguments are those of `key_features`.
+    """Compute features for one sum over all keys; the arguments are those of `exponents`.
 
     Returns:
         Features of queries (B, H, T, M) and of keys (B, H, S, M), zero if masked.
     """
-    if feature_map in ("relu", "trigonometric"):
+    if feature_map not in EXPONENTIAL:
         fq, fk, weight = key_features(feature_map, q, k, W, key_mask)
         if weight is None:
             return fq, fk
-        level = _finite(weight.detach().amax(-1, keepdim=True))
+        level = finite_level(weight.detach().amax(-1, keepdim=True))
         return fq, fk * (weight - level).exp()[..., None]
-    eq, ek = (_exponents(feature_map, x, W) for x in (q, k))
-    if key_mask is not None:
-        ek = ek.masked_fill(~key_mask[:, None, :, None], -torch.inf)
+    eq, ek = exponents(feature_map, q, k, W, key_mask)
     # Moving the level of a feature from keys to queries prevents underflow of the sums. Levels
     # cancel in the ratio, so they need no gradient.
-    level = _finite(ek.detach().amax(-2, keepdim=True))
+    level = finite_level(ek.detach().amax(-2, keepdim=True))
     return _below_one(eq + level), (ek - level).exp()
 
 
@@ -233,11 +260,10 @@ def _half_square(x: Tensor) -> Tensor:
     return x.square().sum(-1, keepdim=True) / 2
 
 
-def _exponents(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:
-    """Return the logarithms of the positive features."""
-    x = _scaled(x)
-    p = x @ W.to(x.dtype).mT
-    return (p if feature_map == "softmax" else torch.cat([p, -p], -1)) - _half_square(x)
+def _projected(feature_map: Map, x: Tensor, W: Tensor) -> Tensor:
+    """Return w_r . x~, and its negative if mirrored."""
+    p = _scaled(x) @ W.to(x.dtype).mT
+    return p if feature_map == "softmax" else torch.cat([p, -p], -1)
 
 
 def _waves(x: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,14 +277,9 @@ def _rectified(x: Tensor, W: Tensor) -> Tensor:
     return (_scaled(x) @ W.to(x.dtype).mT).relu() + RELU_FLOOR
 
 
-def _below_one(exponents: Tensor) -> Tensor:
+def _below_one(eq: Tensor) -> Tensor:
     """Return the features of each query, scaled so that the largest is one."""
-    return (exponents - exponents.detach().amax(-1, keepdim=True)).exp()
-
-
-def _finite(highest: Tensor) -> Tensor:
-    """Return the offset of logarithms with this maximum: 0 where it is -inf."""
-    return torch.where(highest.isfinite(), highest, 0.0)
+    return (eq - eq.detach().amax(-1, keepdim=True)).exp()
 
 
 def random_rows(

@@ -5,10 +5,10 @@
     S: exp(R / temperature), its rows and columns divided by their sums `iterations` times
 
 A query attends to its own block and to one block of the sorted sequence in one softmax. m is 1 at
-real tokens; an offset of a sorted block is a key where sum_J S_IJ m_Ju > 0. Blocks without a real
-token take no part, so padding changes nothing; the grid begins at position 0. Scores (`sorting`)
-from the means y, z of the real queries and keys of a block: "attention", R_IJ = relu(y_I . z_J /
-sqrt D); "linear" and "mlp", R_I = P(z_I), learned for each head.
+real tokens; an offset of a sorted block is a key where sum_J S_IJ m_Ju > 1e-19, in every dtype.
+Blocks without a real token take no part, so padding changes nothing; the grid begins at position 0.
+Scores (`sorting`) from the means y, z of the real queries and keys of a block: "attention", R_IJ =
+relu(y_I . z_J / sqrt D); "linear" and "mlp", R_I = P(z_I), learned for each head.
 
 The cost is T b + T^2 / b: T^1.5 with the default block of about sqrt(max_length), T^2 in the limit
 with a fixed block. Zero iterations are a softmax over rows.
@@ -16,21 +16,19 @@ with a fixed block. Zero iterations are a softmax over rows.
 Causal: only J < I; y_I (z_I of P) is the mean up to the first token of block I; a column is divided
 by its sum up to row I. (A causal doubly stochastic matrix can only select "the block before".)
 
-Differences from public code: sorted values are values, every J is mixed (no arg max), padding is
-in no mean, mixture or count, there is no noise at evaluation, and R is not a logarithm: as in the
-paper.
+Differences from public code: sorted values are values, every J is mixed (no arg max), padding is in
+no mean, mixture or count, there is no noise at evaluation, R is not a logarithm (as in the paper).
 """
 
 import dataclasses
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.derivatives import log_cumsum_exp
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.block_sorting import LEAST, Sorter, split_blocks
 from longspan.attention.ops.global_tokens import (
     gather_global_tokens,
     global_part,
@@ -44,7 +42,6 @@ from longspan.attention.ops.softmax import (
     softmax_reference,
 )
 from longspan.errors import OptionError
-from longspan.shapes import Bool, Float
 
 SORTING = ("attention", "linear", "mlp")
 
@@ -181,14 +178,6 @@ class SinkhornAttention(Attention):
         return (2 * N * N + 4 * M * N * block + attention) * head_dim
 
 
-def split_blocks(x: Tensor, block: int, dim: int) -> Tensor:
-    """Split a dimension into blocks, the last one padded with zeros."""
-    missing = -x.shape[dim] % block
-    if missing:
-        x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
-    return x.unflatten(dim, (-1, block))
-
-
 def mix_blocks(
     S: Tensor, k: Tensor, v: Tensor, real: Tensor, masked: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -204,12 +193,12 @@ def mix_blocks(
     Returns:
         sum_J S_IJ k_Ju / w_Iu, with w_Iu = sum_J S_IJ real_Ju, (B, H, M, b, D).
         the same for the values.
-        w_Iu > 0, True at mixed keys that exist (B or 1, H or 1, M, b).
+        w_Iu > LEAST, True at mixed keys that exist (B or 1, H or 1, M, b).
     """
     if not masked:
         return _product(S, k, None), _product(S, v, None), real[:, None, : S.shape[2]]
     weight = S @ real[:, None].to(S.dtype)
-    some = weight > torch.finfo(S.dtype).tiny ** 0.5  # its square is still a safe divisor
+    some = weight > LEAST
     scale = weight.where(some, 1.0).reciprocal()
     return _product(S, k, scale), _product(S, v, scale), some
 
@@ -218,84 +207,6 @@ def _product(S: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
     y = at_least_float32(x) if x.dtype == torch.float16 else x  # small weights underflow in float16
     y = (S.to(y.dtype) @ y.flatten(3)).unflatten(3, x.shape[3:])
     return (y if scale is None else y * scale.to(y.dtype)[..., None]).to(x.dtype)
-
-
-def block_means(x: Tensor, real: Tensor) -> Tensor:
-    """Return the mean of the real tokens of each block (B, H, N, D); zero if there are none."""
-    total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
-    return total / real.sum(-1).clamp(min=1)[:, None, :, None]
-
-
-def prefix_means(x: Tensor, real: Tensor) -> Tensor:
-    """Return the mean of the real tokens up to and including the first one of each block."""
-
-    def up_to_first(sums: Tensor, first: Tensor) -> Tensor:
-        # Subtracting this block from a longer sum would leave rounding errors of the future.
-        return F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
-
-    total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
-    total = up_to_first(total.mT, at_least_float32(x[:, :, :, 0]).mT).mT
-    count = up_to_first(real.sum(-1), real[..., 0])
-    return total / count.clamp(min=1)[:, None, :, None]
-
-
-def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -> Tensor:
-    """Normalize exp(Z): divide rows, then columns, by their sums repeatedly; then rows once more.
-
-    Args:
-        Z: logarithms of the initial matrix (B, H, N, N).
-        live: True at blocks that take part (B or 1, N); other rows and columns are zero.
-        iterations: rounds before the last division of the rows.
-        causal: only columns J < I; the sum of a column covers the rows up to I, so that no row
-            depends on a later one.
-    """
-    allowed = live[:, None, :, None] & live[:, None, None, :]
-    allowed = allowed.tril(-1) if causal else allowed
-    keep = allowed.to(Z.dtype)
-    never = (keep - 1) * (torch.finfo(Z.dtype).max / 4)
-    Z = Z * keep + never
-    for _ in range(iterations):
-        # Sums without any allowed pair are meaningless, so `never` is restored each time.
-        Z = (Z - Z.logsumexp(-1, keepdim=True)) * keep + never
-        column = log_cumsum_exp(Z) if causal else Z.logsumexp(-2, keepdim=True)
-        Z = (Z - column) * keep + never
-    return apply_mask(Z.softmax(-1), allowed)
-
-
-def sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
-    """Compute the same for the live blocks of one sequence (H, N, N), by division."""
-    S = (Z - Z.detach().amax(-1, keepdim=True)).exp()
-    if causal:
-        S = S.tril(-1)
-    for _ in range(iterations):
-        S = _divided(S, S.sum(-1, keepdim=True))
-        S = _divided(S, S.cumsum(-2) if causal else S.sum(-2, keepdim=True))
-    return _divided(S, S.sum(-1, keepdim=True))
-
-
-def _divided(S: Tensor, total: Tensor) -> Tensor:
-    return S / total.where(total > 0, 1.0)
-
-
-class SortNet(nn.Module):
-    """Scores of all positions for the mean y of a block: W y + c, or relu(W relu(V y + a) + c)."""
-
-    def __init__(self, heads: int, width: int, blocks: int, hidden: bool):
-        """Create the weights of every head."""
-        super().__init__()
-        self.hidden = hidden
-        sizes = [(width, width)] * hidden + [(width, blocks)]
-        self.weights = nn.ParameterList([torch.empty(heads, *size) for size in sizes])
-        self.biases = nn.ParameterList([torch.zeros(heads, 1, size[1]) for size in sizes])
-        for weight in self.weights:
-            nn.init.normal_(weight, std=width**-0.5)
-
-    def forward(self, y: Tensor) -> Tensor:
-        """Map (..., H, N, D) to (..., H, N, blocks)."""
-        for weight, bias in zip(self.weights, self.biases, strict=True):
-            y = y @ weight.to(y.dtype) + bias.to(y.dtype)
-            y = y.relu() if self.hidden else y
-        return y
 
 
 def _option_reasons(block, sorting, iterations, temperature, sortcut, causal) -> list[str]:
@@ -314,107 +225,3 @@ def _option_reasons(block, sorting, iterations, temperature, sortcut, causal) ->
     if sortcut is not None and causal:
         reasons.append("causal=True requires sortcut=None")
     return reasons
-
-
-class Sorter(nn.Module):
-    """Matrix S from blocks of queries and keys: the weight of each block at each sorted position.
-
-    Blocks are x (B, H, N, b, D) with `real` (B or 1, N, b), the tokens that count; x is zero at the
-    others. Means, scores and sums are in float32 or wider. Without `net` the scores are products of
-    means.
-    """
-
-    noise: Tensor | None
-    net: SortNet | None
-
-    def __init__(self, sorting: str, iterations: int, temperature: float, causal: bool):
-        """Store the options."""
-        super().__init__()
-        self.sorting = sorting
-        self.iterations, self.temperature, self.causal = iterations, temperature, causal
-
-    def make(self, heads: int, width: int, max_length: int, block: int, gumbel: bool) -> None:
-        """Create learned weights, and a buffer for the noise."""
-        blocks, learned = -(-max_length // block), self.sorting != "attention"
-        self.fixed = (heads, width, max_length) if learned or gumbel else None
-        hidden = self.sorting == "mlp"
-        self.net = SortNet(heads, width, blocks, hidden) if learned else None
-        self.register_buffer("noise", torch.zeros(heads, blocks, blocks) if gumbel else None)
-
-    def shape_reasons(self, q: Tensor) -> list[str]:
-        """Return why net and noise do not fit these heads."""
-        sizes = (q.shape[1], q.shape[3])
-        if self.fixed is None or sizes == self.fixed[:2]:
-            return []
-        return [f"(heads, head_dim) must be {self.fixed[:2]}, as built; got {sizes}"]
-
-    def length_reasons(self, T: int) -> list[str]:
-        """Return why net and noise do not fit this length."""
-        if self.fixed is None or self.fixed[2] >= T:
-            return []
-        return [f"T={T} exceeds max_length={self.fixed[2]}; build with a larger max_length"]
-
-    @torch.no_grad()
-    def redraw(self, seed: int) -> None:
-        """Draw new Gumbel noise."""
-        if self.noise is not None:
-            generator = torch.Generator().manual_seed(seed)
-            drawn = torch.empty(self.noise.shape, dtype=torch.float64)
-            self.noise.copy_(-drawn.exponential_(generator=generator).log())
-
-    def forward(
-        self,
-        q: Float[Tensor, "B H N b D"],
-        k: Float[Tensor, "B H N b D"],
-        real: Bool[Tensor, "#B N b"],
-    ) -> Float[Tensor, "B H N N"]:
-        """Return S of each sequence; rows sum to one, or to zero if no block can be mixed."""
-        rows = prefix_means if self.causal else block_means
-        if self.net is None:
-            R = (rows(q, real) @ block_means(k, real).mT * q.shape[-1] ** -0.5).relu()
-        else:
-            R = self.net(rows(k, real))[..., : k.shape[2]]
-        if self.noise is not None and self.training:
-            R = R + self.noise[:, : k.shape[2], : k.shape[2]].to(R.dtype)
-        return sinkhorn_normalize(R / self.temperature, real.any(-1), self.iterations, self.causal)
-
-    def mixture(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> tuple[Tensor, Tensor]:
-        """Return the sorted sequence of one sequence (H, T, D) as a dense product.
-
-        Returns:
-            weights of the tokens at each position of the sorted sequence (H, P, T); rows with no
-                token to mix are zero.
-            block of each position (P,).
-        """
-        S = self.reference(q, k, real, block)
-        position = torch.arange(len(real), device=q.device)
-        place = torch.arange(S.shape[1] * block, device=q.device)
-        same = (place % block)[:, None] == position % block
-        weights = S[:, place // block][:, :, position // block] * (same & real)
-        return _divided(weights, weights.sum(-1, keepdim=True)), place // block
-
-    def reference(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> Tensor:
-        """Return S of one sequence (H, T, D), one block after another; `real` is (T,)."""
-        position = torch.arange(len(real), device=q.device)
-        index = position // block
-        S = q.new_zeros(q.shape[0], *2 * [-(-len(real) // block)])
-        kept = index[real].unique().tolist()
-        if not kept:
-            return S
-        rows, columns = [], []
-        for i in kept:
-            inside = real & (index == i)
-            seen = real & (position <= i * block) if self.causal else inside
-            columns.append(k[:, inside].mean(1))
-            rows.append((q if self.net is None else k)[:, seen].sum(1) / max(1, int(seen.sum())))
-        y, z = torch.stack(rows, 1), torch.stack(columns, 1)
-        if self.net is None:
-            R = torch.einsum("hid,hjd->hij", y, z).div(q.shape[-1] ** 0.5).relu()
-        else:
-            R = self.net(y)[..., kept]
-        if self.noise is not None and self.training:
-            R = R + self.noise[:, kept][:, :, kept]
-        small = sinkhorn_normalize_reference(R / self.temperature, self.iterations, self.causal)
-        for place, i in enumerate(kept):
-            S[:, i, kept] = small[:, place]
-        return S

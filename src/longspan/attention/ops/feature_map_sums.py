@@ -2,9 +2,10 @@
 
     out_t = sum_s a_ts v_s / sum_s a_ts,   a_ts = (phi(q_t) . phi(k_s)) exp(c_s)
 
-`c` is a logarithmic weight per key (zero for most maps) that keeps exponential features in range.
-Sums and divisions run in float32 or wider. A row is zero if its weights sum to zero, to less than
-the smallest safe divisor, or to less than the caller's threshold.
+`c` is a logarithmic weight per key, zero for most maps. Features of both are positive or of either
+sign; `causal_mix_exponential` is for a phi given by its logarithms, which may be of any size. Sums
+and divisions run in float32 or wider. A row is zero if its weights sum to zero, to less than the
+smallest safe divisor, or to less than the caller's threshold.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK = 64  # queries and keys compared directly in the causal form
+CHUNK = 64  # queries and keys compared directly in the causal form; a power of two
 
 
 def _divided(total: Tensor, weight: Tensor, least: float | None) -> Tensor:
@@ -33,10 +34,14 @@ def mix(fq: Tensor, fk: Tensor, v: Tensor, least: float | None = None) -> Tensor
 
 
 class State(NamedTuple):
-    """Running summary of the keys seen so far, and the level that it is relative to."""
+    """Running summary of the keys seen so far, and the level that it is relative to.
+
+    The level is one number per head (B, H) with log weights, one per feature (B, H, M) with
+    exponents, -inf before the first key, and unused otherwise.
+    """
 
     summary: Tensor  # B H M E+1; the last column sums the features (the normalizer)
-    level: Tensor  # B H, -inf before the first key; unused without log weights
+    level: Tensor
 
 
 def causal_mix(
@@ -67,9 +72,7 @@ def causal_mix(
     fq = F.pad(fq, (0, 0, S - T, 0))
     fq, fk, v = (_chunked(x, chunk) for x in (fq, fk, v))
     v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
-    if state is None:
-        summary = v.new_zeros(*v.shape[:2], fk.shape[-1], v.shape[-1])
-        state = State(summary, v.new_full(v.shape[:2], -torch.inf))
+    state = state or _empty_state(fk, v, fk.shape[:2])
     scores = fq @ fk.mT
     if log_weight is None:
         after = (fk.mT @ v).cumsum(2) + state.summary[:, :, None]
@@ -82,6 +85,110 @@ def causal_mix(
     return out.flatten(2, 3)[:, :, S - T : S], state
 
 
+def causal_mix_exponential(
+    eq: Tensor, ek: Tensor, v: Tensor, state: State | None = None
+) -> tuple[Tensor, State]:
+    """Mix values causally, with features given by their logarithms, which may be of any size.
+
+    out_t = sum_s a_ts v_s / sum_s a_ts,   a_ts = sum_m exp(eq_tm + ek_sm),   s <= t
+
+    exp(eq) and exp(ek) alone would underflow: a row is small in the features that it needs if no
+    early key has its large ones. Every product is therefore taken relative to the largest visible
+    key of each feature: of all earlier chunks, or of one half of a part of the chunk.
+
+    Args:
+        eq: exponents of the queries (B, H, T, M); the last query sees all keys.
+        ek: exponents of the keys (B, H, S, M), -inf at masked keys.
+        v: values (B, H, S, E).
+        state: state after earlier keys, or None.
+
+    Returns:
+        The mixed values (B, H, T, E), and the state after all keys.
+    """
+    T, S = eq.shape[-2], ek.shape[-2]
+    chunk = 1
+    while chunk < min(CHUNK, S):
+        chunk *= 2
+    eq = _chunked(F.pad(eq, (0, 0, S - T, 0)), chunk)
+    ek, v = _chunked(ek, chunk, -torch.inf), _chunked(v, chunk)
+    v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
+    state = state or _empty_state(ek, v, (*ek.shape[:2], ek.shape[-1]))
+    near, level = _pair_sums(eq, ek)
+    highest = ek.detach().amax(-2).cummax(2).values  # at the end of a chunk, B H chunks M
+    highest = torch.maximum(highest, state.level[:, :, None])
+    last, entered = finite_level(highest), torch.cat([state.level[:, :, None], highest], 2)[:, :, :-1]
+    summary = (ek - last[..., None, :]).exp().mT @ v
+    states, running = _accumulate(summary, (entered - last).exp()[..., None], state)
+    carried, before = _relative(eq + entered[..., None, :])
+    top = finite_level(torch.maximum(level, before))
+    total = (near @ v) * (level - top).exp() + (carried @ states) * (before - top).exp()
+    out = _divided(total[..., :-1], total[..., -1:], None)
+    return out.flatten(2, 3)[:, :, S - T : S], State(running, highest[:, :, -1])
+
+
+def _pair_sums(eq: Tensor, ek: Tensor) -> tuple[Tensor, Tensor]:
+    """Return sums over features of exp(eq_t + ek_s) for s <= t, relative to a level per row.
+
+    Two halves are computed alike; queries of the second see keys of the first through one product.
+
+    Args:
+        eq: exponents of queries (..., n, M), n a power of two.
+        ek: exponents of as many keys.
+
+    Returns:
+        sums (..., n, n), zero for s > t, and their levels (..., n, 1), -inf without keys.
+    """
+    n = eq.shape[-2]
+    if n == 1:
+        both, level = _relative(eq + ek)
+        return both.sum(-1, keepdim=True), level
+    eq, ek = (x.unflatten(-2, (2, -1)) for x in (eq, ek))
+    sums, levels = (x.unbind(-3) for x in _pair_sums(eq, ek))
+    q, k = eq.unbind(-3)[1], ek.unbind(-3)[0]
+    highest = k.detach().amax(-2, keepdim=True)
+    product, level = _relative(q + highest)
+    product = product @ (k - finite_level(highest)).exp().mT
+    larger = torch.maximum(level, levels[1])
+    top = finite_level(larger)
+    below = [product * (level - top).exp(), sums[1] * (levels[1] - top).exp()]
+    rows = [F.pad(sums[0], (0, n // 2)), torch.cat(below, -1)]
+    return torch.cat(rows, -2), torch.cat([levels[0], larger], -2)
+
+
+def _relative(exponents: Tensor) -> tuple[Tensor, Tensor]:
+    """Return exp(exponents) relative to the largest of a row, and its logarithm (..., 1)."""
+    # Levels cancel in the ratio of sums, so they need no gradient.
+    level = exponents.detach().amax(-1, keepdim=True)
+    return (exponents - finite_level(level)).exp(), level
+
+
+def finite_level(highest: Tensor) -> Tensor:
+    """Return the offset of logarithms with this maximum: 0 where it is -inf."""
+    return torch.where(highest.isfinite(), highest, 0.0)
+
+
+def _empty_state(fk: Tensor, v: Tensor, levels: tuple[int, ...]) -> State:
+    """Return the state before the first key, for chunked features and values."""
+    summary = v.new_zeros(*v.shape[:2], fk.shape[-1], v.shape[-1])
+    return State(summary, v.new_full(levels, -torch.inf))
+
+
+def _accumulate(summary: Tensor, fade: Tensor, state: State) -> tuple[Tensor, Tensor]:
+    """Return the summary of all keys before each chunk (B, H, chunks, M, E+1), and after all.
+
+    Args:
+        summary: summary of each chunk (B, H, chunks, M, E+1), relative to the level at its end.
+        fade: factor from the level before a chunk to the one at its end (B, H, chunks, M or 1, 1).
+        state: state before the first chunk.
+    """
+    states, running = [], state.summary
+    # The gradient of an index into the chunks is as large as all of them; that of `unbind` is not.
+    for own, factor in zip(summary.unbind(2), fade.unbind(2), strict=True):
+        states.append(running)
+        running = running * factor + own
+    return torch.stack(states, dim=2), running
+
+
 def _chunked(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
     """Split (B, H, S, D) into (B, H, chunks, chunk, D), padded at the end."""
     return F.pad(x, (0, 0, 0, -x.shape[-2] % chunk), value=fill).unflatten(-2, (-1, chunk))
@@ -92,19 +199,14 @@ def _weighted(scores, fq, fk, v, c: Tensor, state: State) -> tuple[Tensor, State
     chunk = c.shape[-1]
     highest = c.detach().flatten(2).cummax(-1).values.view_as(c)  # prefix maximum, B H chunks chunk
     highest = torch.maximum(highest, state.level[..., None, None])
-    level = torch.where(highest.isfinite(), highest, torch.zeros_like(highest))
+    level = finite_level(highest)
     later = torch.ones(chunk, chunk, dtype=torch.bool, device=c.device).triu(1)
     gain = (c[..., None, :] - level[..., None]).masked_fill(later, -torch.inf).exp()
     last = level[..., -1]  # level of the summary at the end of a chunk
     # Level at the start of a chunk: -inf (not 0) before the first key.
     entered = torch.cat([state.level[..., None], highest[..., :-1, -1]], dim=-1)
     summary = (fk * (c - last[..., None]).exp()[..., None]).mT @ v
-    states, running = [], state.summary
-    for n in range(c.shape[2]):
-        # The running summary is rescaled to the level of chunk n.
-        states.append(running)
-        fade = (entered[:, :, n] - last[:, :, n]).exp()
-        running = running * fade[..., None, None] + summary[:, :, n]
+    states, running = _accumulate(summary, (entered - last).exp()[..., None, None], state)
     carried = (entered[..., None] - level).exp()[..., None]
-    total = (scores * gain) @ v + (fq @ torch.stack(states, dim=2)) * carried
+    total = (scores * gain) @ v + (fq @ states) * carried
     return total, State(running, highest[..., -1, -1])

@@ -1,0 +1,212 @@
+"""Soft sorting of blocks by Sinkhorn normalization, Tay et al. 2020 (arxiv.org/abs/2002.11296).
+
+Letters: N blocks of b tokens, I and J blocks, R scores (N, N), S the weight of each block at each
+sorted position. Blocks without a real token take no part.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longspan.attention.derivatives import log_cumsum_exp
+from longspan.attention.masking import apply_mask
+from longspan.attention.ops.precision import at_least_float32
+from longspan.shapes import Bool, Float
+
+LEAST = 1e-19  # least weight of a sorted key; its square is a safe divisor in float32
+
+
+def split_blocks(x: Tensor, block: int, dim: int) -> Tensor:
+    """Split a dimension into blocks, the last one padded with zeros."""
+    missing = -x.shape[dim] % block
+    if missing:
+        x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
+    return x.unflatten(dim, (-1, block))
+
+
+def block_means(x: Tensor, real: Tensor) -> Tensor:
+    """Return the mean of the real tokens of each block (B, H, N, D); zero if there are none."""
+    total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
+    return total / real.sum(-1).clamp(min=1)[:, None, :, None]
+
+
+def prefix_means(x: Tensor, real: Tensor) -> Tensor:
+    """Return the mean of the real tokens up to and including the first one of each block."""
+
+    def up_to_first(sums: Tensor, first: Tensor) -> Tensor:
+        # Subtracting this block from a longer sum would leave rounding errors of the future.
+        return F.pad(sums.cumsum(-1)[..., :-1], (1, 0)) + first
+
+    total = x.sum(3, dtype=torch.promote_types(x.dtype, torch.float32))
+    total = up_to_first(total.mT, at_least_float32(x[:, :, :, 0]).mT).mT
+    count = up_to_first(real.sum(-1), real[..., 0])
+    return total / count.clamp(min=1)[:, None, :, None]
+
+
+def sinkhorn_normalize(Z: Tensor, live: Tensor, iterations: int, causal: bool) -> Tensor:
+    """Normalize exp(Z): divide rows, then columns, by their sums repeatedly; then rows once more.
+
+    Args:
+        Z: logarithms of the initial matrix (B, H, N, N).
+        live: True at blocks that take part (B or 1, N); other rows and columns are zero.
+        iterations: rounds before the last division of the rows.
+        causal: only columns J < I; the sum of a column covers the rows up to I, so that no row
+            depends on a later one.
+    """
+    allowed = live[:, None, :, None] & live[:, None, None, :]
+    allowed = allowed.tril(-1) if causal else allowed
+    keep = allowed.to(Z.dtype)
+    never = (keep - 1) * (torch.finfo(Z.dtype).max / 4)
+    Z = Z * keep + never
+    for _ in range(iterations):
+        # Sums without any allowed pair are meaningless, so `never` is restored each time.
+        Z = (Z - Z.logsumexp(-1, keepdim=True)) * keep + never
+        column = log_cumsum_exp(Z) if causal else Z.logsumexp(-2, keepdim=True)
+        Z = (Z - column) * keep + never
+    return apply_mask(Z.softmax(-1), allowed)
+
+
+def sinkhorn_normalize_reference(Z: Tensor, iterations: int, causal: bool) -> Tensor:
+    """Compute the same for the live blocks of one sequence (H, N, N), from the logarithms of S."""
+    if causal:
+        Z = Z.masked_fill(~torch.ones_like(Z, dtype=torch.bool).tril(-1), -torch.inf)
+    for _ in range(iterations):
+        Z = Z - _log_sum(Z, -1)
+        seen = range(1, Z.shape[-1] + 1)
+        column = [_log_sum(Z[:, :n], -2) for n in seen] if causal else [_log_sum(Z, -2)]
+        Z = Z - torch.cat(column, -2)
+    return (Z - _log_sum(Z, -1)).exp()
+
+
+def _log_sum(Z: Tensor, dim: int) -> Tensor:
+    """Return the logarithm of the sum of exp(Z); finite if there is no term."""
+    highest = Z.detach().amax(dim, keepdim=True)
+    level = highest.where(highest.isfinite(), 0.0)
+    total = (Z - level).exp().sum(dim, keepdim=True)
+    return total.where(total > 0, 1.0).log() + level
+
+
+class SortNet(nn.Module):
+    """Scores of all positions for the mean y of a block: W y + c, or relu(W relu(V y + a) + c)."""
+
+    def __init__(self, heads: int, width: int, blocks: int, hidden: bool):
+        """Create the weights of every head."""
+        super().__init__()
+        self.hidden = hidden
+        sizes = [(width, width)] * hidden + [(width, blocks)]
+        self.weights = nn.ParameterList([torch.empty(heads, *size) for size in sizes])
+        self.biases = nn.ParameterList([torch.zeros(heads, 1, size[1]) for size in sizes])
+        for weight in self.weights:
+            nn.init.normal_(weight, std=width**-0.5)
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Map (..., H, N, D) to (..., H, N, blocks)."""
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            y = y @ weight.to(y.dtype) + bias.to(y.dtype)
+            y = y.relu() if self.hidden else y
+        return y
+
+
+class Sorter(nn.Module):
+    """Matrix S from blocks of queries and keys: the weight of each block at each sorted position.
+
+    Blocks are x (B, H, N, b, D) with `real` (B or 1, N, b), the tokens that count; x is zero at the
+    others. Means, scores and sums are in float32 or wider. Without `net` the scores are products of
+    means.
+    """
+
+    noise: Tensor | None
+    net: SortNet | None
+
+    def __init__(self, sorting: str, iterations: int, temperature: float, causal: bool):
+        """Store the options."""
+        super().__init__()
+        self.sorting = sorting
+        self.iterations, self.temperature, self.causal = iterations, temperature, causal
+
+    def make(self, heads: int, width: int, max_length: int, block: int, gumbel: bool) -> None:
+        """Create learned weights, and a buffer for the noise."""
+        blocks, learned = -(-max_length // block), self.sorting != "attention"
+        self.fixed = (heads, width, max_length) if learned or gumbel else None
+        hidden = self.sorting == "mlp"
+        self.net = SortNet(heads, width, blocks, hidden) if learned else None
+        self.register_buffer("noise", torch.zeros(heads, blocks, blocks) if gumbel else None)
+
+    def shape_reasons(self, q: Tensor) -> list[str]:
+        """Return why net and noise do not fit these heads."""
+        sizes = (q.shape[1], q.shape[3])
+        if self.fixed is None or sizes == self.fixed[:2]:
+            return []
+        return [f"(heads, head_dim) must be {self.fixed[:2]}, as built; got {sizes}"]
+
+    def length_reasons(self, T: int) -> list[str]:
+        """Return why net and noise do not fit this length."""
+        if self.fixed is None or self.fixed[2] >= T:
+            return []
+        return [f"T={T} exceeds max_length={self.fixed[2]}; build with a larger max_length"]
+
+    @torch.no_grad()
+    def redraw(self, seed: int) -> None:
+        """Draw new Gumbel noise."""
+        if self.noise is not None:
+            generator = torch.Generator().manual_seed(seed)
+            drawn = torch.empty(self.noise.shape, dtype=torch.float64)
+            self.noise.copy_(-drawn.exponential_(generator=generator).log())
+
+    def forward(
+        self,
+        q: Float[Tensor, "B H N b D"],
+        k: Float[Tensor, "B H N b D"],
+        real: Bool[Tensor, "#B N b"],
+    ) -> Float[Tensor, "B H N N"]:
+        """Return S of each sequence; rows sum to one, or to zero if no block can be mixed."""
+        rows = prefix_means if self.causal else block_means
+        if self.net is None:
+            R = (rows(q, real) @ block_means(k, real).mT * q.shape[-1] ** -0.5).relu()
+        else:
+            R = self.net(rows(k, real))[..., : k.shape[2]]
+        if self.noise is not None and self.training:
+            R = R + self.noise[:, : k.shape[2], : k.shape[2]].to(R.dtype)
+        return sinkhorn_normalize(R / self.temperature, real.any(-1), self.iterations, self.causal)
+
+    def mixture(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> tuple[Tensor, Tensor]:
+        """Return the sorted sequence of one sequence (H, T, D) as a dense product.
+
+        Returns:
+            weights of the tokens at each position of the sorted sequence (H, P, T); rows with no
+                token to mix are zero.
+            block of each position (P,).
+        """
+        S = self.reference(q, k, real, block)
+        position = torch.arange(len(real), device=q.device)
+        place = torch.arange(S.shape[1] * block, device=q.device)
+        same = (place % block)[:, None] == position % block
+        weights = S[:, place // block][:, :, position // block] * (same & real)
+        total = weights.sum(-1, keepdim=True)
+        return weights / total.where(total > LEAST, torch.inf), place // block
+
+    def reference(self, q: Tensor, k: Tensor, real: Tensor, block: int) -> Tensor:
+        """Return S of one sequence (H, T, D), one block after another; `real` is (T,)."""
+        position = torch.arange(len(real), device=q.device)
+        index = position // block
+        S = q.new_zeros(q.shape[0], *2 * [-(-len(real) // block)])
+        kept = index[real].unique().tolist()
+        if not kept:
+            return S
+        rows, columns = [], []
+        for i in kept:
+            inside = real & (index == i)
+            seen = real & (position <= i * block) if self.causal else inside
+            columns.append(k[:, inside].mean(1))
+            rows.append((q if self.net is None else k)[:, seen].sum(1) / max(1, int(seen.sum())))
+        y, z = torch.stack(rows, 1), torch.stack(columns, 1)
+        if self.net is None:
+            R = torch.einsum("hid,hjd->hij", y, z).div(q.shape[-1] ** 0.5).relu()
+        else:
+            R = self.net(y)[..., kept]
+        if self.noise is not None and self.training:
+            R = R + self.noise[:, kept][:, :, kept]
+        small = sinkhorn_normalize_reference(R / self.temperature, self.iterations, self.causal)
+        for place, i in enumerate(kept):
+            S[:, i, kept] = small[:, place]
+        return S
