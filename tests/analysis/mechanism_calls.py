@@ -22,12 +22,12 @@ class FixedWeights(Attention):
         return self.weights.to(v) @ v
 
 
-def call_with(weights, B=1, key_mask=None):
+def call_with(weights, B=1, mask=None):
     """Return a call of a mechanism with these weights."""
     weights = torch.as_tensor(weights, dtype=torch.float64)
     H, T, S = weights.shape
     q, k = (torch.zeros(B, H, n, 4, dtype=torch.float64) for n in (T, S))
-    return Call(FixedWeights(weights), q, k, key_mask=key_mask)
+    return Call(FixedWeights(weights), q, k, mask=mask)
 
 
 def build_small(name, causal=False, options=None):

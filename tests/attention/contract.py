@@ -2,15 +2,22 @@
 
 import copy
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+import longspan
 from longspan.attention import MECHANISMS, Attention, backends, build
 from longspan.errors import InputError
 
 HEADS, HEAD_DIM = 3, 8
+HERE = Path(__file__).parent
+SOURCE = Path(longspan.__file__).parents[1]
 
 # Allowed absolute error from the float64 reference, for inputs of unit size.
 TOLERANCE = {
@@ -59,6 +66,20 @@ def run_or_skip(attention: Attention, *inputs, **masks) -> Tensor:
         if attention.backend in ("torch", "reference"):
             raise
         pytest.skip(str(error))
+
+
+def run_in_new_process(code, *arguments, seed="7"):
+    """Run `code` in a new process, without the runtime type checks of the tests."""
+    paths = os.pathsep.join([str(SOURCE), str(HERE)])
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def qkv(T, S=None, B=3, H=HEADS, D=HEAD_DIM, E=None, seed=0, dtype=torch.float64):
@@ -144,3 +165,13 @@ def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-1
     torch.testing.assert_close(
         actual, expected, atol=atol, rtol=atol, msg=lambda text: f"{label}: {text}"
     )
+
+
+def softmax_deviation(weights, logits):
+    """Return the largest range of log w - q k^T / sqrt(D) over the support of a row."""
+    if (weights < 0).any():
+        return torch.inf
+    excess = weights.log() - logits
+    support = weights > 0
+    highest = excess.masked_fill(~support, -torch.inf).amax(-1)
+    return (highest - excess.masked_fill(~support, torch.inf).amin(-1)).max().item()

@@ -23,7 +23,7 @@ from longspan.attention import (
     register,
     register_kernel,
 )
-from longspan.attention.base import KERNELS
+from longspan.attention.registry import KERNELS
 from longspan.errors import InputError, LongspanError, OptionError, UnknownNameError
 
 SOURCE = Path(longspan.__file__).parents[1]
@@ -40,8 +40,8 @@ def join_refusals(*inputs, name="local", causal=False, **masks):
         (lambda q, k, v: (q, k.float(), v), "got torch.float64, torch.float32, torch.float64"),
         (lambda q, k, v: (q, k.to("meta"), v), "one device, got cpu, meta, cpu"),
         (lambda q, k, v: (q, k[:2], v[:2]), r"q \(3, 3, 9, 8\) and k \(2, 3, 9, 8\) differ in B"),
-        (lambda q, k, v: (q, k[:, :2], v[:, :2]), r"and k \(3, 2, 9, 8\) differ in B, H or D"),
-        (lambda q, k, v: (q, k[..., :4], v), r"and k \(3, 3, 9, 4\) differ in B, H or D"),
+        (lambda q, k, v: (q, k[:, :2], v[:, :2]), "heads of k must divide those of q, got 2 and 3"),
+        (lambda q, k, v: (q, k[..., :4], v), r"and k \(3, 3, 9, 4\) differ in B or D"),
         (lambda q, k, v: (q, k, v[:2]), r"and v \(2, 3, 9, 8\) differ in B, H or S"),
         (lambda q, k, v: (q, k, v[:, :, :5]), r"and v \(3, 3, 5, 8\) differ in B, H or S"),
         (lambda q, k, v: (q[:, :, :0], k, v), "at least one query and one key are required"),
@@ -89,7 +89,7 @@ def test_inputs_other_than_dense_tensors_are_rejected(x, message, monkeypatch):
     with pytest.raises(InputError, match=message):
         build("local")(q, x, v)
     if x is not None:
-        with pytest.raises(InputError, match=message.replace("k must", "key_mask must")):
+        with pytest.raises(InputError, match=message.replace("k must", "mask must")):
             build("local")(q, k, v, x)
 
 
@@ -141,6 +141,17 @@ def test_key_mask_and_query_mask_have_separate_lengths():
     masks = {m: torch.ones(3, 5, dtype=torch.bool) for m in ("key_mask", "query_mask")}
     found = join_refusals(*qkv(5, 9), name="full", **masks)
     assert found == "key_mask must have shape (3, 9), got (3, 5)"
+
+
+def test_padding_mask_is_refused_where_it_is_ambiguous():
+    (q, k, v), mask = qkv(5, 9), torch.ones(3, 5, dtype=torch.bool)
+    full = build("full")
+    message = "mask requires as many queries as keys; pass key_mask= and query_mask=, got T=5 and"
+    with pytest.raises(InputError, match=message):
+        full(q, k, v, mask)
+    for other in ("key_mask", "query_mask"):
+        with pytest.raises(InputError, match="mask excludes key_mask and query_mask"):
+            full(q, q, q, mask, **{other: mask})
 
 
 def test_causal_requires_a_key_for_each_query():

@@ -208,7 +208,7 @@ def test_etc_is_a_window_of_blocks_after_the_global_tokens():
 def test_window_of_only_padding_gives_zeros():
     q, k, v = qkv(40)
     real = torch.arange(40) < torch.tensor([40, 3, 9])[:, None]
-    out = bigbird(form="etc")(q, k, v, real, query_mask=torch.ones_like(real))
+    out = bigbird(form="etc")(q, k, v, key_mask=real)
     assert out[0].abs().sum(-1).all()
     for b, blocks in ((1, 1), (2, 3)):
         assert out[b, :, : 4 * (blocks + 1)].abs().sum(-1).all()

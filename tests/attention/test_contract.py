@@ -19,7 +19,7 @@ from longspan.attention import MECHANISMS
 
 LENGTHS = (1, 2, 7, 8, 9, 16, 17, 33, 64, 100)
 # Query and key lengths of cross-attention; causal=True requires T <= S.
-CROSS = ((1, 9), (7, 8), (16, 33), (33, 64), (64, 100), (100, 130), (9, 7), (64, 1))
+CROSS = ((1, 9), (7, 8), (16, 33), (33, 64), (33, 33), (100, 130), (9, 7), (64, 1))
 
 
 def run_both_backends(attention, inputs, **masks):
@@ -46,7 +46,7 @@ def test_output_and_gradients_equal_the_reference(name, causal, backend, kind):
     attention = build_small(name, causal, backend)
     for T in LENGTHS:
         for global_mask in global_masks(name, T):
-            masks = {"key_mask": key_masks(T)[kind], "global_mask": global_mask}
+            masks = {"mask": key_masks(T)[kind], "global_mask": global_mask}
             label = f"T={T}, global tokens {global_mask is not None}"
             assert_equals_reference(attention, qkv(T), label, **masks)
 
@@ -175,9 +175,33 @@ def test_padded_keys_of_cross_attention_have_no_influence(name, causal, backend)
     ends = [torch.full_like(x[:, :, :9], torch.nan) for x in (k, v)]
     padded = [torch.cat([x, y], 2) for x, y in zip((k, v), ends, strict=True)]
     key_mask = (torch.arange(42) < 33).expand(3, -1)
-    assert_near(
-        run_or_skip(attention, q, *padded, key_mask), run_or_skip(attention, q, k, v), "output"
-    )
+    out = run_or_skip(attention, q, *padded, key_mask=key_mask)
+    assert_near(out, run_or_skip(attention, q, k, v), "output")
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["ragged", "holes"])
+def test_key_mask_hides_no_query_when_lengths_are_equal(name, causal, backend, kind):
+    attention = build_small(name, causal, backend)
+    inputs, real = qkv(33), key_masks(33)[kind]
+    out = run_or_skip(attention, *inputs, key_mask=real)
+    every_query = run_or_skip(attention, *inputs, key_mask=real, query_mask=torch.ones_like(real))
+    assert torch.equal(out, every_query)
+    assert_near(out, reference_copy(attention)(*inputs, key_mask=real), "the reference")
+    if MECHANISMS[name].traits.cross and not causal:
+        longer = run_or_skip(attention, torch.cat([inputs[0]] * 2, 2), *inputs[1:], key_mask=real)
+        assert_near(out, longer[:, :, :33], "more queries than keys")
+        assert out.movedim(1, 2)[~real].any()
+
+
+@every_mechanism
+def test_mask_hides_keys_and_queries(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    inputs, real = qkv(33), key_masks(33)["holes"]
+    out = run_or_skip(attention, *inputs, real)
+    assert torch.equal(out, run_or_skip(attention, *inputs, key_mask=real, query_mask=real))
+    assert not out.movedim(1, 2)[~real].any()
+    assert out.movedim(1, 2)[real].any()
 
 
 @every_mechanism
@@ -191,7 +215,7 @@ def test_masks_hold_for_scores_of_any_size(name, causal, backend):
     q, k = 100 * q.abs(), -1000 * k.abs()
     for kind, mask in key_masks(40).items():
         for global_mask in global_masks(name, 40):
-            masks = {"key_mask": mask, "global_mask": global_mask}
+            masks = {"mask": mask, "global_mask": global_mask}
             out = run_or_skip(attention, q, k, v, **masks)
             assert_near(out, reference_copy(attention)(q, k, v, **masks), kind, 1e-8)
 
@@ -223,16 +247,17 @@ def test_rows_without_keys_give_zeros_and_zero_gradients(name, causal, backend):
     padded_row = some.clone()
     padded_row[1] = False
     cases = {
-        "padded row": {"key_mask": padded_row},
+        "padded row": {"mask": padded_row},
         "masked queries": {"query_mask": padded_row},
+        "masked keys": {"key_mask": padded_row},
         "real queries, masked keys": {"key_mask": none, "query_mask": some},
         "disjoint masks": {"key_mask": padded_row, "query_mask": ~padded_row},
     }
     for label, masks in cases.items():
         inputs = [x.requires_grad_() for x in qkv(T)]
         out = run_or_skip(attention, *inputs, **masks)
-        q_real = masks.get("query_mask", masks.get("key_mask"))
-        has_keys = q_real & masks.get("key_mask", some).any(1, keepdim=True)
+        q_real, k_real = (masks.get("mask", masks.get(f"{x}_mask", some)) for x in ("query", "key"))
+        has_keys = q_real & k_real.any(1, keepdim=True)
         assert not out.movedim(1, 2)[~has_keys].any(), label
         assert out.movedim(1, 2)[has_keys].any() == has_keys.any(), label
         grads = gradients(out, inputs, attention)
@@ -280,7 +305,7 @@ def test_query_with_only_padding_in_its_past_gives_zeros(name, causal, backend):
     attention, T = build_small(name, causal, backend), 20
     key_mask = (torch.arange(T) >= 9).expand(3, -1)
     inputs = [x.requires_grad_() for x in qkv(T)]
-    out = run_or_skip(attention, *inputs, key_mask, query_mask=torch.ones(3, T, dtype=torch.bool))
+    out = run_or_skip(attention, *inputs, key_mask=key_mask)
     assert not out[:, :, :9].any()
     assert out[:, :, 9:].any()
     assert all(x.isfinite().all() for x in gradients(out, inputs, attention))
@@ -301,7 +326,7 @@ def second_derivatives(attention, inputs, **masks):
 def test_second_derivatives_equal_the_reference_or_raise(name, causal, backend, kind):
     attention = build_small(name, causal, backend)
     for global_mask in global_masks(name, 33):
-        masks = {"key_mask": key_masks(33)[kind], "global_mask": global_mask}
+        masks = {"mask": key_masks(33)[kind], "global_mask": global_mask}
         inputs = [x.requires_grad_() for x in qkv(33)]
         try:
             actual = second_derivatives(attention, inputs, **masks)
@@ -322,7 +347,7 @@ def test_torch_func_transforms_equal_plain_calls(name, causal, backend, kind):
     inputs, key_mask = qkv(33), key_masks(33)[kind]
 
     def call(*x):
-        return run_or_skip(attention, *x, key_mask=key_mask)
+        return run_or_skip(attention, *x, mask=key_mask)
 
     def loss(*x):
         return call(*x).pow(2).sum()
@@ -346,7 +371,7 @@ def test_forward_mode_equals_the_reference_or_raises(name, causal, backend, kind
     def derivative(one):
         return torch.func.jvp(lambda *x: one(*x, key_mask), inputs, tangents)[1]
 
-    run_or_skip(attention, *inputs, key_mask=key_mask)
+    run_or_skip(attention, *inputs, mask=key_mask)
     try:
         actual = derivative(attention)
     except NotImplementedError as error:

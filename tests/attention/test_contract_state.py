@@ -1,10 +1,6 @@
 """State of a mechanism: saved in full, never global, identical in every process."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy
 import pytest
@@ -17,34 +13,17 @@ from contract import (
     every_mechanism,
     gradients,
     qkv,
+    run_in_new_process,
     run_or_skip,
 )
 from safetensors.torch import load_file, save_file
 from torch.utils.checkpoint import checkpoint
 
-import longspan
 from longspan.attention import MECHANISMS, backends
-
-HERE = Path(__file__).parent
-SOURCE = Path(longspan.__file__).parents[1]
 
 
 def case_key(name, causal, backend):
     return f"{name}-{causal}-{backend}"
-
-
-def run_in_new_process(code, *arguments, seed="7"):
-    """Run `code` in a new process, without the runtime type checks of the tests."""
-    paths = os.pathsep.join([str(SOURCE), str(HERE)])
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 RUN_CHECKPOINTS = """
@@ -177,23 +156,27 @@ def test_used_backend_is_recorded(name, causal, backend):
 
 COMPARE_COMPILED = """
 import json, sys, torch
-from contract import CASES, build_small, gradients, qkv
+from contract import CASES, MECHANISMS, build_small, gradients, qkv
 padding = torch.arange(70) < torch.tensor([70, 40, 0])[:, None]
+is_global = torch.arange(70) % 40 < torch.tensor([2, 1, 0])[:, None]
 found = {}
 for case in CASES:
     if "-".join(map(str, case.values)) not in sys.argv[2:]:
         continue
-    attention, worst = build_small(*case.values), 0.0
+    supported = MECHANISMS[case.values[0]].traits.global_tokens
+    attention = build_small(*case.values, max_global_tokens=4 if supported else None)
+    worst, some = 0.0, is_global if supported else None
     # Tracing takes seconds: one mask for each form, the second form without its backward graph.
-    causal = case.values[1]
-    masks, backend = ((None,), "eager") if causal else ((padding,), "aot_eager")
+    masks, backend = ((padding, some),), "aot_eager"
+    if case.values[1]:
+        masks, backend = ((None, None), (None, some))[: 1 + supported], "eager"
     if sys.argv[1] == "inductor":
-        masks, backend = (None, padding), "inductor"
-    for mask in masks:
+        masks, backend = ((None, None), (padding, some)), "inductor"
+    for mask, own in masks:
         inputs = [x.requires_grad_() for x in qkv(70)]
         torch.compiler.reset()
         compiled = torch.compile(attention, fullgraph=True, backend=backend)
-        outs = [f(*inputs, mask) for f in (attention, compiled)]
+        outs = [f(*inputs, mask, global_mask=own) for f in (attention, compiled)]
         plain, other = ((out, *gradients(out, inputs, attention)) for out in outs)
         worst = max(worst, *((x - y).abs().max().item() for x, y in zip(plain, other)))
     found["-".join(map(str, case.values))] = worst

@@ -14,6 +14,7 @@ from contract import (
     qkv,
     reference_copy,
     run_or_skip,
+    softmax_deviation,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
@@ -31,16 +32,6 @@ def weights(attention, T):
     q, k, _ = qkv(T)
     identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
     return run_or_skip(attention, q, k, identity), q @ k.mT / q.shape[-1] ** 0.5
-
-
-def softmax_deviation(weights, logits):
-    """Return the largest range of log w - q k^T / sqrt(D) over the support of a row."""
-    if (weights < 0).any():
-        return torch.inf
-    excess = weights.log() - logits
-    support = weights > 0
-    highest = excess.masked_fill(~support, -torch.inf).amax(-1)
-    return (highest - excess.masked_fill(~support, torch.inf).amin(-1)).max().item()
 
 
 @every_mechanism
@@ -101,7 +92,7 @@ class Allocations(TorchDispatchMode):
 def build_masks(name, kind, T):
     if kind != "masked":
         return {}
-    masks = {"key_mask": key_masks(T, B=2)["ragged"]}
+    masks = {"mask": key_masks(T, B=2)["ragged"]}
     if MECHANISMS[name].traits.global_tokens:
         masks["global_mask"] = (torch.arange(T) % (T // 2) == 3).expand(2, T)
     return masks
@@ -195,7 +186,7 @@ def test_query_subset_gives_the_same_rows(name, causal, backend):
     if reasons := attention.split_refusals():
         assert causal or not attention.traits.cross, reasons
         return
-    expected = run_or_skip(attention, q, k, v, key_mask=mask)
+    expected = run_or_skip(attention, q, k, v, mask)
     for rows in (slice(0, 16), slice(16, 33), slice(32, 33)):
         out = run_or_skip(attention, q[:, :, rows], k, v, key_mask=mask, query_mask=mask[:, rows])
         assert_near(out, expected[:, :, rows], f"rows {rows}")

@@ -36,7 +36,7 @@ def test_equals_softmax_over_real_and_past_keys():
             allowed = allowed & (torch.arange(14) <= torch.arange(9)[:, None] + 5)
         expected = loop_attention(q, k, v, allowed)
         for backend in ("torch", "reference"):
-            out = build("full", causal=causal, backend=backend)(q, k, v, key_mask)
+            out = build("full", causal=causal, backend=backend)(q, k, v, key_mask=key_mask)
             assert_near(out, expected, f"{backend}, causal {causal}")
             assert not out[1, :, :3].any() or not causal
 

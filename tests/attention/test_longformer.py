@@ -82,7 +82,7 @@ def test_output_and_gradients_equal_the_reference(options, causal):
         all_tokens = torch.ones_like(ragged)
         for kind, key_mask in key_masks(T).items():
             for globals_kind, mask in {"none": None, "ragged": ragged, "all": all_tokens}.items():
-                masks = {"key_mask": key_mask, "global_mask": mask}
+                masks = {"mask": key_mask, "global_mask": mask}
                 actual = output_and_gradients(attention, inputs, x, **masks)
                 expected = output_and_gradients(reference_copy(attention), inputs, x, **masks)
                 for label, a, b in zip(names, actual, expected, strict=True):
@@ -190,7 +190,7 @@ def test_padding_has_no_influence(garbage, causal):
         padded = [torch.cat([y, garbage * y[:, :, :p]], 2) for y in inputs]
         longer = torch.cat([x, garbage * x[:, :p]], 1)
         masks = {
-            "key_mask": (torch.arange(T + p) < T).expand(3, -1),
+            "mask": (torch.arange(T + p) < T).expand(3, -1),
             # Global padding has no influence either.
             "global_mask": torch.cat([ragged, torch.ones(3, p, dtype=torch.bool)], 1),
         }
@@ -247,7 +247,7 @@ def test_masks_hold_for_scores_of_any_size(causal):
         attention.projections.key.weight.copy_(-1000 * identity)
     x, ragged = states(T).abs(), global_masks("longformer", T)[1]
     for kind, key_mask in key_masks(T).items():
-        masks = {"key_mask": key_mask, "global_mask": ragged, "layer_input": layer_input(x)}
+        masks = {"mask": key_mask, "global_mask": ragged, "layer_input": layer_input(x)}
         out = attention(*qkv(T), **masks)
         assert_near(out, reference_copy(attention)(*qkv(T), **masks), kind, 1e-8)
 
@@ -256,7 +256,7 @@ def test_padded_row_is_zero_with_zero_gradients():
     T, attention = 20, with_projections()
     some = torch.ones(3, T, dtype=torch.bool)
     some[1] = False
-    masks = {"key_mask": some, "global_mask": torch.ones_like(some)}
+    masks = {"mask": some, "global_mask": torch.ones_like(some)}
     out, *found = output_and_gradients(attention, qkv(T), states(T), **masks)
     assert not out[1].any()
     assert all(y.isfinite().all() for y in found)
@@ -352,7 +352,7 @@ def test_copies_of_local_projections_equal_shared_projections(causal):
         for layer in local
         for other in layer.parameters()
     )
-    masks = {"key_mask": key_masks(T)["holes"], "global_mask": global_masks("longformer", T)[1]}
+    masks = {"mask": key_masks(T)["holes"], "global_mask": global_masks("longformer", T)[1]}
     tied = longformer(causal, window=4)(*inputs, **masks)
     assert_near(attention(*inputs, **masks, layer_input=layer_input(x)), tied, "output")
 

@@ -91,9 +91,9 @@ def test_summary_acts_as_prepended_token(small):
 def record_global_masks(model: LongspanModel, monkeypatch) -> list:
     seen, forward = [], Attention.forward
 
-    def spy(self, q, k, v, key_mask=None, *, query_mask=None, global_mask=None, layer_input=None):
+    def spy(self, *inputs, global_mask=None, **others):
         seen.append(global_mask)
-        return forward(self, q, k, v, key_mask, query_mask=query_mask, global_mask=global_mask)
+        return forward(self, *inputs, global_mask=global_mask, **others)
 
     monkeypatch.setattr(Attention, "forward", spy)
     return seen

@@ -69,8 +69,7 @@ def read_layers(
     values: list[T] = []
 
     def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Tensor) -> None:
-        q, k, v, key_mask = args
-        call = Call(cast(Any, module), q, k, v, key_mask, **kwargs)
+        call = Call(cast(Any, module), *args, **kwargs)
         if check:
             check_weighted_sum(call)
         values.append(read(call))

@@ -24,12 +24,16 @@ TOLERANCE = 1e-3  # relative error of W v against the output, in float32
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Inputs of one call of a mechanism; `v` is optional if only the weights are needed."""
+    """Inputs of one call of a mechanism; `v` is optional if only the weights are needed.
+
+    The masks are those of `Attention.forward`.
+    """
 
     attention: Attention
     q: Float[Tensor, "B H T D"]
     k: Float[Tensor, "B H S D"]
     v: Float[Tensor, "B H S E"] | None = None
+    mask: Bool[Tensor, "B T"] | None = None
     key_mask: Bool[Tensor, "B S"] | None = None
     query_mask: Bool[Tensor, "B T"] | None = None
     global_mask: Bool[Tensor, "B S"] | None = None
@@ -39,27 +43,23 @@ class Call:
     @property
     def real(self) -> Bool[Tensor, "B T"]:
         """Mask of the queries that are not padding."""
-        mask = self.query_mask
-        if mask is None and self.q.shape[2] == self.k.shape[2]:
-            mask = self.key_mask
+        mask = self.query_mask if self.mask is None else self.mask
         if mask is None:
             return torch.ones(self.q.shape[0], self.q.shape[2], dtype=torch.bool).to(self.q.device)
         return mask
 
+    @property
+    def real_keys(self) -> Bool[Tensor, "B S"] | None:
+        """Mask of the keys that are not padding, or None for all."""
+        return self.key_mask if self.mask is None else self.mask
+
     def output_for(self, v: Float[Tensor, "B H S E"]) -> Float[Tensor, "B H T E"]:
         """Return the output for other values, with norms of the values disabled."""
-        masks: dict[str, Any] = {"query_mask": self.query_mask, "global_mask": self.global_mask}
+        names = ("mask", "key_mask", "query_mask", "global_mask", "layer_input", "shared")
+        others: dict[str, Any] = {name: getattr(self, name) for name in names}
         # Calling the module itself would run its hooks, which may read weights in turn.
         with torch.no_grad(), skip_value_norms(self.attention):
-            return self.attention.forward(
-                self.q,
-                self.k,
-                v,
-                self.key_mask,
-                **masks,
-                layer_input=self.layer_input,
-                shared=self.shared,
-            )
+            return self.attention.forward(self.q, self.k, v, **others)
 
     def columns(self) -> Iterator[tuple[slice, Float[Tensor, "B H T c"]]]:
         """Iterate over the weights in slices of keys; weights of padding are exactly zero."""
@@ -82,8 +82,8 @@ class Call:
         size = out.abs().max().clamp(min=torch.finfo(out.dtype).tiny)
         for columns, weights in self.columns():
             v = self.v[:, :, columns]
-            if self.key_mask is not None:
-                v = apply_mask(v, self.key_mask[:, None, columns, None])
+            if self.real_keys is not None:
+                v = apply_mask(v, self.real_keys[:, None, columns, None])
             out = out - weights @ v
         return float(out.abs().max() / size)
 
@@ -92,11 +92,11 @@ class Call:
         (B, H, T, _), S = self.q.shape, self.k.shape[2]
         if B * H * T * S > MAX_FORMED_WEIGHTS:
             return None
-        q, k = self.q, self.k
-        if self.key_mask is not None:
-            k = apply_mask(k, self.key_mask[:, None, :, None])
+        q, k, real = self.q, self.k, self.real_keys
+        if real is not None:
+            k = apply_mask(k, real[:, None, :, None])
         with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-            formed = self.attention.attention_weights(q, k, self.key_mask)
+            formed = self.attention.attention_weights(q, k, real)
         return None if formed is None else apply_mask(formed, self.real[:, None, :, None])
 
     def _num_columns(self) -> int:
@@ -106,7 +106,7 @@ class Call:
         """
         v = self.v
         wide = self.k[..., :1].expand(*self.k.shape[:3], MAX_COLUMNS)
-        masks = (self.key_mask, self.query_mask, self.global_mask)
+        masks = (self.real_keys, self.query_mask, self.global_mask)
         if v is not None and self.attention.refusals(self.q, self.k, wide, *masks):
             return v.shape[3]
         return min(MAX_COLUMNS, self.k.shape[2])
@@ -116,9 +116,10 @@ def compute_weights(
     attention: Attention,
     q: Float[Tensor, "B H T D"],
     k: Float[Tensor, "B H S D"],
-    key_mask: Bool[Tensor, "B S"] | None = None,
+    mask: Bool[Tensor, "B T"] | None = None,
     *,
     v: Float[Tensor, "B H S E"] | None = None,
+    key_mask: Bool[Tensor, "B S"] | None = None,
     query_mask: Bool[Tensor, "B T"] | None = None,
     global_mask: Bool[Tensor, "B S"] | None = None,
     layer_input: LayerInput | None = None,
@@ -132,8 +133,9 @@ def compute_weights(
         attention: mechanism.
         q: queries; these, the masks and the source are those of `Attention.forward`.
         k: keys.
-        key_mask: True at real keys.
+        mask: True at real tokens of self-attention.
         v: values; if given, the weights are checked against the output.
+        key_mask: True at real keys.
         query_mask: True at real queries.
         global_mask: True at global tokens.
         layer_input: input of the layer, for mechanisms that need it.
@@ -142,7 +144,7 @@ def compute_weights(
         InputError: the mechanism refuses the inputs, or its output is not a weighted sum of the
             values.
     """
-    call = Call(attention, q, k, v, key_mask, query_mask, global_mask, layer_input)
+    call = Call(attention, q, k, v, mask, key_mask, query_mask, global_mask, layer_input)
     if v is not None:
         check_weighted_sum(call)
     return torch.cat([weights for _, weights in call.columns()], dim=3)

@@ -8,17 +8,9 @@ import importlib
 import pkgutil
 
 from longspan.attention import kernels, mechanisms
-from longspan.attention.base import (
-    MECHANISMS,
-    Attention,
-    Cache,
-    LayerInput,
-    Traits,
-    backends,
-    register,
-    register_kernel,
-)
+from longspan.attention.base import Attention, Cache, LayerInput, Traits
 from longspan.attention.build import build, options_of
+from longspan.attention.registry import MECHANISMS, backends, register, register_kernel
 
 for _package in (mechanisms, kernels):
     for _module in pkgutil.iter_modules(_package.__path__, f"{_package.__name__}."):

@@ -1,9 +1,11 @@
-"""Base class of attention mechanisms, and the registry of mechanisms and kernels.
+"""Base class of attention mechanisms.
 
 Letters: B batch, H heads, T queries, S keys, D head dimension of queries and keys, E of values.
-Masks are boolean and True means "may be attended". The layout is always (B, H, T, D).
+With grouped-query heads, keys and values have G heads, a divisor of H. Masks are boolean and True
+means "may be attended". The layout is always (B, H, T, D).
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -12,10 +14,25 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.cache import Cache, append_tokens, clear_rows
-from longspan.attention.masking import apply_mask
-from longspan.attention.refusals import input_refusals, mask_refusals
+from longspan.attention.grouped_heads import (
+    drop_repeated_heads,
+    repeat_cached_heads,
+    repeat_heads,
+)
+from longspan.attention.masking import apply_mask, both_masks, zero_masked
+from longspan.attention.refusals import (
+    bias_refusals,
+    global_token_refusals,
+    input_refusals,
+    mask_refusals,
+    padding_refusals,
+    scale_refusals,
+)
+from longspan.attention.registry import KERNELS, register
 from longspan.attention.traits import LayerInput, Traits
-from longspan.errors import InputError, OptionError, check_name
+from longspan.errors import InputError
+
+__all__ = ["Attention", "Cache", "LayerInput", "Traits", "append_tokens", "register"]
 from longspan.shapes import Bool, Float
 
 
@@ -34,11 +51,16 @@ class Attention(nn.Module):
         small_options: options for sequences of a few dozen tokens, for tests and pictures.
         causal: whether outputs depend only on earlier positions.
         detaches_memory: whether gradients stop between a step, or segment, and the ones before it.
+        shared_state: names of state tensors that are equal for heads with the same keys and values.
+        takes_groups: whether `attend` and `reference` take keys and values of G heads; if not, they
+            are repeated for all H heads, in memory as well (a cache keeps G heads).
         empty_state: value of a state tensor before the first real token, by name; zero if absent.
         redraw_every: training steps between two calls of `redraw`; None: no redraws.
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         backend: requested backend.
         backend_used: backend of the last call.
+        max_global_tokens: maximum number of tokens of `global_mask` per row; None: the tokens are
+            counted in each call.
         signature: name, and the options that `build` was given; a cache belongs to one of them.
     """
 
@@ -48,42 +70,51 @@ class Attention(nn.Module):
     small_options: ClassVar[dict[str, Any]] = {}
     causal: bool = False
     detaches_memory: bool = False
+    shared_state: ClassVar[tuple[str, ...]] = ("k", "v")
+    takes_groups: ClassVar[bool] = False
     empty_state: ClassVar[dict[str, float]] = {}
     redraw_every: int | None = None
     has_unused_parameters: bool = False
     backend: str = "auto"
     backend_used: str | None = None
+    max_global_tokens: int | None = None
     signature: str = ""
 
     def forward(
         self,
         q: Float[Tensor, "B H T D"],
-        k: Float[Tensor, "B H S D"],
-        v: Float[Tensor, "B H S E"],
-        key_mask: Bool[Tensor, "B S"] | None = None,
+        k: Float[Tensor, "B G S D"],
+        v: Float[Tensor, "B G S E"],
+        mask: Bool[Tensor, "B T"] | None = None,
         *,
+        key_mask: Bool[Tensor, "B S"] | None = None,
         query_mask: Bool[Tensor, "B T"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
         layer_input: LayerInput | None = None,
         shared: Tensor | None = None,
+        scale: float | None = None,
+        bias: Float[Tensor, "#B #H T S"] | None = None,
     ) -> Float[Tensor, "B H T E"]:
         """Compute attention.
 
         Args:
             q: queries.
-            k: keys.
+            k: keys; each of their G heads serves H / G consecutive heads of queries.
             v: values.
-            key_mask: True at real tokens. A False key has no influence, whatever its content (NaN
+            mask: True at real tokens of self-attention: both `key_mask` and `query_mask`.
+            key_mask: True at real keys. A False key has no influence, whatever its content (NaN
                 included).
             query_mask: True at real queries; the output is zero at the others, no gradient flows
-                from them, and other rows do not change. When T == S it defaults to `key_mask`:
-                queries and keys are assumed to be the same positions.
+                from them, and other rows do not change. With `traits.mixes_queries` rows of keys
+                that `key_mask` hides are zero as well.
             global_mask: True at tokens that attend to all and are attended by all (within the
                 masks and the causal order); their number may differ between samples.
             layer_input: tensor that q, k and v were projected from; used if
                 `traits.needs_layer_input`.
             shared: parameter that all layers of a model share, which the model owns; see
                 `release_shared`. None: the mechanism owns its parameters.
+            scale: factor of the products q . k; None: 1 / sqrt(D).
+            bias: numbers added to the scaled products; -inf hides a pair.
 
         Returns:
             Mixed values. Rows of queries with nothing to attend are zero. With a causal mechanism
@@ -93,29 +124,40 @@ class Attention(nn.Module):
             InputError: the inputs are not supported; the message lists every reason.
         """
         reasons = self.refusals(q, k, v, key_mask, query_mask, global_mask)
+        reasons += padding_refusals(mask, key_mask, query_mask, q, k)
         reasons += self._layer_input_refusals(k, layer_input) + self._shared_refusals(shared)
+        reasons += scale_refusals(scale, self.traits.scale)
+        reasons += bias_refusals(bias, q, k.shape[2], self.traits.bias)
         if reasons:
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
-        if query_mask is None and q.shape[-2] == k.shape[-2]:
-            query_mask = key_mask
+        if mask is not None:
+            key_mask = query_mask = mask
+        if reasons := global_token_refusals(global_mask, key_mask, self.max_global_tokens):
+            raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         layer_input = _mask_layer_input(layer_input, key_mask)
-        # Queries that other rows read are padding only where the key mask says so.
-        own = key_mask if self.traits.mixes_queries else query_mask
-        q, k, v = _zero_masked(q, own), _zero_masked(k, key_mask), _zero_masked(v, key_mask)
-        extra = self._optional_inputs(global_mask, layer_input, shared)
+        own = query_mask
+        if self.traits.mixes_queries:
+            # Other rows read the queries: only the key mask says which tokens exist.
+            own, query_mask = key_mask, both_masks(key_mask, query_mask)
+        q, k, v = zero_masked(q, own), zero_masked(k, key_mask), zero_masked(v, key_mask)
+        q, k, v = self._scale_and_repeat(q, k, v, scale)
+        extra = self._optional_inputs(layer_input, shared, bias)
+        extra = (global_mask, *extra) if self.traits.global_tokens else extra
         self.backend_used, body = self._select_backend(q, k, v, key_mask, *extra)
-        with torch.autocast(q.device.type, enabled=False):
+        with _without_autocast(q.device):
             out = body(self, q, k, v, key_mask, *extra)
-        return _zero_masked(out, query_mask)
+        return zero_masked(out, query_mask)
 
     def step(
         self,
         q: Float[Tensor, "B H T D"],
-        k: Float[Tensor, "B H S D"],
-        v: Float[Tensor, "B H S E"],
+        k: Float[Tensor, "B G S D"],
+        v: Float[Tensor, "B G S E"],
         cache: Cache | None = None,
-        key_mask: Bool[Tensor, "B S"] | None = None,
+        mask: Bool[Tensor, "B T"] | None = None,
         layer_input: LayerInput | None = None,
+        scale: float | None = None,
+        bias: Float[Tensor, "#B #H T L"] | None = None,
     ) -> tuple[Float[Tensor, "B H T E"], Cache]:
         """Extend a causal sequence by T >= 1 tokens: decoding, or one segment after another.
 
@@ -124,8 +166,10 @@ class Attention(nn.Module):
             k: keys of the new tokens (S = T).
             v: values of the new tokens.
             cache: cache that the previous step returned; None starts a sequence.
-            key_mask: True at new tokens that are real.
+            mask: True at new tokens that are real, as in `forward`.
             layer_input: layer input of the new tokens, as in `forward`.
+            scale: factor of the products, as in `forward`.
+            bias: numbers added to the scores of the new tokens, for all L tokens so far.
 
         Returns:
             The rows that `forward` would return for the new tokens at the end of the whole sequence
@@ -135,16 +179,23 @@ class Attention(nn.Module):
             InputError: the mechanism is not causal, the cache belongs to another mechanism, to
                 other options or other inputs, or `forward` would refuse the inputs.
         """
-        reasons = self.refusals(q, k, v, key_mask) + self._step_refusals(q, k, v, cache)
+        reasons = self.refusals(q, k, v) + self._step_refusals(q, k, v, cache)
+        length = q.shape[2] + (0 if cache is None else cache.length)
+        reasons += bias_refusals(bias, q, length, self.traits.bias)
+        reasons += mask_refusals("mask", mask, (q.shape[0], q.shape[2]), q.device)
         reasons += [] if layer_input is None else self._layer_input_refusals(k, layer_input)
+        reasons += scale_refusals(scale, self.traits.scale)
         if reasons:
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
-        length = q.shape[2] + (0 if cache is None else cache.length)
-        q, k, v = (_zero_masked(x, key_mask) for x in (q, k, v))
-        extra = () if layer_input is None else (_mask_layer_input(layer_input, key_mask),)
-        with torch.autocast(q.device.type, enabled=False):
-            out, state = self.advance(q, k, v, key_mask, cache, *extra)
-        return _zero_masked(out, key_mask), self.make_cache(length, q, v, state)
+        q, k, v = (zero_masked(x, mask) for x in (q, k, v))
+        groups, names = k.shape[1], () if self.takes_groups else self.shared_state
+        q, k, v = self._scale_and_repeat(q, k, v, scale)
+        cache = repeat_cached_heads(cache, names)
+        extra = self._optional_inputs(_mask_layer_input(layer_input, mask), None, bias)
+        with _without_autocast(q.device):
+            out, state = self.advance(q, k, v, mask, cache, *extra)
+        made = self.make_cache(length, q, v, state)
+        return zero_masked(out, mask), drop_repeated_heads(made, groups, names)
 
     def reset(self, cache: Cache, rows: Bool[Tensor, " B"]) -> Cache:
         """Clear the cached tokens of some rows of the batch, for example at a document boundary.
@@ -168,7 +219,7 @@ class Attention(nn.Module):
     def make_cache(self, length: int, q: Tensor, v: Tensor, state: dict[str, Tensor]) -> Cache:
         """Return the cache after `length` tokens, the last of which were q and v."""
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
-        return Cache(self.signature, length, shape, q.dtype, state)
+        return Cache(self.signature, length, shape, q.dtype, v.shape[1], state)
 
     def refusals(
         self,
@@ -228,20 +279,23 @@ class Attention(nn.Module):
         """Compute the same function as plainly as possible."""
         raise TypeError(f"{type(self).__name__} does not define reference")
 
-    def advance(self, q, k, v, key_mask, cache, *layer_input):
+    def advance(self, q, k, v, key_mask, cache, *extra):
         """Compute a step and the new state. Inputs are checked and zeroed like those of `attend`.
 
         The default keeps all keys and values (and queries, if the mechanism needs as many of them;
         and layer inputs), and calls `attend` on the whole sequence. Mechanisms with a smaller state
-        override it; `layer_input` is passed only if `traits.needs_layer_input`.
+        override it; `extra` are layer input and bias, as the traits declare.
         """
         new = {"k": k, "v": v} if self.traits.cross else {"q": q, "k": k, "v": v}
-        for known_input in layer_input:
-            new["states"] = known_input.states[:, None]
+        layer_input, *others = extra if self.traits.needs_layer_input else (None, *extra)
+        if layer_input is not None:
+            new["states"] = layer_input.states[:, None]
         state = append_tokens(cache, new, key_mask)
-        layer_inputs = [dataclasses.replace(x, states=state["states"][:, 0]) for x in layer_input]
-        extra = self._optional_inputs(None, *layer_inputs)
-        out = self.attend(state.get("q", q), state["k"], state["v"], state.get("real"), *extra)
+        if layer_input is not None:
+            layer_input = dataclasses.replace(layer_input, states=state["states"][:, 0])
+        more = self._optional_inputs(layer_input, None, *(others or [None]))
+        keys = state["k"], state["v"], state.get("real")
+        out = self.attend(state.get("q", q), *keys, *(None,) * self.traits.global_tokens, *more)
         return out[:, :, out.shape[2] - q.shape[2] :], state
 
     def attention_weights(self, q, k, key_mask) -> Tensor | None:
@@ -266,16 +320,24 @@ class Attention(nn.Module):
         """
         return None
 
-    def _optional_inputs(self, global_mask=None, layer_input=None, shared=None) -> tuple:
-        """Return the inputs after q, k, v and the key mask, as the traits declare."""
-        traits = self.traits
-        inputs = (global_mask,) * traits.global_tokens + (layer_input,) * traits.needs_layer_input
-        return inputs + (shared,) * traits.shares_parameter
-
     def _shared_refusals(self, shared: Tensor | None) -> list[str]:
         if shared is None or self.traits.shares_parameter:
             return []
         return ["shared is not supported (traits.shares_parameter)"]
+
+    def _scale_and_repeat(self, q, k, v, scale):
+        """Return queries whose product with a key, over sqrt(D), has the factor; and all heads."""
+        if scale is not None:
+            q = q * (scale * q.shape[3] ** 0.5)
+        if self.takes_groups:
+            return q, k, v
+        return q, repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+
+    def _optional_inputs(self, layer_input, shared, bias) -> tuple:
+        """Return the inputs after the masks, as the traits declare."""
+        traits = self.traits
+        inputs = (layer_input,) * traits.needs_layer_input + (shared,) * traits.shares_parameter
+        return inputs + (bias,) * traits.bias
 
     def _layer_input_refusals(self, k: Tensor, layer_input: LayerInput | None) -> list[str]:
         if layer_input is None:
@@ -318,9 +380,11 @@ class Attention(nn.Module):
         return "torch", cls.attend
 
 
-def _zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Return `x` with zeros where the mask is False. This selects, so that no NaN survives."""
-    return x if mask is None else apply_mask(x, mask[:, None, :, None])
+def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager:
+    """Disable autocast on a device that has it; the meta device has none."""
+    if not torch.amp.is_autocast_available(device.type):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def _mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
@@ -328,60 +392,3 @@ def _mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> La
     if layer_input is None or mask is None:
         return layer_input
     return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
-
-
-@dataclasses.dataclass(frozen=True)
-class Kernel:
-    """Alternative implementation; `refusals(attention, *inputs)` lists why it cannot run."""
-
-    run: Callable
-    refusals: Callable
-    automatic: bool
-
-
-MECHANISMS: dict[str, type[Attention]] = {}
-KERNELS: dict[type[Attention], dict[str, Kernel]] = {}
-
-
-def register(
-    name: str, *, size_option: str | None = None
-) -> Callable[[type[Attention]], type[Attention]]:
-    """Register a class as the mechanism `name` (class decorator).
-
-    Args:
-        name: key in `MECHANISMS`.
-        size_option: option that trades memory for reach, an integer >= 1: window, block, rank, ...;
-            None: the mechanism has no such option.
-    """
-
-    def add(cls: type[Attention]) -> type[Attention]:
-        if name in MECHANISMS:
-            owner = MECHANISMS[name].__qualname__
-            raise OptionError(f"mechanism {name!r} is already registered, by {owner}")
-        MECHANISMS[name] = cls
-        cls.name, cls.size_option, cls.signature = name, size_option, name
-        return cls
-
-    return add
-
-
-def register_kernel(
-    cls: type[Attention], name: str, refusals: Callable, *, automatic: bool
-) -> Callable:
-    """Register a function as a kernel of a mechanism (function decorator).
-
-    With backend "auto", kernels are tried in order of registration if `automatic` is True. A kernel
-    that is not automatic runs only when it is requested by name.
-    """
-
-    def add(run: Callable) -> Callable:
-        KERNELS.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
-        return run
-
-    return add
-
-
-def backends(name: str) -> list[str]:
-    """Return the backends of a mechanism: "auto", "torch", "reference", and its kernels."""
-    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
-    return ["auto", "torch", "reference", *KERNELS.get(cls, {})]

@@ -3,8 +3,9 @@
 import inspect
 from typing import Any, get_type_hints
 
-from longspan.attention.base import MECHANISMS, Attention, backends
+from longspan.attention.base import Attention
 from longspan.attention.option_types import type_errors
+from longspan.attention.registry import MECHANISMS, backends
 from longspan.errors import OptionError, check_name
 
 SIZES = {
@@ -25,6 +26,7 @@ def build(
     head_dim: int | None = None,
     max_length: int | None = None,
     layer: int = 0,
+    max_global_tokens: int | None = None,
     **options: Any,
 ) -> Attention:
     """Build a mechanism.
@@ -38,6 +40,10 @@ def build(
         head_dim: head dimension; required by mechanisms with parameters or features of that size.
         max_length: longest input; required by mechanisms with parameters per position.
         layer: index of the layer, so that layers draw different random features.
+        max_global_tokens: maximum number of tokens of `global_mask` per row; more are refused (by
+            an assertion on the device, if the mask is not on the CPU or the call is traced). Calls
+            then have fixed shapes and no synchronization, as `torch.export`, meta tensors and
+            `torch.compile(fullgraph=True)` require. None: the tokens are counted in each call.
         options: options of the mechanism; `options_of(name)` lists them.
 
     Raises:
@@ -51,6 +57,7 @@ def build(
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
     reasons += type_errors(options, get_type_hints(cls.__init__))
+    reasons += _limit_errors(max_global_tokens, cls)
     seed = options.get("seed", 0)
     if isinstance(seed, int) and abs(seed) >= SEED_LIMIT:
         reasons.append(f"seed must be between -2^42 and 2^42, got {seed}")
@@ -66,6 +73,7 @@ def build(
     attention = cls(**needed, **options)
     described = {**needed, **options_of(name), **options}
     attention.signature = f"{name}({', '.join(f'{n}={x!r}' for n, x in described.items())})"
+    attention.max_global_tokens = max_global_tokens
     attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
 
@@ -79,6 +87,17 @@ def _size_errors(sizes: dict[str, Any]) -> list[str]:
         for name, size in given.items()
         if type(size) is not int or size < least.get(name, 1)
     ]
+
+
+def _limit_errors(most: Any, cls: type[Attention]) -> list[str]:
+    """Return the reason why this cannot limit the number of global tokens."""
+    if most is None:
+        return []
+    if not cls.traits.global_tokens:
+        return ["max_global_tokens is not supported (traits.global_tokens)"]
+    if type(most) is not int or most < 0:
+        return [f"max_global_tokens must be an integer >= 0 or None, got {most!r:.60}"]
+    return []
 
 
 def options_of(name: str) -> dict[str, Any]:

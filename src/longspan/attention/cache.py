@@ -17,6 +17,7 @@ class Cache:
         length: number of tokens seen, padding included.
         shape: (B, H, D, E) of the inputs.
         dtype: dtype of the inputs.
+        groups: heads of keys and values, G; fewer than H with grouped-query heads.
         state: tensors that the mechanism chooses, batch first. A step returns a new cache and
             does not modify the old one.
     """
@@ -25,6 +26,7 @@ class Cache:
     length: int
     shape: tuple[int, int, int, int]
     dtype: torch.dtype
+    groups: int
     state: dict[str, Tensor]
 
     @property
@@ -66,6 +68,8 @@ class Cache:
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
         if self.shape != shape:
             reasons.append(f"the cache requires (B, H, D, E) = {self.shape}, got {shape}")
+        if self.groups != v.shape[1]:
+            reasons.append(f"the cache requires {self.groups} heads of keys, got {v.shape[1]}")
         if self.dtype != q.dtype:
             reasons.append(f"the cache requires {self.dtype}, got {q.dtype}")
         if self.device not in (None, q.device):

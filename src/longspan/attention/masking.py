@@ -29,6 +29,18 @@ def apply_mask(x: Tensor, mask: Tensor) -> Tensor:
     return apply_function(_Keep, x, -mask.to(INTEGER[x.element_size()]))
 
 
+def zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Return `x` with zeros where the mask is False. This selects, so that no NaN survives."""
+    return x if mask is None else apply_mask(x, mask[:, None, :, None])
+
+
+def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Return the intersection of two masks; None hides nothing."""
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return mask & other
+
+
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Compute softmax over the True entries. A row without any is uniform; the caller zeroes it.
 

@@ -1,9 +1,11 @@
 """Reasons why tensors cannot be the inputs of a mechanism."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from longspan.errors import InputError
 
@@ -29,13 +31,15 @@ def input_refusals(q: Tensor, k: Tensor, v: Tensor) -> list[str]:
         reasons.append(f"q, k, v must have one floating dtype, got {given} ({supported})")
     if not q.device == k.device == v.device:
         reasons.append(f"q, k, v must be on one device, got {q.device}, {k.device}, {v.device}")
-    if q.shape[:2] != k.shape[:2] or q.shape[-1] != k.shape[-1]:
-        reasons.append(f"q {tuple(q.shape)} and k {tuple(k.shape)} differ in B, H or D")
+    if q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1]:
+        reasons.append(f"q {tuple(q.shape)} and k {tuple(k.shape)} differ in B or D")
+    if q.shape[1] % max(k.shape[1], 1):
+        reasons.append(f"the heads of k must divide those of q, got {k.shape[1]} and {q.shape[1]}")
     if k.shape[:3] != v.shape[:3]:
         reasons.append(f"k {tuple(k.shape)} and v {tuple(v.shape)} differ in B, H or S")
     if q.shape[-2] == 0 or k.shape[-2] == 0:
         reasons.append("at least one query and one key are required")
-    elif 0 in (*q.shape, *v.shape):
+    elif 0 in (*q.shape, *k.shape, *v.shape):
         given = f"q {tuple(q.shape)} and v {tuple(v.shape)}"
         reasons.append(f"B, H, D and E must be at least 1, got {given}")
     return reasons
@@ -57,6 +61,79 @@ def mask_refusals(
     if device is not None and mask.device != device:
         reasons.append(f"{name} must be on {device}, got {mask.device}")
     return reasons
+
+
+def padding_refusals(
+    mask: Tensor | None, key_mask: Tensor | None, query_mask: Tensor | None, q: Tensor, k: Tensor
+) -> list[str]:
+    """Return the reasons why `mask` is not the one mask of tokens that are queries and keys."""
+    if mask is None:
+        return []
+    reasons = []
+    if key_mask is not None or query_mask is not None:
+        reasons.append("mask excludes key_mask and query_mask, which it sets both")
+    T, S = q.shape[-2], k.shape[-2]
+    if T == S:
+        return reasons + mask_refusals("mask", mask, (q.shape[0], T), q.device)
+    wanted = "mask requires as many queries as keys; pass key_mask= and query_mask="
+    return [*reasons, f"{wanted}, got T={T} and S={S}"]
+
+
+def scale_refusals(scale: Any, supported: bool) -> list[str]:
+    """Return the reasons why scores cannot have this factor."""
+    if scale is None:
+        return []
+    if not supported:
+        return ["scale is not supported (traits.scale)"]
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
+        return [f"scale must be a finite number or None, got {scale!r:.60}"]
+    return []
+
+
+def bias_refusals(bias: Any, q: Tensor, keys: int, supported: bool) -> list[str]:
+    """Return the reasons why this is not a bias of the scores of `q` for so many keys."""
+    if bias is None:
+        return []
+    if not supported:
+        return ["bias is not supported (traits.bias)"]
+    if reason := _tensor_refusal("bias", bias):
+        return [reason]
+    B, H, T, _ = q.shape
+    reasons, shape = [], tuple(bias.shape)
+    if (
+        len(shape) != 4
+        or shape[0] not in (1, B)
+        or shape[1] not in (1, H)
+        or shape[2:] != (T, keys)
+    ):
+        reasons.append(f"bias must have shape ({B} or 1, {H} or 1, {T}, {keys}), got {shape}")
+    if bias.dtype != q.dtype or bias.device != q.device:
+        given = f"{bias.dtype} on {bias.device}"
+        reasons.append(f"bias must be {q.dtype} on {q.device}, got {given}")
+    return reasons
+
+
+def global_token_refusals(
+    global_mask: Tensor | None, key_mask: Tensor | None, most: int | None
+) -> list[str]:
+    """Return the reason why a row has too many global tokens.
+
+    Only tensors on the CPU are read. Others, and those that are traced, are asserted on the device.
+
+    Args:
+        global_mask: True at global tokens (B, T), or None.
+        key_mask: True at real tokens (B, T), or None; padded tokens are not global.
+        most: maximum number of global tokens per row, or None.
+    """
+    if global_mask is None or most is None:
+        return []
+    real = global_mask if key_mask is None else global_mask & key_mask
+    reason = f"global_mask must have at most max_global_tokens={most} real tokens per row"
+    found = real.sum(1).max()
+    if torch.compiler.is_compiling() or found.device.type != "cpu" or isinstance(found, FakeTensor):
+        torch._assert_async(found <= most, reason)
+        return []
+    return [f"{reason}, got {int(found)}"] if int(found) > most else []
 
 
 def _tensor_refusal(name: str, x: Any) -> str:

@@ -24,6 +24,9 @@ class Traits:
         causal: has a causal form.
         cross: supports cross-attention (S != T).
         global_tokens: supports `global_mask`.
+        scale: supports `scale`: queries meet keys in products q . k / sqrt(D) only, whose factor a
+            call can replace.
+        bias: supports `bias`: an exact softmax to whose scores a call can add numbers.
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
             keys), so that `query_mask` hides rows of the output but no query.
@@ -39,6 +42,8 @@ class Traits:
     causal: bool = False
     cross: bool = False
     global_tokens: bool = False
+    scale: bool = False
+    bias: bool = False
     inputs: Inputs = "qkv"
     mixes_queries: bool = False
     carries_positions: bool = False

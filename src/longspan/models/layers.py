@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B T M"],
-        key_mask: Bool[Tensor, "B S"] | None = None,
+        mask: Bool[Tensor, "B S"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
         rotary: Float[Tensor, "2 T half"] | None = None,
         shared: Tensor | None = None,
@@ -81,16 +81,16 @@ class SelfAttention(nn.Module):
         # The mechanism ignores the tensors for which the layer has no projection.
         q = v if self.query is None else self._project(self.query, x, rotary)
         k = q if self.key is None else self._project(self.key, x, rotary)
-        query_mask = None
-        if self.context_parallel is not None and key_mask is not None:
-            length = key_mask.shape[1]
-            k, v = (self.context_parallel.gather(y, 2)[:, :, :length] for y in (k, v))
-            query_mask = self.context_parallel.local_shard(key_mask)
+        key_mask = query_mask = None
+        if self.context_parallel is not None and mask is not None:
+            k, v = (self.context_parallel.gather(y, 2)[:, :, : mask.shape[1]] for y in (k, v))
+            mask, key_mask, query_mask = None, mask, self.context_parallel.local_shard(mask)
         mixed = self.mechanism(
             q,
             k,
             v,
-            key_mask,
+            mask,
+            key_mask=key_mask,
             query_mask=query_mask,
             global_mask=global_mask,
             layer_input=self._layer_input(x),
@@ -175,13 +175,13 @@ class Layer(GradientCheckpointingLayer):
     def forward(
         self,
         x: Float[Tensor, "B T M"],
-        key_mask: Bool[Tensor, "B S"] | None = None,
+        mask: Bool[Tensor, "B S"] | None = None,
         global_mask: Bool[Tensor, "B S"] | None = None,
         rotary: Float[Tensor, "2 T half"] | None = None,
         shared: Tensor | None = None,
     ) -> Float[Tensor, "B T M"]:
         """Update the state of every position; `shared` is a parameter that all layers share."""
-        context = (key_mask, global_mask, rotary, shared)
+        context = (mask, global_mask, rotary, shared)
         if self.pre_norm:
             x = x + self.dropout(self.attention(self.attention_norm(x), *context))
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
 from longspan.attention.ops.block_lists import block_list_attention
-from longspan.attention.ops.global_tokens import GlobalTokens, replace_global_rows
+from longspan.attention.ops.global_tokens import GlobalTokens, count_slots, replace_global_rows
 from longspan.attention.ops.softmax import softmax_reference
 from longspan.attention.patterns import BlockWindow, Pattern, RandomBlocks
 from longspan.attention.patterns.random import BITS, draw_distinct
@@ -44,6 +44,7 @@ class BigBirdAttention(Attention):
         exact=True,
         causal=True,
         global_tokens=True,
+        scale=True,
         sizes=("heads", "max_length", "layer"),
     )
     small_options = {"block": 4, "num_random_blocks": 2}
@@ -133,8 +134,8 @@ class BigBirdAttention(Attention):
         is_global = is_global if global_mask is None else is_global | global_mask
         is_global = is_global if key_mask is None else is_global & key_mask
         local = ~is_global if key_mask is None else key_mask & ~is_global
-        # Without global_mask the count is known without a device synchronization.
-        count = rule.max_globals(length) if global_mask is None else int(is_global.sum(1).max())
+        most = self.max_global_tokens
+        count = count_slots(is_global, rule.max_globals(length), global_mask, most)
         shared = GlobalTokens(is_global, count, k, v) if count else None
         if length <= g:
             return torch.zeros_like(v), shared

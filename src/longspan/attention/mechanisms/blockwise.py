@@ -23,6 +23,8 @@ class BlockwiseAttention(PatternAttention):
         exact=True,
         causal=True,
         global_tokens=True,
+        scale=True,
+        bias=True,
     )
     small_options = {"block": 8}
 

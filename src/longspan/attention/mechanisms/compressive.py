@@ -32,6 +32,7 @@ from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.relative_positions import RelativeAttention
 from longspan.attention.ops.segments import Rows, concat_rows
 from longspan.attention.ops.softmax import softmax_attention
+from longspan.attention.refusals import padding_refusals
 from longspan.errors import InputError, OptionError
 from longspan.shapes import Bool, Float
 
@@ -148,7 +149,7 @@ class CompressiveAttention(RelativeAttention):
         q: Float[Tensor, "B H T D"],
         k: Float[Tensor, "B H S D"],
         v: Float[Tensor, "B H S E"],
-        key_mask: Bool[Tensor, "B S"] | None = None,
+        mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, ""]:
         """Compute the attention reconstruction loss: the change of content attention.
 
@@ -159,11 +160,11 @@ class CompressiveAttention(RelativeAttention):
             InputError: `forward` would refuse the inputs.
         """
         total, count = q.new_zeros(()), q.new_zeros(())
-        for old, queries, query_mask in self._evicted(q, k, v, key_mask):
+        for old, queries, query_mask in self._evicted(q, k, v, mask):
             both = (old, self.compression(old, queries, query_mask))
             masks = [None if x.real is None else x.real[:, None, None, :] for x in both]
             pairs = zip(both, masks, strict=True)
-            a, b = (softmax_attention(queries, x.k, x.v, mask) for x, mask in pairs)
+            a, b = (softmax_attention(queries, x.k, x.v, real) for x, real in pairs)
             total, count = _accumulate(total, count, (a - b).square(), query_mask)
         return total / count.clamp(min=1)
 
@@ -172,7 +173,7 @@ class CompressiveAttention(RelativeAttention):
         q: Float[Tensor, "B H T D"],
         k: Float[Tensor, "B H S D"],
         v: Float[Tensor, "B H S E"],
-        key_mask: Bool[Tensor, "B S"] | None = None,
+        mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, ""]:
         """Compute the mean squared error of g(slots) against real keys and values.
 
@@ -183,7 +184,7 @@ class CompressiveAttention(RelativeAttention):
         if self.compression.back_keys is None:
             raise OptionError("autoencoding_loss() requires autoencoder=True")
         total, count = q.new_zeros(()), q.new_zeros(())
-        for old, queries, query_mask in self._evicted(q, k, v, key_mask):
+        for old, queries, query_mask in self._evicted(q, k, v, mask):
             back = self.compression.decompress(self.compression(old, queries, query_mask))
             for x, y in zip((old.k, old.v), back, strict=True):
                 total, count = _accumulate(total, count, (x - y).square(), old.real)
@@ -191,7 +192,7 @@ class CompressiveAttention(RelativeAttention):
 
     def _evicted(self, q, k, v, key_mask) -> Iterator[tuple[Rows, Tensor, Tensor | None]]:
         """Yield rows that leave the memory per segment, its queries and their mask."""
-        if reasons := self.refusals(q, k, v, key_mask):
+        if reasons := self.refusals(q, k, v) + padding_refusals(key_mask, None, None, q, k):
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         q, k, v = (x.detach() for x in (q, k, v))
         if key_mask is not None:

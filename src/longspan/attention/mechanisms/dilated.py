@@ -28,6 +28,8 @@ class DilatedAttention(PatternAttention):
         exact=True,
         causal=True,
         global_tokens=True,
+        scale=True,
+        bias=True,
         sizes=("heads", "layer"),
     )
     small_options = {"window": 3, "dilation": 3}

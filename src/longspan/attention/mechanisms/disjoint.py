@@ -21,6 +21,8 @@ class DisjointAttention(PatternAttention):
         exact=True,
         causal=True,
         global_tokens=True,
+        scale=True,
+        bias=True,
     )
     small_options = {"block": 8}
 

@@ -7,11 +7,13 @@ of the keys, as in decoding (torch's own `is_causal` aligns them to the start). 
 `scaled_dot_product_attention`: time grows as T^2, and so does memory if a mask must be built.
 """
 
+import torch
 import torch.nn.functional as F
 
 from longspan.attention.base import Attention, Traits, register
+from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import apply_mask, masked_softmax
-from longspan.attention.ops.softmax import pair_mask, softmax_reference
+from longspan.attention.ops.softmax import pair_mask, softmax_reference, split_bias
 
 
 @register("full")
@@ -25,7 +27,10 @@ class FullAttention(Attention):
         causal=True,
         cross=True,
         global_tokens=True,
+        scale=True,
+        bias=True,
     )
+    takes_groups = True
 
     def __init__(self, *, causal: bool = False):
         """Build the mechanism; it has no options.
@@ -36,24 +41,31 @@ class FullAttention(Attention):
         super().__init__()
         self.causal = causal
 
-    def attend(self, q, k, v, key_mask, global_mask):
+    def attend(self, q, k, v, key_mask, global_mask, bias):
         """Call torch. Global tokens change nothing: every token already attends to all."""
-        T, S = q.shape[-2], k.shape[-2]
-        if key_mask is None and (T == S or not self.causal):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        if self.causal:
-            mask = pair_mask(T, S, True, key_mask, q.device)
+        T, S, grouped = q.shape[-2], k.shape[-2], k.shape[1] < q.shape[1]
+        if key_mask is None and bias is None and (T == S or not self.causal):
+            return F.scaled_dot_product_attention(
+                q, k, v, is_causal=self.causal, enable_gqa=grouped
+            )
+        if self.causal or key_mask is None:
+            mask = pair_mask(T, S, self.causal, key_mask, q.device)
         else:
             mask = key_mask[:, None, None, :]
+        if bias is not None:
+            bias, mask = split_bias(bias, mask)
         some = mask.any(-1, keepdim=True)
         # No backend may see an empty row: it attends to all keys, then becomes zero.
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask | ~some)
+        allowed = mask | ~some
+        allowed = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=grouped)
         return apply_mask(out, some)
 
-    def reference(self, q, k, v, key_mask, global_mask):
+    def reference(self, q, k, v, key_mask, global_mask, bias):
         """Apply the formula with the (T, S) matrix of weights."""
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
-        return softmax_reference(q, k, v, mask)
+        k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
+        return softmax_reference(q, k, v, mask, bias)
 
     def attention_weights(self, q, k, key_mask):
         """Compute softmax over the scores."""

@@ -56,6 +56,7 @@ class LinformerAttention(Attention):
         cost="T",
         exact=False,
         cross=True,
+        scale=True,
         shares_parameter=True,
         sizes=("heads", "max_length", "layer"),
     )

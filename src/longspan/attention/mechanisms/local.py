@@ -22,6 +22,8 @@ class LocalAttention(PatternAttention):
         exact=True,
         causal=True,
         global_tokens=True,
+        scale=True,
+        bias=True,
     )
     small_options = {"window": 5}
 

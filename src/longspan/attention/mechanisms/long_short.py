@@ -47,6 +47,7 @@ class LongShortAttention(PatternAttention):
         exact=False,
         causal=True,
         global_tokens=True,
+        scale=True,
         sizes=("heads", "head_dim"),
     )
     advance = PatternAttention.by_pieces  # also for the first step
@@ -118,7 +119,8 @@ class LongShortAttention(PatternAttention):
     def attend(self, q, k, v, key_mask, global_mask):
         """Run gathered-block attention, with the landmarks as shared keys of all blocks."""
         keys, values, shared = self.keys(k, v, key_mask)
-        out = pattern_attention(q, keys, values, self.pattern, key_mask, global_mask, shared)
+        most, masks = self.max_global_tokens, (key_mask, global_mask)
+        out = pattern_attention(q, keys, values, self.pattern, *masks, shared, most)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
     def _piece(self, q, k, v, key_mask, cache):

@@ -18,6 +18,8 @@ on CPU, ignores its causal option, and limits masked scores to -10000. The funct
 published one.
 """
 
+import dataclasses
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -47,6 +49,8 @@ class LongformerAttention(PatternAttention):
         exact=True,
         causal=True,
         global_tokens=True,
+        scale=True,
+        bias=True,
         needs_layer_input=True,
         sizes=("heads", "head_dim", "layer"),
     )
@@ -81,6 +85,8 @@ class LongformerAttention(PatternAttention):
         super().__init__(pattern | Global((0,)) if first_global else pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
         self.has_unused_parameters = global_projections and not first_global
+        if global_projections:
+            self.traits = dataclasses.replace(type(self).traits, scale=False, bias=False)
 
     def copy_projections(self, query, key, value):
         """Initialize the global projections, if there are any, with those of the layer."""
@@ -110,20 +116,21 @@ class LongformerAttention(PatternAttention):
             )
         return reasons
 
-    def attend(self, q, k, v, key_mask, global_mask, layer_input=None):
+    def attend(self, q, k, v, key_mask, global_mask, layer_input=None, *bias):
         """Run gathered-block attention, then compute the rows of global tokens."""
         if self.projections is None:
-            return super().attend(q, k, v, key_mask, global_mask)
-        chosen = gather_global_tokens(self.pattern.layout.globals, k, v, key_mask, global_mask)
+            return super().attend(q, k, v, key_mask, global_mask, *bias)
+        fixed, most = self.pattern.layout.globals, self.max_global_tokens
+        chosen = gather_global_tokens(fixed, k, v, key_mask, global_mask, most)
         out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)
         if chosen is None:
             return out
         rows = self.projections.rows(layer_input.states.to(v.dtype), chosen, key_mask, self.causal)
         return chosen.scatter_rows(rows, out)
 
-    def reference(self, q, k, v, key_mask, global_mask, layer_input=None):
+    def reference(self, q, k, v, key_mask, global_mask, layer_input=None, *bias):
         """Compute both formulas for all tokens over dense masks; select by token."""
-        out = super().reference(q, k, v, key_mask, global_mask)
+        out = super().reference(q, k, v, key_mask, global_mask, *bias)
         is_global = combine_global_masks(self.pattern.layout.globals, key_mask, global_mask, q)
         if self.projections is None or is_global is None:
             return out

@@ -45,6 +45,7 @@ class NystromAttention(Attention):
         paper="Xiong et al. 2021, https://arxiv.org/abs/2102.03902",
         cost="T",
         exact=False,
+        scale=True,
         sizes=("heads",),
         mixes_queries=True,
     )

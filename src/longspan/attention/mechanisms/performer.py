@@ -25,6 +25,7 @@ and, when causal, the future; directions are Haar distributed; each head and lay
 rows.
 """
 
+import dataclasses
 from typing import Literal
 
 import torch
@@ -62,6 +63,7 @@ class PerformerAttention(Attention):
         exact=False,
         causal=True,
         cross=True,
+        scale=True,
         sizes=("heads", "head_dim", "layer"),
     )
     small_options = {"features": 16}
@@ -115,6 +117,8 @@ class PerformerAttention(Attention):
             wanted = "redraw_every must be >= 1, and requires features"
             raise OptionError(f"performer: {wanted}; got {redraw_every}")
         self.redraw_every = redraw_every
+        if feature_map == "relu":
+            self.traits = dataclasses.replace(type(self).traits, scale=False)
         self.register_buffer("projection", torch.empty(heads, rows, head_dim))
         self.redraw(seed)
 

@@ -61,6 +61,7 @@ class ReformerAttention(Attention):
         mixes_queries=True,
     )
     small_options = {"chunk": 4, "hashes": 2}
+    shared_state = ("v",)
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class ReformerAttention(Attention):
     def attend(self, q, k, v, key_mask, global_mask):
         """Attend in the chunks of each round; merge the rounds and the global keys."""
         u, (q, k) = q, self._queries_and_keys(q)
-        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
+        chosen = gather_global_tokens((), k, v, key_mask, global_mask, self.max_global_tokens)
         local = key_mask if chosen is None else chosen.local_keys(key_mask)
         local = u.new_ones(1, u.shape[2], dtype=torch.bool) if local is None else local
         parts = chunk_attention(q, k, v, self.table(u, local), self.dedupe)

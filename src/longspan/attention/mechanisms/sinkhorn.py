@@ -56,6 +56,7 @@ class SinkhornAttention(Attention):
         exact=False,
         causal=True,
         global_tokens=True,
+        scale=True,
         sizes=("heads", "head_dim", "max_length", "layer"),
         mixes_queries=True,
     )
@@ -120,7 +121,7 @@ class SinkhornAttention(Attention):
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Attend to local keys block by block; compute the rows of global tokens separately."""
-        chosen = gather_global_tokens((), k, v, key_mask, global_mask)
+        chosen = gather_global_tokens((), k, v, key_mask, global_mask, self.max_global_tokens)
         if chosen is None:
             return self._rows(q, k, v, key_mask)
         local = chosen.local_keys(key_mask)

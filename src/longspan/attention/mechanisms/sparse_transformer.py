@@ -70,6 +70,7 @@ class SparseTransformerAttention(PatternAttention):
         exact=True,
         causal=True,
         global_tokens=True,
+        scale=True,
         sizes=("heads", "max_length", "layer"),
     )
     small_options = {"summary": 3}
@@ -120,7 +121,8 @@ class SparseTransformerAttention(PatternAttention):
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
-        return attention_by_head(q, k, v, self.pattern, key_mask, global_mask)
+        masks = (key_mask, global_mask, self.max_global_tokens)
+        return attention_by_head(q, k, v, self.pattern, *masks)
 
     def _kept(self, length):
         """Return the positions near the next query, and those of the far sets."""
@@ -174,6 +176,7 @@ def attention_by_head(
     pattern: Pattern,
     key_mask: Tensor | None,
     global_mask: Tensor | None,
+    most: int | None = None,
 ) -> Tensor:
     """Compute softmax attention over the pairs of each head's pattern, plus global tokens per row.
 
@@ -184,19 +187,20 @@ def attention_by_head(
         pattern: one pattern for all heads, or one for each (`PerHead`).
         key_mask: True at real tokens (B, T), or None.
         global_mask: True at global tokens (B, T), or None; padded tokens are not global.
+        most: maximum number of tokens of `global_mask` per row; None: they are counted.
     """
 
     def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _attention(q, k, v, own, key_mask, global_mask)
+        return _attention(q, k, v, own, key_mask, global_mask, most)
 
     return apply_by_pattern(pattern, [q, k, v], rows)
 
 
-def _attention(q, k, v, pattern: Pattern, key_mask, global_mask) -> Tensor:
+def _attention(q, k, v, pattern: Pattern, key_mask, global_mask, most) -> Tensor:
     """Compute heads that share a pattern; the block kernel handles near sets alone."""
     if not isinstance(pattern, Strided | Fixed):
-        return pattern_attention(q, k, v, pattern, key_mask, global_mask)
-    chosen = gather_global_tokens((), k, v, key_mask, global_mask)
+        return pattern_attention(q, k, v, pattern, key_mask, global_mask, most=most)
+    chosen = gather_global_tokens((), k, v, key_mask, global_mask, most)
     if chosen is None:
         return _one(_parts(q, k, v, pattern, key_mask), v)
     parts = _parts(q, k, v, pattern, chosen.local_keys(key_mask))

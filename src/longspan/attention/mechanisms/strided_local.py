@@ -54,6 +54,7 @@ class StridedLocalAttention(Attention):
         paper="Tay et al. 2021, https://arxiv.org/abs/2011.04006",
         cost="T",
         exact=True,
+        scale=True,
         sizes=("max_length",),
     )
     small_options = {"block": 6}

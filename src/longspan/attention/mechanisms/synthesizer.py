@@ -96,7 +96,8 @@ class SynthesizerAttention(Attention):
         self.alpha = nn.Parameter(torch.zeros(len(names))) if mixed else None
         read = "".join(PARTS[name].inputs for name in names)
         inputs: Inputs = "qkv" if "k" in read else "qv" if "q" in read else "v"
-        self.traits = dataclasses.replace(type(self).traits, inputs=inputs)
+        is_product = all(PARTS[name].inputs != "q" for name in names) and "k" in read
+        self.traits = dataclasses.replace(type(self).traits, inputs=inputs, scale=is_product)
 
     def _parts(self) -> "list[Part]":
         return cast("list[Part]", list(self.parts.values()))

@@ -90,6 +90,8 @@ def pattern_attention(
     key_mask: Tensor | None,
     global_mask: Tensor | None,
     shared: SharedKeys | None = None,
+    most: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Compute softmax attention over the pairs of `pattern`, plus the global tokens of each row.
 
@@ -101,12 +103,14 @@ def pattern_attention(
         key_mask: True at real tokens (B, T), or None.
         global_mask: True at global tokens (B, T), or None; padded tokens are not global.
         shared: additional keys in the same softmax; rows of global tokens do not attend to them.
+        most: maximum number of tokens of `global_mask` per row; None: they are counted.
+        bias: numbers added to the scores (B or 1, H or 1, T, T), or None; not with `shared`.
     """
-    chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask)
-    out = pattern_rows(q, k, v, pattern, key_mask, chosen, shared)
+    chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask, most)
+    out = pattern_rows(q, k, v, pattern, key_mask, chosen, shared, bias)
     if chosen is None:
         return out
-    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal)
+    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal, bias=bias)
 
 
 def pattern_rows(
@@ -117,6 +121,7 @@ def pattern_rows(
     key_mask: Tensor | None,
     chosen: GlobalTokens | None,
     shared: SharedKeys | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Compute the rows of all queries over pattern, global and shared keys, each key once.
 
@@ -124,14 +129,17 @@ def pattern_rows(
     """
     local_keys = key_mask if chosen is None else chosen.local_keys(key_mask)
 
-    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor, *pairs: Tensor) -> Tensor:
-        globals_ = None if chosen is None else (chosen, pattern.causal, *pairs[:2])
-        more = None if shared is None else shared._replace(k=pairs[-2], v=pairs[-1])
-        return _block_rows(q, k, v, own, local_keys, globals_, more)
+    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
+        globals_ = None if chosen is None else (chosen, pattern.causal, *others[:2])
+        more = None if shared is None else shared._replace(k=others[-2], v=others[-1])
+        own_bias = None if bias is None else others[-1]
+        return _block_rows(q, k, v, own, local_keys, globals_, more, own_bias)
 
     tensors = [q, k, v]
     tensors += [] if chosen is None else [chosen.k, chosen.v]
     tensors += [] if shared is None else [shared.k, shared.v]
+    if bias is not None:
+        tensors.append(bias if pattern.heads == 1 else bias.expand(-1, q.shape[1], -1, -1))
     return apply_by_pattern(pattern, tensors, rows)
 
 
@@ -171,7 +179,7 @@ def fit_layout(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
     return g, length, block, min(layout.left, length - block), min(layout.right, length - block)
 
 
-def _block_rows(q, k, v, pattern, key_mask, globals_, shared) -> Tensor:
+def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias) -> Tensor:
     """Compute the rows of all queries over their run, global and shared keys, for equal heads."""
     B, T, layout = q.shape[0], q.shape[2], pattern.layout
     g, length, *sides = fit_layout(layout, T)
@@ -183,10 +191,12 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared) -> Tensor:
     q = q.unflatten(2, (-1, sides[0]))
     k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
     mask = real.mT & run_mask(pattern, layout, sides, q.device)
+    if bias is not None:
+        bias = _block_bias(bias, B, (g, length, *sides), None if globals_ is None else globals_[0])
     if globals_ is not None:
         k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))
     if shared is None:
-        return merge_residue_classes(softmax_attention(q, k, v, mask).flatten(2, 3), g, B, T)
+        return merge_residue_classes(softmax_attention(q, k, v, mask, bias).flatten(2, 3), g, B, T)
     out = _softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
     return merge_residue_classes(out, g, B, T)
 
@@ -232,6 +242,31 @@ def merge_residue_classes(x: Tensor, g: int, B: int, T: int) -> Tensor:
     if g > 1:
         x = x.unflatten(0, (B, g)).permute(0, 2, 3, 1, 4).flatten(2, 3)
     return x[:, :, :T]
+
+
+def _block_bias(
+    bias: Tensor, B: int, sizes: tuple[int, ...], chosen: GlobalTokens | None
+) -> Tensor:
+    """Gather the bias of each block's run, and of the global keys (B*g or 1, H or 1, count, b, S).
+
+    Args:
+        bias: bias of all pairs (B or 1, H or 1, T, T).
+        B: batch size.
+        sizes: dilation, padded length, block, left and right side of a run, see `fit_layout`.
+        chosen: global tokens, or None.
+    """
+    (g, length, block, left, right), T = sizes, bias.shape[2]
+    bias = bias.expand(B, -1, -1, -1) if g > 1 or chosen is not None else bias
+    first = torch.arange(0, length, block, device=bias.device)[:, None, None]
+    row = first + torch.arange(block, device=bias.device)[:, None]
+    column = first + torch.arange(-left, block + right, device=bias.device)
+    residue = torch.arange(g, device=bias.device)[:, None, None, None]
+    row, column = ((x * g + residue).clamp(0, T - 1) for x in (row, column))
+    runs = bias[:, :, row, column].movedim(2, 1).flatten(0, 1)
+    if chosen is None:
+        return runs
+    others = split_residue_classes(chosen.gather_bias(bias, 3), g, length)
+    return torch.cat([runs, others.unflatten(2, (-1, block))], -1)
 
 
 def _with_global_keys(k, v, mask, globals_, sizes):

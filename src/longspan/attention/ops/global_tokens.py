@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.ops.softmax import softmax_attention, softmax_part
+from longspan.errors import InputError
 
 
 def combine_global_masks(
@@ -44,6 +45,14 @@ class GlobalTokens:
         rows = (start + self.index[:, None]).flatten()
         return x.reshape(-1, D).index_select(0, rows).view(B, H, -1, D)
 
+    def gather_bias(self, bias: Tensor, dim: int) -> Tensor:
+        """Gather the rows (dim 2) or columns (dim 3) of a bias (B or 1, H or 1, T, T)."""
+        bias = bias.expand(len(self.index), -1, -1, -1)
+        index = self.index[:, None, :, None] if dim == 2 else self.index[:, None, None, :]
+        shape = list(bias.shape)
+        shape[dim] = self.index.shape[1]
+        return bias.gather(dim, index.expand(shape))
+
     def local_keys(self, key_mask: Tensor | None) -> Tensor:
         """Return the mask (B, T) of keys left to the mechanism: real and not global."""
         return ~self.is_global if key_mask is None else key_mask & ~self.is_global
@@ -70,14 +79,37 @@ def gather_global_tokens(
     v: Tensor,
     key_mask: Tensor | None,
     global_mask: Tensor | None,
+    most: int | None,
 ) -> GlobalTokens | None:
-    """Gather the global tokens at fixed positions and from the caller; None if there are none."""
+    """Gather the global tokens at fixed positions and from the caller; None if there are none.
+
+    `most` is the maximum number of the caller's tokens per row, or None.
+    """
     is_global = combine_global_masks(fixed, key_mask, global_mask, k)
     if is_global is None:
         return None
-    # With fixed positions only, the count is known without a device synchronization.
-    count = len(fixed) if global_mask is None else int(is_global.sum(1).max())
-    return GlobalTokens(is_global, min(count, k.shape[2]), k, v) if count else None
+    count = count_slots(is_global, len(fixed), global_mask, most)
+    return GlobalTokens(is_global, count, k, v) if count else None
+
+
+def count_slots(is_global: Tensor, fixed: int, global_mask: Tensor | None, most: int | None) -> int:
+    """Return a number of slots that holds the global tokens of every row.
+
+    Args:
+        is_global: all global tokens (B, T).
+        fixed: maximum number of those that the mechanism itself chooses.
+        global_mask: global tokens of the caller, or None.
+        most: maximum number of the caller's tokens per row, or None: they are counted, which
+            synchronizes the device and needs values.
+    """
+    if global_mask is None:
+        return min(fixed, is_global.shape[1])
+    if most is not None:
+        return min(fixed + most, is_global.shape[1])
+    if is_global.is_meta or torch.compiler.is_exporting():
+        raise InputError("global_mask has no values to count: build with max_global_tokens=")
+    # torch.compile stops its graph here unless max_global_tokens is given.
+    return int(is_global.sum(1).max())
 
 
 def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, Tensor]:
@@ -89,7 +121,7 @@ def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, 
     return softmax_part(q, chosen.k, chosen.v, mask)
 
 
-def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True) -> Tensor:
+def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True, bias=None) -> Tensor:
     """Replace the rows of global tokens: they attend to every real key.
 
     With `itself=False` a token attends to itself only if there is no other key.
@@ -99,4 +131,5 @@ def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True) -> 
         own = torch.arange(q.shape[2], device=q.device) == chosen.index[:, None, :, None]
         others = ~own if mask is None else mask & ~own
         mask = others | (own & ~others.any(-1, keepdim=True))
-    return chosen.scatter_rows(softmax_attention(chosen.gather(q), k, v, mask), out)
+    bias = None if bias is None else chosen.gather_bias(bias, 2)
+    return chosen.scatter_rows(softmax_attention(chosen.gather(q), k, v, mask, bias), out)

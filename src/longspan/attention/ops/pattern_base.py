@@ -30,13 +30,19 @@ class PatternAttention(Attention):
             reasons.append(f"the pattern has {self.pattern.heads} heads, got {q.shape[1]}")
         return reasons
 
-    def attend(self, q, k, v, key_mask, global_mask):
+    def attend(self, q, k, v, key_mask, global_mask, *extra):
         """Run gathered-block attention."""
-        return pattern_attention(q, k, v, self.pattern, key_mask, global_mask)
+        limits = {"most": self.max_global_tokens, "bias": self._bias(extra)}
+        return pattern_attention(q, k, v, self.pattern, key_mask, global_mask, **limits)
 
-    def reference(self, q, k, v, key_mask, global_mask):
+    def reference(self, q, k, v, key_mask, global_mask, *extra):
         """Compute full softmax under the pattern's dense mask."""
-        return softmax_reference(q, k, v, self._dense(q, key_mask, global_mask))
+        mask = self._dense(q, key_mask, global_mask)
+        return softmax_reference(q, k, v, mask, self._bias(extra))
+
+    def _bias(self, extra):
+        """Return the bias among the optional inputs, or None."""
+        return extra[-1] if self.traits.bias else None
 
     def _dense(self, q, key_mask, global_mask):
         """Return the allowed pairs, global rows and columns included (1 or B, 1 or H, T, T)."""
@@ -48,36 +54,44 @@ class PatternAttention(Attention):
             mask = mask.tril() if self.causal else mask
         return mask if key_mask is None else mask & key_mask[:, None, None, :]
 
-    def advance(self, q, k, v, key_mask, cache, *layer_input):
+    def advance(self, q, k, v, key_mask, cache, *extra):
         """Start like `attend`; continue in pieces over the keys that are still reachable."""
         if cache is not None:
-            return self.by_pieces(q, k, v, key_mask, cache)
+            return self.by_pieces(q, k, v, key_mask, cache, *extra)
         state = append_tokens(None, {"k": k, "v": v}, key_mask)
         held = self._reachable(state, range(q.shape[2]), q.shape[2])
-        return self.attend(q, k, v, key_mask, None, *layer_input), held
+        return self.attend(q, k, v, key_mask, None, *extra), held
 
-    def by_pieces(self, q, k, v, key_mask, cache):
+    def by_pieces(self, q, k, v, key_mask, cache, *extra):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""
         outs, length = [], 0 if cache is None else cache.length
+        bias = self._bias(extra)
         for start in range(0, q.shape[2], PIECE):
             piece = slice(start, start + PIECE)
             own = None if key_mask is None else key_mask[:, piece]
             new_q, new_k, new_v = (x[:, :, piece] for x in (q, k, v))
-            out, state = self._piece(new_q, new_k, new_v, own, cache)
+            new_bias = () if bias is None else (bias[:, :, piece],)
+            out, state = self._piece(new_q, new_k, new_v, own, cache, *new_bias)
             cache = self.make_cache(length + start + out.shape[2], q, v, state)
             outs.append(out)
         return torch.cat(outs, 2), state
 
-    def _piece(self, q, k, v, key_mask, cache):
+    def _piece(self, q, k, v, key_mask, cache, *bias):
         """Attend to the cached keys within the pattern, then drop unreachable ones."""
         held, mask, kept = self._held(k, v, key_mask, cache)
-        return softmax_attention(q, held["k"], held["v"], mask), kept
+        own = [x[..., self._positions(cache, k.shape[2])] for x in bias]
+        return softmax_attention(q, held["k"], held["v"], mask, *own), kept
+
+    def _positions(self, cache, T):
+        """Return the positions of the cached keys and of T new ones."""
+        before = 0 if cache is None else cache.length
+        return self._kept(before) + list(range(before, before + T))
 
     def _held(self, k, v, key_mask, cache):
         """Return all cached keys, the mask of the new queries, and the keys to cache further."""
         before, T = 0 if cache is None else cache.length, k.shape[2]
         held = append_tokens(cache, {"k": k, "v": v}, key_mask)
-        position = self._kept(before) + list(range(before, before + T))
+        position = self._positions(cache, T)
         index = torch.tensor(position, device=k.device)
         head = torch.arange(self.pattern.heads, device=k.device)[:, None, None]
         mask = self.pattern(0, head, index[-T:, None], index)[None]

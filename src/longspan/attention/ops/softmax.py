@@ -16,7 +16,9 @@ from longspan.attention.derivatives import (
 from longspan.attention.masking import apply_mask, masked_softmax
 
 
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def softmax_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None = None
+) -> Tensor:
     """Compute softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
 
     Args:
@@ -24,11 +26,21 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> T
         k: keys (..., S, D).
         v: values (..., S, E).
         mask: True where a pair may be attended, broadcastable to (..., T, S), or None.
+        bias: numbers added to the scores, broadcastable to (..., T, S), or None; -inf hides a pair.
     """
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    if bias is not None:
+        bias, mask = split_bias(bias, mask)
+        scores = scores + bias
     if mask is None:
         return scores.softmax(-1) @ v
     return apply_mask(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
+
+
+def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the bias with 0 for -inf, and the mask without these pairs."""
+    hidden = bias.isneginf()
+    return bias.masked_fill(hidden, 0), ~hidden if mask is None else mask & ~hidden
 
 
 class _Part(SoftmaxFunction):
@@ -102,9 +114,12 @@ def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
     return sum(outs[1:], outs[0])
 
 
-def softmax_reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+def softmax_reference(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None = None
+) -> Tensor:
     """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide."""
     scores = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
+    scores = scores if bias is None else scores + bias
     scores = scores.masked_fill(~mask, -torch.inf)
     highest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(q.dtype).min)
     weights = (scores - highest).exp()

@@ -1,0 +1,67 @@
+"""Registry of mechanisms and kernels."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from longspan.errors import OptionError, check_name
+
+if TYPE_CHECKING:
+    from longspan.attention.base import Attention
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """Alternative implementation; `refusals(attention, *inputs)` lists why it cannot run."""
+
+    run: Callable
+    refusals: Callable
+    automatic: bool
+
+
+MECHANISMS: dict[str, type["Attention"]] = {}
+KERNELS: dict[type["Attention"], dict[str, Kernel]] = {}
+
+
+def register(
+    name: str, *, size_option: str | None = None
+) -> Callable[[type["Attention"]], type["Attention"]]:
+    """Register a class as the mechanism `name` (class decorator).
+
+    Args:
+        name: key in `MECHANISMS`.
+        size_option: option that trades memory for reach, an integer >= 1: window, block, rank, ...;
+            None: the mechanism has no such option.
+    """
+
+    def add(cls: type["Attention"]) -> type["Attention"]:
+        if name in MECHANISMS:
+            owner = MECHANISMS[name].__qualname__
+            raise OptionError(f"mechanism {name!r} is already registered, by {owner}")
+        MECHANISMS[name] = cls
+        cls.name, cls.size_option, cls.signature = name, size_option, name
+        return cls
+
+    return add
+
+
+def register_kernel(
+    cls: type["Attention"], name: str, refusals: Callable, *, automatic: bool
+) -> Callable:
+    """Register a function as a kernel of a mechanism (function decorator).
+
+    With backend "auto", kernels are tried in order of registration if `automatic` is True. A kernel
+    that is not automatic runs only when it is requested by name.
+    """
+
+    def add(run: Callable) -> Callable:
+        KERNELS.setdefault(cls, {})[name] = Kernel(run, refusals, automatic)
+        return run
+
+    return add
+
+
+def backends(name: str) -> list[str]:
+    """Return the backends of a mechanism: "auto", "torch", "reference", and its kernels."""
+    cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
+    return ["auto", "torch", "reference", *KERNELS.get(cls, {})]

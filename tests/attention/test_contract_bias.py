@@ -1,0 +1,133 @@
+"""Bias of the scores: equal to the reference and to torch, or refused."""
+
+import jaxtyping
+import pytest
+import torch
+import torch.nn.functional as F
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    assert_near,
+    build_small,
+    every_mechanism,
+    global_masks,
+    gradients,
+    key_masks,
+    qkv,
+    reference_copy,
+    run_or_skip,
+    softmax_deviation,
+)
+
+from longspan.attention import build
+from longspan.errors import InputError
+
+T = 33
+SHAPES = ((1, 1), (3, 1), (1, HEADS), (3, HEADS))
+
+
+def draw_bias(B=3, H=HEADS, rows=T, columns=T, hidden=0.0):
+    """Draw a bias whose share `hidden` is -inf."""
+    g = torch.Generator().manual_seed(B + 10 * H)
+    bias = 2 * torch.randn(B, H, rows, columns, generator=g, dtype=torch.float64)
+    return bias.masked_fill(torch.rand(bias.shape, generator=g) < hidden, -torch.inf)
+
+
+def build_with_bias(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    if not attention.traits.bias:
+        pytest.skip("no bias (trait)")
+    return attention
+
+
+@every_mechanism
+def test_bias_is_refused_without_the_trait(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    if not attention.traits.bias:
+        with pytest.raises(InputError, match=r"bias is not supported \(traits.bias\)"):
+            attention(*qkv(T), bias=draw_bias())
+
+
+@every_mechanism
+@pytest.mark.parametrize("hidden", [0.0, 0.5])
+def test_bias_equals_the_reference(name, causal, backend, hidden):
+    attention = build_with_bias(name, causal, backend)
+    for shape in SHAPES:
+        for mask in (None, key_masks(T)["holes"]):
+            for global_mask in global_masks(name, T):
+                found = []
+                for module in (attention, reference_copy(attention)):
+                    bias = draw_bias(*shape, hidden=hidden).requires_grad_()
+                    inputs = [*(x.requires_grad_() for x in qkv(T)), bias]
+                    masks = {"mask": mask, "global_mask": global_mask}
+                    out = run_or_skip(module, *inputs[:3], **masks, bias=bias)
+                    found.append((out, *gradients(out, inputs, module)))
+                assert found[0][4].any(), "no gradient of the bias"
+                for x, y in zip(*found, strict=True):
+                    assert_near(x, y, f"bias of shape {shape}")
+
+
+@every_mechanism
+def test_log_weights_are_scores_plus_bias(name, causal, backend):
+    attention, (q, k, _) = build_with_bias(name, causal, backend), qkv(T)
+    identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)
+    for scale in (None, 0.1):
+        bias, factor = draw_bias(), HEAD_DIM**-0.5 if scale is None else scale
+        weights = run_or_skip(attention, q, k, identity, bias=bias, scale=scale)
+        assert softmax_deviation(weights, factor * q @ k.mT + bias) < 1e-8
+        # -inf hides its pairs; a row without pairs is zero.
+        bias[:, :, 5] = bias[0, 0, 7, 3] = -torch.inf
+        weights = run_or_skip(attention, q, k, identity, bias=bias, scale=scale)
+        assert not weights[:, :, 5].any()
+        assert weights[0, 0, 7, 3] == 0
+        assert weights.isfinite().all()
+
+
+@every_mechanism
+def test_steps_with_bias_equal_forward(name, causal, backend):
+    attention, inputs, bias = build_with_bias(name, causal, backend), qkv(T, H=HEADS), draw_bias()
+    if not causal:
+        pytest.skip("step() requires causal=True")
+    outs, cache, mask = [], None, key_masks(T)["holes"]
+    for rows in torch.arange(T).split(8):
+        new, own = (x[:, :, rows] for x in inputs), bias[:, :, rows, : rows[-1] + 1]
+        out, cache = attention.step(*new, cache, mask[:, rows], bias=own)
+        outs.append(out)
+    assert_near(torch.cat(outs, 2), attention(*inputs, mask, bias=bias), "output")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("G", [HEADS, 1])
+def test_full_attention_with_bias_equals_torch(causal, G):
+    q, *_ = qkv(20)
+    _, k, v = qkv(T, H=G)
+    bias = draw_bias(rows=20)
+    out = build("full", causal=causal)(q, k, v, bias=bias)
+    allowed = torch.ones(20, T, dtype=torch.bool).tril(T - 20) if causal else torch.ones(20, T) > 0
+    masked = bias.masked_fill(~allowed, -torch.inf)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=masked, enable_gqa=True)
+    assert_near(out, expected, "output")
+
+
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        (draw_bias(2), r"bias must have shape \(3 or 1, 3 or 1, 33, 33\), got \(2, 3, 33, 33\)"),
+        (draw_bias()[0], r"got \(3, 33, 33\)"),
+        (draw_bias(columns=T - 1), r"got \(3, 3, 33, 32\)"),
+        (draw_bias().float(), "bias must be torch.float64 on cpu, got torch.float32 on cpu"),
+        (draw_bias().to("meta"), "got torch.float64 on meta"),
+        (1.0, "bias must be a tensor, got float"),
+    ],
+)
+def test_other_tensors_are_rejected(bias, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(InputError, match=message):
+        build("local")(*qkv(T), bias=bias)
+
+
+def test_global_projections_refuse_a_bias():
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM}
+    attention = build("longformer", global_projections=True, **sizes).double()
+    with pytest.raises(InputError, match=r"bias is not supported \(traits.bias\)"):
+        attention(*qkv(T), bias=draw_bias())

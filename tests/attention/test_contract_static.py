@@ -1,0 +1,163 @@
+"""Calls with fixed shapes: tensors without values, traced calls, a maximum of global tokens."""
+
+import copy
+import json
+
+import pytest
+import torch
+from contract import (
+    HEAD_DIM,
+    HEADS,
+    TOLERANCE,
+    assert_near,
+    build_small,
+    every_mechanism,
+    global_masks,
+    gradients,
+    key_masks,
+    qkv,
+    run_in_new_process,
+    run_or_skip,
+)
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from longspan.attention import MECHANISMS, build
+from longspan.errors import InputError, OptionError
+
+T, MOST = 33, 10
+with_global_tokens = pytest.mark.parametrize(
+    "name", sorted(n for n, cls in MECHANISMS.items() if cls.traits.global_tokens)
+)
+
+
+def build_static(name, causal, backend="torch"):
+    most = MOST if MECHANISMS[name].traits.global_tokens else None
+    return build_small(name, causal, backend, max_global_tokens=most)
+
+
+def cases(name):
+    """Iterate over all combinations of a padding mask and a global mask."""
+    for mask in (None, key_masks(T)["holes"]):
+        for global_mask in global_masks(name, T):
+            assert global_mask is None or global_mask.sum(1).max() == MOST
+            yield mask, global_mask
+
+
+@every_mechanism
+def test_meta_tensors_give_the_shape(name, causal, backend):
+    attention = build_static(name, causal, backend).to("meta")
+    inputs = [x.to("meta") for x in qkv(T, E=5)]
+    for mask, global_mask in cases(name):
+        mask, global_mask = (None if x is None else x.to("meta") for x in (mask, global_mask))
+        out = run_or_skip(attention, *inputs, mask, global_mask=global_mask)
+        assert out.is_meta
+        assert out.shape == (3, HEADS, T, 5)
+        if causal and global_mask is None:
+            cache = None
+            for rows in torch.arange(T).split(20):
+                new = None if mask is None else mask[:, : len(rows)]
+                out, cache = attention.step(*(x[:, :, : len(rows)] for x in inputs), cache, new)
+                assert out.shape == (3, HEADS, len(rows), 5)
+
+
+@every_mechanism
+def test_fake_tensors_give_the_shape(name, causal, backend):
+    """No value is read: a fake tensor has none, and refuses."""
+    attention, mode = build_static(name, causal, backend), FakeTensorMode()
+
+    def fake(x):
+        return None if x is None else mode.from_tensor(x)
+
+    state = {n: fake(x) for n, x in (*attention.named_parameters(), *attention.named_buffers())}
+    for mask, global_mask in cases(name):
+        inputs, masks = [fake(x) for x in (*qkv(T), mask)], {"global_mask": fake(global_mask)}
+        with mode:
+            out = torch.func.functional_call(attention, state, tuple(inputs), masks)
+            out.sum().backward() if out.requires_grad else None
+        assert out.shape == (3, HEADS, T, HEAD_DIM)
+        assert out.dtype == torch.float64
+
+
+@every_mechanism
+def test_maximum_of_global_tokens_changes_no_result(name, causal, backend):
+    if not MECHANISMS[name].traits.global_tokens:
+        pytest.skip("no global tokens (trait)")
+    static = build_static(name, causal, backend)
+    counted = copy.deepcopy(static)
+    counted.max_global_tokens = None
+    for mask, global_mask in cases(name):
+        found = []
+        for attention in (counted, static):
+            inputs = [x.requires_grad_() for x in qkv(T)]
+            out = run_or_skip(attention, *inputs, mask, global_mask=global_mask)
+            found.append((out, *gradients(out, inputs, attention)))
+        for x, y in zip(*found, strict=True):
+            assert_near(x, y, "output or gradient")
+
+
+@with_global_tokens
+def test_more_global_tokens_than_the_maximum_are_rejected(name):
+    attention = build_static(name, causal=False)
+    is_global = (torch.arange(T) < MOST + 1).expand(3, -1)
+    message = f"most max_global_tokens={MOST} real tokens per row, got {MOST + 1}"
+    with pytest.raises(InputError, match=message):
+        attention(*qkv(T), global_mask=is_global)
+    # Padding is not global.
+    attention(*qkv(T), torch.arange(T).expand(3, -1) > 0, global_mask=is_global)
+
+
+TRACE = """
+import json, sys, torch
+from contract import build_small, qkv
+T, most = map(int, sys.argv[1:])
+attention = build_small("local", max_global_tokens=most)
+compiled = torch.compile(attention, fullgraph=True, backend="eager")
+few, many = ((torch.arange(T) < n).expand(3, -1) for n in (most, most + 1))
+error = (compiled(*qkv(T), global_mask=few) - attention(*qkv(T), global_mask=few)).abs().max()
+try:
+    compiled(*qkv(T), global_mask=many)
+except RuntimeError as refusal:
+    print(json.dumps([float(error), str(refusal)]))
+"""
+
+
+def test_traced_calls_assert_the_maximum_of_global_tokens():
+    error, refusal = json.loads(run_in_new_process(TRACE, T, MOST))
+    assert error < TOLERANCE[torch.float64]
+    assert f"at most max_global_tokens={MOST} real tokens per row" in refusal
+
+
+@with_global_tokens
+def test_global_tokens_without_values_require_the_maximum(name):
+    if name == "full":
+        return  # its global tokens change nothing
+    attention = build_small(name).to("meta")
+    inputs = [x.to("meta") for x in (*qkv(T), torch.ones(3, T, dtype=torch.bool))]
+    with pytest.raises(InputError, match="no values to count: build with max_global_tokens="):
+        attention(*inputs, global_mask=inputs[3])
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "message"),
+    [
+        ("local", -1, "max_global_tokens must be an integer >= 0 or None, got -1"),
+        ("local", True, "max_global_tokens must be an integer >= 0 or None, got True"),
+        ("linear", 3, r"max_global_tokens is not supported \(traits.global_tokens\)"),
+    ],
+)
+def test_invalid_maximum_is_rejected(name, most, message):
+    with pytest.raises(OptionError, match=message):
+        build(name, max_global_tokens=most)
+
+
+@every_mechanism
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, on the deprecation of its own functions
+def test_exported_program_gives_the_same_results(name, causal, backend):
+    attention = build_static(name, causal, backend).eval()
+    for mask, global_mask in cases(name):
+        program = torch.export.export(attention, (*qkv(T), mask), {"global_mask": global_mask})
+        inputs = qkv(T, seed=1)
+        out = program.module()(*inputs, mask, global_mask=global_mask)
+        expected = attention(*inputs, mask, global_mask=global_mask)
+        assert_near(out, expected, "output", TOLERANCE[torch.float64])
