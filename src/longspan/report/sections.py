@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from longspan.errors import check_name
 from longspan.report.charts.figures import Figure, FigureSource
+from longspan.report.leaderboard.front import RULE
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
@@ -58,8 +59,8 @@ SECTIONS = (
         tables=lambda board, _: runs.cost(board),
         figures=FigureSource.costs,
         caption=(
-            "Test score against training speed. The area of a mark grows with peak memory; bars "
-            "are 95 % intervals."
+            "Test score against training speed, with peak memory as the area of the marks, and "
+            f"against peak memory, with speed as the area. Bars are 95 % intervals. {RULE}"
         ),
     ),
     Section(
