@@ -172,8 +172,8 @@ def draw_charts(page):
 
 
 def test_every_chart_is_drawn_without_network_or_console_output(page):
-    # Scores, speed, curves, slices and span of one protocol; speed and curves of the other.
-    assert draw_charts(page) == 2 + 3 + 4 + 2 + 1 + 2 + 1 + 2
+    # Scores, cost, curves, slices and span of one protocol; cost and curves of the other.
+    assert draw_charts(page) == 2 + 6 + 4 + 2 + 1 + 2 + 2 + 2
     heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
     assert min(heights) > 80
 

@@ -64,7 +64,7 @@ class Styles:
             **nominal("family"),
             "scale": {"domain": list(colors), "range": list(colors.values())},
             "legend": {
-                **{"title": "Family", "orient": "top", "direction": "horizontal", "columns": 4},
+                **{"title": "Family", "orient": "top", "direction": "horizontal", "columns": 3},
                 **{"symbolType": "circle", "symbolOpacity": 1, "symbolStrokeWidth": 0},
             },
         }
@@ -73,10 +73,13 @@ class Styles:
         """Return the encoding of mechanisms by color, by dash of lines or by shape of points."""
         values = [getattr(style, kind) for style in self.by_name.values()]
         plain = [list(value) if isinstance(value, tuple) else value for value in values]
+        # A long symbol shows its dash.
+        line = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 1.5}
+        legend = {"title": None, "symbolOpacity": 1, **(line if kind == "dash" else {})}
         return {
             **nominal("mechanism"),
             "scale": {"domain": list(self.by_name), "range": plain},
-            "legend": {"title": None, "symbolOpacity": 1} if self.has_legends else None,
+            "legend": legend if self.has_legends else None,
         }
 
 

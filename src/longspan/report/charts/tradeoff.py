@@ -15,6 +15,7 @@ import numpy as np
 from longspan.metrics import Metric
 from longspan.report.charts.intervals import score_range
 from longspan.report.charts.placement import (
+    LINE,
     Area,
     Axis,
     Box,
@@ -47,6 +48,7 @@ from longspan.report.statistics.intervals import Interval
 
 HEIGHT = 360  # pixels
 PAGE_WIDTH = 480  # pixels of a typical container, for which labels are placed
+RULE_NAME = 80  # pixels of the name of the majority class
 LARGEST, SMALLEST = 900.0, 120.0  # square pixels of the largest mark: at most, at least
 Dot = dict[str, Any]
 
@@ -293,7 +295,7 @@ def _axis(field: str, title: str, axis: Axis) -> Spec:
     """Return a position encoding that covers exactly the axis."""
     scale = {"domain": [axis.low, axis.high], "nice": False}
     kind = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
-    ticks = {"format": "~g" if field == "score" else ",.4~r", "tickCount": 6}
+    ticks = {"format": ",.4~r", "tickCount": 6}  # no exponent, no zeros behind the point
     return {**quantitative(field), "title": title, "scale": {**kind, **scale}, "axis": ticks}
 
 
@@ -349,7 +351,10 @@ def _label(
         Area.of_line(box.x, down(dot["low"]), box.x, down(dot["high"]))
         for dot, box in zip(dots, boxes, strict=True)
     ]
-    rules = [] if floor is None else [Area.of_line(0, down(floor), width, down(floor))]
+    rules = []
+    if floor is not None:
+        named = Area(width - RULE_NAME, down(floor) - LINE - 2, width, down(floor))
+        rules = [Area.of_line(0, down(floor), width, down(floor)), named]
     places = place_labels(small, width, [*bars, *rules, *_front_areas(dots, boxes)])
     labeled = []
     for dot, box, place in zip(dots, small, places, strict=True):

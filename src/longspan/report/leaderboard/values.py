@@ -31,6 +31,7 @@ class Placement:
     Attributes:
         rank: 1 + the number of rows that beat this one.
         is_best: the score is the best, and at least one row is beaten.
+        is_second: exactly one row has a better score, and at least one row is beaten.
         is_tied: the score is not the best, but no row beats it, and at least one row is beaten.
         arrow: ↑ beats the baseline, ↓ is beaten by it.
         difference: row less baseline, on the seeds and examples of both; None without a test.
@@ -40,6 +41,7 @@ class Placement:
 
     rank: int
     is_best: bool
+    is_second: bool
     is_tied: bool
     arrow: str
     difference: float | None
