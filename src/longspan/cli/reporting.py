@@ -115,7 +115,7 @@ def _build(
     results: "list[Result]", folders: Sequence[Path], failures: "list[Failure]"
 ) -> "tuple[list[Leaderboard], Context]":
     from longspan.report.leaderboard.build import build_leaderboards
-    from longspan.report.published_figures import PUBLISHED_FIGURES
+    from longspan.report.published_figures import read_published_figures
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
     from longspan.results import load_analyses
@@ -123,7 +123,7 @@ def _build(
     boards = build_leaderboards(results, failures)
     return boards, Context(
         published=read_published(),
-        published_figures=PUBLISHED_FIGURES,
+        published_figures=read_published_figures(),
         analyses=tuple(load_analyses(folders)),
     )
 

@@ -55,8 +55,9 @@ def on_front(costs: Sequence[Number], wins: np.ndarray) -> list[bool]:
         costs: cost of each row, lower is better.
         wins: whether the row (first index) beats the column.
     """
-    cheaper = np.asarray(costs)[:, None] <= np.asarray(costs)[None, :]
-    return [not dominated for dominated in (wins & cheaper).any(axis=0)]
+    at = np.asarray(costs, dtype=float)
+    dominated = np.any(wins & (at[:, None] <= at[None, :]), axis=0)
+    return [not one for one in dominated.tolist()]
 
 
 def front_line(costs: Sequence[Number], scores: Sequence[Number], metric: Metric) -> list[int]:

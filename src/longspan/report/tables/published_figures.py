@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from longspan.report.leaderboard.values import Cell, Leaderboard
@@ -125,9 +126,7 @@ def compare_figures(board: Leaderboard, figures: Sequence[PublishedFigure]) -> l
 
 
 def _published_base(figure: PublishedFigure, figures: Iterable[PublishedFigure]) -> Number | None:
-    def key(one: PublishedFigure) -> tuple:
-        return one.task, one.quantity, one.protocol, one.source, one.length
-
+    key = attrgetter("task", "quantity", "protocol", "source", "length")
     same = (one for one in figures if one.mechanism == BASELINE and key(one) == key(figure))
     return next((one.value for one in same), None)
 
