@@ -19,6 +19,7 @@ from longspan.errors import DataError
 from longspan.report.charts.figures import FigureSource
 from longspan.report.charts.styles import assign_styles
 from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.leaderboard.front import find_score_wins
 from longspan.report.tables.leaderboard import leaderboard
 from longspan.results import parameter_excess
 
@@ -362,6 +363,21 @@ def test_overridden_rows_are_not_compared():
     board = build_leaderboard(runs)
     assert find_row(board, "good").cells[0].placement is None
     assert find_row(board, "even").cells[0].placement.adjusted_p == pytest.approx(1.0)
+
+
+def test_wins_of_the_front_are_those_of_the_ranks():
+    """Keep the paired test for ranked rows wherever overridden ones stand between them."""
+    runs = records_with_differences()
+    first = record("local", score=0.99, overrides={"training.steps": 9})
+    board = build_leaderboard([*runs, first])
+    labels = [row.label for row in board.rows]
+    assert labels[0] == "local"
+    wins = find_score_wins(board, 0)
+    for i, row in enumerate(board.rows[1:], 1):
+        placement = row.cells[0].placement
+        assert placement.rank == 1 + wins[1:, i].sum()
+        assert wins[0, i]
+    assert wins[labels.index("good"), labels.index("full")]
 
 
 def records_of_five_tasks(mechanism="bigbird", score=0.6):
