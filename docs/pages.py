@@ -2,8 +2,9 @@
 
     python docs/pages.py
 
-Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), and the
-published scores of the tasks for reports. A test checks that these files are current.
+Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), and for
+reports the published scores of the tasks and the families of the mechanisms. A test checks that
+these files are current.
 """
 
 import dataclasses
@@ -19,13 +20,14 @@ import torch
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalog import describe_cost, sample_weights
+from longspan.catalog import describe_cost, families, sample_weights
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
 LAYER = Path(__file__).parents[1] / "benchmarks" / "results" / "layer-cpu.json"
 TOKENS, CELL, GAP = 32, 6, 12  # of a picture: tokens, pixels per token, gap
-PUBLISHED = Path(__file__).parents[1] / "src" / "longspan" / "report" / "published.json"
+REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
+PUBLISHED, FAMILIES = REPORT / "published.json", REPORT / "families.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
 SHADES = 4
@@ -56,13 +58,19 @@ def index() -> str:
         "Rendered by `python docs/pages.py` from the source of each mechanism and the benchmark",
         "records; `longspan show NAME` draws a mechanism in a terminal.",
         "",
-        f"| mechanism | | cost | {' | '.join(TRAITS.values())} |",
-        f"|---|---|---|{':-:|' * len(TRAITS)}",
+        "Families are the classes of Tay et al. 2022, Efficient Transformers: A Survey",
+        "(https://arxiv.org/abs/2009.06732), table 1; `dense` is attention to every pair.",
+        "",
+        f"| mechanism | | family | cost | {' | '.join(TRAITS.values())} |",
+        f"|---|---|---|---|{':-:|' * len(TRAITS)}",
     ]
-    for name, cls in sorted(MECHANISMS.items()):
-        marks = " | ".join("yes" if getattr(cls.traits, trait) else "" for trait in TRAITS)
-        title = about(cls).partition("\n")[0].partition(" (")[0].partition(",")[0].rstrip(".")
-        lines.append(f"| [`{name}`]({name}.md) | {title} | {describe_cost(name)} | {marks} |")
+    for family, names in families().items():
+        for name in names:
+            cls = MECHANISMS[name]
+            marks = " | ".join("yes" if getattr(cls.traits, trait) else "" for trait in TRAITS)
+            title = about(cls).partition("\n")[0].partition(" (")[0].partition(",")[0].rstrip(".")
+            cells = f"{title} | {family} | {describe_cost(name)} | {marks}"
+            lines.append(f"| [`{name}`]({name}.md) | {cells} |")
     return "\n".join(lines) + "\n"
 
 
@@ -119,7 +127,8 @@ def traits_table(cls: type[Attention]) -> str:
     sizes = ", ".join(traits["sizes"]).replace("_", " ") or "none"
     rows.append(f"| requires sizes | {sizes} |")
     rows.append(f"| paper | {traits['paper']} |")
-    return "\n".join(["| | |", "|---|---|", f"| time and memory | {traits['cost']} |", *rows])
+    head = ["| | |", "|---|---|", f"| family | {traits['family']} |"]
+    return "\n".join([*head, f"| time and memory | {traits['cost']} |", *rows])
 
 
 def cost(name: str) -> str:
@@ -232,8 +241,15 @@ def published() -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
+def families_file() -> str:
+    """Render the families of the mechanisms, for reports, which do not import torch."""
+    lines = (f"{json.dumps(family)}: {json.dumps(names)}" for family, names in families().items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def main() -> None:
     PUBLISHED.write_text(published())
+    FAMILIES.write_text(families_file())
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from longspan.attention import MECHANISMS, options_of
+from longspan.report.families import OTHER, family_of
 from longspan.report.tables.published import read_published
 from longspan.tasks import TASKS
 
@@ -61,6 +62,18 @@ def test_published_scores_of_reports_equal_published_scores_of_tasks(import_scri
     # Tay et al. 2021, table 1
     table = {(x["task"], x["mechanism"]): x for x in found if x["protocol"] == "lra-paper"}
     assert table["text", "performer"]["value"] == 0.654
+
+
+def test_families_of_reports_equal_traits(import_script, mechanism_pages):
+    pages = import_script("pages")
+    assert pages.FAMILIES.read_text() == pages.families_file(), REMEDY
+    for name, cls in MECHANISMS.items():
+        assert family_of(name) == cls.traits.family
+        assert f"| family | {cls.traits.family} |" in mechanism_pages[f"{name}.md"]
+        assert re.search(
+            rf"\(`?{name}.md\) \| .* \| {cls.traits.family} \|", mechanism_pages["README.md"]
+        )
+    assert family_of("s4") == OTHER
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

@@ -1,13 +1,15 @@
 """Catalog of the registered mechanisms, tasks and protocols, as plain values for CLI and docs."""
 
 import dataclasses
+import itertools
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from longspan.arena.protocols import PROTOCOLS, Protocol
 from longspan.attention import MECHANISMS, Attention, backends, build, options_of
+from longspan.attention.traits import Family
 from longspan.errors import check_name
 from longspan.metrics import get_metric
 from longspan.tasks import TASKS, Task
@@ -16,10 +18,19 @@ SAMPLE_TOKENS, SAMPLE_HEADS, SAMPLE_HEAD_DIM = 48, 3, 8
 SHADES = "·░▒▓█"
 
 
+def families() -> dict[str, list[str]]:
+    """Return the names of the mechanisms by family, in the order of the taxonomy."""
+    return {
+        family: sorted(name for name, cls in MECHANISMS.items() if cls.traits.family == family)
+        for family in get_args(Family)
+    }
+
+
 def list_mechanisms() -> list[dict[str, Any]]:
-    """Return every mechanism with its traits, options (with defaults) and backends."""
+    """Return every mechanism with its traits, options (with defaults) and backends, by family."""
     rows = []
-    for name, cls in sorted(MECHANISMS.items()):
+    for name in itertools.chain.from_iterable(families().values()):
+        cls = MECHANISMS[name]
         traits = dataclasses.asdict(cls.traits)
         claims = ("exact", "causal", "cross", "global_tokens")
         row = {

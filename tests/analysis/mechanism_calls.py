@@ -12,7 +12,7 @@ class FixedWeights(Attention):
     """Mechanism with fixed weights (H, T, S), independent of q and k."""
 
     name = "fixed_weights"
-    traits = Traits(paper="none", cost="T^2", exact=False, cross=True)
+    traits = Traits(paper="none", family="dense", cost="T^2", exact=False, cross=True)
 
     def __init__(self, weights):
         super().__init__()

@@ -105,7 +105,7 @@ class Squares(Attention):
     """Mechanism that squares the values."""
 
     name = "squares"
-    traits = Traits(paper="none", cost="T", exact=False)
+    traits = Traits(paper="none", family="kernel", cost="T", exact=False)
 
     def attend(self, q, k, v, key_mask):
         return v.square()

@@ -104,7 +104,7 @@ def test_main_process_decides_for_all_processes(tiny_cache, tmp_path):
 class ShortInputsOnly(Attention):
     """Mechanism that rejects long inputs."""
 
-    traits = Traits(paper="none", cost="T", exact=False, sizes=("max_length",))
+    traits = Traits(paper="none", family="kernel", cost="T", exact=False, sizes=("max_length",))
 
     def __init__(self, *, max_length: int):
         super().__init__()

@@ -238,7 +238,7 @@ class Undefined(Attention):
     """Mechanism without any method."""
 
     name = "undefined"
-    traits = Traits(paper="none", cost="T", exact=False)
+    traits = Traits(paper="none", family="kernel", cost="T", exact=False)
 
 
 @pytest.mark.parametrize("backend", ["torch", "reference"])
@@ -353,7 +353,9 @@ class _CausalSum(Attention):
     """Causal sum of values and layer-input states, to test the base class."""
 
     name = "summed"
-    traits = Traits(paper="-", cost="T", exact=False, causal=True, needs_layer_input=True)
+    traits = Traits(
+        paper="-", family="kernel", cost="T", exact=False, causal=True, needs_layer_input=True
+    )
     causal = True
 
     def attend(self, q, k, v, key_mask, layer_input):

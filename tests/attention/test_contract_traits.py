@@ -1,6 +1,7 @@
 """Traits: each claim of each mechanism is tested."""
 
 import dataclasses
+from typing import get_args
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from longspan.attention import MECHANISMS, LayerInput, build
+from longspan.attention.traits import Family
 from longspan.errors import InputError, OptionError
 
 every_name = pytest.mark.parametrize("name", sorted(MECHANISMS))
@@ -45,6 +47,30 @@ def test_exact_trait_means_softmax_over_the_support(name, causal, backend):
         assert softmax_deviation(w, logits) > 1e-2, (
             "the mechanism is exact, but its trait says it is not"
         )
+
+
+@every_name
+def test_family_is_visible_in_the_weights(name):
+    T, far = 128, 32
+    attention = build_small(name)
+    assert attention.traits.family in get_args(Family)
+    one, other = (
+        attention(*qkv(T, seed=seed)[:2], torch.eye(T).double().expand(3, HEADS, T, T))
+        for seed in (0, 1)
+    )
+    same_support = torch.equal(one != 0, other != 0)
+    # The weights of the last queries on the first keys leave out a convolution over neighbors.
+    rank = torch.linalg.matrix_rank(one[..., -far:, :far], rtol=1e-9).max()
+    match attention.traits.family:
+        case "dense":
+            assert (one != 0).all()
+        case "fixed pattern" | "recurrence":
+            assert same_support
+            assert (one == 0).any()
+        case "kernel" | "low rank":
+            assert 0 < rank < far
+        case "learned pattern" | "hybrid":
+            assert not attention.traits.exact
 
 
 @every_mechanism

@@ -41,7 +41,7 @@ class Stateful(Attention):
     """Mechanism with a parameter, a submodule, buffers of both kinds and a list of numbers."""
 
     name = "stateful"
-    traits = Traits(paper="none", cost="T", exact=False, sizes=("heads", "layer"))
+    traits = Traits(paper="none", family="kernel", cost="T", exact=False, sizes=("heads", "layer"))
 
     def __init__(self, *, heads: int, layer: int = 0, scale: float = 1.0):
         super().__init__()

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from jsonschema import ValidationError
 from PIL import Image
-from report_records import analysis, build_leaderboard, curve, failure, record
+from report_records import (
+    analysis,
+    build_leaderboard,
+    curve,
+    failure,
+    record,
+    record_of_answers,
+)
 
 from longspan.errors import OptionError
 from longspan.report.charts.curves import POINTS, learning_curves
@@ -19,15 +26,19 @@ from longspan.report.charts.figures import FigureSource, write_figures
 from longspan.report.charts.heatmaps import draw_matrix
 from longspan.report.charts.intervals import score_intervals, slice_series
 from longspan.report.charts.placement import (
+    Area,
     Axis,
     Box,
+    Place,
+    cost_axis,
+    leader_end,
     place_labels,
     score_axis,
     shrink,
-    speed_axis,
 )
-from longspan.report.charts.styles import COLORS, SHAPES, assign_styles, save_chart
-from longspan.report.charts.tradeoff import score_against_cost
+from longspan.report.charts.styles import COLORS, DASHES, SHAPES, assign_styles, save_chart
+from longspan.report.charts.tradeoff import PANELS, score_against_cost
+from longspan.report.families import families, family_of, mechanisms_by_family
 from longspan.report.output.page import SHAPE_PATHS
 from longspan.report.tables.slices import properties
 from longspan.results import Slice
@@ -95,11 +106,18 @@ def test_colors_contrast_with_both_backgrounds(background):
         assert (bright + 0.05) / (dim + 0.05) > 2, color
 
 
-def test_28_mechanisms_have_distinct_styles():
-    look = assign_styles(f"m{i:02}" for i in range(28)).by_name.values()
-    assert len({(style.color, style.dash) for style in look}) == 28
-    assert len({(style.color, style.shape) for style in look}) == 28
+def test_registered_mechanisms_have_distinct_styles_and_the_color_of_their_family():
+    names = [name for group in mechanisms_by_family().values() for name in group]
+    styles = assign_styles([*reversed(names), "own"]).by_name
+    assert [*styles] == [*names, "own"]
+    look = styles.values()
+    assert len({(style.color, style.dash) for style in look}) == len(styles)
+    assert len({(style.color, style.shape) for style in look}) == len(styles)
+    assert {family_of(name): style.color for name, style in styles.items()} == dict(
+        zip(families(), COLORS, strict=True)
+    )
     assert set(SHAPE_PATHS) == set(SHAPES)
+    assert len(DASHES) == len(SHAPES)
 
 
 def test_every_chart_is_valid_specification():
@@ -109,7 +127,7 @@ def test_every_chart_is_valid_specification():
     board = build_leaderboard(pair)
     source = FigureSource(board=board, styles=STYLES, analyses=analyses)
     charts = [figure.content for figure in source.all()]
-    assert len(charts) == 2 + 3 + 4 + 2 + 4
+    assert len(charts) == 2 + 6 + 4 + 2 + 4
     for chart in charts:
         alt.LayerChart.from_dict(chart, validate=True)
         with pytest.raises(ValidationError):
@@ -121,8 +139,9 @@ def test_mechanism_has_one_color_in_every_chart():
     charts = [
         learning_curves(table, 0, "validation score", STYLES),
         learning_curves(table, 1, "training loss", STYLES),
-        score_against_cost(table, None, "cpu, float32", STYLES),
+        score_intervals(table, 0, STYLES),
     ]
+    blue, vermilion = COLORS[1], COLORS[4]
     for chart in charts:
         scales = [
             layer["encoding"]["color"]["scale"]
@@ -130,7 +149,13 @@ def test_mechanism_has_one_color_in_every_chart():
             if "scale" in layer.get("encoding", {}).get("color", {})
         ]
         assert scales
-        assert all(scale == {"domain": NAMES, "range": list(COLORS[:3])} for scale in scales)
+        expected = {"domain": NAMES, "range": [blue, vermilion, vermilion]}
+        assert all(scale == expected for scale in scales)
+    cost = score_against_cost(table, None, "cpu, float32", STYLES)
+    (marks,) = (layer for layer in cost["layer"] if "fill" in layer["encoding"])
+    for channel in ("fill", "stroke"):
+        scale = marks["encoding"][channel]["scale"]
+        assert scale == {"domain": ["fixed pattern", "kernel"], "range": [blue, vermilion]}
 
 
 def test_thinned_curves_keep_measured_points_and_last_point():
@@ -225,7 +250,7 @@ def test_heatmap_darkens_with_value():
 def test_every_figure_is_written_as_svg_and_png(tmp_path):
     runs = [record(name, slices=depth_slices({"2": 0.4})) for name in NAMES]
     files = write_figures([build_leaderboard(runs)], tmp_path / "figures", "both")
-    stems = ["scores", "cost", "curves", "curves", "slices"]
+    stems = ["scores", "cost", "cost", "curves", "curves", "slices"]
     assert [path.name.split("-")[2] for path in files[::2]] == stems
     assert {path.suffix for path in files} == {".svg", ".png"}
     assert sorted(files) == sorted((tmp_path / "figures").iterdir())
@@ -257,11 +282,11 @@ def test_chart_of_mean_excludes_tasks_outside_mean():
     table = build_leaderboard(runs)
     source = FigureSource(board=table, styles=STYLES)
     first = next(source.costs())
-    assert first.caption == "Mean of 5, cpu, float32"
+    assert first.caption == "Mean of 5, speed, cpu, float32"
     dots = [row for row in values(first.content) if "mechanism" in row]
     assert {dot["mechanism"] for dot in dots} == set(NAMES)
-    assert {dot["speed"] for dot in dots} == {52_345.6789}
-    assert {dot["seeds"] for dot in dots} == {"5 tasks"}
+    assert {dot["across"] for dot in dots} == {500 * 32 / 812.4}
+    assert {dot["over"] for dot in dots} == {"5 tasks"}
     majorities = [column.majority for column in table.columns if column.task in MEAN_TASKS]
     (floor,) = {row["value"] for row in values(first.content) if "value" in row}
     assert floor == pytest.approx(100 * sum(majorities) / 5)
@@ -283,8 +308,8 @@ def test_marks_have_values_of_leaderboard():
     for row in table.rows:
         dot = dots[row.mechanism]
         assert dot["score"] == pytest.approx(100 * row.score)
-        assert dot["speed"] == row.cost.tokens_per_second
-        assert dot["memory"] == row.cost.peak_memory / 2**20
+        assert dot["across"] == row.cost.examples_per_second == pytest.approx(500 * 32 / 812.4)
+        assert dot["area"] == row.cost.peak_memory / 2**20
 
 
 def test_marks_of_different_device_are_excluded():
@@ -307,8 +332,90 @@ def test_mark_of_unknown_memory_has_minimum_area():
         record("performer", peak_memory=2**30),
     ]
     chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
-    areas = {row["mechanism"]: row["area"] for row in values(chart) if "mechanism" in row}
+    areas = {row["mechanism"]: row["size"] for row in values(chart) if "mechanism" in row}
     assert areas == {"bigbird": 1536, "linear": 1024, "performer": 1024}
+
+
+def front_of(chart):
+    """Return the points on the line of the Pareto front, in its order."""
+    dots = [row for row in values(chart) if row.get("line") is not None]
+    return sorted(dots, key=lambda dot: dot["line"])
+
+
+def test_panels_exchange_cost_across_and_area():
+    speed, memory = (
+        score_against_cost(small_leaderboard(), 0, "cpu, float32", STYLES, panel=panel)
+        for panel in PANELS
+    )
+    for chart, title, area in [
+        (speed, "Training speed, examples/s", "Peak memory, MiB"),
+        (memory, "Peak memory, MiB (lower is better)", "Training speed, examples/s"),
+    ]:
+        (marks,) = (layer for layer in chart["layer"] if "fill" in layer["encoding"])
+        assert marks["encoding"]["x"]["title"] == title
+        assert marks["encoding"]["size"]["legend"]["title"] == area
+    for one, other in zip(values(speed), values(memory), strict=True):
+        if "mechanism" in one:
+            assert (one["across"], one["area"]) == (other["area"], other["across"])
+
+
+def test_rows_without_cost_have_no_mark_in_its_panel():
+    runs = [record("bigbird"), record("linear", peak_memory=None)]
+    chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES, panel=PANELS[1])
+    assert [row["mechanism"] for row in values(chart) if "mechanism" in row] == ["bigbird"]
+
+
+def test_front_holds_rows_that_no_cheaper_row_beats():
+    """Three rows on 1000 examples: the slow one is best, and the last is beaten by a faster one."""
+    rng = np.random.default_rng(0)
+    order = rng.permutation(1000)
+    runs = [
+        record_of_answers(name, 0, order < 1000 * score, seconds=seconds, peak_memory=memory)
+        for name, score, seconds, memory in [
+            ("bigbird", 0.60, 100.0, 2**30),  # slow and best
+            ("linear", 0.50, 10.0, 2**20),  # fast
+            ("performer", 0.497, 20.0, 2**20),  # slower, and worse by three examples
+            ("local", 0.40, 50.0, 2**19),  # slower and worse than `linear`
+        ]
+    ]
+    styles = assign_styles([*NAMES, "local"])
+    speed, memory = (
+        score_against_cost(build_leaderboard(runs), 0, "cpu, float32", styles, panel=panel)
+        for panel in PANELS
+    )
+    assert [dot["mechanism"] for dot in front_of(speed)] == ["linear", "bigbird"]
+    assert [dot["mechanism"] for dot in front_of(memory)] == ["local", "linear", "bigbird"]
+    for chart, off in ((speed, {"local"}), (memory, set())):
+        dots = [row for row in values(chart) if "mechanism" in row]
+        assert {dot["mechanism"] for dot in dots if dot["front"] == "no"} == off
+    (line,) = (x for x in speed["layer"] if x["mark"].get("interpolate"))
+    assert line["mark"]["interpolate"] == "step-after"
+
+
+def test_front_compares_overridden_rows_by_their_intervals():
+    runs = [
+        record("bigbird", score=0.5, overrides={"training.steps": 9}),
+        record("linear", score=0.3, seconds=1e4),
+        record("performer", score=0.499, seconds=1e4),
+    ]
+    chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)
+    on = {row["mechanism"]: row["front"] for row in values(chart) if "mechanism" in row}
+    assert on == {"bigbird": "yes", "linear": "no", "performer": "yes"}
+
+
+def test_labels_avoid_drawn_lines():
+    box = Box(200, 100, 8, 9)
+    (free,) = place_labels([box], 480)
+    (moved,) = place_labels([box], 480, [Area.of_line(200, 100, 480, 100)])
+    assert (free.align, moved.align) == ("left", "right")
+
+
+def test_far_labels_have_a_leader():
+    axis, box = Axis(20, 40), Box(200, 100, 8, 9)
+    assert leader_end(box, Place(12, 0, "left")) is None
+    assert leader_end(box, Place(0, -16, "center")) is None
+    assert leader_end(box, Place(0, -42, "center")) == 100 - 42 + 6.5
+    assert axis.value(axis.pixel(33, 360), 360) == pytest.approx(33)
 
 
 def test_labels_avoid_marks_and_each_other():
@@ -326,11 +433,11 @@ def test_labels_at_edge_are_placed_inwards():
 
 
 def test_axes_cover_every_value():
-    assert speed_axis([1e3, 1e5]).log
-    assert not speed_axis([1e3, 2e3]).log
+    assert cost_axis([1e3, 1e5]).log
+    assert not cost_axis([1e3, 2e3]).log
     for axis, inside in [
-        (speed_axis([1e3, 1e5]), (1e3, 1e5)),
-        (speed_axis([7.0]), (7.0,)),
+        (cost_axis([1e3, 1e5]), (1e3, 1e5)),
+        (cost_axis([7.0]), (7.0,)),
         (score_axis([30.0], [40.0], 25.0), (25.0, 40.0)),
         (score_axis([30.0], [30.0], None), (30.0,)),
     ]:
@@ -378,6 +485,7 @@ def test_lower_is_better_chart_is_ordered_and_labeled():
     dots = [row for row in values(chart) if "mechanism" in row]
     assert [dot["value"] for dot in dots] == [1.0, 2.0, 3.0]
     cost = score_against_cost(board, 0, "cpu, float32", STYLES)
+    assert [line["mechanism"] for line in front_of(cost)] == [NAMES[0]]
     assert cost["layer"][-1]["encoding"]["y"]["title"] == title
     assert not any(row.get("value") for row in values(cost) if "mechanism" not in row)
     (drawn, *_) = (
@@ -399,7 +507,7 @@ def test_legend_lists_drawn_series_only():
     ]
     assert domains
     assert all(domain == ["linear", "performer"] for domain in domains)
-    assert STYLES.select(["linear"]).by_name["linear"].color == COLORS[1]
+    assert STYLES.select(["linear"]).by_name["linear"] == STYLES.by_name["linear"]
 
 
 def test_marks_shrink_until_none_overlap():
@@ -409,7 +517,7 @@ def test_marks_shrink_until_none_overlap():
     assert shrink([boxes[0], boxes[0]], 0.2) == 0.2
     assert shrink(boxes[1:], 0.2) == 1.0
     runs = [
-        record(name, score=0.3 + 0.001 * i, tokens_per_second=1e4 * (1 + 0.02 * i))
+        record(name, score=0.3 + 0.001 * i, seconds=800 / (1 + 0.02 * i))
         for i, name in enumerate(NAMES)
     ]
     chart = score_against_cost(build_leaderboard(runs), 0, "cpu, float32", STYLES)

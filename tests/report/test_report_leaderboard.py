@@ -19,6 +19,7 @@ from longspan.errors import DataError
 from longspan.report.charts.figures import FigureSource
 from longspan.report.charts.styles import assign_styles
 from longspan.report.leaderboard.build import build_leaderboards
+from longspan.report.leaderboard.front import find_score_wins
 from longspan.report.tables.leaderboard import leaderboard
 from longspan.results import parameter_excess
 
@@ -318,6 +319,30 @@ def test_no_row_is_bold_without_significant_difference():
     board = build_leaderboard([record("a", score=0.40), record("b", score=0.39)])
     entries = [line[1] for line in leaderboard(board).rows]
     assert [(entry.text, entry.emphasis) for entry in entries] == [("40.0", None), ("39.0", None)]
+    assert [entry.underline for entry in entries] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("scores", "metric", "second"),
+    [
+        ({"a": 0.5, "b": 0.4, "c": 0.3}, "accuracy", {"b"}),
+        ({"a": 0.5, "b": 0.4, "c": 0.4, "d": 0.3}, "accuracy", {"b", "c"}),
+        ({"a": 0.5, "b": 0.5, "c": 0.4}, "accuracy", set()),  # two rows share the best score
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, "bits_per_byte", {"b"}),
+    ],
+)
+def test_second_best_has_one_better_row(scores, metric, second):
+    statistics = {
+        name: np.stack([np.arange(1000) < 1000 * x, np.ones(1000)], 1).astype(float)
+        if metric == "accuracy"
+        else np.tile([x, 1.0], (1000, 1))
+        for name, x in scores.items()
+    }
+    runs = [record_of_statistics(name, 0, x, metric=metric) for name, x in statistics.items()]
+    lines = leaderboard(build_leaderboard(runs)).rows
+    assert {line[0].value for line in lines if line[1].underline == "second best"} == second
+    best = {line[0].value for line in lines if line[1].emphasis}
+    assert best == ({"a"} if second else {"a", "b"})
 
 
 def test_rows_without_example_scores_differ_if_intervals_do_not_overlap():
@@ -338,6 +363,21 @@ def test_overridden_rows_are_not_compared():
     board = build_leaderboard(runs)
     assert find_row(board, "good").cells[0].placement is None
     assert find_row(board, "even").cells[0].placement.adjusted_p == pytest.approx(1.0)
+
+
+def test_wins_of_the_front_are_those_of_the_ranks():
+    """Keep the paired test for ranked rows wherever overridden ones stand between them."""
+    runs = records_with_differences()
+    first = record("local", score=0.99, overrides={"training.steps": 9})
+    board = build_leaderboard([*runs, first])
+    labels = [row.label for row in board.rows]
+    assert labels[0] == "local"
+    wins = find_score_wins(board, 0)
+    for i, row in enumerate(board.rows[1:], 1):
+        placement = row.cells[0].placement
+        assert placement.rank == 1 + wins[1:, i].sum()
+        assert wins[0, i]
+    assert wins[labels.index("good"), labels.index("full")]
 
 
 def records_of_five_tasks(mechanism="bigbird", score=0.6):

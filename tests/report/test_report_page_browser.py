@@ -7,7 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_records import analysis, curve, failure, record, record_of_answers
+from report_records import (
+    analysis,
+    curve,
+    failure,
+    record,
+    record_of_answers,
+)
 
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.output.page import write_page
@@ -172,8 +178,8 @@ def draw_charts(page):
 
 
 def test_every_chart_is_drawn_without_network_or_console_output(page):
-    # Scores, speed, curves, slices and span of one protocol; speed and curves of the other.
-    assert draw_charts(page) == 2 + 3 + 4 + 2 + 1 + 2 + 1 + 2
+    # Scores, cost, curves, slices and span of one protocol; cost and curves of the other.
+    assert draw_charts(page) == 2 + 6 + 4 + 2 + 1 + 2 + 2 + 2
     heights = page.locator(".chart svg").evaluate_all("(all) => all.map((x) => x.clientHeight)")
     assert min(heights) > 80
 
@@ -343,6 +349,26 @@ def test_csv_has_unrounded_values(page):
                 assert shown == (entry.value or "")
             else:
                 assert float(shown) == entry.value
+
+
+def test_csv_has_bold_and_underlined_numbers(browser, tmp_path):
+    """Use scores that are shown unrounded, so that the page holds them as text alone."""
+    scores = {"linear": 1.125, "local": 1.375, "bigbird": 1.625}
+    runs = [
+        record(name, "listops", seed, x + spread, metric="bits_per_byte")
+        for name, x in scores.items()
+        for seed, spread in enumerate((-(2**-7), 2**-7))
+    ]
+    page = browser.new_page(offline=True)
+    page.goto(write_page(build_leaderboards(runs), tmp_path / "report.html").as_uri())
+    texts = [page.locator(f"{BOARD} td {tag}").first.text_content() for tag in ("b", "u")]
+    assert texts == ["1.125", "1.375"]
+    _, text = export_csv(page)
+    page.close()
+    found = {
+        line["mechanism"]: float(line["listops"]) for line in csv.DictReader(io.StringIO(text))
+    }
+    assert found == scores
 
 
 def test_csv_of_every_table_equals_csv_of_command_line(page):

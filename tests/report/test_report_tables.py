@@ -262,6 +262,28 @@ def test_bold_entries_have_text_for_screen_readers(section, words):
     assert {entry.emphasis for entry in entries} - {None} == words
 
 
+def test_second_best_is_underlined_in_every_format():
+    row = [Entry(value=2, text="2.0", detail="±1", underline="second best")]
+    table = make_table("t", "T", [Column("A", "higher", value=lambda x: x)], row)
+    assert "| <ins>2.0</ins> ±1 |" in markdown([table])
+    assert r"\underline{2.0} {\scriptsize $\pm$1}" in latex([table])
+    console = Console(width=40, record=True, file=io.StringIO(), force_terminal=True)
+    console.print(*terminal([table]))
+    styled = console.export_text(styles=True)
+    assert "\x1b[4m2.0\x1b[0m" in styled
+    assert not re.search(r"\x1b\[4m[^\x1b]*±1", styled)
+    page = render_page([build_leaderboard(rich_records())])
+    assert re.search(r"<u>40\.0</u><span class=\"unseen\"> \(second best\)</span>", page)
+
+
+def test_family_is_a_column():
+    for section, at in (("leaderboard", -1), ("cost", -1), ("scores", 3)):
+        (table,) = tables_of(section)
+        assert table.columns[at].name == "Family"
+        found = [row[at].value for row in table.rows]
+        assert sorted(found) == ["dense", "fixed pattern", "kernel"]
+
+
 def test_empty_text_is_missing_value():
     column = Column("A", "text", value=lambda x: x)
     assert column.entry("") == column.entry(None) == Entry(value=None)
@@ -333,7 +355,7 @@ def test_markdown_rows_have_equal_number_of_columns():
     runs += [record("performer", "text", 0, 0.65), record("a|b_<i>", "text")]
     text = markdown([leaderboard(build_leaderboard(runs))])
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {len("||||||||||")}
+    assert {line.replace("\\|", "").count("|") for line in rows} == {len("|||||||||||")}
     assert "a\\|b\\_\\<i>" in text
     assert "| performer | 38.0 33.0–43.0 · +20.6 · 3 seeds | **65.0**" in text
     assert "| majority class | 17.4 | 50.0 | 33.7 | – |" in text

@@ -9,6 +9,12 @@ from torch import Tensor
 from longspan.shapes import Float
 
 Cost = Literal["T", "T^1.5", "T^2"]
+# Classes of Tay et al. 2022, "Efficient Transformers: A Survey", table 1, and `dense` for attention
+# to every pair. A mechanism that combines two classes is a hybrid. The survey's further classes,
+# memory (global tokens) and downsampling (landmarks), join the fixed patterns and low rank.
+Family = Literal[
+    "dense", "fixed pattern", "learned pattern", "low rank", "kernel", "recurrence", "hybrid"
+]
 Size = Literal["heads", "head_dim", "max_length", "layer"]
 Inputs = Literal["qkv", "qv", "v"]
 
@@ -19,6 +25,7 @@ class Traits:
 
     Attributes:
         paper: authors, year and address.
+        family: technique that makes it efficient.
         cost: growth of time and memory with the length; that of an instance follows its options.
         exact: softmax over the pattern; False: an approximation or another kernel function.
         causal: has a causal form.
@@ -37,6 +44,7 @@ class Traits:
     """
 
     paper: str
+    family: Family
     cost: Cost
     exact: bool
     causal: bool = False

@@ -8,7 +8,7 @@ from rich.text import Text
 from longspan.cli.common import PIPE_WIDTH, out, print_json, print_table, print_text
 
 COLUMNS = {  # of the printed tables; --json has every field
-    "mechanisms": ("name", "cost", "forms", "options", "paper"),
+    "mechanisms": ("name", "family", "cost", "forms", "options", "paper"),
     "tasks": ("name", "title", "num_classes", "chance", "license"),
     "protocols": ("name", "tasks", "summary", "source"),
 }

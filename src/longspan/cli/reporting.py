@@ -115,12 +115,17 @@ def _build(
     results: "list[Result]", folders: Sequence[Path], failures: "list[Failure]"
 ) -> "tuple[list[Leaderboard], Context]":
     from longspan.report.leaderboard.build import build_leaderboards
+    from longspan.report.published_figures import read_published_figures
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
     from longspan.results import load_analyses
 
     boards = build_leaderboards(results, failures)
-    return boards, Context(published=read_published(), analyses=tuple(load_analyses(folders)))
+    return boards, Context(
+        published=read_published(),
+        published_figures=read_published_figures(),
+        analyses=tuple(load_analyses(folders)),
+    )
 
 
 def _write_page(boards: "list[Leaderboard]", context: "Context", path: Path) -> None:

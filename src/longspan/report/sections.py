@@ -5,11 +5,14 @@ from dataclasses import dataclass
 
 from longspan.errors import check_name
 from longspan.report.charts.figures import Figure, FigureSource
+from longspan.report.leaderboard.front import RULE
 from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.published_figures import PublishedFigure
 from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.leaderboard import leaderboard
 from longspan.report.tables.published import PublishedScore, published
+from longspan.report.tables.published_figures import published_figures
 from longspan.report.tables.settings import settings
 from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
@@ -20,9 +23,10 @@ from longspan.results import Analysis
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Inputs of a report other than results: published scores, and analyses of trained models."""
+    """Inputs of a report other than results: published figures, and analyses of trained models."""
 
     published: tuple[PublishedScore, ...] = ()
+    published_figures: tuple[PublishedFigure, ...] = ()
     analyses: tuple[Analysis, ...] = ()
 
 
@@ -58,8 +62,8 @@ SECTIONS = (
         tables=lambda board, _: runs.cost(board),
         figures=FigureSource.costs,
         caption=(
-            "Test score against training speed. The area of a mark grows with peak memory; bars "
-            "are 95 % intervals."
+            "Test score against training speed, with peak memory as the area of the marks, and "
+            f"against peak memory, with speed as the area. Bars are 95 % intervals. {RULE}"
         ),
     ),
     Section(
@@ -121,8 +125,11 @@ SECTIONS = (
     ),
     Section(
         name="published",
-        title="Published scores",
-        tables=lambda board, context: published(board, context.published),
+        title="Published scores and costs",
+        tables=lambda board, context: [
+            *published(board, context.published),
+            *published_figures(board, context.published_figures),
+        ],
     ),
     Section(
         name="tuning",

@@ -40,6 +40,7 @@ class BigBirdAttention(Attention):
 
     traits = Traits(
         paper="Zaheer et al. 2020, https://arxiv.org/abs/2007.14062",
+        family="fixed pattern",
         cost="T",
         exact=True,
         causal=True,

@@ -19,6 +19,7 @@ class BlockwiseAttention(PatternAttention):
 
     traits = Traits(
         paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
+        family="fixed pattern",
         cost="T",
         exact=True,
         causal=True,

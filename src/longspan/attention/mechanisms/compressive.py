@@ -45,6 +45,7 @@ class CompressiveAttention(RelativeAttention):
 
     traits = Traits(
         paper="Rae et al. 2020, https://arxiv.org/abs/1911.05507",
+        family="recurrence",
         cost="T",
         exact=False,
         causal=True,

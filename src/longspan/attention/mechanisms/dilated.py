@@ -24,6 +24,7 @@ class DilatedAttention(PatternAttention):
 
     traits = Traits(
         paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
+        family="fixed pattern",
         cost="T",
         exact=True,
         causal=True,

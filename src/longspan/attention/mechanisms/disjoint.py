@@ -17,6 +17,7 @@ class DisjointAttention(PatternAttention):
 
     traits = Traits(
         paper="Xiong et al. 2022, https://arxiv.org/abs/2112.07210",
+        family="fixed pattern",
         cost="T",
         exact=True,
         causal=True,

@@ -22,6 +22,7 @@ class FullAttention(Attention):
 
     traits = Traits(
         paper="Vaswani et al. 2017, https://arxiv.org/abs/1706.03762",
+        family="dense",
         cost="T^2",
         exact=True,
         causal=True,

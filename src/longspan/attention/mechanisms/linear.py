@@ -25,6 +25,7 @@ class LinearAttention(Attention):
 
     traits = Traits(
         paper="Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236",
+        family="kernel",
         cost="T",
         exact=False,
         causal=True,

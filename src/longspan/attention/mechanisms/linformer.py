@@ -53,6 +53,7 @@ class LinformerAttention(Attention):
 
     traits = Traits(
         paper="Wang et al. 2020, https://arxiv.org/abs/2006.04768",
+        family="low rank",
         cost="T",
         exact=False,
         cross=True,

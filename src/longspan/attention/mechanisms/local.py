@@ -18,6 +18,7 @@ class LocalAttention(PatternAttention):
 
     traits = Traits(
         paper="Beltagy et al. 2020, https://arxiv.org/abs/2004.05150",
+        family="fixed pattern",
         cost="T",
         exact=True,
         causal=True,

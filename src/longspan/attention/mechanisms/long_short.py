@@ -43,6 +43,7 @@ class LongShortAttention(PatternAttention):
 
     traits = Traits(
         paper="Zhu et al. 2021, https://arxiv.org/abs/2107.02192",
+        family="hybrid",
         cost="T",
         exact=False,
         causal=True,

@@ -43,6 +43,7 @@ class NystromAttention(Attention):
 
     traits = Traits(
         paper="Xiong et al. 2021, https://arxiv.org/abs/2102.03902",
+        family="low rank",
         cost="T",
         exact=False,
         scale=True,

@@ -59,6 +59,7 @@ class PerformerAttention(Attention):
 
     traits = Traits(
         paper="Choromanski et al. 2021, https://arxiv.org/abs/2009.14794",
+        family="kernel",
         cost="T",
         exact=False,
         causal=True,

@@ -31,6 +31,7 @@ class PositionInfusedAttention(SegmentAttention):
 
     traits = Traits(
         paper="Press et al. 2021, https://arxiv.org/abs/2012.15832",
+        family="recurrence",
         cost="T",
         exact=False,
         causal=True,

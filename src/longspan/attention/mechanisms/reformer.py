@@ -52,6 +52,7 @@ class ReformerAttention(Attention):
 
     traits = Traits(
         paper="Kitaev et al. 2020, https://arxiv.org/abs/2001.04451",
+        family="learned pattern",
         cost="T",
         exact=False,
         causal=True,

@@ -52,6 +52,7 @@ class SinkhornAttention(Attention):
 
     traits = Traits(
         paper="Tay et al. 2020, https://arxiv.org/abs/2002.11296",
+        family="learned pattern",
         cost="T^1.5",
         exact=False,
         causal=True,

@@ -66,6 +66,7 @@ class SparseTransformerAttention(PatternAttention):
 
     traits = Traits(
         paper="Child et al. 2019, https://arxiv.org/abs/1904.10509",
+        family="fixed pattern",
         cost="T^1.5",
         exact=True,
         causal=True,

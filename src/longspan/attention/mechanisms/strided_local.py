@@ -52,6 +52,7 @@ class StridedLocalAttention(Attention):
 
     traits = Traits(
         paper="Tay et al. 2021, https://arxiv.org/abs/2011.04006",
+        family="fixed pattern",
         cost="T",
         exact=True,
         scale=True,

@@ -38,6 +38,7 @@ class SynthesizerAttention(Attention):
 
     traits = Traits(
         paper="Tay et al. 2021, https://arxiv.org/abs/2005.00743",
+        family="hybrid",
         cost="T^2",
         exact=False,
         causal=True,

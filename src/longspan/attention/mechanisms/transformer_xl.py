@@ -25,6 +25,7 @@ class TransformerXLAttention(RelativeAttention):
 
     traits = Traits(
         paper="Dai et al. 2019, https://arxiv.org/abs/1901.02860",
+        family="recurrence",
         cost="T",
         exact=False,
         causal=True,

@@ -19,7 +19,7 @@ from longspan.report.charts.pictures import Picture
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
 from longspan.report.charts.styles import PRINT_WIDTH, Spec, Styles, assign_styles, save_chart
-from longspan.report.charts.tradeoff import PAGE_WIDTH, score_against_cost
+from longspan.report.charts.tradeoff import PAGE_WIDTH, PANELS, score_against_cost
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.analyzed import analyzed_rows
 from longspan.report.tables.required_span import required_spans
@@ -54,7 +54,7 @@ class FigureSource:
             yield from self._chart(f"scores {task.label}", task.label, chart)
 
     def costs(self) -> Iterator[Figure]:
-        """Draw scores against speed: the first mean, then each task, by hardware."""
+        """Draw scores against speed and memory: the first mean, then each task, by hardware."""
         board = self.board
         tasks: list[int | None] = [*range(len(board.columns))]
         width = PRINT_WIDTH if self.styles.has_legends else PAGE_WIDTH
@@ -62,8 +62,12 @@ class FigureSource:
             suffix = f" {device}" if len(board.hardware) > 1 else ""
             for place in [None, *tasks] if board.means else tasks:
                 label = board.means[0].label if place is None else board.columns[place].label
-                chart = score_against_cost(board, place, device, self.styles, width=width)
-                yield from self._chart(f"cost {label}{suffix}", f"{label}, {device}", chart)
+                for panel in PANELS:
+                    chart = score_against_cost(
+                        board, place, device, self.styles, panel=panel, width=width
+                    )
+                    name = f"cost {label} {panel.name}{suffix}"
+                    yield from self._chart(name, f"{label}, {panel.name}, {device}", chart)
 
     def curves(self) -> Iterator[Figure]:
         """Draw validation score and training loss against the step, for each task."""

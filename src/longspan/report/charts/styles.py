@@ -1,4 +1,4 @@
-"""Styles of charts: one color, dash and shape for a mechanism in every chart."""
+"""Styles of charts: a color for each family, a dash and a shape for each of its mechanisms."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,14 +8,24 @@ from typing import Any, Literal, NamedTuple
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.metrics import Metric
+from longspan.report.families import families, family_of
 from longspan.report.numbers import Number, metric_name
 
-# Okabe and Ito's colors, distinct to color-blind readers, without their black and yellow, which
-# vanish on one of the two backgrounds, and with a gray.
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#666666")
-# More mechanisms than colors take the next dash and the next shape.
-DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
-SHAPES = ("circle", "square", "triangle-up", "diamond")
+# By family: Okabe and Ito's colors, distinct to color-blind readers, without their black and
+# yellow, which vanish on one of the two backgrounds, and with a gray and a brown.
+COLORS = (
+    *("#666666", "#0072B2", "#E69F00", "#009E73"),
+    *("#D55E00", "#56B4E9", "#CC79A7", "#8B4513"),
+)
+# The mechanisms of a family differ in dash and shape.
+DASHES = (
+    *((1, 0), (6, 3), (2, 2), (8, 3, 2, 3)),
+    *((12, 4), (8, 3, 2, 3, 2, 3), (1, 4), (12, 3, 6, 3)),
+)
+SHAPES = (
+    *("circle", "square", "triangle-up", "diamond"),
+    *("triangle-down", "cross", "triangle-right", "triangle-left"),
+)
 GRAY = "#888888"
 PRINT_WIDTH = 720  # pixels
 PRINT = {"font": "Helvetica, Arial, sans-serif", "text": {"color": "#555d65"}}
@@ -26,8 +36,9 @@ Spec = dict[str, Any]  # Vega-Lite specification, or a part of one
 
 
 class Style(NamedTuple):
-    """Color, dash and shape of a mechanism."""
+    """Family of a mechanism with its color; dash and shape of the mechanism."""
 
+    family: str
     color: str
     dash: tuple[int, ...]
     shape: str
@@ -46,23 +57,45 @@ class Styles:
         styles = {name: style for name, style in self.by_name.items() if name in drawn}
         return replace(self, by_name=styles)
 
+    def encode_family(self) -> Spec:
+        """Return the encoding of families by color, with a legend above the chart."""
+        colors = {style.family: style.color for style in self.by_name.values()}
+        return {
+            **nominal("family"),
+            "scale": {"domain": list(colors), "range": list(colors.values())},
+            "legend": {
+                **{"title": "Family", "orient": "top", "direction": "horizontal", "columns": 3},
+                **{"symbolType": "circle", "symbolOpacity": 1, "symbolStrokeWidth": 0},
+            },
+        }
+
     def encode(self, kind: Literal["color", "dash", "shape"]) -> Spec:
         """Return the encoding of mechanisms by color, by dash of lines or by shape of points."""
         values = [getattr(style, kind) for style in self.by_name.values()]
         plain = [list(value) if isinstance(value, tuple) else value for value in values]
+        # A long symbol shows its dash.
+        line = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 1.5}
+        legend = {"title": None, "symbolOpacity": 1, **(line if kind == "dash" else {})}
         return {
             **nominal("mechanism"),
             "scale": {"domain": list(self.by_name), "range": plain},
-            "legend": {"title": None, "symbolOpacity": 1} if self.has_legends else None,
+            "legend": legend if self.has_legends else None,
         }
 
 
 def assign_styles(mechanisms: Iterable[str], *, has_legends: bool = True) -> Styles:
-    """Give every mechanism a color, and once the colors are used up another dash and shape."""
-    styles = {}
-    for i, name in enumerate(sorted(set(mechanisms))):
-        turn = i // len(COLORS) % len(DASHES)
-        styles[name] = Style(COLORS[i % len(COLORS)], DASHES[turn], SHAPES[turn])
+    """Give every mechanism the color of its family, and a dash and a shape within it.
+
+    Styles are in the order of the families, then of the names, and so are legends.
+    """
+    by_family: dict[str, list[str]] = {family: [] for family in families()}
+    for name in sorted(set(mechanisms)):
+        by_family[family_of(name)].append(name)
+    styles = {
+        name: Style(family, color, DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)])
+        for (family, names), color in zip(by_family.items(), COLORS, strict=True)
+        for i, name in enumerate(names)
+    }
     return Styles(by_name=styles, has_legends=has_legends)
 
 

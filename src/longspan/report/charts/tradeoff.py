@@ -1,12 +1,30 @@
-"""Score against training speed, with memory as the area: the trade-off figure of the LRA paper."""
+"""The trade-off figure of Long Range Arena (figure 3), in two panels, with the Pareto front.
 
+One panel has training speed across and memory as the area of the marks, the other memory across
+and speed as the area.
+"""
+
+import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from longspan.metrics import Metric
 from longspan.report.charts.intervals import score_range
-from longspan.report.charts.placement import Axis, Box, place_labels, score_axis, shrink, speed_axis
+from longspan.report.charts.placement import (
+    LINE,
+    Area,
+    Axis,
+    Box,
+    cost_axis,
+    leader_end,
+    place_labels,
+    score_axis,
+    shrink,
+)
 from longspan.report.charts.styles import (
     GRAY,
     Spec,
@@ -20,7 +38,9 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
+from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_over_tasks
+from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
 from longspan.report.leaderboard.means import mean_baseline
 from longspan.report.leaderboard.values import Cost, Leaderboard, Mean, Row
 from longspan.report.numbers import Number, count, magnitude, memory
@@ -28,15 +48,56 @@ from longspan.report.statistics.intervals import Interval
 
 HEIGHT = 360  # pixels
 PAGE_WIDTH = 480  # pixels of a typical container, for which labels are placed
+RULE_NAME = 80  # pixels of the name of the majority class
 LARGEST, SMALLEST = 900.0, 120.0  # square pixels of the largest mark: at most, at least
-TOOLTIP = {
-    "row": "Mechanism",
-    "shown": "Score",
-    "rate": "Tokens/s",
-    "space": "Peak memory",
-    "seeds": "Over",
-}
 Dot = dict[str, Any]
+
+
+class Quantity(NamedTuple):
+    """A cost as an axis or an area.
+
+    Attributes:
+        field: field of `Cost`.
+        title: name and unit of the drawn values.
+        unit: drawn values are those of `Cost` over it.
+        show: function from a value of `Cost` to its text.
+        higher_is_better: direction.
+    """
+
+    field: str
+    title: str
+    unit: Number
+    show: Callable[[Number | None], str]
+    higher_is_better: bool
+
+    @property
+    def name(self) -> str:
+        """Name without the unit."""
+        return self.title.partition(",")[0]
+
+    @property
+    def axis_title(self) -> str:
+        """Name and unit, with the direction where it is down."""
+        return self.title if self.higher_is_better else f"{self.title} (lower is better)"
+
+
+SPEED = Quantity("examples_per_second", "Training speed, examples/s", 1, magnitude, True)
+MEMORY = Quantity("peak_memory", "Peak memory, MiB", 2**20, memory, False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One panel of the figure: the cost across, and the cost that is the area of the marks."""
+
+    name: str
+    across: Quantity
+    area: Quantity
+
+
+PANELS = (
+    Panel(name="speed", across=SPEED, area=MEMORY),
+    Panel(name="memory", across=MEMORY, area=SPEED),
+)
 
 
 def score_against_cost(
@@ -45,41 +106,63 @@ def score_against_cost(
     hardware: str,
     styles: Styles,
     *,
+    panel: Panel = PANELS[0],
     width: int = PAGE_WIDTH,
 ) -> Spec | None:
-    """Draw the test score against training speed; None if there is no row to draw.
+    """Draw the test score against a cost; None if there is no row to draw.
 
     Args:
         board: leaderboard.
         column: task; None for the first mean, of the rows that have it.
-        hardware: condition whose measurements are drawn; speeds of two devices do not compare.
+        hardware: condition whose measurements are drawn; costs of two devices do not compare.
         styles: styles of the mechanisms.
+        panel: costs across and as area.
         width: width in pixels that labels are placed for.
     """
+    metric, label, base = _subject(board, column)
+    found = {
+        i: dot
+        for i, row in enumerate(board.rows)
+        if (dot := _dot(board, row, column, metric, panel))
+        and dot["hardware"] == hardware
+        and dot["across"] is not None
+    }
+    if not found:
+        return None
+    wins = find_score_wins(board, column)[np.ix_([*found], [*found])]
+    dots = _mark_front([*found.values()], wins, metric, panel)
+    text = (
+        f"{axis_title('Test', metric)} against {panel.across.name.lower()}, area by "
+        f"{panel.area.name.lower()}: {label}, {board.protocol}, {hardware}"
+    )
+    floor = None if base is None else metric.shown(base)
+    styles = styles.select(dot["mechanism"] for dot in dots)
+    return _chart(dots, floor, text, metric, styles, panel, width)
+
+
+def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Number | None]:
+    """Return metric, label and majority baseline of a task, or of the first mean."""
     if column is None:
         mean = board.means[0]
-        metric, label = mean.metric, mean.label.lower()
         base = mean_baseline(mean, [task.majority for task in board.columns])
-        dots = [
-            _dot(row, row.score, row.interval, metric, _cost_of_mean(row, mean), over)
-            for over in [count(len(mean.columns), "task")]
-            for row in board.rows
-            if row.score is not None
-        ]
-    else:
-        task = board.columns[column]
-        metric, label, base = task.metric, task.label, task.majority
-        dots = [
-            _dot(row, cell.score, cell.interval, metric, cell.cost, count(len(cell.runs), "seed"))
-            for row in board.rows
-            if (cell := row.cells[column]) and cell.score is not None
-        ]
-    dots = [dot for dot in dots if dot["hardware"] == hardware]
-    if not dots:
+        return mean.metric, mean.label.lower(), base
+    task = board.columns[column]
+    return task.metric, task.label, task.majority
+
+
+def _dot(
+    board: Leaderboard, row: Row, column: int | None, metric: Metric, panel: Panel
+) -> Dot | None:
+    """Return a row as a point, in display units; None without a score."""
+    if column is None:
+        mean = board.means[0]
+        cost, over = _cost_of_mean(row, mean), count(len(mean.columns), "task")
+        return _point(row, row.score, row.interval, metric, cost, over, panel)
+    cell = row.cells[column]
+    if cell is None:
         return None
-    text = f"{label}, {board.protocol}, {hardware}"
-    floor = None if base is None else metric.shown(base)
-    return _chart(dots, floor, text, metric, styles.select(x["mechanism"] for x in dots), width)
+    over = count(len(cell.runs), "seed")
+    return _point(row, cell.score, cell.interval, metric, cell.cost, over, panel)
 
 
 def _cost_of_mean(row: Row, mean: Mean) -> Cost:
@@ -87,58 +170,112 @@ def _cost_of_mean(row: Row, mean: Mean) -> Cost:
     return cost_over_tasks([cell.cost if cell else None for cell in cells])
 
 
-def _dot(
-    row: Row, score: Number, interval: Interval | None, metric: Metric, cost: Cost, over: str
-) -> Dot:
-    """Return a row as a point, in display units."""
+def _point(
+    row: Row,
+    score: Number | None,
+    interval: Interval | None,
+    metric: Metric,
+    cost: Cost,
+    over: str,
+    panel: Panel,
+) -> Dot | None:
+    if score is None:
+        return None
+    across, area = (getattr(cost, one.field) for one in (panel.across, panel.area))
     return {
         "row": row.label,
         "mechanism": row.mechanism,
+        "family": family_of(row.mechanism),
         "hardware": cost.hardware,
         "score": metric.shown(score),
         **score_range(score, interval, metric),
-        "speed": cost.tokens_per_second,
-        "memory": None if cost.peak_memory is None else cost.peak_memory / 2**20,
-        "rate": magnitude(cost.tokens_per_second),
-        "space": memory(cost.peak_memory),
-        "seeds": over,
+        "across": None if across is None else across / panel.across.unit,
+        "area": None if area is None else area / panel.area.unit,
+        "acrossText": panel.across.show(across),
+        "areaText": panel.area.show(area),
+        "over": over,
     }
+
+
+def _mark_front(dots: Sequence[Dot], wins: np.ndarray, metric: Metric, panel: Panel) -> list[Dot]:
+    """Add whether a point is on the Pareto front, and its place on the line of the front."""
+    sign = -1 if panel.across.higher_is_better else 1
+    costs = [sign * dot["across"] for dot in dots]
+    line = front_line(costs, [dot["score"] for dot in dots], metric)
+    return [
+        {
+            **dot,
+            "front": "yes" if is_on else "no",
+            "line": line.index(i) if i in line else None,
+        }
+        for i, (dot, is_on) in enumerate(zip(dots, on_front(costs, wins), strict=True))
+    ]
 
 
 def _chart(
-    dots: list[Dot], floor: Number | None, text: str, metric: Metric, styles: Styles, width: int
+    dots: list[Dot],
+    floor: Number | None,
+    text: str,
+    metric: Metric,
+    styles: Styles,
+    panel: Panel,
+    width: int,
 ) -> Spec:
-    across = speed_axis([dot["speed"] for dot in dots])
+    across = cost_axis([dot["across"] for dot in dots])
     up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], floor)
-    dots, largest = _label(_size(dots), across, up, width)
+    dots, largest = _label(_size(dots), across, up, width, floor)
     plain = {
-        "x": _axis("speed", "Training speed, tokens/s", across),
+        "x": _axis("across", panel.across.axis_title, across),
         "y": _axis("score", axis_title("Test", metric), up),
     }
-    layers = _layers(plain, _areas(dots, largest), styles)
+    layers = _layers(plain, _areas(dots, largest, panel.area), styles, panel)
     inside = floor is not None and up.low <= floor <= up.high
     rules = horizontal_rule(floor, "majority class") if floor is not None and inside else []
-    about = f"{axis_title('Test', metric)} against training speed, area by peak memory: {text}"
-    return layered_chart(dots, [*rules, *layers], about, height=HEIGHT)
+    return layered_chart(dots, [*rules, *layers], text, height=HEIGHT)
 
 
-def _layers(plain: Spec, areas: Spec, styles: Styles) -> list[Spec]:
-    """Return the layers of intervals, marks and names."""
-    base = {**plain, "color": {**styles.encode("color"), "legend": None}}
+def _layers(plain: Spec, areas: Spec, styles: Styles, panel: Panel) -> list[Spec]:
+    """Return the layers of the front, intervals, marks and names."""
+    family = styles.encode_family()
+    base = {**plain, "stroke": family}
+    front = {
+        "transform": [{"filter": "isValid(datum.line)"}],
+        # It begins at the cheapest row; a cost between two rows buys the score of the cheaper one.
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1, "color": GRAY},
+        "encoding": {**plain, "order": quantitative("line")},
+    }
     bars = {
         "mark": {"type": "rule", "strokeWidth": 1.25},
         "encoding": {**base, **low_to_high("y", plain["y"]), "opacity": focus_opacity(0.45)},
     }
+    about = {
+        "row": "Mechanism",
+        "family": "Family",
+        "shown": "Score",
+        "acrossText": panel.across.name,
+        "areaText": panel.area.name,
+        "front": "Pareto front",
+        "over": "Over",
+    }
+    filled = {"condition": {"test": "datum.front === 'yes'", "value": 0.85}, "value": 0}
     marks = {
-        "mark": {"type": "point", "filled": True, "stroke": "white", "strokeWidth": 0.5},
+        "mark": {"type": "point", "strokeWidth": 1.25},
         "encoding": {
-            **base,
+            **plain,
+            "fill": family,
+            "stroke": family,
             "size": areas,
             "shape": {**styles.encode("shape"), "legend": None},
-            "opacity": focus_opacity(0.8),
-            "tooltip": tooltip(TOOLTIP),
+            "fillOpacity": filled,
+            "opacity": focus_opacity(1),
+            "tooltip": tooltip(about),
         },
     }
+    return [front, bars, marks, *_names(plain)]
+
+
+def _names(plain: Spec) -> list[Spec]:
+    """Return the layers of names, and of lines from a mark to a far name."""
     places = {name: {"expr": f"datum.{name}"} for name in ("dx", "dy", "align")}
     # A narrow chart has no room for names; there the legend of the page identifies mechanisms.
     wide = {"condition": {"test": "width > 420", "value": 1}, "value": 0}
@@ -146,21 +283,26 @@ def _layers(plain: Spec, areas: Spec, styles: Styles) -> list[Spec]:
         "mark": {"type": "text", "fontSize": 11, "baseline": "middle", **places},
         "encoding": {**plain, "text": nominal("row"), "opacity": wide},
     }
-    return [bars, marks, names]
+    leaders = {
+        "transform": [{"filter": "isValid(datum.leader)"}],
+        "mark": {"type": "rule", "strokeWidth": 0.75, "color": GRAY},
+        "encoding": {**plain, "y2": {"field": "leader"}, "opacity": wide},
+    }
+    return [leaders, names]
 
 
 def _axis(field: str, title: str, axis: Axis) -> Spec:
     """Return a position encoding that covers exactly the axis."""
     scale = {"domain": [axis.low, axis.high], "nice": False}
     kind = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
-    ticks = {"format": "~s" if field == "speed" else "~g", "tickCount": 6}
+    ticks = {"format": ",.4~r", "tickCount": 6}  # no exponent, no zeros behind the point
     return {**quantitative(field), "title": title, "scale": {**kind, **scale}, "axis": ticks}
 
 
-def _areas(dots: Sequence[Dot], largest: float) -> Spec:
-    known = any(dot["memory"] is not None for dot in dots)
+def _areas(dots: Sequence[Dot], largest: float, area: Quantity) -> Spec:
+    known = any(dot["area"] is not None for dot in dots)
     legend = {
-        "title": "Peak memory, MiB",
+        "title": area.title,
         "orient": "bottom",
         "direction": "horizontal",
         "tickCount": 3,
@@ -168,37 +310,69 @@ def _areas(dots: Sequence[Dot], largest: float) -> Spec:
         "symbolFillColor": GRAY,
         "symbolStrokeWidth": 0,
     }
-    most = max(dot["area"] for dot in dots)
+    most = max(dot["size"] for dot in dots)
     scale = {"domain": [0, most], "range": [0, largest], "nice": False}
-    return {**quantitative("area"), "scale": scale, "legend": legend if known else None}
+    return {**quantitative("size"), "scale": scale, "legend": legend if known else None}
 
 
 def _size(dots: Sequence[Dot]) -> list[Dot]:
-    """Add the area of each mark; unknown memory counts as the smallest known."""
-    known = [dot["memory"] for dot in dots if dot["memory"] is not None]
+    """Add the area of each mark; an unknown one counts as the smallest known."""
+    known = [dot["area"] for dot in dots if dot["area"] is not None]
     smallest = min(known, default=1.0)
     # A run that needed no memory of its own must remain visible.
     least = max(known, default=1.0) / 50 or 1.0
     return [
-        {**dot, "area": max(least, smallest if dot["memory"] is None else dot["memory"])}
+        {**dot, "size": max(least, smallest if dot["area"] is None else dot["area"])}
         for dot in dots
     ]
 
 
-def _label(dots: Sequence[Dot], across: Axis, up: Axis, width: int) -> tuple[list[Dot], float]:
+def _label(
+    dots: Sequence[Dot], across: Axis, up: Axis, width: int, floor: Number | None
+) -> tuple[list[Dot], float]:
     """Add the place of each name; return the dots, and the area of the largest mark."""
-    most = max(dot["area"] for dot in dots)
+    most = max(dot["size"] for dot in dots)
+
+    def down(score: Number) -> float:
+        return HEIGHT - up.pixel(score, HEIGHT)
+
     boxes = [
         Box(
-            x=across.pixel(dot["speed"], width),
-            y=HEIGHT - up.pixel(dot["score"], HEIGHT),
-            radius=math.sqrt(LARGEST * dot["area"] / most / math.pi),
+            x=across.pixel(dot["across"], width),
+            y=down(dot["score"]),
+            radius=math.sqrt(LARGEST * dot["size"] / most / math.pi),
             letters=len(dot["row"]),
         )
         for dot in dots
     ]
     factor = shrink(boxes, math.sqrt(SMALLEST / LARGEST))
     small = [box._replace(radius=factor * box.radius) for box in boxes]
-    places = place_labels(small, width)
-    labeled = [{**dot, **place._asdict()} for dot, place in zip(dots, places, strict=True)]
+    bars = [
+        Area.of_line(box.x, down(dot["low"]), box.x, down(dot["high"]))
+        for dot, box in zip(dots, boxes, strict=True)
+    ]
+    rules = []
+    if floor is not None:
+        named = Area(width - RULE_NAME, down(floor) - LINE - 2, width, down(floor))
+        rules = [Area.of_line(0, down(floor), width, down(floor)), named]
+    places = place_labels(small, width, [*bars, *rules, *_front_areas(dots, boxes)])
+    labeled = []
+    for dot, box, place in zip(dots, small, places, strict=True):
+        end = leader_end(box, place)
+        leader = None if end is None else up.value(HEIGHT - end, HEIGHT)
+        labeled.append({**dot, **place._asdict(), "leader": leader})
     return labeled, LARGEST * factor**2
+
+
+def _front_areas(dots: Sequence[Dot], boxes: Sequence[Box]) -> list[Area]:
+    """Return the areas of the steps of the front's line."""
+    places = {dot["line"]: box for dot, box in zip(dots, boxes, strict=True)}
+    line = [places[i] for i in sorted(i for i in places if i is not None)]
+    return [
+        area
+        for one, other in itertools.pairwise(line)
+        for area in (
+            Area.of_line(one.x, one.y, other.x, one.y),
+            Area.of_line(other.x, one.y, other.x, other.y),
+        )
+    ]

@@ -18,6 +18,9 @@ def cost_of_runs(runs: Sequence[Result]) -> Cost:
     return Cost(
         parameters=mean([run.num_parameters for run in runs]),
         tokens_per_second=mean([run.tokens_per_second for run in runs]) if one_condition else None,
+        examples_per_second=mean([examples_per_second(run) for run in runs])
+        if one_condition
+        else None,
         peak_memory=memory if one_condition else None,
         gflops=mean([run.flops / 1e9 for run in runs]),
         hardware=hardware_of(runs[0]) if one_condition else None,
@@ -37,10 +40,17 @@ def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
     return Cost(
         parameters=mean([cost.parameters for cost in parts]) if complete else None,
         tokens_per_second=mean([cost.tokens_per_second for cost in parts]) if one else None,
+        examples_per_second=mean([cost.examples_per_second for cost in parts]) if one else None,
         peak_memory=_largest([cost.peak_memory for cost in parts]) if one else None,
         gflops=mean([cost.gflops for cost in parts]) if complete else None,
         hardware=parts[0].hardware if len(devices) == 1 else None,
     )
+
+
+def examples_per_second(run: Result) -> float | None:
+    """Return the training examples per second."""
+    examples = run.steps * run.effective_config.training.batch_size
+    return examples / run.seconds if run.seconds else None
 
 
 def data_wait_share(run: Result) -> float | None:

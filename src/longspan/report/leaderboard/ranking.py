@@ -117,17 +117,18 @@ def _place(
     if base is not None and values[base] is None:
         base = None
     p, adjusted = _test_against(base, values, contrasts)
-    best = max((metric.signed(value) for value in values if value is not None), default=None)
+    known = [metric.signed(value) for value in values if value is not None]
     placements: list[Placement | None] = []
     for i, value in enumerate(values):
         if value is None:
             placements.append(None)
             continue
-        rank, is_best = 1 + int(wins[:, i].sum()), metric.signed(value) == best
+        rank, better = 1 + int(wins[:, i].sum()), sum(x > metric.signed(value) for x in known)
         placement = Placement(
             rank=rank,
-            is_best=is_best and bool(wins.any()),
-            is_tied=rank == 1 and not is_best and bool(wins.any()),
+            is_best=better == 0 and bool(wins.any()),
+            is_second=better == 1 and bool(wins.any()),
+            is_tied=rank == 1 and better > 0 and bool(wins.any()),
             arrow="" if base is None else "↑" if wins[i, base] else "↓" if wins[base, i] else "",
             difference=None if p[i] is None else float(contrasts.difference[i, base]),
             p=p[i],

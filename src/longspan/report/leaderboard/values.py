@@ -15,7 +15,8 @@ class Cost:
     """Cost of runs; None where it was not measured, or under several conditions."""
 
     parameters: Number | None = None
-    tokens_per_second: Number | None = None
+    tokens_per_second: Number | None = None  # training
+    examples_per_second: Number | None = None  # training
     peak_memory: Number | None = None  # bytes
     gflops: Number | None = None  # one example, forward
     hardware: str | None = None  # device, number type, processes
@@ -30,6 +31,7 @@ class Placement:
     Attributes:
         rank: 1 + the number of rows that beat this one.
         is_best: the score is the best, and at least one row is beaten.
+        is_second: exactly one row has a better score, and at least one row is beaten.
         is_tied: the score is not the best, but no row beats it, and at least one row is beaten.
         arrow: ↑ beats the baseline, ↓ is beaten by it.
         difference: row less baseline, on the seeds and examples of both; None without a test.
@@ -39,6 +41,7 @@ class Placement:
 
     rank: int
     is_best: bool
+    is_second: bool
     is_tied: bool
     arrow: str
     difference: float | None

@@ -2,6 +2,7 @@
 
 import base64
 import functools
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from longspan.files import atomic_write
 from longspan.report.charts.figures import Figure, FigureSource
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.pictures import Picture
-from longspan.report.charts.styles import Spec, Styles, assign_styles
+from longspan.report.charts.styles import Spec, Style, Styles, assign_styles
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import count
 from longspan.report.output.vega import pack, packed_libraries
@@ -30,10 +31,14 @@ SHAPE_PATHS = {
     "square": "M1 1h8v8h-8z",
     "triangle-up": "M5 1l5 8h-10z",
     "diamond": "M5 0l5 5-5 5-5-5z",
+    "triangle-down": "M5 9l5-8h-10z",
+    "cross": "M3.5 0h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
+    "triangle-right": "M9 5l-8 5v-10z",
+    "triangle-left": "M1 5l8 5v-10z",
 }
 SCRIPTS = ("tables.js", "charts.js", "page.js")
 LEADERS = 3  # rows in the overview of a protocol
-AXIS_HEIGHT, LEGEND_HEIGHT = 72, 64  # pixels below the plot of a chart
+AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
@@ -123,6 +128,7 @@ def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -
     return _template().render(
         chapters=chapters,
         styles=styles.by_name,
+        families=_families(styles),
         marks={name: i for i, name in enumerate(styles.by_name)},
         shape_paths=SHAPE_PATHS,
         summary=_summary(boards),
@@ -133,6 +139,12 @@ def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -
         charts=pack(json.dumps(charts, allow_nan=False, separators=(",", ":"))),
         libraries=packed_libraries(),
     )
+
+
+def _families(styles: Styles) -> dict[str, dict[str, Style]]:
+    """Return the styles of the mechanisms by family."""
+    groups = itertools.groupby(styles.by_name.items(), key=lambda item: item[1].family)
+    return {family: dict(items) for family, items in groups}
 
 
 def _chapter(name: str, board: Leaderboard, styles: Styles, context: Context) -> Chapter:

@@ -6,7 +6,7 @@ const announce = (text) => { document.getElementById("status").textContent = tex
 const valueOf = (cell) => {
   const { n, t } = cell.dataset;
   if ("none" in cell.dataset) return null;
-  const text = [...cell.childNodes].find((node) => node.nodeType === 3 || node.nodeName === "B")
+  const text = [...cell.childNodes].find((node) => node.nodeType === 3 || ["B", "U"].includes(node.nodeName))
     ?.textContent ?? "";
   return n !== undefined ? Number(n || text) : t ?? text;
 };

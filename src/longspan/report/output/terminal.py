@@ -39,5 +39,8 @@ def _grid(table: Table) -> Grid:
 
 
 def _text(entry: Entry) -> Text:
-    text = Text(entry.text, style="" if entry.emphasis is None else "bold")
-    return text.append(f"\n{entry.detail}", style="not bold") if entry.detail else text
+    styles = {"bold": entry.emphasis, "underline": entry.underline}
+    text = Text(
+        entry.text, " ".join(style for style, reason in styles.items() if reason is not None)
+    )
+    return text.append(f"\n{entry.detail}", "not bold not underline") if entry.detail else text

@@ -37,7 +37,11 @@ def _markdown_table(table: Table) -> str:
 
 
 def _markdown_entry(entry: Entry) -> str:
-    text = _plain(entry.text) if entry.emphasis is None else f"**{_plain(entry.text)}**"
+    text = _plain(entry.text)
+    if entry.emphasis is not None:
+        text = f"**{text}**"
+    if entry.underline is not None:
+        text = f"<ins>{text}</ins>"  # Markdown has no underline; GitHub renders this element
     return f"{text} {_plain(entry.detail)}".strip()
 
 
@@ -86,7 +90,11 @@ def _latex_row(cells: Any) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    text = _tex(entry.text) if entry.emphasis is None else f"\\textbf{{{_tex(entry.text)}}}"
+    text = _tex(entry.text)
+    if entry.emphasis is not None:
+        text = f"\\textbf{{{text}}}"
+    if entry.underline is not None:
+        text = f"\\underline{{{text}}}"
     return f"{text} {{\\scriptsize {_tex(entry.detail)}}}" if entry.detail else text
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longspan.metrics import Metric
+from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_of_runs, data_wait_share
 from longspan.report.leaderboard.grouping import list_values
 from longspan.report.leaderboard.values import (
@@ -168,6 +169,8 @@ def _test_field(line: Line, name: str) -> Number | None:
     return getattr(line.run.scores.get("test"), name, None)
 
 
+FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
+FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: family_of(x.row.mechanism))
 MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
 SEED = Column("Seed", "lower", value=lambda x: x.item.seed)
@@ -179,6 +182,13 @@ TOKENS_PER_SECOND = Column(
     kind="higher",
     about="Training, without padding.",
     value=lambda x: x.cost.tokens_per_second,
+    show=magnitude,
+)
+EXAMPLES_PER_SECOND = Column(
+    name="Examples/s",
+    kind="higher",
+    about="Training.",
+    value=lambda x: x.cost.examples_per_second,
     show=magnitude,
 )
 MEMORY = Column(
@@ -243,6 +253,7 @@ COST = (
         value=lambda x: _quotient(x.cost.peak_memory, x.baseline_cost.peak_memory),
         show=ratio,
     ),
+    EXAMPLES_PER_SECOND,
     TRAINING_TIME,
     DATA_WAIT,
     Column(
@@ -251,12 +262,14 @@ COST = (
         value=lambda x: ", ".join(sorted({run.backend_used for run in x.runs})),
     ),
     HARDWARE,
+    FAMILY,
 )
 
 SCORES = (
     Column("Protocol", "text", value=lambda x: x.board.protocol),
     Column("Budget", "text", value=lambda x: x.board.budget),
     Column("Mechanism", "text", value=lambda x: x.row.mechanism),
+    FAMILY,
     Column("Row", "text", value=lambda x: name_entry(x.row)),
     Column("Overridden", "text", value=lambda x: "yes" if x.row.is_overridden else "no"),
     TASK,

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from longspan.metrics import Metric
+from longspan.report.families import family_of
 from longspan.report.leaderboard.means import FAILED, SIXTH, mean_baseline
 from longspan.report.leaderboard.values import (
     Cell,
@@ -24,6 +25,7 @@ from longspan.report.numbers import (
 )
 from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.columns import (
+    FAMILY_ABOUT,
     GFLOPS,
     MEMORY,
     PARAMETERS,
@@ -33,14 +35,15 @@ from longspan.report.tables.columns import (
 from longspan.report.tables.table import Column, Entries, Entry, Table, make_table
 from longspan.results import BASELINE
 
-# The one rule behind ranks, bold type, ties and arrows; docs/arena.md repeats it.
+# The one rule behind ranks, bold and underlined type, ties and arrows; docs/arena.md repeats it.
 RULE = (
     "One row beats another if its score is better and the difference is significant: two-sided "
     "p < 0.05 in a paired test over the same seeds and test examples, for the pair alone. Where "
     "two rows share no scored examples, their 95 % intervals must not overlap.\n"
-    "Rank: 1 + the number of rows that beat this one. Bold: the best score. ≈: not the best "
-    "score, but no row beats it; a wide interval is enough for that. Where no row beats another, "
-    f"neither is marked. ↑: beats {BASELINE}. ↓: is beaten by {BASELINE}."
+    "Rank: 1 + the number of rows that beat this one. Bold: the best score. Underlined: the second "
+    "best, below one row alone. ≈: not the best score, but no row beats it; a wide interval is "
+    f"enough for that. Where no row beats another, none of these is marked. ↑: beats {BASELINE}. "
+    f"↓: is beaten by {BASELINE}."
 )
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
@@ -100,6 +103,7 @@ def _columns(board: Leaderboard) -> list[Column]:
         TOKENS_PER_SECOND,
         MEMORY,
         GFLOPS,
+        Column("Family", "text", FAMILY_ABOUT, lambda row: family_of(row.mechanism)),
     ]
 
 
@@ -155,6 +159,7 @@ def _placed(value: Number, text: str, detail: str, placement: Placement | None) 
         text=f"{text} {placement.marks if placement else ''}".strip(),
         detail=detail,
         emphasis="best" if placement and placement.is_best else None,
+        underline="second best" if placement and placement.is_second else None,
     )
 
 

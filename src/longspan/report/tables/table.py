@@ -26,6 +26,7 @@ class Entry:
         detail: second line in small print, such as an interval.
         emphasis: reason for bold type, read aloud by screen readers; empty where the detail says
             it; None for normal type.
+        underline: reason for underlined type, likewise.
         mechanism: mechanism that the entry names; pages draw its mark.
     """
 
@@ -33,6 +34,7 @@ class Entry:
     text: str = MISSING
     detail: str = ""
     emphasis: str | None = None
+    underline: str | None = None
     mechanism: str | None = None
 
 

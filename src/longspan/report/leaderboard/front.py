@@ -1,0 +1,73 @@
+"""Pareto front of score and cost."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from longspan.metrics import Metric
+from longspan.report.leaderboard.ranking import find_wins
+from longspan.report.leaderboard.values import Cell, Leaderboard, Row
+from longspan.report.numbers import Number
+from longspan.report.statistics.contrasts import Contrasts, combine
+
+# docs/arena.md repeats it.
+RULE = (
+    "A filled mark is on the Pareto front: no row that costs no more beats its score, by the rule "
+    "of the leaderboard; costs are taken as exact. The line joins the rows for which no other row "
+    "has both a better score and a better cost; filled marks below it are within the noise."
+)
+
+
+def find_score_wins(board: Leaderboard, column: int | None) -> np.ndarray:
+    """Return whether the row (first index) beats the column, over all rows of a leaderboard.
+
+    Rows that override the protocol have no paired test; their intervals decide.
+
+    Args:
+        board: leaderboard.
+        column: task; None for the first mean.
+    """
+    scored: list[Row | Cell | None]
+    if column is None:
+        metric, scored = board.means[0].metric, [*board.rows]
+        contrasts = combine([board.contrasts[c] for c in board.means[0].columns])
+    else:
+        metric, scored = board.columns[column].metric, [row.cells[column] for row in board.rows]
+        contrasts = board.contrasts[column]
+    values = [one.score if one else None for one in scored]
+    intervals = [one.interval if one else None for one in scored]
+    return find_wins(values, intervals, _of_all_rows(contrasts, board), metric)
+
+
+def _of_all_rows(contrasts: Contrasts, board: Leaderboard) -> Contrasts:
+    """Return the contrasts of the ranked rows at their places among all rows, NaN elsewhere."""
+    places = [i for i, row in enumerate(board.rows) if not row.is_overridden]
+    count = len(board.rows)
+    whole = np.full((len(contrasts), count, count), np.nan)
+    whole[:, np.array(places, int)[:, None], np.array(places, int)] = np.stack(contrasts)
+    return Contrasts(*whole)
+
+
+def on_front(costs: Sequence[Number], wins: np.ndarray) -> list[bool]:
+    """Return which rows are on the Pareto front: none that costs no more beats their score.
+
+    Args:
+        costs: cost of each row, lower is better.
+        wins: whether the row (first index) beats the column.
+    """
+    at = np.asarray(costs, dtype=float)
+    dominated = np.any(wins & (at[:, None] <= at[None, :]), axis=0)
+    return [not one for one in dominated.tolist()]
+
+
+def front_line(costs: Sequence[Number], scores: Sequence[Number], metric: Metric) -> list[int]:
+    """Return the rows that no other row exceeds in score and cost, the cheapest first.
+
+    Of rows equal in both, the first counts.
+    """
+    order = sorted(range(len(costs)), key=lambda i: (costs[i], -metric.signed(scores[i])))
+    line: list[int] = []
+    for i in order:
+        if not line or metric.signed(scores[i]) > metric.signed(scores[line[-1]]):
+            line.append(i)
+    return line

@@ -1,0 +1,31 @@
+"""Counted FLOPs of a protocol against the column of its paper."""
+
+import pytest
+
+from longspan.arena.model import model_config
+from longspan.arena.protocols import PROTOCOLS
+from longspan.models import count_flops
+from longspan.report.published_figures import read_published_figures
+from longspan.tasks import TASKS
+
+GFLOPS = {x.mechanism: x.value for x in read_published_figures() if x.quantity == "gflops"}
+PADDED = 2048  # tokens that the source pads ListOps to
+
+
+def counted_gflops(mechanism, padded):
+    """Return the multiply-adds of one forward pass on an example of ListOps, in billions."""
+    config = PROTOCOLS["xiong"].config("listops", mechanism)
+    task = TASKS["listops"](TASKS["listops"].Options(**config.task.options))
+    model = model_config(config, task)
+    length = task.length
+    if padded:
+        model.max_position_embeddings = length = PADDED
+    return count_flops(model, length, task.num_classes) / 2 / 1e9
+
+
+@pytest.mark.parametrize(("padded", "tolerance"), [(False, 0.07), (True, 0.06)])
+@pytest.mark.parametrize("mechanism", GFLOPS)
+def test_xiong_flops_of_listops_equal_those_of_the_paper(mechanism, padded, tolerance):
+    """Xiong et al. 2022, table 1; the paper counts multiply-adds and names no task."""
+    assert len(GFLOPS) == 8
+    assert counted_gflops(mechanism, padded) == pytest.approx(GFLOPS[mechanism], rel=tolerance)

@@ -1,0 +1,122 @@
+"""Published costs and other figures next to ours."""
+
+import dataclasses
+
+import pytest
+from report_records import build_leaderboard, failure, record
+
+from longspan.report.published_figures import PublishedFigure, read_published_figures
+from longspan.report.sections import Context, section_tables
+from longspan.report.tables.published_figures import QUANTITIES, compare_figures
+
+
+def figure(mechanism="linear", **changes):
+    fields = {"task": "text", "quantity": "memory", "value": 1.0, "length": 4000}
+    fields |= {"protocol": "lra-paper", "source": "table 2", "mechanism": mechanism}
+    return PublishedFigure(**{**fields, **changes})
+
+
+def own_records(**changes):
+    """Return records of `full` and `linear`, which takes a quarter of the memory and time."""
+    return [
+        record(name, "text", length=4096, seconds=seconds, peak_memory=memory, **changes)
+        for name, seconds, memory in [("full", 1000.0, 8_000_000_000), ("linear", 250.0, 2 * 10**9)]
+    ]
+
+
+def test_costs_are_compared_as_ratios_to_the_baseline():
+    figures = [figure("full", value=9.48), figure(value=1.03)]
+    full, linear = compare_figures(build_leaderboard(own_records()), figures)
+    assert (full.own, linear.own) == (8.0, 2.0)
+    assert (linear.published_base, linear.own_base) == (9.48, 8.0)
+    assert linear.ratio is None
+    steps = [figure(quantity="steps_per_second", value=7.8)]
+    (speed,) = compare_figures(build_leaderboard(own_records()), steps)
+    assert (speed.own, speed.own_base) == (500 / 250, 500 / 1000)
+    assert speed.published_base is None
+
+
+def test_ratios_need_one_device():
+    runs = own_records()
+    runs[0] = dataclasses.replace(runs[0], device="NVIDIA H200")
+    (found,) = compare_figures(build_leaderboard(runs), [figure()])
+    assert (found.own, found.own_base) == (2.0, None)
+
+
+@pytest.mark.parametrize(("length", "count"), [(1000, 0), (4000, 1), (4300, 0), (None, 1)])
+def test_lengths_match(length, count):
+    board = build_leaderboard(own_records())
+    assert len(compare_figures(board, [figure(length=length)])) == count
+
+
+@pytest.mark.parametrize(("protocol", "ratio"), [("xiong", 2.0), ("lra-small", None)])
+def test_flops_are_halved_and_compared_under_the_same_protocol(protocol, ratio):
+    runs = [record("linear", "text", flops=4 * 10**9, protocol=protocol)]
+    one = figure(quantity="gflops", value=1.0, protocol="xiong", length=None)
+    (found,) = compare_figures(build_leaderboard(runs), [one])
+    assert (found.own, found.ratio) == (2.0, ratio)
+
+
+def test_overridden_rows_are_not_compared_with_the_protocol():
+    run = record("linear", "text", protocol="xiong", overrides={"training.steps": 9})
+    one = figure(quantity="gflops", protocol="xiong", length=None)
+    (found,) = compare_figures(build_leaderboard([run]), [one])
+    assert found.own is not None
+    assert found.ratio is None
+
+
+def test_figures_of_the_same_protocol_are_listed_without_ours():
+    board = build_leaderboard([record("linear", "listops", protocol="xiong")])
+    found = compare_figures(board, read_published_figures())
+    assert {one.published.protocol for one in found} == {"xiong"}
+    quantities = {one.published.quantity for one in found}
+    assert {"gflops", "perplexity", "words_per_second", "exact_match"} <= quantities
+    assert [one.own for one in found] == [None] * len(found)
+    other = build_leaderboard([record("linear", "listops")])
+    assert (
+        section_tables([other], Context(published_figures=read_published_figures()), "published")
+        == []
+    )
+
+
+def test_rows_that_failed_have_no_figures():
+    board = build_leaderboard([record("full", "text")], [failure("linear", "text")])
+    assert compare_figures(board, [figure(length=None)]) == []
+
+
+def test_training_accuracy_is_that_of_the_tested_checkpoint():
+    points = [dataclasses.replace(x, train_metrics={"accuracy": 0.5}) for x in record().curve]
+    runs = [record("linear", "image", curve=points, length=1024)]
+    one = figure(task="image", quantity="train_accuracy", value=65.61, length=None)
+    (found,) = compare_figures(build_leaderboard(runs), [one])
+    assert found.own == 50.0
+
+
+def test_published_tables_are_complete():
+    """Count the figures, and compare speeds with the quotients that table 2 of LRA prints."""
+    assert {one.quantity for one in read_published_figures()} == set(QUANTITIES)
+    found = {
+        (one.task, one.quantity, one.mechanism, one.length): one.value
+        for one in read_published_figures()
+    }
+    assert len(found) == len(read_published_figures()) == 2 * 9 * 4 + 11 + 8 + 8 * 6
+    steps = {name: found["text", "steps_per_second", name, 4000] for name in ("full", "performer")}
+    assert steps["performer"] / steps["full"] == pytest.approx(5.7, abs=0.05)
+    for name, times in [("local", 5.3), ("linformer", 5.5), ("reformer", 0.8), ("bigbird", 1.1)]:
+        quotient = found["text", "steps_per_second", name, 4000] / steps["full"]
+        assert quotient == pytest.approx(times, abs=0.05)
+    assert found["listops", "gflops", "blockwise", None] == 0.146
+    assert found["masked language modeling", "perplexity", "long_short", None] == 3.36
+
+
+def test_section_has_a_second_table():
+    board = build_leaderboard(own_records())
+    (table,) = section_tables([board], Context(published_figures=(figure(),)), "published")
+    assert table.name == "lra-small-published-figures"
+    (row,) = table.rows
+    texts = dict(zip(table.keys, (entry.text for entry in row), strict=True))
+    assert (texts["published"], texts["ours"], texts["ours_over_full"]) == (
+        "1.00",
+        "2.00",
+        "0.250 ×",
+    )
