@@ -3,8 +3,10 @@
 import inspect
 from typing import Any, get_type_hints
 
+from longspan.attention.allocation import refuse_large_tensors
 from longspan.attention.base import MECHANISMS, Attention, backends
-from longspan.attention.option_types import type_errors
+from longspan.attention.option_types import size_errors, type_errors
+from longspan.bounds import LONGEST, MOST_HEADS, MOST_LAYERS, WIDEST
 from longspan.errors import OptionError, check_name
 
 SIZES = {
@@ -12,6 +14,12 @@ SIZES = {
     "head_dim": "head dimension",
     "max_length": "longest input",
     "layer": "index of the layer",
+}
+RANGES = {
+    "heads": (1, MOST_HEADS),
+    "head_dim": (1, WIDEST),
+    "max_length": (1, LONGEST),
+    "layer": (0, MOST_LAYERS - 1),
 }
 SEED_LIMIT = 2**42  # random generators take 64 bits: the seed times a million, plus the layer
 
@@ -44,13 +52,14 @@ def build(
         UnknownNameError: there is no such mechanism, option or backend; the message suggests
             near names.
         OptionError: there is no causal form, a size is missing, or a value is invalid.
+        NoMemoryError: the mechanism needs a tensor that is larger than the available memory.
     """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     for option in options:
         check_name(option, options_of(name), f"option of {name!r}")
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
-    reasons += type_errors(options, get_type_hints(cls.__init__))
+    reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
     seed = options.get("seed", 0)
     if isinstance(seed, int) and abs(seed) >= SEED_LIMIT:
         reasons.append(f"seed must be between -2^42 and 2^42, got {seed}")
@@ -63,7 +72,8 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    attention = cls(**needed, **options)
+    with refuse_large_tensors(name):
+        attention = cls(**needed, **options)
     described = {**needed, **options_of(name), **options}
     attention.signature = f"{name}({', '.join(f'{n}={x!r}' for n, x in described.items())})"
     attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
@@ -71,14 +81,15 @@ def build(
 
 
 def _size_errors(sizes: dict[str, Any]) -> list[str]:
-    """Return one message for each size that is given and not an integer of at least 1."""
-    given = {name: size for name, size in sizes.items() if size is not None}
-    least = {"layer": 0}
-    return [
-        f"{name} must be an integer >= {least.get(name, 1)}, got {size!r:.60}"
-        for name, size in given.items()
-        if type(size) is not int or size < least.get(name, 1)
-    ]
+    """Return one message for each size that is given and not an integer in its range."""
+    reasons = []
+    for name, size in sizes.items():
+        least, most = RANGES[name]
+        if size is not None and (type(size) is not int or size < least):
+            reasons.append(f"{name} must be an integer >= {least}, got {size!r:.60}")
+        elif size is not None and size > most:
+            reasons.append(f"{name} must be at most {most:,}, got {size}")
+    return reasons
 
 
 def options_of(name: str) -> dict[str, Any]:

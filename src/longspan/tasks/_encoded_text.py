@@ -6,21 +6,22 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from longspan.config import setting, settings
+from longspan.bounds import MOST_EXAMPLES
+from longspan.config import Length, setting, settings
 from longspan.data.store import Examples
 from longspan.data.tokenizers import VOCAB_SIZES, ByteTokenizer, CharacterTokenizer
 from longspan.errors import OptionError
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks.base import Grouping, Split, Task
 
-BothClasses = Annotated[int, Field(ge=2)]  # number of examples that has room for each class
+BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]  # number of examples that has room for each class
 
 
 @settings
 class EncodedTextOptions:
     """Encoding of the texts."""
 
-    length: PositiveInt = setting("tokens of a text that are kept")
+    length: Length = setting("tokens of a text that are kept")
     vocabulary: Literal["bytes", "characters"] = setting(
         "tokens: bytes, or the characters that are frequent in the training texts", "bytes"
     )

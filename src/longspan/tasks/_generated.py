@@ -4,9 +4,9 @@ from abc import abstractmethod
 from pathlib import Path
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 
-from longspan.config import setting, settings
+from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.cache import BuildOutput
 from longspan.data.sampling import TokensAndTargets, generate_chunks
 from longspan.data.store import Examples, Spool
@@ -17,10 +17,10 @@ from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
 class GeneratedOptions:
     """Sizes of the splits, length and seed."""
 
-    train: PositiveInt = setting("training examples", 100_000)
-    validation: PositiveInt = setting("validation examples")
-    test: PositiveInt = setting("test examples")
-    length: PositiveInt = setting("tokens of an example")
+    train: NumExamples = setting("training examples", 100_000)
+    validation: NumExamples = setting("validation examples")
+    test: NumExamples = setting("test examples")
+    length: Length = setting("tokens of an example")
     seed: NonNegativeInt = setting("seed of the data", 0)
 
 

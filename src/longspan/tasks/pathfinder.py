@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 
-from longspan.config import setting, settings
+from longspan.config import NumExamples, setting, settings
 from longspan.data import lra_release
 from longspan.data.cache import BuildOutput
 from longspan.data.pathfinder import AnnotatedImage, PathfinderSettings, lra_settings, redraw
@@ -61,13 +61,13 @@ class PathfinderOptions(PixelOptions):
     split: Literal["lra", "random"] = setting(
         "held-out images: the last fifth (Long Range Arena), or random ones (S4)", "lra"
     )
-    train: PositiveInt | None = setting(
+    train: NumExamples | None = setting(
         "training images; none: 160,000, or all of the release", None
     )
-    validation: PositiveInt | None = setting(
+    validation: NumExamples | None = setting(
         "validation images; none: 20,000, or all of the release", None
     )
-    test: PositiveInt | None = setting("test images; none: 20,000, or all of the release", None)
+    test: NumExamples | None = setting("test images; none: 20,000, or all of the release", None)
     seed: NonNegativeInt = setting("seed of generated images", 0)
     split_seed: NonNegativeInt = setting("seed of split=random; S4: 42", 42)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from longspan.config import setting, settings
+from longspan.config import Length, setting, settings
 from longspan.data import imdb
 from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
@@ -34,7 +34,7 @@ _VALIDATION, _TRAIN, _TEST = range(3)
 class TextOptions(EncodedTextOptions):
     """Encoding of the reviews, and the splits."""
 
-    length: PositiveInt = setting("tokens (bytes or characters) of a review that are kept", 1024)
+    length: Length = setting("tokens (bytes or characters) of a review that are kept", 1024)
     minimum: PositiveInt = setting(
         "occurrences in the training reviews that make a character known", 15
     )
