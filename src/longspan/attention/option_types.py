@@ -61,7 +61,7 @@ def size_errors(options: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _numbers(value: Any) -> list[float]:
+def _numbers(value: Any) -> list[int | float]:
     """Return the numbers of a value, which may be a nested list."""
     if isinstance(value, list):
         return [number for part in value for number in _numbers(part)]

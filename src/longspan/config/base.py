@@ -19,9 +19,9 @@ T = TypeVar("T")
 # Strict: "3" is no number and true is no integer; 1 is accepted where 1.0 is meant.
 STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
-NumExamples = Annotated[int, pydantic.Field(ge=1, le=MOST_EXAMPLES)]  # of a split
+NumExamples = Annotated[int, pydantic.Field(gt=0, le=MOST_EXAMPLES)]  # of a split
 # One position is left for a summary token.
-Length = Annotated[int, pydantic.Field(ge=1, lt=LONGEST)]
+Length = Annotated[int, pydantic.Field(gt=0, lt=LONGEST)]
 
 
 def setting(help: str, default: Any = dataclasses.MISSING) -> Any:
