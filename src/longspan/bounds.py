@@ -16,9 +16,7 @@ LARGEST_RATE = 1e3  # learning rates, weight decays, standard deviations of weig
 LARGEST_SEED = 2**63 - 1  # a JSON number of 64 bits
 
 
-def range_error(
-    name: str, value: int | float, least: int | float, most: int | float
-) -> str | None:
+def range_error(name: str, value: int | float, least: int | float, most: int | float) -> str | None:
     """Return the reason why a value is out of range, or None."""
     if value < least:
         return f"{name} must be at least {least:,}, got {value}"

@@ -37,22 +37,23 @@ def available_memory() -> int | None:
     return max(free, 0)
 
 
-def check_memory(needed: int, what: str, remedy: str) -> None:
+def check_memory(needed: int, what: str, remedy: str, available: int | None = None) -> None:
     """Refuse what cannot fit into memory.
 
     Args:
-        needed: bytes, at least.
+        needed: bytes.
         what: what needs them, for the message.
         remedy: what to change, for the message.
+        available: bytes of another device; None: those of this process.
 
     Raises:
         NoMemoryError: more is needed than is available.
     """
-    available = available_memory()
+    available = available_memory() if available is None else available
     if available is not None and needed > available:
         raise NoMemoryError(
-            f"{what} needs at least {format_bytes(needed)} of memory, and {format_bytes(available)} "
-            f"are available; {remedy}"
+            f"{what} needs {format_bytes(needed)} of memory, and {format_bytes(available)} are "
+            f"available; {remedy}"
         )
 
 
@@ -66,7 +67,7 @@ def check_disk(needed: int, folder: Path, what: str, remedy: str) -> None:
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise RunError(
-            f"{what} needs at least {format_bytes(needed)} on the disk of {folder}, and "
+            f"{what} needs {format_bytes(needed)} on the disk of {folder}, and "
             f"{format_bytes(free)} are free; {remedy}"
         )
 

@@ -45,9 +45,8 @@ class _RefuseLargeTensors(TorchDispatchMode):
         """Check the shape, which is the first argument of a factory function."""
         kwargs = kwargs or {}
         device = torch.device(kwargs.get("device") or "cpu")
-        shape = args[0] if args else None
-        is_shape = isinstance(shape, list | tuple) and all(isinstance(n, int) for n in shape)
-        if is_shape and device.type == "cpu":
+        shape = args[0] if args and isinstance(args[0], list | tuple) else ()
+        if shape and device.type == "cpu" and all(isinstance(size, int) for size in shape):
             dtype = kwargs.get("dtype") or torch.get_default_dtype()
             needed = math.prod(shape) * dtype.itemsize
             if needed > SMALL:

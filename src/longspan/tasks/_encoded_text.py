@@ -14,7 +14,8 @@ from longspan.errors import OptionError
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks.base import Grouping, Split, Task
 
-BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]  # number of examples that has room for each class
+# number of examples that has room for each class
+BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
 
 
 @settings

@@ -7,10 +7,13 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from longspan.config import Length, NumExamples, setting, settings
-from longspan.data.cache import BuildOutput
-from longspan.data.sampling import TokensAndTargets, generate_chunks
+from longspan.data.cache import BuildOutput, BuildSize
+from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, generate_chunks
 from longspan.data.store import Examples, Spool
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
+
+_INDEX_BYTES = 16  # of a sequence in memory: its length and its offset
+_CHUNK_ARRAYS = 8  # arrays of uint16 that drawing a chunk takes: recall's draws are numbers
 
 
 @settings
@@ -42,6 +45,15 @@ class GeneratedTask(Task):
     @abstractmethod
     def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples, both (rows, length) uint16."""
+
+    def estimate_build(self) -> BuildSize:
+        """Count tokens and targets, in a spool and in the data set; a chunk is in memory."""
+        sequences = 2 * sum(getattr(self.options, split) for split in SPLITS)
+        bytes_each = np.dtype(np.uint16).itemsize * self.length
+        return BuildSize(
+            memory=_INDEX_BYTES * sequences + _CHUNK_ARRAYS * CHUNK_SIZE * bytes_each,
+            disk=2 * bytes_each * sequences,
+        )
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

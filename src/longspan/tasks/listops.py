@@ -7,6 +7,7 @@ from its files.
 
 import dataclasses
 import functools
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from pydantic import Field, NonNegativeInt
 
 from longspan.config import Length, NumExamples, setting, settings
 from longspan.data import lra_release
-from longspan.data.cache import BuildOutput
+from longspan.data.cache import BuildOutput, BuildSize
 from longspan.data.listops import (
     VOCABULARY,
     Grammar,
@@ -44,6 +45,7 @@ from longspan.tasks.registry import register
 _END = len(VOCABULARY)  # id of the end symbol
 _SYMBOLS = (*VOCABULARY, "end")
 _LENGTH_GROUPS = 4
+_DIGEST_BYTES = 100  # of an expression in a set, and of its offset
 _PROGRESS_EVERY = 1000  # expressions read between two progress updates
 _GENERATOR_OPTIONS = ("min_length", "max_depth", "max_args", "seed")
 
@@ -143,6 +145,16 @@ class ListOps(Task):
         if self.options.source == "generated":
             return {}
         return lra_release.find(data, lra_release.LISTOPS).origin
+
+    def estimate_build(self) -> BuildSize | None:
+        """Count generated expressions: each as drawn, concatenated, and as a digest, in memory."""
+        options = self.options
+        if options.source == "release":
+            return None
+        count = options.train + options.validation + options.test
+        # Short expressions are more frequent than long ones: 1,064 tokens on average by default.
+        tokens = count * math.isqrt(options.min_length * options.max_length)
+        return BuildSize(memory=2 * tokens + _DIGEST_BYTES * count, disk=tokens)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

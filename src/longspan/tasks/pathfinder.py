@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt
 
 from longspan.config import NumExamples, setting, settings
 from longspan.data import lra_release
-from longspan.data.cache import BuildOutput
+from longspan.data.cache import BuildOutput, BuildSize
 from longspan.data.pathfinder import AnnotatedImage, PathfinderSettings, lra_settings, redraw
 from longspan.data.pathfinder_markers import find_markers
 from longspan.data.store import Examples
@@ -44,6 +44,7 @@ GENERATED = (
     "says so, and its scores are not scores on the published files."
 )
 
+_INDEX_BYTES = 24  # of an image in memory: its label, place, length and offset
 _COLORS = ("#e6550d", "#3182bd")  # of the two marked contours
 
 
@@ -141,6 +142,13 @@ class Pathfinder(PixelTask):
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files of the release; empty for generated images."""
         return {} if self.options.source == "generated" else self._release(data).origin
+
+    def estimate_build(self) -> BuildSize | None:
+        """Count generated images, in a spool and in the data set."""
+        if self.options.source == "release":
+            return None
+        count = sum(self._generated_sizes().values())
+        return BuildSize(memory=_INDEX_BYTES * count, disk=2 * count * self.length)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
