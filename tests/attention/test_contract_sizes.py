@@ -61,18 +61,27 @@ def test_numbers_in_lists_are_bounded():
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes"),
+    ("name", "sizes", "needed"),
     [
-        ("synthesizer", {"scores": "random", "max_length": 2**20}),
-        ("performer", {"head_dim": 2**14, "features": 2**20}),
-        ("nystrom", {"heads": 512, "conv_kernel_size": 2**23 + 1}),
-        ("reformer", {"hashes": 2**22, "heads": 512}),
+        ("synthesizer", {"scores": "random", "max_length": 2**20}, "8 TiB"),
+        ("performer", {"head_dim": 2**14, "features": 2**20}, "128 GiB"),
+        ("nystrom", {"heads": 512, "conv_kernel_size": 2**23 + 1}, "16 GiB"),
+        ("reformer", {"hashes": 2**22, "heads": 512}, "128 GiB"),
     ],
 )
-def test_tensor_that_exceeds_memory_is_refused_before_it_is_created(name, sizes, monkeypatch):
+def test_tensor_that_exceeds_memory_is_refused_before_it_is_created(
+    name, sizes, needed, monkeypatch
+):
     monkeypatch.setattr(space, "available_memory", lambda: 2**30)
-    with pytest.raises(NoMemoryError, match=f"tensor of {name} needs .* and 1 GiB are available"):
+    message = f"a tensor of {name} needs {needed} of memory, and 1 GiB are available"
+    with pytest.raises(NoMemoryError, match=message):
         build(name, **{**GIVEN, **sizes})
+
+
+def test_seed_is_no_size():
+    assert build("performer", **GIVEN, seed=2**40) is not None
+    with pytest.raises(OptionError, match=r"seed must be between -2\^42 and 2\^42"):
+        build("performer", **GIVEN, seed=2**42)
 
 
 def test_tensor_that_fits_is_created(monkeypatch):
