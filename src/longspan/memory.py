@@ -5,6 +5,8 @@ import ctypes
 import sys
 from pathlib import Path
 
+from longspan.space import read_field
+
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from malloc.h
 NEVER = 2**31 - 1
 STATUS = Path("/proc/self/status")
@@ -53,7 +55,7 @@ class PeakMemory:
         # some containers forbid this file, and other systems lack it
         with contextlib.suppress(OSError):
             CLEAR.write_text(RESET_PEAK)
-            self.before = _status("VmRSS")
+            self.before = read_field(STATUS, "VmRSS:")
 
     def peak(self) -> int | None:
         """Return the bytes above the baseline, or None if the system does not count them."""
@@ -63,12 +65,4 @@ class PeakMemory:
             import torch
 
             return torch.cuda.max_memory_allocated() - self.before
-        return _status("VmHWM") - self.before
-
-
-def _status(field: str) -> int:
-    """Return a field of /proc/self/status in bytes."""
-    for line in STATUS.read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    return 0
+        return read_field(STATUS, "VmHWM:") - self.before

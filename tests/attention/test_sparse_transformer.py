@@ -217,6 +217,7 @@ def test_wrong_number_of_heads_is_rejected():
         ({"stride": 0, "kind": "strided"}, "stride must be >= 1, got 0"),
         ({"summary": 0}, "summary must be >= 1, got 0"),
         ({"groups": 0}, "groups must be >= 1, got 0"),
+        ({"groups": 1025}, "groups must be at most 1,024, got 1025"),
         ({"stride": 8, "summary": 3, "groups": 3}, "groups must be <= stride, got 9 and 8"),
         (
             {"kind": "strided", "groups": 2},

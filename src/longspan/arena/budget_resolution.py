@@ -9,6 +9,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, make_model
 from longspan.arena.run_state import RunState, read_state, write_state
 from longspan.attention import MECHANISMS
+from longspan.bounds import MOST_STEPS
 from longspan.config import TrainingConfig, replace_fields
 from longspan.errors import InputError, NoMemoryError, OptionError, RunError
 from longspan.files import to_json_types
@@ -83,6 +84,7 @@ def _resolve_flops(experiment: Experiment, task: Task, device: str | None) -> Re
             f"{experiment.name}: one step costs {step:.3g} FLOPs, and the budget is {limit:.3g}; "
             "raise it, or lower training.batch_size"
         )
+    _check_steps(experiment, steps)
     return ResolvedBudget(
         changes=scale_steps(config.training, steps), measurements={"flops_per_step": step}
     )
@@ -111,9 +113,19 @@ def _resolve_seconds(experiment: Experiment, task: Task, device: str | None) -> 
             f"{experiment.name}: one step takes {step:.3g} s, and the budget is {limit:g} s; "
             "raise it, or lower training.batch_size"
         )
+    _check_steps(experiment, steps)
     return ResolvedBudget(
         changes=scale_steps(training, steps), measurements={"seconds_per_step": step}
     )
+
+
+def _check_steps(experiment: Experiment, steps: int) -> None:
+    """Refuse more steps than a configuration may have."""
+    if steps > MOST_STEPS:
+        raise RunError(
+            f"{experiment.name}: the budget allows {steps:,} steps, and a run has at most "
+            f"{MOST_STEPS:,}; lower it"
+        )
 
 
 def scale_steps(training: TrainingConfig, steps: int) -> dict[str, int]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from longspan.attention import MECHANISMS, options_of
+from longspan.bounds import LARGEST_SEED, range_error
 from longspan.config import Budget, RunConfig, flatten, replace_fields, setting, settings
 from longspan.errors import OptionError, check_name
 from longspan.tasks import TASKS
@@ -24,10 +25,10 @@ class Experiment:
 
         Raises:
             UnknownNameError: there is no such task, mechanism or option.
-            OptionError: the seed is negative.
+            OptionError: the seed is out of range.
         """
-        if self.seed < 0:
-            raise OptionError(f"seed must be at least 0, got {self.seed}")
+        if error := range_error("seed", self.seed, 0, LARGEST_SEED):
+            raise OptionError(error)
         task, mechanism = self.config.task, self.config.mechanism
         check_name(task.name, TASKS, "task")
         check_name(mechanism.name, MECHANISMS, "mechanism")

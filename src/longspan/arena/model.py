@@ -17,9 +17,11 @@ from longspan.models import (
     count_flops,
 )
 from longspan.results import BASELINE
+from longspan.space import check_memory
 from longspan.tasks import Task
 from longspan.tasks.layout import ImageLayout, Layout, PairLayout, SequenceLayout, TokenLayout
 
+TRAINING_COPIES = 4  # weights, gradients, and two moments of AdamW
 MODELS: dict[type[Layout], type[LongspanPreTrainedModel]] = {
     SequenceLayout: LongspanForSequenceClassification,
     ImageLayout: LongspanForSequenceClassification,
@@ -49,12 +51,44 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
 
 
 def make_model(experiment: Experiment, task: Task) -> LongspanPreTrainedModel:
-    """Build a model with weights drawn from the experiment's seed."""
+    """Build a model with weights drawn from the experiment's seed.
+
+    Raises:
+        NoMemoryError: the weights are larger than the available memory.
+    """
+    check_weights(experiment.config, task)
     config, cls = model_config(experiment.config, task), model_class(task)
     # Weights are drawn on the CPU, so generators of other devices keep their state.
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(experiment.seed)
         return cls(config)
+
+
+def check_weights(config: RunConfig, task: Task, copies: int = 1, device: str = "cpu") -> None:
+    """Refuse a model whose weights cannot fit into memory; activations are not counted.
+
+    Args:
+        config: configuration of the run.
+        task: its task, which need not be open.
+        copies: number of tensors of the size of the weights, such as `TRAINING_COPIES`.
+        device: type of the device, cpu or cuda.
+
+    Raises:
+        NoMemoryError: they cannot fit.
+    """
+    parameters = num_parameters(config, task)
+    what = f"{config.mechanism.name} with {parameters:,} parameters" + (
+        ", their gradients and AdamW's moments" if copies == TRAINING_COPIES else ""
+    )
+    needed = copies * parameters * torch.get_default_dtype().itemsize
+    available = free_cuda_memory() if device == "cuda" else None
+    check_memory(needed, what, "choose a smaller model or smaller options", available)
+
+
+def free_cuda_memory() -> int:
+    """Return the bytes that tensors of this process can still take on the CUDA device."""
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return torch.cuda.mem_get_info()[0] + unused
 
 
 def model_class(task: Task) -> type[LongspanPreTrainedModel]:

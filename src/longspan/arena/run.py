@@ -89,7 +89,7 @@ def train(
         RunError: see `run`.
     """
     from longspan.arena.budget_resolution import apply_budget, resolve_budget
-    from longspan.arena.model import make_model
+    from longspan.arena.model import TRAINING_COPIES, check_weights, make_model
     from longspan.arena.record import make_result
     from longspan.training import fit
 
@@ -106,6 +106,8 @@ def train(
         effective = apply_budget(experiment, resolved)
         if callback is not None:
             callback.on_train_begin(effective.config.training.steps)
+        if paths.parallel != "fsdp":  # which shards gradients and moments
+            check_weights(effective.config, task, TRAINING_COPIES, paths.device_type)
         model = make_model(effective, task)
         outcome = fit(
             model,

@@ -3,9 +3,11 @@
 import inspect
 from typing import Any, get_type_hints
 
+from longspan.attention.allocation import refuse_large_tensors
 from longspan.attention.base import Attention
-from longspan.attention.option_types import type_errors
+from longspan.attention.option_types import size_errors, type_errors
 from longspan.attention.registry import MECHANISMS, backends
+from longspan.bounds import LONGEST, MOST_HEADS, MOST_LAYERS, WIDEST
 from longspan.errors import OptionError, check_name
 
 SIZES = {
@@ -13,6 +15,12 @@ SIZES = {
     "head_dim": "head dimension",
     "max_length": "longest input",
     "layer": "index of the layer",
+}
+RANGES = {
+    "heads": (1, MOST_HEADS),
+    "head_dim": (1, WIDEST),
+    "max_length": (1, LONGEST),
+    "layer": (0, MOST_LAYERS - 1),
 }
 SEED_LIMIT = 2**42  # random generators take 64 bits: the seed times a million, plus the layer
 
@@ -50,13 +58,14 @@ def build(
         UnknownNameError: there is no such mechanism, option or backend; the message suggests
             near names.
         OptionError: there is no causal form, a size is missing, or a value is invalid.
+        NoMemoryError: the mechanism needs a tensor that is larger than the available memory.
     """
     cls = MECHANISMS[check_name(name, MECHANISMS, "mechanism")]
     for option in options:
         check_name(option, options_of(name), f"option of {name!r}")
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
-    reasons += type_errors(options, get_type_hints(cls.__init__))
+    reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
     reasons += _limit_errors(max_global_tokens, cls)
     seed = options.get("seed", 0)
     if isinstance(seed, int) and abs(seed) >= SEED_LIMIT:
@@ -70,7 +79,8 @@ def build(
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
-    attention = cls(**needed, **options)
+    with refuse_large_tensors(name):
+        attention = cls(**needed, **options)
     described = {**needed, **options_of(name), **options}
     attention.signature = f"{name}({', '.join(f'{n}={x!r}' for n, x in described.items())})"
     attention.max_global_tokens = max_global_tokens
@@ -79,14 +89,15 @@ def build(
 
 
 def _size_errors(sizes: dict[str, Any]) -> list[str]:
-    """Return one message for each size that is given and not an integer of at least 1."""
-    given = {name: size for name, size in sizes.items() if size is not None}
-    least = {"layer": 0}
-    return [
-        f"{name} must be an integer >= {least.get(name, 1)}, got {size!r:.60}"
-        for name, size in given.items()
-        if type(size) is not int or size < least.get(name, 1)
-    ]
+    """Return one message for each size that is given and not an integer in its range."""
+    reasons = []
+    for name, size in sizes.items():
+        least, most = RANGES[name]
+        if size is not None and (type(size) is not int or size < least):
+            reasons.append(f"{name} must be an integer >= {least}, got {size!r:.60}")
+        elif size is not None and size > most:
+            reasons.append(f"{name} must be at most {most:,}, got {size}")
+    return reasons
 
 
 def _limit_errors(most: Any, cls: type[Attention]) -> list[str]:

@@ -5,6 +5,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
+from longspan.bounds import LONGEST
+
 NAMES = {int: "an integer", float: "a number", str: "text", bool: "true or false", list: "a list"}
 
 
@@ -45,3 +47,22 @@ def _describe(hint: Any) -> str:
     if hint is types.NoneType:
         return "none"
     return NAMES.get(origin or hint, str(hint))
+
+
+def size_errors(options: Mapping[str, Any]) -> list[str]:
+    """Return one message for each option with a number that no sequence needs.
+
+    Numbers of options are positions, features or repetitions; a seed is neither.
+    """
+    return [
+        f"{name} must be at most {LONGEST:,}, got {value!r:.60}"
+        for name, value in options.items()
+        if name != "seed" and max(_numbers(value), default=0) > LONGEST
+    ]
+
+
+def _numbers(value: Any) -> list[int | float]:
+    """Return the numbers of a value, which may be a nested list."""
+    if isinstance(value, list):
+        return [number for part in value for number in _numbers(part)]
+    return [value] if isinstance(value, int | float) else []

@@ -1,6 +1,6 @@
 """Configurations of runs, validated on construction; importable without torch."""
 
-from longspan.config.base import help_of, setting, settings
+from longspan.config.base import Length, NumExamples, help_of, setting, settings
 from longspan.config.budget import Budget, parse_budget
 from longspan.config.model import ModelConfig
 from longspan.config.run import (
@@ -14,8 +14,10 @@ from longspan.config.training import TrainingConfig
 
 __all__ = [
     "Budget",
+    "Length",
     "MechanismConfig",
     "ModelConfig",
+    "NumExamples",
     "RunConfig",
     "TaskConfig",
     "TrainingConfig",

@@ -6,17 +6,22 @@ Pydantic checks every value at construction and on reading a record. A bad value
 
 import dataclasses
 import functools
-from typing import Any, TypeVar, cast, dataclass_transform, no_type_check
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, no_type_check
 
 import pydantic
 from pydantic_core import ErrorDetails
 
+from longspan.bounds import LONGEST, MOST_EXAMPLES
 from longspan.errors import OptionError
 
 T = TypeVar("T")
 
 # Strict: "3" is no number and true is no integer; 1 is accepted where 1.0 is meant.
 STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+NumExamples = Annotated[int, pydantic.Field(gt=0, le=MOST_EXAMPLES)]  # of a split
+# One position is left for a summary token.
+Length = Annotated[int, pydantic.Field(gt=0, lt=LONGEST)]
 
 
 def setting(help: str, default: Any = dataclasses.MISSING) -> Any:

@@ -19,6 +19,7 @@ UNITS: dict[str, dict[str, float]] = {
         **{f"{letter}iB": 1024.0**power for power, letter in enumerate("KMGT", 1)},
     },
 }
+LARGEST = {"seconds": 1e10, "flops": 1e30, "memory": 1e18}  # three centuries; an exabyte
 EXAMPLES = "steps, seconds=600, seconds=10min, flops=1e15, flops=2P or memory=2GiB"
 
 
@@ -39,13 +40,19 @@ class Budget:
         """Check that the limit fits the kind.
 
         Raises:
-            OptionError: a budget of steps has a limit, or another one has no positive limit.
+            OptionError: a budget of steps has a limit, or the limit of another one is missing or
+                out of range.
         """
         if (self.kind == "steps") != (self.limit is None):
             expected = "no limit (set training.steps)" if self.kind == "steps" else "a limit"
             raise OptionError(f"a budget of {self.kind} takes {expected}, got {self.limit}")
         if self.limit is not None and self.limit <= 0:
             raise OptionError(f"the limit of a budget must be positive, got {self.limit}")
+        if self.limit is not None and self.limit > LARGEST[self.kind]:
+            raise OptionError(
+                f"the limit of a budget of {self.kind} must be at most {LARGEST[self.kind]:g}, got "
+                f"{self.limit:g}"
+            )
 
     def __str__(self) -> str:
         """Return the text that `parse_budget` reads."""

@@ -4,6 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Strict
 
+from longspan.bounds import (
+    LARGEST_BATCH,
+    LARGEST_RATE,
+    MOST_EXAMPLES,
+    MOST_STEPS,
+    range_error,
+)
 from longspan.config.base import setting, settings
 from longspan.errors import OptionError
 
@@ -48,22 +55,20 @@ class TrainingConfig:
         Raises:
             OptionError: a value is out of range; the message lists every reason.
         """
-        least = {
-            **dict.fromkeys(("steps", "batch_size", "evaluate_every"), 1),
-            **dict.fromkeys(("eval_batch_size", "checkpoint_every"), 1),
-            **dict.fromkeys(("warmup_steps", "weight_decay"), 0),
+        ranges = {
+            **dict.fromkeys(("steps", "evaluate_every", "checkpoint_every"), (1, MOST_STEPS)),
+            **dict.fromkeys(("batch_size", "eval_batch_size"), (1, LARGEST_BATCH)),
+            "warmup_steps": (0, MOST_STEPS),
+            **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon"), (0, LARGEST_RATE)),
         }
         if self.train_eval_examples is not None:
-            least["train_eval_examples"] = 0
-        reasons = [
-            f"{name} must be at least {bound}, got {getattr(self, name)}"
-            for name, bound in least.items()
-            if getattr(self, name) < bound
-        ]
+            ranges["train_eval_examples"] = (0, MOST_EXAMPLES)
+        errors = (range_error(name, getattr(self, name), *ends) for name, ends in ranges.items())
+        reasons = [error for error in errors if error]
         reasons += [
             f"{name} must be positive, got {getattr(self, name)}"
             for name in ("learning_rate", "adam_epsilon")
-            if not getattr(self, name) > 0
+            if getattr(self, name) == 0
         ]
         if not 1 <= self.gradient_accumulation_steps <= max(self.batch_size, 1):
             reasons.append(

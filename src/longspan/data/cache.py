@@ -21,6 +21,7 @@ from longspan.data import store
 from longspan.data.store import Examples
 from longspan.errors import DataError, RunError
 from longspan.files import file_sha256, read_json, write_json
+from longspan.space import check_disk, check_memory
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,14 @@ class DatasetSpec:
         """Sixteen hexadecimal digits, the same in every process."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuildSize:
+    """Estimate of what a build takes, from the number and the length of its examples."""
+
+    memory: int  # bytes at the peak
+    disk: int  # bytes of the data set and of scratch files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,9 @@ class BuiltDataset:
     splits: dict[str, Examples]
 
 
-def open_dataset(cache: Path, spec: DatasetSpec, build: BuildFunction) -> BuiltDataset:
+def open_dataset(
+    cache: Path, spec: DatasetSpec, build: BuildFunction, size: BuildSize | None = None
+) -> BuiltDataset:
     """Verify and map a dataset; build it first if it is missing or corrupted.
 
     Args:
@@ -103,9 +114,11 @@ def open_dataset(cache: Path, spec: DatasetSpec, build: BuildFunction) -> BuiltD
         spec: the dataset.
         build: builds the splits, given a scratch folder. After an interruption the folder is kept,
             so the next build finds its shards.
+        size: estimate of what `build` takes; None: little, or as much as its source files.
 
     Raises:
         DataError: the source files of `build` are missing or malformed.
+        NoMemoryError: the build needs more memory than is available.
         RunError: the disk is full or the cache cannot be written; nothing partial is left.
     """
     folder = cache / spec.task / spec.key
@@ -120,6 +133,8 @@ def open_dataset(cache: Path, spec: DatasetSpec, build: BuildFunction) -> BuiltD
             logger.warning("rebuilding %s: %s", folder, error)
             found = None
         if found is None:
+            if size is not None:
+                _check_size(size, spec, cache)
             _write(folder, spec, build)
             found = _load(folder)
     if found is None:
@@ -257,6 +272,13 @@ def _read_split(file: Path, record: SplitFile, thorough: bool) -> Examples:
     if size > _READ_THROUGH and examples.index_checksum() != record.index:
         raise DataError(f"{file}: labels or offsets do not match their recorded sha256; {remedy}")
     return examples
+
+
+def _check_size(size: BuildSize, spec: DatasetSpec, cache: Path) -> None:
+    """Refuse a build that cannot fit into memory or on the disk."""
+    what, remedy = f"building the data set of {spec.task}", "choose fewer or shorter examples"
+    check_memory(size.memory, what, remedy)
+    check_disk(size.disk, cache, what, f"{remedy}, or set LONGSPAN_CACHE")
 
 
 def _write(folder: Path, spec: DatasetSpec, build: BuildFunction) -> None:

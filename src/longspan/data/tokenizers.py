@@ -1,12 +1,18 @@
-"""Tokenizers of texts: bytes, or the characters that are frequent in the training texts.
+"""Tokenizers of texts: bytes, or the frequent characters or words of the training texts.
 
 Bytes as in Long Range Arena (Tay et al. 2021): the id of a byte is its value plus one. Characters
 as in the recipes that followed S4 (Gu et al. 2022; state-spaces/s4, src/dataloaders/lra.py): those
 that occur a minimum number of times in the training texts, by decreasing frequency, ties by code
-point.
+point. Words as in the alternative to bytes of Long Range Arena's code (google-research/
+long-range-arena, lra_benchmarks/text_classification/input_pipeline.py, `get_tc_datasets` with
+another `tokenizer` than "char"): runs of letters, digits and underscores. Differences: words are in
+lower case, and the most frequent ones have an id; there case is kept, and every word has one.
 """
 
+import itertools
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,12 +22,15 @@ import numpy as np
 
 PADDING, UNKNOWN, END = range(3)
 _FIRST = END + 1  # the id of the most frequent character
+_FIRST_WORD = UNKNOWN + 1
+_WORD = re.compile(r"\w+")
 
 
 class ByteTokenizer:
     """Tokenizer of UTF-8 bytes: an id is the byte plus one, since 0 is padding."""
 
     vocab_size: ClassVar[int] = 257
+    dtype: ClassVar[type[np.unsignedinteger]] = np.uint8
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -47,6 +56,7 @@ class CharacterTokenizer:
     """
 
     vocab_size: ClassVar[int] = 256
+    dtype: ClassVar[type[np.unsignedinteger]] = np.uint8
 
     characters: str  # in the order of their ids, from 3 on
     end: bool = field(kw_only=True)  # append the end symbol to each text
@@ -99,6 +109,66 @@ class CharacterTokenizer:
         return ids
 
 
+@dataclass(frozen=True)
+class WordTokenizer:
+    """Tokenizer of words: 0 padding, 1 unknown, then words by decreasing frequency.
+
+    A word is a run of letters, digits and underscores, in lower case; everything else separates
+    words. Tags of a text become words too, such as the `br` of IMDB's line breaks.
+    """
+
+    dtype: ClassVar[type[np.unsignedinteger]] = np.uint16
+
+    words: tuple[str, ...]  # in the order of their ids, from 2 on
+    left_out: int = field(default=0, kw_only=True)  # different training words without an id
+
+    @classmethod
+    def learn(
+        cls, texts: Iterable[tuple[bytes, int]], *, length: int, vocab_size: int
+    ) -> "WordTokenizer":
+        """Choose the most frequent words of UTF-8 training texts, ties by code points.
+
+        Args:
+            texts: each text and its number of occurrences.
+            length: the most words of a text; the rest of the text is not counted.
+            vocab_size: number of ids, those of padding and unknown words included.
+        """
+        counts: Counter[str] = Counter()
+        for text, repeats in texts:
+            for word in split_words(text, length):
+                counts[word] += repeats
+        ordered = sorted(counts, key=lambda word: (-counts[word], word))
+        chosen = tuple(ordered[: vocab_size - _FIRST_WORD])
+        return cls(chosen, left_out=len(counts) - len(chosen))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Entries of a manifest: the words in order of ids, and the numbers with and without."""
+        counts = {"words_known": len(self.words), "words_left_out": self.left_out}
+        return {**counts, "words": " ".join(self.words)}
+
+    def encode(self, text: bytes, length: int) -> np.ndarray:
+        """Return at most `length` ids (uint16) of a UTF-8 text; one without a word is unknown."""
+        ids = [self._ids.get(word, UNKNOWN) for word in split_words(text, length)]
+        return np.array(ids or [UNKNOWN], np.uint16)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """Return the words of ids, separated by spaces; an unknown word is U+FFFD."""
+        symbols = ("", "\ufffd", *self.words)
+        return " ".join(symbols[token] for token in ids)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: token for token, word in enumerate(self.words, _FIRST_WORD)}
+
+
+def split_words(text: bytes, length: int) -> list[str]:
+    """Return the first `length` words of a UTF-8 text, in lower case."""
+    matches = _WORD.finditer(text.decode().lower())
+    return [match[0] for match in itertools.islice(matches, length)]
+
+
+Tokenizer = ByteTokenizer | CharacterTokenizer | WordTokenizer
 VOCAB_SIZES = {"bytes": ByteTokenizer.vocab_size, "characters": CharacterTokenizer.vocab_size}
 
 

@@ -8,6 +8,15 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from longspan.attention import MECHANISMS, backends, options_of
+from longspan.bounds import (
+    LARGEST_RATE,
+    LONGEST,
+    MOST_HEADS,
+    MOST_IDS,
+    MOST_LAYERS,
+    WIDEST,
+    range_error,
+)
 from longspan.errors import InputError, OptionError, check_name
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -18,14 +27,18 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "pair_head": ("interaction", "concatenate"),
     "hidden_act": tuple(ACT2FN),
 }
-POSITIVE = (
-    "vocab_size",
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "classifier_hidden_size",
-)
+# Least and largest sizes.
+SIZES = {
+    "vocab_size": (1, MOST_IDS),
+    "input_features": (1, WIDEST),
+    "hidden_size": (1, WIDEST),
+    "num_hidden_layers": (0, MOST_LAYERS),
+    "num_attention_heads": (1, MOST_HEADS),
+    "attention_head_size": (1, WIDEST),
+    "intermediate_size": (1, WIDEST),
+    "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
+    "classifier_hidden_size": (1, WIDEST),
+}
 DROPOUTS = ("hidden_dropout_prob", "attention_dropout")
 # Fields that transformers and its tools add to a configuration.
 TRANSFORMERS_FIELDS = {
@@ -173,19 +186,10 @@ class LongspanConfig(PreTrainedConfig):
             raise OptionError(f"LongspanConfig: {'; '.join(reasons)}")
 
     def _refusals(self) -> list[str]:
-        reasons = [
-            f"{field} must be >= 1, got {getattr(self, field)}"
-            for field in POSITIVE
-            if getattr(self, field) < 1
-        ]
-        reasons += [
-            f"{field} must be >= 1 or None, got {getattr(self, field)}"
-            for field in ("input_features", "attention_head_size")
-            if getattr(self, field) is not None and getattr(self, field) < 1
-        ]
-        if self.num_hidden_layers < 0:
-            reasons.append(f"num_hidden_layers must be >= 0, got {self.num_hidden_layers}")
-        if reasons:
+        sizes = {name: getattr(self, name) for name in SIZES}
+        given = {name: size for name, size in sizes.items() if size is not None}
+        errors = (range_error(name, size, *SIZES[name]) for name, size in given.items())
+        if reasons := [error for error in errors if error]:
             return reasons
         if self.attention_head_size is None and self.hidden_size % self.num_attention_heads:
             reasons.append(
@@ -200,6 +204,8 @@ class LongspanConfig(PreTrainedConfig):
         for field in DROPOUTS:
             if not 0 <= getattr(self, field) < 1:
                 reasons.append(f"{field} must be in [0, 1), got {getattr(self, field)}")
+        if error := range_error("initializer_range", self.initializer_range, 0, LARGEST_RATE):
+            reasons.append(error)
         if self.problem_type not in (None, "single_label_classification"):
             reasons.append(
                 "problem_type must be 'single_label_classification' or None, "

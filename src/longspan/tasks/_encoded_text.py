@@ -1,28 +1,42 @@
-"""Base of the tasks over texts: bytes or characters as token ids, and class-balanced subsets."""
+"""Base of the tasks over texts: bytes, characters or words as ids, and class-balanced subsets."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from longspan.config import setting, settings
+from longspan.bounds import MOST_EXAMPLES
+from longspan.config import Length, setting, settings
+from longspan.data.sampling import MAX_IDS
 from longspan.data.store import Examples
-from longspan.data.tokenizers import VOCAB_SIZES, ByteTokenizer, CharacterTokenizer
+from longspan.data.tokenizers import (
+    UNKNOWN,
+    VOCAB_SIZES,
+    ByteTokenizer,
+    CharacterTokenizer,
+    Tokenizer,
+    WordTokenizer,
+)
 from longspan.errors import OptionError
 from longspan.tasks._grouping import group_by_quantiles
 from longspan.tasks.base import Grouping, Split, Task
 
-BothClasses = Annotated[int, Field(ge=2)]  # number of examples that has room for each class
+# number of examples that has room for each class
+BothClasses = Annotated[int, Field(ge=2, le=MOST_EXAMPLES)]
+# of padding, of unknown words and of one word at least
+NumWordIds = Annotated[int, Field(ge=3, le=MAX_IDS)]
 
 
 @settings
 class EncodedTextOptions:
     """Encoding of the texts."""
 
-    length: PositiveInt = setting("tokens of a text that are kept")
-    vocabulary: Literal["bytes", "characters"] = setting(
-        "tokens: bytes, or the characters that are frequent in the training texts", "bytes"
+    length: Length = setting("tokens of a text that are kept")
+    vocabulary: Literal["bytes", "characters"] | NumWordIds = setting(
+        "tokens: bytes; the characters that are frequent in the training texts; or a number: the "
+        "most frequent words of the training texts, with so many ids",
+        "bytes",
     )
     minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
     end: bool = setting("append an end symbol to each text, within its length (characters)", False)
@@ -36,7 +50,7 @@ class EncodedTextOptions:
         """
         if self.end and self.length < 2:
             raise OptionError("length=1 leaves no token before the end symbol; use 2 or more")
-        if self.vocabulary == "bytes" and (self.end or self.minimum != type(self).minimum):
+        if self.vocabulary != "characters" and (self.end or self.minimum != type(self).minimum):
             raise OptionError(
                 f"end={self.end} and minimum={self.minimum} apply to characters; set "
                 "vocabulary='characters', or omit them"
@@ -44,7 +58,7 @@ class EncodedTextOptions:
 
 
 class EncodedTextTask(Task):
-    """A task whose examples are texts, encoded as bytes or characters."""
+    """A task whose examples are texts, encoded as bytes, characters or words."""
 
     options: EncodedTextOptions
 
@@ -56,20 +70,25 @@ class EncodedTextTask(Task):
     @property
     def vocab_size(self) -> int:
         """Number of token ids, padding (id 0) included; independent of the texts."""
-        return VOCAB_SIZES[self.options.vocabulary]
+        vocabulary = self.options.vocabulary
+        return vocabulary if isinstance(vocabulary, int) else VOCAB_SIZES[vocabulary]
 
     def make_tokenizer(
         self, training_texts: Callable[[], Iterable[tuple[bytes, int]]]
-    ) -> ByteTokenizer | CharacterTokenizer:
+    ) -> Tokenizer:
         """Return the tokenizer of these options.
 
         Args:
             training_texts: yields each training text and its number of occurrences, to learn
-                characters from.
+                characters or words from.
         """
         options = self.options
         if options.vocabulary == "bytes":
             return ByteTokenizer()
+        if isinstance(options.vocabulary, int):
+            return WordTokenizer.learn(
+                training_texts(), length=options.length, vocab_size=options.vocabulary
+            )
         return CharacterTokenizer.learn(
             training_texts(), length=options.length, minimum=options.minimum, end=options.end
         )
@@ -80,14 +99,28 @@ class EncodedTextTask(Task):
         return group_by_quantiles("length", lengths, 4)
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
-        """Return the characters; U+FFFD for unknown ones and for bytes of longer characters."""
+        """Return each token; U+FFFD for unknown ones and for bytes of longer characters."""
         return [self.decode(ids[i : i + 1]) for i in range(len(ids))]
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of an example's tokens; requires an open task."""
         if self.options.vocabulary == "bytes":
             return ByteTokenizer().decode(ids)
-        return CharacterTokenizer(self.facts["characters"], end=self.options.end).decode(ids)
+        if self.options.vocabulary == "characters":
+            return CharacterTokenizer(self.facts["characters"], end=self.options.end).decode(ids)
+        return WordTokenizer(tuple(self.facts["words"].split(" "))).decode(ids)
+
+
+def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str, Any]:
+    """Return the entry of a manifest for the share of unknown words; nothing without words."""
+    if not isinstance(tokenizer, WordTokenizer):
+        return {}
+    shares = {}
+    for split, examples in splits.items():
+        parts = [part.values for part in (examples.tokens, examples.second) if part is not None]
+        unknown = sum(int(np.count_nonzero(values == UNKNOWN)) for values in parts)
+        shares[split] = round(unknown / sum(map(len, parts)), 6)
+    return {"words_unknown": shares}
 
 
 def sample_balanced(

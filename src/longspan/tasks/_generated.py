@@ -4,23 +4,26 @@ from abc import abstractmethod
 from pathlib import Path
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 
-from longspan.config import setting, settings
-from longspan.data.cache import BuildOutput
-from longspan.data.sampling import TokensAndTargets, generate_chunks
+from longspan.config import Length, NumExamples, setting, settings
+from longspan.data.cache import BuildOutput, BuildSize
+from longspan.data.sampling import CHUNK_SIZE, TokensAndTargets, generate_chunks
 from longspan.data.store import Examples, Spool
 from longspan.tasks.base import SPLITS, ProgressCallback, Split, Task
+
+_INDEX_BYTES = 16  # of a sequence in memory: its length and its offset
+_CHUNK_ARRAYS = 8  # arrays of uint16 that drawing a chunk takes: recall's draws are numbers
 
 
 @settings
 class GeneratedOptions:
     """Sizes of the splits, length and seed."""
 
-    train: PositiveInt = setting("training examples", 100_000)
-    validation: PositiveInt = setting("validation examples")
-    test: PositiveInt = setting("test examples")
-    length: PositiveInt = setting("tokens of an example")
+    train: NumExamples = setting("training examples", 100_000)
+    validation: NumExamples = setting("validation examples")
+    test: NumExamples = setting("test examples")
+    length: Length = setting("tokens of an example")
     seed: NonNegativeInt = setting("seed of the data", 0)
 
 
@@ -42,6 +45,15 @@ class GeneratedTask(Task):
     @abstractmethod
     def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples, both (rows, length) uint16."""
+
+    def estimate_build(self) -> BuildSize:
+        """Count tokens and targets, in a spool and in the data set; a chunk is in memory."""
+        sequences = 2 * sum(getattr(self.options, split) for split in SPLITS)
+        bytes_each = np.dtype(np.uint16).itemsize * self.length
+        return BuildSize(
+            memory=_INDEX_BYTES * sequences + _CHUNK_ARRAYS * CHUNK_SIZE * bytes_each,
+            disk=2 * bytes_each * sequences,
+        )
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longspan.data import cache as cached
-from longspan.data.cache import BuildOutput, BuiltDataset, DatasetSpec
+from longspan.data.cache import BuildOutput, BuildSize, BuiltDataset, DatasetSpec
 from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError, RunError, check_name
 from longspan.metrics import Metric, get_metric
@@ -174,6 +174,10 @@ class Task(ABC):
             DataError: the source is missing, truncated or malformed.
         """
 
+    def estimate_build(self) -> BuildSize | None:
+        """Return the estimated size of a build; None: the source files bound it."""
+        return None
+
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the source files; empty for generated data.
 
@@ -240,6 +244,7 @@ class Task(ABC):
             cache,
             self._dataset_spec(identity),
             lambda scratch: self.build_splits(data, scratch, progress or _ignore),
+            self.estimate_build(),
         )
 
     def open_built(self, cache: Path) -> bool:

@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 from pydantic import PositiveInt
 
-from longspan.config import setting, settings
+from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.copying import CopyingSettings, draw_chunk
 from longspan.data.sampling import TokensAndTargets
 from longspan.data.store import Examples
@@ -27,9 +27,9 @@ from longspan.tasks.registry import register
 class CopyingOptions(GeneratedOptions):
     """Sizes of the splits, and difficulty."""
 
-    validation: PositiveInt = setting("validation examples", 2_000)
-    test: PositiveInt = setting("test examples", 2_000)
-    length: PositiveInt = setting("tokens of an example, markers included", 1_024)
+    validation: NumExamples = setting("validation examples", 2_000)
+    test: NumExamples = setting("test examples", 2_000)
+    length: Length = setting("tokens of an example, markers included", 1_024)
     count: PositiveInt = setting("symbols to copy, and markers at the end; 1: a needle", 16)
     symbols: PositiveInt = setting("different symbols", 14)
     noise: PositiveInt = setting("different filler tokens; 1: all blank", 1)

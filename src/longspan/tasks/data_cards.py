@@ -24,6 +24,7 @@ GENERATED = (
 )
 _MAX_CLASSES = 20  # of a table of labels
 _HELD_OUT: tuple[Split, ...] = ("validation", "test")
+_LONGEST_FACT = 1_000  # characters of a text in the manifest that a card shows
 
 
 def list_tasks(cache: Path, data: Path | None = None) -> list[dict[str, Any]]:
@@ -133,6 +134,7 @@ def write_card(task: Task, cache: Path) -> str:
         *(_measured_splits(task) if manifest else _expected_splits(task)),
         *(_rule_scores(task) if manifest and task.rules else ()),
         *(_shared_papers(manifest.facts) if manifest else ()),
+        *(_vocabulary(task, manifest) if manifest else ()),
         *(_checksums(manifest) if manifest else ()),
     ]
     if task.info.notes:
@@ -241,6 +243,21 @@ def _labels(found: dict[Split, dict[str, Any]]) -> str:
     return _table(("", *SPLITS), rows)
 
 
+def _vocabulary(task: Task, manifest: Manifest) -> list[str]:
+    """Return the words with and without an id, if the tokens are words."""
+    facts = manifest.facts
+    if "words_unknown" not in facts:
+        return []
+    shares = [f"{100 * facts['words_unknown'][split]:.2f} %" for split in SPLITS]
+    rows = [
+        ("token ids", f"{task.vocab_size:,}: padding, unknown words, known words"),
+        ("known words", f"{facts['words_known']:,}, the most frequent ones of the training split"),
+        ("words of the training split without an id", f"{facts['words_left_out']:,}"),
+        *((f"unknown tokens of {x}", share) for x, share in zip(SPLITS, shares, strict=True)),
+    ]
+    return ["## Vocabulary", _table(("", ""), rows)]
+
+
 def _share(count: int, total: int) -> str:
     return f"{count:,} ({100 * count / total:.2f} %)"
 
@@ -282,9 +299,16 @@ def _checksums(manifest: Manifest) -> list[str]:
         ("data version", f"{manifest.version}"),
         ("schema of the files", f"{manifest.schema}"),
     ]
-    facts = {"origin": manifest.origin, "facts": manifest.facts}
-    text = json.dumps(facts, indent=1, ensure_ascii=False)
+    facts = {name: _abbreviated(value) for name, value in manifest.facts.items()}
+    text = json.dumps({"origin": manifest.origin, "facts": facts}, indent=1, ensure_ascii=False)
     return ["## Manifest", _table(("", ""), rows), f"```json\n{text}\n```"]
+
+
+def _abbreviated(value: Any) -> Any:
+    """Return a fact, or the beginning of one that is a long text, such as all words."""
+    if not isinstance(value, str) or len(value) <= _LONGEST_FACT:
+        return value
+    return f"{value[:_LONGEST_FACT]}... ({len(value):,} characters)"
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

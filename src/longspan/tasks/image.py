@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 
-from longspan.config import setting, settings
+from longspan.config import NumExamples, setting, settings
 from longspan.data import cifar
 from longspan.data.cache import BuildOutput
 from longspan.data.cifar import SourceSplit
@@ -36,9 +36,9 @@ class ImageOptions(PixelOptions):
     split: Literal["lra", "random"] = setting(
         "held-out training images: those of Long Range Arena, or random ones", "lra"
     )
-    validation: PositiveInt = setting("images held out of the training files", 5_000)
-    train: PositiveInt | None = setting("training images; none: all that are not held out", None)
-    test: PositiveInt | None = setting("test images; none: all", None)
+    validation: NumExamples = setting("images held out of the training files", 5_000)
+    train: NumExamples | None = setting("training images; none: all that are not held out", None)
+    test: NumExamples | None = setting("test images; none: all", None)
     seed: NonNegativeInt = setting("seed of split=random; S4: 42", 0)
 
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 
-from longspan.config import setting, settings
+from longspan.config import NumExamples, setting, settings
 from longspan.data import lra_release
-from longspan.data.cache import BuildOutput
+from longspan.data.cache import BuildOutput, BuildSize
 from longspan.data.pathfinder import (
     AnnotatedImage,
     GrayLevels,
@@ -51,6 +51,7 @@ GENERATED = (
     "says so, and its scores are not scores on the published files."
 )
 
+_INDEX_BYTES = 24  # of an image in memory: its label, place, length and offset
 _COLORS = ("#e6550d", "#3182bd")  # of the two marked contours
 
 
@@ -69,13 +70,13 @@ class ContourOptions(PixelOptions):
         "fifth; or random ones (S4)",
         "lra",
     )
-    train: PositiveInt | None = setting(
+    train: NumExamples | None = setting(
         "training images; none: 160,000, or all of the release", None
     )
-    validation: PositiveInt | None = setting(
+    validation: NumExamples | None = setting(
         "validation images; none: 20,000, or all of the release", None
     )
-    test: PositiveInt | None = setting("test images; none: 20,000, or all of the release", None)
+    test: NumExamples | None = setting("test images; none: 20,000, or all of the release", None)
     seed: NonNegativeInt = setting("seed of generated images", 0)
     split_seed: NonNegativeInt = setting("seed of split=random; S4: 42", 42)
 
@@ -148,6 +149,13 @@ class ContourTask(PixelTask):
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files of the release; empty for generated images."""
         return {} if self.options.source == "generated" else self._release(data).origin
+
+    def estimate_build(self) -> BuildSize | None:
+        """Count generated images, in a spool and in the data set."""
+        if self.options.source == "release":
+            return None
+        count = sum(self._generated_sizes().values())
+        return BuildSize(memory=_INDEX_BYTES * count, disk=2 * count * self.length)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback

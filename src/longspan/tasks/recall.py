@@ -10,7 +10,7 @@ import textwrap
 import numpy as np
 from pydantic import PositiveInt
 
-from longspan.config import setting, settings
+from longspan.config import Length, NumExamples, setting, settings
 from longspan.data.recall import BLANK, FIRST_KEY, RecallSettings, draw_chunk
 from longspan.data.sampling import TokensAndTargets
 from longspan.data.store import Examples
@@ -25,9 +25,9 @@ from longspan.tasks.registry import register
 class RecallOptions(GeneratedOptions):
     """Sizes of the splits, and difficulty."""
 
-    validation: PositiveInt = setting("validation examples", 3_000)
-    test: PositiveInt = setting("test examples", 3_000)
-    length: PositiveInt = setting("tokens of an example", 512)
+    validation: NumExamples = setting("validation examples", 3_000)
+    test: NumExamples = setting("test examples", 3_000)
+    length: Length = setting("tokens of an example", 512)
     pairs: PositiveInt = setting("pairs of a key and a value, at the start", 64)
     queries: PositiveInt | None = setting("queries after the pairs; none: each key once", None)
     vocabulary: PositiveInt = setting(

@@ -1,8 +1,8 @@
 """Retrieval: two papers; decide whether one cites the other.
 
 Radev et al., "The ACL Anthology Network Corpus", 2013 (AAN); each paper passes through one encoder
-byte by byte, as in Tay et al., "Long Range Arena", 2021, or by characters, as in Gu et al., "S4",
-2022.
+byte by byte, as in Tay et al., "Long Range Arena", 2021, by characters, as in Gu et al., "S4",
+2022, or by words.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from longspan.tasks._encoded_text import (
     BothClasses,
     EncodedTextOptions,
     EncodedTextTask,
+    count_unknown,
     sample_balanced,
 )
 from longspan.tasks._published import published_scores
@@ -61,7 +62,7 @@ class RetrievalOptions(EncodedTextOptions):
 
     # Long Range Arena truncates the texts before reading them.
     length: Annotated[int, Field(ge=1, le=aan.LONGEST)] = setting(
-        "tokens (bytes or characters) of each paper that are kept", 4_000
+        "tokens of each paper that are kept", 4_000
     )
     minimum: PositiveInt = setting(
         "occurrences in the training pairs that make a character known", 1
@@ -78,7 +79,7 @@ class RetrievalOptions(EncodedTextOptions):
 
 @register
 class Retrieval(EncodedTextTask):
-    """Two classes, pairs of papers as bytes or characters."""
+    """Two classes, pairs of papers as bytes, characters or words."""
 
     Options = RetrievalOptions
     options: RetrievalOptions
@@ -131,20 +132,21 @@ class Retrieval(EncodedTextTask):
         )
         chosen = {split: self._sample(split, pairs) for split, pairs in collection.splits.items()}
         tokenizer = self.make_tokenizer(lambda: _count_texts(collection, chosen["train"]))
-        ids = Spool(scratch / "ids", np.uint8)
+        ids = Spool(scratch / "ids", tokenizer.dtype)
         for text in collection.texts:
             ids.add(tokenizer.encode(text.tobytes(), self.options.length))
         encoded = ids.ragged()
+        splits: dict[str, Examples] = {
+            split: _pack_pairs(encoded, pairs, scratch / split) for split, pairs in chosen.items()
+        }
         return BuildOutput(
-            splits={
-                split: _pack_pairs(encoded, pairs, scratch / split)
-                for split, pairs in chosen.items()
-            },
+            splits=splits,
             source=source.describe({s: len(p.labels) for s, p in collection.splits.items()}),
             license=self.info.license,
             facts={
                 "source_sha256": source.checksums(),
                 **collection.facts,
+                **count_unknown(tokenizer, splits),
                 **tokenizer.facts,
             },
         )
@@ -186,7 +188,7 @@ def _pack_pairs(encoded: Ragged, pairs: aan.Pairs, path: Path) -> Examples:
     """Return the examples of a split, with their tokens in files named after `path`."""
     sides = []
     for side in range(2):
-        spool = Spool(path.with_suffix(f".{side}"), np.uint8)
+        spool = Spool(path.with_suffix(f".{side}"), encoded.values.dtype.type)
         for row in pairs.texts[:, side].tolist():
             spool.add(encoded[row])
         sides.append(spool.ragged())

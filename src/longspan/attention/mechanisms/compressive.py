@@ -269,10 +269,11 @@ class Compression(nn.Module):
         self.kind, self.ratio = kind, ratio
         layers = (ratio - 1).bit_length()
         identity = torch.eye(head_dim).expand(heads, -1, -1)
-        start = {
-            "conv": identity.repeat(1, ratio, 1) / ratio,
-            "dilated": identity.repeat(layers, 1, 2, 1) * ratio ** (-1 / max(layers, 1)),
-        }.get(kind)
+        start = None
+        if kind == "conv":
+            start = identity.repeat(1, ratio, 1) / ratio
+        elif kind == "dilated":
+            start = identity.repeat(layers, 1, 2, 1) * ratio ** (-1 / max(layers, 1))
         self.keys = None if start is None else nn.Parameter(start.clone())
         self.values = None if start is None else nn.Parameter(start.clone())
         back = identity.repeat(1, 1, ratio) if autoencoder else None

@@ -55,6 +55,7 @@ from longspan.attention.patterns import (
     Strided,
     Window,
 )
+from longspan.bounds import MOST_HEADS
 from longspan.errors import OptionError
 
 Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
@@ -160,6 +161,8 @@ def _check(heads, kind, head_patterns, stride, summary, groups) -> None:
         reasons.append(
             f"head_patterns must be merged, separate or alternating, got {head_patterns!r}"
         )
+    if groups > MOST_HEADS:
+        reasons.append(f"groups must be at most {MOST_HEADS:,}, got {groups}")
     if head_patterns == "separate" and heads < 2:
         reasons.append("head_patterns='separate' requires heads >= 2, got 1")
     if kind == "fixed" and summary * groups > stride:

@@ -1,0 +1,23 @@
+"""Largest sizes that can be meant: beyond them a number is a slip, and arithmetic overflows.
+
+They are far above every published model. What fits the memory and the disk of a machine is
+estimated before it is allocated, by `longspan.memory` and the tasks.
+"""
+
+LONGEST = 2**24  # positions of a sequence, a summary token included
+WIDEST = 2**18  # features of a layer, or of a head
+MOST_LAYERS = 1_000
+MOST_HEADS = 1_024
+MOST_IDS = 2**24  # token ids, and classes
+MOST_EXAMPLES = 10**9  # of a split
+LARGEST_BATCH = 2**20  # examples
+MOST_STEPS = 10**9
+LARGEST_RATE = 1e3  # learning rates, weight decays, standard deviations of weights
+LARGEST_SEED = 2**63 - 1  # a JSON number of 64 bits
+
+
+def range_error(name: str, value: int | float, least: int | float, most: int | float) -> str | None:
+    """Return the reason why a value is out of range, or None."""
+    if value < least:
+        return f"{name} must be at least {least:,}, got {value}"
+    return f"{name} must be at most {most:,}, got {value}" if value > most else None
