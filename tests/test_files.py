@@ -7,7 +7,8 @@ import stat
 import pytest
 
 from longspan.errors import DataError, RunError
-from longspan.files import atomic_write, read_json, remove_temporaries, write_json
+from longspan.files import atomic_write, read_json, write_json
+from longspan.temporaries import remove_temporaries
 
 FULL_DISK = "No space left on device; free space or choose another folder"
 
@@ -61,22 +62,22 @@ def fail_with_full_disk(*_):
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
 def test_full_disk_at_end_of_write_keeps_old_content(tmp_path, monkeypatch, operation):
     path = tmp_path / "a.json"
-    write_json(path, "old")
+    write_json(path, {"text": "old"})
     # `Path.replace` calls `os.replace`.
     monkeypatch.setattr(os, operation, fail_with_full_disk)
     with pytest.raises(RunError, match=FULL_DISK) as caught:
-        write_json(path, "new")
+        write_json(path, {"text": "new"})
     assert str(caught.value).startswith(f"cannot write {path}: ")
-    assert read_json(path) == "old"
+    assert read_json(path) == {"text": "old"}
     assert names(tmp_path) == ["a.json"]
 
 
 def test_real_full_disk_keeps_old_content(small_disk):
     path = small_disk / "a.json"
-    write_json(path, "old")
+    write_json(path, {"text": "old"})
     with pytest.raises(RunError, match=FULL_DISK):
-        write_json(path, "x" * 200_000)
-    assert read_json(path) == "old"
+        write_json(path, {"text": "x" * 200_000})
+    assert read_json(path) == {"text": "old"}
     assert names(small_disk) == ["a.json"]
     path.unlink()
 
@@ -84,7 +85,7 @@ def test_real_full_disk_keeps_old_content(small_disk):
 def test_error_names_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/a\.json: .*; free space or choose"):
-        write_json(tmp_path / "file" / "a.json", 1)
+        write_json(tmp_path / "file" / "a.json", {})
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])

@@ -16,7 +16,7 @@ from longspan.data.build_shards import get_or_build
 from longspan.data.cache import BuildOutput, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
-from longspan.files import cache_folder
+from longspan.files import cache_folder, write_json
 
 SPEC = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
 
@@ -100,7 +100,7 @@ def corrupt(folder, how):
     else:
         record = json.loads((folder / "manifest.json").read_text())
         record["files"] = {"train": {"rows": 1}}
-        (folder / "manifest.json").write_text(json.dumps(record))
+        write_json(folder / "manifest.json", record)
 
 
 CORRUPTIONS = {

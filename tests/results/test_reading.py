@@ -7,7 +7,7 @@ import pytest
 from record_examples import FAILURE, POINT, RESULT, SCORE, remove_field, replace_value
 
 from longspan.errors import DataError, OptionError
-from longspan.files import write_json
+from longspan.files import read_json, write_json
 from longspan.results import (
     Failure,
     Result,
@@ -48,7 +48,8 @@ def test_record_properties():
 def test_integer_is_converted_for_float_field(tmp_path):
     path = RESULT.save(tmp_path)
     assert '"seconds": 1.0' in path.read_text()
-    path.write_text(path.read_text().replace('"seconds": 1.0', '"seconds": 1'))
+    write_json(path, {**read_json(path), "seconds": 1})
+    assert '"seconds": 1,' in path.read_text()
     record = load_result(path)
     assert record == RESULT
     assert type(record.seconds) is float
@@ -67,7 +68,7 @@ def test_every_point_of_long_curve_is_validated(tmp_path, value, message):
     long_curve = dataclasses.replace(RESULT, curve=[POINT] * 50)
     path = long_curve.save(tmp_path)
     assert load_result(path) == long_curve
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["curve"][-1]["seconds"] = value
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match=message):
@@ -79,7 +80,7 @@ def test_nan_and_infinity_are_rejected(tmp_path, value):
     with pytest.raises(OptionError, match=r"loss should be a finite number, got (nan|inf)"):
         dataclasses.replace(SCORE, loss=value)
     path = RESULT.save(tmp_path)
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["scores"]["test"]["loss"] = value
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match=f"{path} cannot be read as JSON"):
@@ -88,10 +89,10 @@ def test_nan_and_infinity_are_rejected(tmp_path, value):
 
 MALFORMED = {
     "no schema": (remove_field("schema"), "is not a longspan record: it has no field 'schema'"),
-    "older schema": (replace_value(0, "schema"), "has schema 0; expected 1 to 4, update longspan"),
-    "newer schema": (replace_value(5, "schema"), "has schema 5; expected 1 to 4, update longspan"),
-    "schema as text": (replace_value("4", "schema"), "has schema '4'; expected 1 to 4"),
-    "boolean schema": (replace_value(True, "schema"), "has schema True; expected 1 to 4"),
+    "older schema": (replace_value(0, "schema"), "has schema 0; expected 1 to 5, update longspan"),
+    "newer schema": (replace_value(6, "schema"), "has schema 6; expected 1 to 5, update longspan"),
+    "schema as text": (replace_value("4", "schema"), "has schema '4'; expected 1 to 5"),
+    "boolean schema": (replace_value(True, "schema"), "has schema True; expected 1 to 5"),
     "missing": (remove_field("seed"), "seed is missing"),
     "unknown": (replace_value(1, "x"), "x is not a known field"),
     "text for integer": (replace_value("3", "seed"), "seed should be a valid integer, got '3'"),
@@ -149,7 +150,7 @@ def test_malformed_record_is_rejected_with_file_and_reason(tmp_path, case):
     path = RESULT.save(tmp_path)
     record = json.loads(path.read_text())
     change(record)
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     for read in (load_result, lambda _: load_results([tmp_path])):
         with pytest.raises(DataError, match=message) as caught:
             read(path)
@@ -164,7 +165,7 @@ def test_message_lists_every_invalid_field(tmp_path):
     record["extra"] = 1
     record["config"]["model"]["hidden_size"] = 1.5
     del record["device"], record["curve"][0]["step"]
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     with pytest.raises(DataError) as caught:
         load_result(path)
     for reason in (
@@ -183,9 +184,9 @@ def test_malformed_failure_is_rejected(tmp_path):
     for change, message in (
         ({"kind": "tired"}, "kind should be 'memory', 'diverged' or 'died', got 'tired'"),
         ({"reason": None}, "reason should be a valid string, got None"),
-        ({"schema": 9}, "has schema 9; expected 1 to 4"),
+        ({"schema": 9}, "has schema 9; expected 1 to 5"),
     ):
-        path.write_text(json.dumps({**record, **change}))
+        write_json(path, {**record, **change})
         with pytest.raises(DataError, match=message):
             load_failure(path)
     with pytest.raises(DataError, match="scores is missing"):
@@ -207,7 +208,7 @@ def test_every_field_is_required(tmp_path, kind):
     path = record.save(tmp_path)
     content = json.loads(path.read_text())
     for field in dataclasses.fields(kind):
-        path.write_text(json.dumps({k: v for k, v in content.items() if k != field.name}))
+        write_json(path, {k: v for k, v in content.items() if k != field.name})
         with pytest.raises(DataError, match=f"(?:{field.name} is missing|field '{field.name}')"):
             load(path)
 

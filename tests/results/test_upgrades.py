@@ -1,4 +1,4 @@
-"""Records of schemas 1 to 3 upgraded to schema 4.
+"""Records of schemas 1 to 4 upgraded to schema 5.
 
 The files in `records/` were written by earlier versions of the code; learning curves are cut to
 three points. Names are transcribed here independently of `results.upgrades`.
@@ -80,7 +80,7 @@ def load_content(content, tmp_path, load=load_result):
 
 def test_scalar_fields_are_kept(content_and_record):
     old, new = content_and_record
-    assert new.schema == 4
+    assert new.schema == 5
     for name in KEPT_FIELDS:
         if name in old:
             assert getattr(new, name) == old[name], name
@@ -157,7 +157,7 @@ def test_alarms_are_kept(content_and_record):
 def test_upgraded_record_saves_and_loads_equal(content_and_record, tmp_path):
     _, new = content_and_record
     path = write_record(new, tmp_path / "again.json")
-    assert json.loads(path.read_text())["schema"] == 4
+    assert json.loads(path.read_text())["schema"] == 5
     assert load_result(path) == new
     assert new.config_hash == new.config.hash
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from longspan.arena.model import model_class
@@ -16,7 +15,7 @@ from longspan.models import LongspanPreTrainedModel
 from longspan.results import Result, Score, load_result
 from longspan.tasks import Task, build
 from longspan.tasks.base import Split
-from longspan.training.checkpoint import Checkpoints
+from longspan.training.checkpoint import UNREADABLE, Checkpoints
 from longspan.training.distributed.group import current_group, make_accelerator
 from longspan.training.evaluate import Evaluation, evaluate
 
@@ -88,7 +87,10 @@ def _run_dir(record: Path) -> Path:
 
 def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrainedModel:
     run_dir = _run_dir(record)
-    saved = Checkpoints(run_dir).best()
+    try:
+        saved = Checkpoints(run_dir).best()
+    except DataError as error:
+        raise DataError(f"{error}; run it again") from error
     if saved is None:
         raise DataError(f"{run_dir} holds no saved model of {record.name}; run it again")
     if reason := data_mismatch(result, task.checksum, record):
@@ -96,8 +98,8 @@ def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrai
     try:
         with _hidden_progress_bar():
             return model_class(task).from_pretrained(saved)
-    except (OSError, SafetensorError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except UNREADABLE as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
 
 

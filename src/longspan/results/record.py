@@ -9,7 +9,7 @@ from longspan.files import write_json
 from longspan.metrics import Metric, get_metric
 from longspan.results.scores import ExampleScores
 
-SCHEMA = 4
+SCHEMA = 5
 BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
 

@@ -101,6 +101,11 @@ def _from_3(content: Content) -> Content:
     return {**record, **_outcome(content, requested, budget)}
 
 
+def _from_4(content: Content) -> Content:
+    """Schema 5 added the checksum of the file."""
+    return {**content, "schema": 5}
+
+
 def _config(content: Content, requested: Content, budget: Content) -> RunConfig:
     """Return the requested configuration: the recorded one before its budget changed it."""
     recorded = {"options": dict(content["options"]), "train": dict(content["training"])}
@@ -247,4 +252,9 @@ def _dotted(values: Mapping[str, Any], task: str, mechanism: str) -> Content:
     return renamed
 
 
-UPGRADES: dict[int, Callable[[Content], Content]] = {1: _from_1, 2: _from_2, 3: _from_3}
+UPGRADES: dict[int, Callable[[Content], Content]] = {
+    1: _from_1,
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+}
