@@ -14,7 +14,7 @@ TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for pa
 
 # Lowest layer first. A file imports from its own layer and from lower ones.
 LAYERS = (
-    ("config", "metrics", "shapes", "errors", "files", "memory", "results"),
+    ("config", "metrics", "shapes", "errors", "files", "temporaries", "memory", "results"),
     ("attention",),
     ("models",),
     ("data",),

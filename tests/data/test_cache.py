@@ -95,6 +95,11 @@ def corrupt(folder, how):
     elif how == "manifest cut":
         manifest = folder / "manifest.json"
         manifest.write_text(manifest.read_text()[:50])
+    elif how == "manifest digit":
+        manifest = folder / "manifest.json"
+        text = manifest.read_text()
+        assert '"version": 1' in text
+        manifest.write_text(text.replace('"version": 1', '"version": 3'))
     elif how == "manifest foreign":
         (folder / "manifest.json").write_text('{"a": 1}')
     else:
@@ -108,6 +113,7 @@ CORRUPTIONS = {
     "truncated": r"train\.arrow has \d+ bytes, expected \d+; delete",
     "absent": r"train\.arrow cannot be read \(No such file",
     "manifest cut": r"manifest\.json is not JSON",
+    "manifest digit": r"manifest\.json is damaged: its content has sha256",
     "manifest foreign": r"manifest\.json is not a manifest of schema 3; delete .* to rebuild it",
     "files malformed": r"files are malformed",
 }

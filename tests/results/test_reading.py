@@ -75,6 +75,19 @@ def test_every_point_of_long_curve_is_validated(tmp_path, value, message):
         load_result(path)
 
 
+@pytest.mark.parametrize("record", [RESULT, FAILURE])
+def test_changed_digit_is_found(tmp_path, record):
+    path = record.save(tmp_path)
+    load = load_result if record is RESULT else load_failure
+    text = path.read_text()
+    path.write_text(text.replace('"seed": 3', '"seed": 2'))
+    with pytest.raises(DataError, match=r"json is damaged: its content has sha256 \w+, expected"):
+        load(path)
+    # An edit by hand without the checksum is read.
+    path.write_text(json.dumps({**read_json(record.save(tmp_path)), "seed": 2}))
+    assert load(path) == dataclasses.replace(record, seed=2)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nan_and_infinity_are_rejected(tmp_path, value):
     with pytest.raises(OptionError, match=r"loss should be a finite number, got (nan|inf)"):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers.utils import logging as transformers_logging
 
 from longspan.arena.model import model_class
@@ -98,7 +99,7 @@ def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrai
     try:
         with _hidden_progress_bar():
             return model_class(task).from_pretrained(saved)
-    except UNREADABLE as error:
+    except (*UNREADABLE, StrictDataclassError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
 
