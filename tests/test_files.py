@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +123,18 @@ def test_folder_in_place_of_file_is_rejected(tmp_path):
         read_json(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["pipe", "folder", "/", "."])
+def test_folders_and_devices_are_not_replaced(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    (tmp_path / "folder").mkdir()
+    message = r"cannot write .*: it is not a regular file; choose another path"
+    with pytest.raises(RunError, match=message):
+        write_json(Path(name), {})
+    assert names(tmp_path) == ["folder", "pipe"]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
 CONTENT = {"b": [1, 2.5, None], "a": {"y": "\u00e4", "x": True}, "c": (1, 2)}
 
 
@@ -174,7 +187,7 @@ def test_other_checksum_is_rejected_with_remedy(tmp_path, recorded):
     write_json(path, CONTENT)
     path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": recorded}))
     message = (
-        r"a\.json is damaged: its content has sha256 [0-9a-f]{12}, expected '.*'; restore it, or"
+        r"a\.json is damaged: its content has sha256 [0-9a-f]{64}, expected .*; restore it, or"
     )
     with pytest.raises(DataError, match=message):
         read_json(path)

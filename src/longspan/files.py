@@ -45,8 +45,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Temporary files that killed processes left in the folder are removed.
 
     Raises:
-        RunError: the disk is full or the folder cannot be written; the temporary file is removed.
+        RunError: the disk is full, the folder cannot be written, or `path` is a folder or a device;
+            the temporary file is removed.
     """
+    # A rename would replace a device such as /dev/null.
+    if not path.name or (path.exists() and not path.is_file()):
+        raise RunError(f"cannot write {path}: it is not a regular file; choose another path")
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep_temporaries(path.parent)
@@ -124,9 +128,8 @@ def read_json_file(path: Path) -> JsonFile:
     recorded, found = content.pop(CHECKSUM), content_sha256(content)
     if recorded != found:
         raise DataError(
-            f"{path} is damaged: its content has sha256 {found[:12]}, expected "
-            f"{str(recorded)[:12]!r}; restore it, or remove its field {CHECKSUM} after an "
-            "intended edit"
+            f"{path} is damaged: its content has sha256 {found}, expected {recorded!r:.66}; "
+            f"restore it, or remove its field {CHECKSUM} after an intended edit"
         )
     return JsonFile(path, json.dumps(content), content)
 
