@@ -48,10 +48,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
         RunError: the disk is full, the folder cannot be written, or `path` is a folder or a device;
             the temporary file is removed.
     """
-    # A rename would replace a device such as /dev/null.
-    if not path.name or (path.exists() and not path.is_file()):
-        raise RunError(f"cannot write {path}: it is not a regular file; choose another path")
     with explain_write_errors(path):
+        # A rename would replace a device such as /dev/null.
+        if not path.name or (path.exists() and not path.is_file()):
+            raise RunError(f"cannot write {path}: it is not a regular file; choose another path")
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep_temporaries(path.parent)
         with locked_temporary(path) as temporary:

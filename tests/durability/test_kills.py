@@ -15,12 +15,8 @@ import tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SHORT = {"training.steps": 4, "training.evaluate_every": 2, "training.checkpoint_every": 1}
+SHORT = {"training.steps": 3, "training.evaluate_every": 2, "training.checkpoint_every": 1}
 TASK = [part for name, x in tiny.TASK.items() for part in ("--set", f"{name}={json.dumps(x)}")]
-
-
-def settings_without(name):
-    return tiny.flags({k: v for k, v in SHORT.items() if k != name})
 
 
 def kill(arguments, tmp_path, *, start=None, share=1, ignored=()):
@@ -51,7 +47,7 @@ def test_training(tiny_cache, tmp_path, capsys):
 def test_search(tiny_cache, tmp_path, capsys):
     arguments = [
         *("arena", "--tasks", "listops", "--mechanisms", "local", "--tune"),
-        *("--grid", "training.learning_rate=0.01,0.02", *settings_without("")),
+        *("--grid", "training.learning_rate=0.01,0.02", *tiny.flags(SHORT)),
         *("--runs", "FOLDER", "--cache", tiny_cache, "--device", "cpu"),
     ]
     at = arguments.index("training.learning_rate=0.01")

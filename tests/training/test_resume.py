@@ -598,15 +598,3 @@ def fail_on_pointer(path, value):
     if path.name == "last.json":
         raise RunError(f"cannot write {path}")
     write_json(path, value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kill_at", range(1, 200, 3))
-def test_run_resumes_after_kill_before_each_file_operation(
-    server, tiny_cache, tmp_path, uninterrupted, kill_at
-):
-    runs = tmp_path / "runs"
-    run_and_kill(server, runs, tiny_cache, CHANGES, kill_at=kill_at)
-    assert run_and_kill(server, runs, tiny_cache, CHANGES) == 0
-    assert reproducible_fields(load_result(record_of(runs, CHANGES))) == uninterrupted["short"]
-    check_tidy(runs, CHANGES)

@@ -306,8 +306,8 @@ class Checkpoints:
             except DataError as error:
                 errors.append(error)
                 continue
-            for error in errors:
-                logger.warning("%s; resuming from %s", error, self.folder / str(saved.last))
+            for damage in errors:
+                logger.warning("%s; resuming from %s", damage, self.folder / str(saved.last))
             return saved
         raise _damaged(self.folder / str(pointer.last), self.folder, errors[0])
 
