@@ -132,12 +132,7 @@ class Checkpoints:
         Raises:
             RunError: there is none, or it is damaged.
         """
-        try:
-            folder = self.best()
-        except DataError as error:
-            raise _damaged(self.folder, self.folder, error) from error
-        if folder is None:
-            raise RunError(f"{self.folder} holds no saved model; remove it to start the run over")
+        folder = self.group.run_on_main(self._required_best)
         _load_weights(model, folder, self.folder)
         return folder
 
@@ -287,6 +282,15 @@ class Checkpoints:
             return None
         if pointer.has_checksums:
             verify_checksums(folder)
+        return folder
+
+    def _required_best(self) -> Path:
+        try:
+            folder = self._intact_best()
+        except DataError as error:
+            raise _damaged(self.folder, self.folder, error) from error
+        if folder is None:
+            raise RunError(f"{self.folder} holds no saved model; remove it to start the run over")
         return folder
 
     def _newest_intact(self) -> SavedNames:
