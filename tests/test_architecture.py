@@ -14,7 +14,10 @@ TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for pa
 
 # Lowest layer first. A file imports from its own layer and from lower ones.
 LAYERS = (
-    ("bounds", "config", "metrics", "shapes", "errors", "files", "memory", "results", "space"),
+    (
+        *("bounds", "config", "metrics", "shapes", "errors", "files", "temporaries", "memory"),
+        *("results", "space"),
+    ),
     ("attention",),
     ("models",),
     ("data",),

@@ -11,6 +11,7 @@ import pytest
 
 import tiny
 from longspan.arena import PROTOCOLS, get
+from longspan.files import read_json, write_json
 
 
 def check_rejected(result, *parts, code=2):
@@ -179,7 +180,9 @@ def test_run_directory_with_changed_configuration_is_rejected(cli, finished, tin
     record = next((tmp_path / "runs").rglob("local-*.json"))
     state = record.parent / "work" / record.stem / "experiment.json"
     record.unlink()
-    state.write_text(state.read_text().replace('"num_hidden_layers": 1', '"num_hidden_layers": 2'))
+    content = read_json(state)
+    content["config"]["model"]["num_hidden_layers"] = 2
+    write_json(state, content)
     code, out, err = cli(*tiny.command(tmp_path / "runs", tiny_cache))
     assert (code, out) == (2, "")
     line = err.splitlines()[-1]

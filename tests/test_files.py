@@ -1,13 +1,17 @@
 """Atomic writes of files, and rejection of malformed JSON."""
 
 import errno
+import hashlib
+import itertools
+import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
 from longspan.errors import DataError, RunError
-from longspan.files import atomic_write, read_json, remove_temporaries, write_json
+from longspan.files import atomic_write, read_json, read_json_file, write_json
 
 FULL_DISK = "No space left on device; free space or choose another folder"
 
@@ -61,22 +65,22 @@ def fail_with_full_disk(*_):
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
 def test_full_disk_at_end_of_write_keeps_old_content(tmp_path, monkeypatch, operation):
     path = tmp_path / "a.json"
-    write_json(path, "old")
+    write_json(path, {"text": "old"})
     # `Path.replace` calls `os.replace`.
     monkeypatch.setattr(os, operation, fail_with_full_disk)
     with pytest.raises(RunError, match=FULL_DISK) as caught:
-        write_json(path, "new")
+        write_json(path, {"text": "new"})
     assert str(caught.value).startswith(f"cannot write {path}: ")
-    assert read_json(path) == "old"
+    assert read_json(path) == {"text": "old"}
     assert names(tmp_path) == ["a.json"]
 
 
 def test_real_full_disk_keeps_old_content(small_disk):
     path = small_disk / "a.json"
-    write_json(path, "old")
+    write_json(path, {"text": "old"})
     with pytest.raises(RunError, match=FULL_DISK):
-        write_json(path, "x" * 200_000)
-    assert read_json(path) == "old"
+        write_json(path, {"text": "x" * 200_000})
+    assert read_json(path) == {"text": "old"}
     assert names(small_disk) == ["a.json"]
     path.unlink()
 
@@ -84,7 +88,7 @@ def test_real_full_disk_keeps_old_content(small_disk):
 def test_error_names_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write .*file/a\.json: .*; free space or choose"):
-        write_json(tmp_path / "file" / "a.json", 1)
+        write_json(tmp_path / "file" / "a.json", {})
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
@@ -119,8 +123,71 @@ def test_folder_in_place_of_file_is_rejected(tmp_path):
         read_json(tmp_path)
 
 
-def test_temporaries_of_killed_writes_are_removed(tmp_path):
-    for name in ("a.json", ".a.json.12345678", ".b.json.12345678", ".a.jsonx"):
-        (tmp_path / name).write_text("")
-    remove_temporaries(tmp_path / "a.json")
-    assert names(tmp_path) == [".a.jsonx", ".b.json.12345678", "a.json"]
+@pytest.mark.parametrize("name", ["pipe", "folder", "/", "."])
+def test_folders_and_devices_are_not_replaced(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    (tmp_path / "folder").mkdir()
+    message = r"cannot write .*: it is not a regular file; choose another path"
+    with pytest.raises(RunError, match=message):
+        write_json(Path(name), {})
+    assert names(tmp_path) == ["folder", "pipe"]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+CONTENT = {"b": [1, 2.5, None], "a": {"y": "\u00e4", "x": True}, "c": (1, 2)}
+
+
+def test_json_starts_with_checksum_of_its_other_fields(tmp_path):
+    write_json(tmp_path / "a.json", CONTENT)
+    raw = json.loads((tmp_path / "a.json").read_text())
+    assert list(raw) == ["sha256", "b", "a", "c"]
+    # Sorted, compact and in ASCII, written out by hand.
+    plain = rb'{"a":{"x":true,"y":"\u00e4"},"b":[1,2.5,null],"c":[1,2]}'
+    assert raw["sha256"] == hashlib.sha256(plain).hexdigest()
+    assert read_json(tmp_path / "a.json") == {**CONTENT, "c": [1, 2]}
+    assert json.loads(read_json_file(tmp_path / "a.json").text) == {**CONTENT, "c": [1, 2]}
+    write_json(tmp_path / "b.json", raw)
+    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
+
+
+def test_every_changed_byte_of_json_is_found_or_harmless(tmp_path):
+    path, expected = tmp_path / "a.json", {**CONTENT, "c": [1, 2]}
+    write_json(path, CONTENT)
+    whole, found = path.read_bytes(), 0
+    for position, bit in itertools.product(range(len(whole)), range(8)):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << bit
+        path.write_bytes(changed)
+        try:
+            content = read_json(path)
+        except DataError as error:
+            assert str(error).startswith(f"{path} ")  # noqa: PT017
+            found += 1
+            continue
+        # A changed name of the checksum field is left to the reader, which knows the fields.
+        assert {k: v for k, v in content.items() if k in expected} == expected
+        assert len(content) in (len(expected), len(expected) + 1)
+    assert found > 0.8 * 8 * len(whole)
+
+
+def test_formatting_and_absent_checksum_are_accepted(tmp_path):
+    path, expected = tmp_path / "a.json", {**CONTENT, "c": [1, 2]}
+    write_json(path, CONTENT)
+    raw = json.loads(path.read_text())
+    path.write_text(json.dumps(raw, sort_keys=True, indent=7))
+    assert read_json(path) == expected
+    path.write_text(json.dumps(expected))
+    assert read_json(path) == expected
+
+
+@pytest.mark.parametrize("recorded", ["0" * 64, None, 3, ""])
+def test_other_checksum_is_rejected_with_remedy(tmp_path, recorded):
+    path = tmp_path / "a.json"
+    write_json(path, CONTENT)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": recorded}))
+    message = (
+        r"a\.json is damaged: its content has sha256 [0-9a-f]{64}, expected .*; restore it, or"
+    )
+    with pytest.raises(DataError, match=message):
+        read_json(path)

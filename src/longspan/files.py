@@ -1,23 +1,23 @@
 """Atomic writes, checked JSON, checksums and the cache folder."""
 
 import contextlib
-import glob
 import hashlib
 import json
 import math
 import os
-import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.errors import DataError, RunError
+from longspan.temporaries import locked_temporary, sweep_temporaries
 
+CHECKSUM = "sha256"  # first field of a JSON file; the sha256 of the other fields
 WRITE_REMEDY = "free space or choose another folder"
 
 
 class JsonFile(NamedTuple):
-    """JSON file that was read: its path, its text and the parsed content."""
+    """JSON file that was read: its path, its text and the parsed content, without a checksum."""
 
     path: Path
     text: str
@@ -42,20 +42,22 @@ def explain_write_errors(path: Path) -> Iterator[None]:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; on success, move that file to `path` atomically.
 
+    Temporary files that killed processes left in the folder are removed.
+
     Raises:
-        RunError: the disk is full or the folder cannot be written; the temporary file is removed.
+        RunError: the disk is full, the folder cannot be written, or `path` is a folder or a device;
+            the temporary file is removed.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with explain_write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.touch(exist_ok=False)
+    with explain_write_errors(path):
+        # A rename would replace a device such as /dev/null.
+        if not path.name or (path.exists() and not path.is_file()):
+            raise RunError(f"cannot write {path}: it is not a regular file; choose another path")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep_temporaries(path.parent)
+        with locked_temporary(path) as temporary:
             yield temporary
             flush_to_disk(temporary)
             temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def flush_to_disk(path: Path) -> None:
@@ -64,46 +66,52 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def remove_temporaries(path: Path) -> None:
-    """Remove the temporary files that killed processes left when writing to `path`."""
-    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, atomically.
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write an object as JSON with its checksum, atomically.
 
     Raises:
-        RunError: the disk is full, or `value` contains NaN or infinity.
+        RunError: the disk is full, or `content` contains NaN or infinity.
     """
     try:
-        text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+        # A round trip turns tuples into lists and keys into text, as a reader sees them.
+        plain = json.loads(json.dumps(content, allow_nan=False))
     except ValueError as error:
         raise RunError(
             f"cannot write {path}: a value is NaN or infinite; write null for a missing number"
         ) from error
+    plain.pop(CHECKSUM, None)
+    text = json.dumps({CHECKSUM: content_sha256(plain), **plain}, indent=1, ensure_ascii=False)
     with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
+def content_sha256(content: Any) -> str:
+    """Return the sha256 of parsed JSON, independent of the order of fields and of spaces."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
+    """Read a JSON file and compare its checksum.
 
     Raises:
-        DataError: the file is missing or not JSON; the message names the file and the line.
+        DataError: the file is missing, damaged or not JSON; the message names it.
     """
     return read_json_file(path).content
 
 
 def read_json_file(path: Path) -> JsonFile:
-    """Read a JSON file with its text.
+    """Read a JSON file with its text, and compare its checksum.
+
+    Files of earlier versions, and those edited by hand, may have no checksum.
 
     Raises:
-        DataError: the file is missing or not JSON; the message names the file and the line.
+        DataError: the file is missing, damaged or not JSON; the message names the file, and the
+            line where it is not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        return JsonFile(path, text, parse_json(text))
+        content = parse_json(text)
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
     except UnicodeDecodeError as error:
@@ -115,6 +123,15 @@ def read_json_file(path: Path) -> JsonFile:
         raise DataError(f"{path} cannot be read as JSON ({error})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+    if not isinstance(content, dict) or CHECKSUM not in content:
+        return JsonFile(path, text, content)
+    recorded, found = content.pop(CHECKSUM), content_sha256(content)
+    if recorded != found:
+        raise DataError(
+            f"{path} is damaged: its content has sha256 {found}, expected {recorded!r:.66}; "
+            f"restore it, or remove its field {CHECKSUM} after an intended edit"
+        )
+    return JsonFile(path, json.dumps(content), content)
 
 
 def parse_json(text: str) -> Any:

@@ -18,6 +18,7 @@ from longspan.analysis.span import uniform_span
 from longspan.arena import run
 from longspan.arena.model import model_class
 from longspan.errors import DataError, InputError, OptionError, RunError
+from longspan.files import write_json
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.results import load_analyses, load_analysis, load_results, result_paths
@@ -362,7 +363,7 @@ def test_saved_analysis_loads_equal(copied_runs):
 def test_malformed_analysis_is_rejected(copied_runs, change, message):
     paths, (record, _) = copied_runs
     path = analyze_run(record, paths, samples=1, examples=1).save(record.parent)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    write_json(path, {**json.loads(path.read_text()), **change})
     with pytest.raises(DataError, match=message):
         load_analyses([paths.runs])
 

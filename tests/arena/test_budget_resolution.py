@@ -29,6 +29,7 @@ from longspan.arena.run_state import claim
 from longspan.attention import MECHANISMS
 from longspan.config import Budget, parse_budget
 from longspan.errors import NoMemoryError, RunError
+from longspan.files import write_json
 from longspan.results import load_result
 from longspan.tasks import build
 
@@ -252,7 +253,7 @@ def test_damaged_resolved_budget_is_rejected(listops, paths):
     claim(experiment, listops, run_dir)
     path = run_dir / "experiment.json"
     state = json.loads(path.read_text())
-    path.write_text(json.dumps({**state, "resolved_budget": {"changes": {}}}))
+    write_json(path, {**state, "resolved_budget": {"changes": {}}})
     message = r"experiment\.json: resolved_budget\.measurements is missing; move it away or choose"
     with pytest.raises(RunError, match=message):
         resolve_budget(experiment, listops, run_dir, "cpu")

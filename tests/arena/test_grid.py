@@ -10,6 +10,7 @@ import tiny
 from longspan.arena import SearchSpace, WorkerPoolExecutor, arena, get, grid, run, searches
 from longspan.attention import MECHANISMS, Attention, Traits
 from longspan.errors import OptionError, RunError, UnknownNameError
+from longspan.files import write_json
 from longspan.results import load_results
 
 DIVERGING = {
@@ -205,7 +206,7 @@ def test_record_of_different_configuration_is_rejected(finished_run, field, valu
     experiment, paths, again = finished_run
     path = paths.record_file(experiment)
     record = {**json.loads(path.read_text()), field: value}
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     message = (
         f"{path.name} records configuration .* expected {experiment.hash} with seed 0.*; "
         "move it away or"
@@ -217,7 +218,7 @@ def test_record_of_different_configuration_is_rejected(finished_run, field, valu
 def test_record_of_different_data_is_rejected(finished_run):
     experiment, paths, again = finished_run
     path = paths.record_file(experiment)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
+    write_json(path, {**json.loads(path.read_text()), "data_checksum": "0" * 64})
     with pytest.raises(
         RunError, match=r"was scored on data 000000000000, but the data here is .*--data or"
     ):
@@ -228,7 +229,7 @@ def test_run_directory_of_different_data_is_rejected(finished_run):
     experiment, paths, again = finished_run
     paths.record_file(experiment).unlink()
     path = paths.run_dir(experiment) / "experiment.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
+    write_json(path, {**json.loads(path.read_text()), "data_checksum": "0" * 64})
     message = r"belongs to another configuration \(data: 0{12} there, [0-9a-f]{12} here\); move it"
     with pytest.raises(RunError, match=message):
         again()
@@ -241,7 +242,7 @@ def test_run_directory_of_different_configuration_is_rejected(finished_run):
     there = json.loads(path.read_text())
     there["config"]["training"]["learning_rate"] = 7.0
     there["config"]["mechanism"]["options"] = {}
-    path.write_text(json.dumps(there))
+    write_json(path, there)
     message = (
         r"belongs to another configuration \(mechanism.window: absent there, \d+ here; "
         r"training.learning_rate: 7.0 there, 0.01 here\); move it away or choose another --runs"
@@ -256,7 +257,7 @@ def test_next_start_cleans_up_after_kill_between_record_and_cleanup(finished_run
     work = paths.run_dir(experiment)
     pointer = json.loads((work / "last.json").read_text())
     (work / "step-000012").mkdir()
-    (work / "last.json").write_text(json.dumps({**pointer, "last": last}))
+    write_json(work / "last.json", {**pointer, "last": last})
     again()
     assert not (work / "step-000012").exists()
     assert json.loads((work / "last.json").read_text()) == pointer

@@ -16,6 +16,7 @@ from longspan.arena.plan import CountFlops, PlannedRun, sum_up
 from longspan.arena.provenance import device_name
 from longspan.attention import MECHANISMS
 from longspan.config import parse_budget
+from longspan.files import write_json
 from longspan.results import load_result
 from longspan.training import Callback
 from longspan.training.footprint import measure_step_memory
@@ -149,7 +150,7 @@ def test_time_is_estimated_from_comparable_record(paths, listops):
     path = paths.record_file(tiny.experiment())
     record = json.loads(path.read_text())
     for change in ({"device": "another"}, {"world_size": 2}):
-        path.write_text(json.dumps({**record, **change}))
+        write_json(path, {**record, **change})
         (row,) = plan([longer], paths)
         assert row.seconds_from == "FLOPs"
 

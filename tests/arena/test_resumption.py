@@ -13,6 +13,7 @@ from longspan.arena import arena
 from longspan.arena.run_state import differences, in_brackets, read_state
 from longspan.config import Budget, replace_fields
 from longspan.errors import RunError
+from longspan.files import write_json
 from longspan.results import load_result
 from longspan.tasks.listops import ListOps
 
@@ -71,7 +72,7 @@ def test_run_state_of_different_version_is_rejected(tiny_cache, tmp_path):
     path = paths.run_dir(protocol_experiment()) / "experiment.json"
     state = json.loads(path.read_text())
     assert state.pop("overrides") == {}
-    path.write_text(json.dumps(state))
+    write_json(path, state)
     with pytest.raises(RunError, match=r"experiment\.json: overrides is missing; move it away or"):
         read_state(path.parent)
     # Other recipes ignore the state; its own rejects it.
@@ -141,7 +142,7 @@ def test_finished_runs_are_checked_by_data_checksum_without_loading_data(
     monkeypatch.setattr(ListOps, "open", None)
     assert arena([experiment], paths, LogRuns()) == (results, [])
     path = paths.record_file(experiment)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data_checksum": "0" * 64}))
+    write_json(path, {**json.loads(path.read_text()), "data_checksum": "0" * 64})
     results, (skipped,) = arena([experiment], paths, LogRuns())
     assert results == []
     assert "was scored on data 000000000000, but the data here is" in skipped.reason

@@ -187,16 +187,68 @@ def test_rescoring_rejects_unknown_split_missing_record_and_missing_model(finish
         rescore(orphan, "test", paths)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_damaged_model_is_rejected_with_single_line_message(finished_run, tmp_path, name):
+def flip_bit(content):
+    return content[:-20] + bytes([content[-20] ^ 1]) + content[-19:]
+
+
+@pytest.mark.parametrize("change", [flip_bit, lambda content: content[: len(content) // 2]])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json"])
+def test_damaged_model_is_rejected_with_single_line_message(finished_run, tmp_path, name, change):
     experiment, _, paths, _ = finished_run
     shutil.copytree(paths.runs, tmp_path / "runs")
     copied_paths = tiny.paths(tmp_path / "runs", paths.cache)
     (path,) = copied_paths.run_dir(experiment).glob(f"best-*/{name}")
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(DataError, match=r"best-0000\d\d cannot be read \(.*\); run it again") as e:
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match=rf"best-0000\d\d/{name} is .*; run it again") as e:
         rescore(copied_paths.record_file(experiment), "test", copied_paths)
     assert "\n" not in str(e.value)
+
+
+DAMAGED_POINTERS = {
+    "cut": b'{"last": nu',
+    "binary": b"\xff\xfe",
+    "list": b"[]",
+    "number": b'{"last": 3, "best": null}',
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED_POINTERS)
+def test_damaged_pointer_of_finished_run_keeps_record_and_model(
+    finished_run, listops, tmp_path, case
+):
+    experiment, _, paths, record = finished_run
+    shutil.copytree(paths.runs, tmp_path / "runs")
+    copied_paths = tiny.paths(tmp_path / "runs", paths.cache)
+    path = copied_paths.record_file(experiment)
+    (copied_paths.run_dir(experiment) / "last.json").write_bytes(DAMAGED_POINTERS[case])
+    assert run(experiment, listops, copied_paths) == record
+    assert rescore(path, "test", copied_paths) == rescore(
+        paths.record_file(experiment), "test", paths
+    )
+
+
+MALFORMED_CONFIGS = {
+    "list": "[]",
+    "number": '{"hidden_size": "wide", "model_type": "longspan"}',
+    "options": '{"attention_options": 3, "model_type": "longspan"}',
+    "cut": '{"hidden',
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED_CONFIGS)
+def test_malformed_configuration_of_earlier_version_is_rejected(finished_run, tmp_path, case):
+    """Folders of earlier versions have no checksums."""
+    experiment, _, paths, _ = finished_run
+    shutil.copytree(paths.runs, tmp_path / "runs")
+    copied_paths = tiny.paths(tmp_path / "runs", paths.cache)
+    run_dir = copied_paths.run_dir(experiment)
+    (path,) = run_dir.glob("best-*/config.json")
+    (path.parent / "checksums.json").unlink()
+    (run_dir / "last.json").write_text(f'{{"last": null, "best": "{path.parent.name}"}}')
+    assert rescore(copied_paths.record_file(experiment), "test", copied_paths)
+    path.write_text(MALFORMED_CONFIGS[case])
+    with pytest.raises(DataError, match=r"best-0000\d\d cannot be read \(.+\); run it again"):
+        rescore(copied_paths.record_file(experiment), "test", copied_paths)
 
 
 def test_rescoring_on_different_data_is_rejected(finished_run, tmp_path):

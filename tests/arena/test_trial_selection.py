@@ -25,6 +25,7 @@ from longspan.arena.rescore import rescore
 from longspan.arena.selection import TrialResult, select_trials
 from longspan.config import Budget
 from longspan.errors import RunError, UnknownNameError
+from longspan.files import write_json
 from longspan.metrics import METRICS
 from longspan.results import ResolvedBudget, Score, load_result, load_results
 from longspan.tasks import TASKS
@@ -53,7 +54,7 @@ def set_validation_score(path, accuracy, loss=1.0):
     """Change the validation score of a record."""
     record = json.loads(path.read_text())
     record["scores"]["validation"] |= {"metrics": {"accuracy": accuracy}, "loss": loss}
-    path.write_text(json.dumps(record))
+    write_json(path, record)
 
 
 def set_validation_accuracies(paths, accuracies):
@@ -250,7 +251,7 @@ def test_failed_trial_excludes_its_combination_and_is_recorded(trials_only):
     trial_paths = trials_only.for_trials()
     trial_paths.record_file(failed).unlink()
     failure = make_failure(failed, "diverged", "the loss is nan", 4, "cpu")
-    trial_paths.failure_file(failed).write_text(json.dumps(dataclasses.asdict(failure)))
+    write_json(trial_paths.failure_file(failed), dataclasses.asdict(failure))
     outcome = select_and_score([made], trials_only, LogTrials())
     assert [learning_rate_of(x) for x in outcome.results] == [RATES[0]] * 2
     trials = outcome.results[0].tuning.trials
@@ -272,7 +273,7 @@ def test_trials_on_different_validation_examples_are_rejected(trials_only):
     path = trial_files(trials_only)[0]
     record = json.loads(path.read_text())
     record["scores"]["validation"]["num_targets"] = 39
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     (failed,) = select_and_score([small_search()], trials_only, LogTrials()).failed
     assert failed.reason.startswith("trials were scored on different validation examples ([39, 40]")
 
@@ -280,12 +281,12 @@ def test_trials_on_different_validation_examples_are_rejected(trials_only):
 def test_trials_on_different_data_are_rejected(trials_only):
     path = trial_files(trials_only)[0]
     record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "data_checksum": "0" * 64}))
+    write_json(path, {**record, "data_checksum": "0" * 64})
     (failed,) = select_and_score([small_search()], trials_only, LogTrials()).failed
     assert failed.reason.startswith("trials were scored on different data (000000000000 and ")
     # Different task options imply different data.
     record["config"]["task"]["options"]["max_depth"] = 4
-    path.write_text(json.dumps({**record, "data_checksum": "0" * 64}))
+    write_json(path, {**record, "data_checksum": "0" * 64})
     failed = select_and_score([small_search()], trials_only, LogTrials()).failed
     assert not any("different data" in x.reason for x in failed)
 

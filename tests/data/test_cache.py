@@ -16,7 +16,7 @@ from longspan.data.build_shards import get_or_build
 from longspan.data.cache import BuildOutput, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.errors import DataError, RunError
-from longspan.files import cache_folder
+from longspan.files import cache_folder, write_json
 
 SPEC = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
 
@@ -95,12 +95,17 @@ def corrupt(folder, how):
     elif how == "manifest cut":
         manifest = folder / "manifest.json"
         manifest.write_text(manifest.read_text()[:50])
+    elif how == "manifest digit":
+        manifest = folder / "manifest.json"
+        text = manifest.read_text()
+        assert '"version": 1' in text
+        manifest.write_text(text.replace('"version": 1', '"version": 3'))
     elif how == "manifest foreign":
         (folder / "manifest.json").write_text('{"a": 1}')
     else:
         record = json.loads((folder / "manifest.json").read_text())
         record["files"] = {"train": {"rows": 1}}
-        (folder / "manifest.json").write_text(json.dumps(record))
+        write_json(folder / "manifest.json", record)
 
 
 CORRUPTIONS = {
@@ -108,6 +113,7 @@ CORRUPTIONS = {
     "truncated": r"train\.arrow has \d+ bytes, expected \d+; delete",
     "absent": r"train\.arrow cannot be read \(No such file",
     "manifest cut": r"manifest\.json is not JSON",
+    "manifest digit": r"manifest\.json is damaged: its content has sha256",
     "manifest foreign": r"manifest\.json is not a manifest of schema 3; delete .* to rebuild it",
     "files malformed": r"files are malformed",
 }

@@ -7,7 +7,7 @@ import pytest
 from record_examples import FAILURE, POINT, RESULT, SCORE, remove_field, replace_value
 
 from longspan.errors import DataError, OptionError
-from longspan.files import write_json
+from longspan.files import read_json, write_json
 from longspan.results import (
     Failure,
     Result,
@@ -48,7 +48,8 @@ def test_record_properties():
 def test_integer_is_converted_for_float_field(tmp_path):
     path = RESULT.save(tmp_path)
     assert '"seconds": 1.0' in path.read_text()
-    path.write_text(path.read_text().replace('"seconds": 1.0', '"seconds": 1'))
+    write_json(path, {**read_json(path), "seconds": 1})
+    assert '"seconds": 1,' in path.read_text()
     record = load_result(path)
     assert record == RESULT
     assert type(record.seconds) is float
@@ -67,11 +68,24 @@ def test_every_point_of_long_curve_is_validated(tmp_path, value, message):
     long_curve = dataclasses.replace(RESULT, curve=[POINT] * 50)
     path = long_curve.save(tmp_path)
     assert load_result(path) == long_curve
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["curve"][-1]["seconds"] = value
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match=message):
         load_result(path)
+
+
+@pytest.mark.parametrize("record", [RESULT, FAILURE])
+def test_changed_digit_is_found(tmp_path, record):
+    path = record.save(tmp_path)
+    load = load_result if record is RESULT else load_failure
+    text = path.read_text()
+    path.write_text(text.replace('"seed": 3', '"seed": 2'))
+    with pytest.raises(DataError, match=r"json is damaged: its content has sha256 \w+, expected"):
+        load(path)
+    # An edit by hand without the checksum is read.
+    path.write_text(json.dumps({**read_json(record.save(tmp_path)), "seed": 2}))
+    assert load(path) == dataclasses.replace(record, seed=2)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -79,7 +93,7 @@ def test_nan_and_infinity_are_rejected(tmp_path, value):
     with pytest.raises(OptionError, match=r"loss should be a finite number, got (nan|inf)"):
         dataclasses.replace(SCORE, loss=value)
     path = RESULT.save(tmp_path)
-    record = json.loads(path.read_text())
+    record = read_json(path)
     record["scores"]["test"]["loss"] = value
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match=f"{path} cannot be read as JSON"):
@@ -149,7 +163,7 @@ def test_malformed_record_is_rejected_with_file_and_reason(tmp_path, case):
     path = RESULT.save(tmp_path)
     record = json.loads(path.read_text())
     change(record)
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     for read in (load_result, lambda _: load_results([tmp_path])):
         with pytest.raises(DataError, match=message) as caught:
             read(path)
@@ -164,7 +178,7 @@ def test_message_lists_every_invalid_field(tmp_path):
     record["extra"] = 1
     record["config"]["model"]["hidden_size"] = 1.5
     del record["device"], record["curve"][0]["step"]
-    path.write_text(json.dumps(record))
+    write_json(path, record)
     with pytest.raises(DataError) as caught:
         load_result(path)
     for reason in (
@@ -185,7 +199,7 @@ def test_malformed_failure_is_rejected(tmp_path):
         ({"reason": None}, "reason should be a valid string, got None"),
         ({"schema": 9}, "has schema 9; expected 1 to 5"),
     ):
-        path.write_text(json.dumps({**record, **change}))
+        write_json(path, {**record, **change})
         with pytest.raises(DataError, match=message):
             load_failure(path)
     with pytest.raises(DataError, match="scores is missing"):
@@ -207,7 +221,7 @@ def test_every_field_is_required(tmp_path, kind):
     path = record.save(tmp_path)
     content = json.loads(path.read_text())
     for field in dataclasses.fields(kind):
-        path.write_text(json.dumps({k: v for k, v in content.items() if k != field.name}))
+        write_json(path, {k: v for k, v in content.items() if k != field.name})
         with pytest.raises(DataError, match=f"(?:{field.name} is missing|field '{field.name}')"):
             load(path)
 

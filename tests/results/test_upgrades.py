@@ -164,6 +164,15 @@ def test_upgraded_record_saves_and_loads_equal(content_and_record, tmp_path):
     assert new.config_hash == new.config.hash
 
 
+def test_record_of_schema_4_has_no_checksum_and_keeps_every_field(tmp_path):
+    old = read_content("schema-4-bigbird")
+    assert (old["schema"], "sha256" in old) == (4, False)
+    new = load_result(RECORDS / "schema-4-bigbird.json")
+    path = write_record(new, tmp_path / "again.json")
+    again = json.loads(path.read_text())
+    assert again == {"sha256": again["sha256"], **old, "schema": 5}
+
+
 def test_missing_training_accuracy_has_no_metric(tmp_path):
     old = read_content("schema-3-synthesizer")
     old["curve"][0]["train_accuracy"] = old["curve"][0]["train_loss"] = None

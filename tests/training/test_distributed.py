@@ -30,6 +30,7 @@ from longspan.errors import (
 from longspan.results import load_result
 from longspan.training import Callback
 from longspan.training.checkpoint import Checkpoints
+from longspan.training.checkpoint_pointer import Pointer, SavedNames
 from longspan.training.distributed import group as process_group
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import check_config
@@ -317,7 +318,8 @@ def test_error_in_run_on_main_is_shared(monkeypatch, error):
 def test_all_processes_use_pointer_of_main_process(tmp_path, monkeypatch):
     (tmp_path / "last.json").write_text("{")
     monkeypatch.setattr(ProcessGroup, "all_gather", lambda _, x: [x, x])
-    monkeypatch.setattr(ProcessGroup, "broadcast", lambda *_: ({"last": "a", "best": None}, None))
+    pointer = Pointer(SavedNames(last="step-000001", best=None))
+    monkeypatch.setattr(ProcessGroup, "broadcast", lambda *_: (pointer, None))
     assert Checkpoints(tmp_path, ProcessGroup(2, 1, "ddp")).exists()
 
 

@@ -16,6 +16,7 @@ from longspan.arena import get, override, replace_budget
 from longspan.arena.budget_resolution import scale_steps, training_flops
 from longspan.config import Budget
 from longspan.errors import DataError
+from longspan.files import read_json
 from longspan.results import (
     Failure,
     ResolvedBudget,
@@ -37,8 +38,9 @@ def file_of(folder, mechanism="local", task="listops", seed=0):
 
 
 def edit(path, change):
-    record = json.loads(path.read_text())
+    record = read_json(path)
     change(record)
+    # Not `write_json`, which refuses NaN.
     path.write_text(json.dumps(record))
 
 

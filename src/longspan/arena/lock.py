@@ -10,7 +10,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from longspan.errors import BusyError, DataError, RunError
-from longspan.files import WRITE_REMEDY, read_json, remove_temporaries, write_json
+from longspan.files import WRITE_REMEDY, read_json, write_json
+from longspan.temporaries import remove_temporaries
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from safetensors import SafetensorError
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
@@ -19,7 +19,7 @@ from longspan.results import Inference, Result, Score, load_result
 from longspan.tasks import Task, build
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.batching import sample_rows
-from longspan.training.checkpoint import Checkpoints
+from longspan.training.checkpoint import UNREADABLE, Checkpoints
 from longspan.training.distributed.group import current_group, make_accelerator
 from longspan.training.evaluate import Evaluation
 from longspan.training.final_evaluation import FinalEvaluation, evaluate_final
@@ -149,7 +149,10 @@ def _run_dir(record: Path) -> Path:
 
 def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrainedModel:
     run_dir = _run_dir(record)
-    saved = Checkpoints(run_dir).best()
+    try:
+        saved = Checkpoints(run_dir).best()
+    except DataError as error:
+        raise DataError(f"{error}; run it again") from error
     if saved is None:
         raise DataError(f"{run_dir} holds no saved model of {record.name}; run it again")
     if reason := data_mismatch(result, task.checksum, record):
@@ -157,8 +160,8 @@ def _selected_model(record: Path, result: Result, task: Task) -> LongspanPreTrai
     try:
         with _hidden_progress_bar():
             return model_class(task).from_pretrained(saved)
-    except (OSError, SafetensorError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except (*UNREADABLE, StrictDataclassError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{saved} cannot be read ({reason}); run it again") from error
 
 

@@ -126,9 +126,9 @@ def _interrupted(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
     folder = paths.run_dir(experiment).parent
     for path in sorted(folder.glob(f"{experiment.mechanism}-*-{experiment.seed}/{FILE}")):
         run_dir = path.parent
-        if (folder.parent / f"{run_dir.name}{FAILED}").exists() or saved_step(run_dir) is None:
+        if (folder.parent / f"{run_dir.name}{FAILED}").exists():
             continue
         # Invalid directories are refused on resumption.
-        with contextlib.suppress(RunError):
-            if (state := read_state(run_dir)) is not None:
+        with contextlib.suppress(RunError, DataError):
+            if saved_step(run_dir) is not None and (state := read_state(run_dir)) is not None:
                 yield run_dir, state.config, state.overrides

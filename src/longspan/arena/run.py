@@ -16,12 +16,13 @@ from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import load_checked
 from longspan.arena.run_state import claim
-from longspan.errors import BusyError, LongspanError, NoMemoryError, RunError
-from longspan.files import WRITE_REMEDY, remove_temporaries
+from longspan.errors import BusyError, DataError, LongspanError, NoMemoryError, RunError
+from longspan.files import WRITE_REMEDY
 from longspan.results import Result, write_record
 from longspan.tasks import Task
+from longspan.temporaries import remove_temporaries
 from longspan.training import Callback
-from longspan.training.checkpoint_pointer import POINTER
+from longspan.training.checkpoint_pointer import POINTER, read_pointer
 
 if TYPE_CHECKING:
     from longspan.training.distributed.group import ProcessGroup
@@ -165,12 +166,14 @@ def clean_up(run_dir: Path) -> None:
 
     `save` does so too; its process may have been killed in between.
     """
-    pointer = run_dir / POINTER
-    left = [*run_dir.glob("step-*"), *run_dir.glob(".*"), *list(run_dir.glob("best-*"))[1:]]
-    if not pointer.exists() or ('"last": null' in pointer.read_text("utf-8") and not left):
+    if not (run_dir / POINTER).exists():
         return
-    with contextlib.suppress(BusyError), hold_lock(run_dir, "run"):
-        _keep_only_best(run_dir)
+    left = [*run_dir.glob("step-*"), *run_dir.glob(".*"), *list(run_dir.glob("best-*"))[1:]]
+    # The record of a finished run stays valid where its pointer is damaged.
+    with contextlib.suppress(BusyError, DataError):
+        if left or read_pointer(run_dir).last is not None:
+            with hold_lock(run_dir, "run"):
+                _keep_only_best(run_dir)
 
 
 def _keep_only_best(run_dir: Path) -> None:

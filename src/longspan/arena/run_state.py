@@ -7,10 +7,11 @@ from typing import Any
 from longspan.arena.experiment import Experiment
 from longspan.config import RunConfig, flatten, settings
 from longspan.errors import DataError, RunError
-from longspan.files import read_json_file, remove_temporaries, write_json
+from longspan.files import read_json_file, write_json
 from longspan.results import ResolvedBudget
 from longspan.results.reading import validate
 from longspan.tasks import Task
+from longspan.temporaries import remove_temporaries
 
 FILE = "experiment.json"
 REMEDY = "move it away or choose another --runs"

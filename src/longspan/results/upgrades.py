@@ -103,7 +103,7 @@ def _from_3(content: Content) -> Content:
 
 
 def _from_4(content: Content) -> Content:
-    """Schema 5 added inference, training scores, sources of external code, and newer options."""
+    """Schema 5 added inference, training scores, external sources, newer options and checksums."""
     absent: Content = {"external_sources": None}
     if "scores" in content:
         absent["inference"] = None

@@ -4,12 +4,16 @@ A checkpoint is a folder `step-000500/` (model files, `optimizer.safetensors`, `
 counts only once `last.json` names it; `last.json` is replaced atomically, and what it no longer
 names is removed afterwards. The best model so far is a folder `best-000400/` of the same kind.
 
+Every folder holds the checksums of its files, which are compared before anything is loaded. The
+checkpoint before the last one is kept, and a run whose last one is damaged resumes from it.
+
 Files are the same whether one process trains or several: those put their tensors together and the
 main process writes, so a run may resume with another number of processes.
 """
 
 import dataclasses
 import functools
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,9 +23,22 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from longspan.errors import RunError
-from longspan.files import WRITE_REMEDY, flush_to_disk, read_json, remove_temporaries, write_json
-from longspan.training.checkpoint_pointer import POINTER
+from longspan.errors import DataError, RunError
+from longspan.files import WRITE_REMEDY, flush_to_disk, read_json, write_json
+from longspan.temporaries import remove_temporaries
+from longspan.training.checkpoint_files import (
+    CHECKSUMS,
+    is_intact,
+    verify_checksums,
+    write_checksums,
+)
+from longspan.training.checkpoint_pointer import (
+    POINTER,
+    Pointer,
+    SavedNames,
+    read_pointer,
+    write_pointer,
+)
 from longspan.training.distributed.group import RANK_SEED_STRIDE, SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import (
     flatten_optimizer_state,
@@ -30,10 +47,16 @@ from longspan.training.distributed.sharding import (
     load_weights,
 )
 
+logger = logging.getLogger(__name__)
+
 STATE, OPTIMIZER, SEED = "state.json", "optimizer.safetensors", "rng"
 WEIGHTS = "model.safetensors"
-# ValueError: a file of longspan that is malformed (DataError), or names that are not numbers
-UNREADABLE = (OSError, SafetensorError, RuntimeError, ValueError, LookupError, AttributeError)
+# Errors of malformed files. ValueError: a file of longspan (DataError), or names that are not
+# numbers. The rest: content of other types than expected.
+UNREADABLE = (
+    *(OSError, SafetensorError, RuntimeError, ValueError),
+    *(LookupError, AttributeError, TypeError),
+)
 
 
 @dataclasses.dataclass
@@ -83,6 +106,7 @@ class Checkpoints:
     def __init__(self, folder: Path, group: ProcessGroup = SINGLE_PROCESS):
         """Use a folder, which the first save creates."""
         self.folder, self.group = folder, group
+        self._resumable: SavedNames | None = None  # that this object has saved or loaded
 
     def exists(self) -> bool:
         """Return whether there is a checkpoint to resume from.
@@ -92,13 +116,15 @@ class Checkpoints:
         """
         path = self.folder / POINTER
         seen = self.group.check_same(path.exists(), f"see {path}; share the folder of runs")
-        return seen and self._pointer()["last"] is not None
+        return seen and self._pointer().last is not None
 
     def best(self) -> Path | None:
-        """Return the folder of the best model so far, or None."""
-        name = self._pointer()["best"] if (self.folder / POINTER).exists() else None
-        folder = self.folder / str(name)
-        return folder if folder.is_dir() else None
+        """Return the folder of the best model so far, or None.
+
+        Raises:
+            DataError: the pointer or the model is damaged.
+        """
+        return self.group.run_on_main(self._intact_best)
 
     def load_best(self, model: PreTrainedModel) -> Path:
         """Load the weights of the best model so far into `model`; return their folder.
@@ -106,13 +132,13 @@ class Checkpoints:
         Raises:
             RunError: there is none, or it is damaged.
         """
-        folder = self.folder / str(self._pointer()["best"])
+        folder = self.group.run_on_main(self._required_best)
         _load_weights(model, folder, self.folder)
         return folder
 
     def save_best(self, model: PreTrainedModel, step: int) -> str:
         """Save the best model so far and return its name; the next `save` points to it."""
-        name, weights = f"best-{step:06d}", gather_tensors(model.state_dict(), self.group)
+        name, weights = _best_name(step), gather_tensors(model.state_dict(), self.group)
         write = functools.partial(_save_model, model, weights)
         self.group.run_on_main(lambda: self._write(name, write))
         return name
@@ -124,8 +150,8 @@ class Checkpoints:
         progress: Progress,
         best: str | None,
     ) -> None:
-        """Save everything that exact resumption needs, then remove older checkpoints."""
-        name = f"step-{progress.step:06d}"
+        """Save everything that exact resumption needs, then remove older checkpoints but one."""
+        saved = SavedNames(last=f"step-{progress.step:06d}", best=best)
         weights = gather_tensors(model.state_dict(), self.group)
         tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group) | _random(
             self.group
@@ -138,23 +164,26 @@ class Checkpoints:
 
         def replace() -> None:
             try:
-                self._write(name, write)
-                write_json(self.folder / POINTER, {"last": name, "best": best})
+                self._write(str(saved.last), write)
+                write_pointer(self.folder, Pointer(saved, self._resumable))
             finally:
                 self._tidy()
 
         self.group.run_on_main(replace)
+        self._resumable = saved
 
     def load(
         self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
     ) -> tuple[Progress, str | None]:
         """Restore model, optimizer and random state in place.
 
+        Where the last checkpoint or the best model is damaged, those before them are loaded.
+
         Raises:
-            RunError: the checkpoint is damaged; the message says how to start over.
+            RunError: both checkpoints are damaged; the message says how to start over.
         """
-        pointer = self._pointer()
-        folder = self.folder / str(pointer["last"])
+        saved = self.group.run_on_main(self._newest_intact)
+        folder = self.folder / str(saved.last)
         _load_weights(model, folder, self.folder)
         try:
             tensors = load_file(folder / OPTIMIZER)
@@ -167,25 +196,29 @@ class Checkpoints:
             progress = Progress(**state)
         except UNREADABLE as error:
             raise _damaged(folder, self.folder, error) from error
-        return progress, pointer["best"]
+        self._resumable = saved
+        return progress, saved.best
 
     def adopt(self, other: "Checkpoints") -> None:
         """Copy the best model of another folder and remove all own checkpoints.
 
         Raises:
+            DataError: the other model is damaged.
             RunError: the other folder has none, or this one cannot be written.
         """
         best = other.best()
         if best is None:
             raise RunError(f"{other.folder} holds no saved model")
         self._write(best.name, lambda part: shutil.copytree(best, part, dirs_exist_ok=True))
-        write_json(self.folder / POINTER, {"last": None, "best": best.name})
+        write_pointer(self.folder, Pointer(SavedNames(last=None, best=best.name)))
         self.tidy()
 
     def keep_only_best(self) -> None:
         """Remove everything but the selected model, as a finished run needs no resumption."""
         if self.exists():
-            write_json(self.folder / POINTER, {"last": None, "best": self._pointer()["best"]})
+            pointer = self._pointer()
+            finished = SavedNames(last=None, best=pointer.best)
+            write_pointer(self.folder, Pointer(finished, None, has_checksums=pointer.has_checksums))
         self.tidy()
 
     def tidy(self) -> None:
@@ -195,7 +228,7 @@ class Checkpoints:
     def _tidy(self) -> None:
         path = self.folder / POINTER
         remove_temporaries(path)
-        named = set(filter(None, self._read().values())) if path.exists() else set()
+        named = self._read().names if path.exists() else set()
         if not all((self.folder / name).is_dir() for name in named):
             return  # the files may be all that is left of the run
         for pattern in ("step-*", "best-*", ".*.part"):
@@ -203,21 +236,92 @@ class Checkpoints:
                 if found.name not in named:
                     shutil.rmtree(found, ignore_errors=True)
 
-    def _pointer(self) -> dict[str, str | None]:
+    def _pointer(self) -> Pointer:
         """Return the names of the current checkpoints, equal in all processes."""
         return self.group.run_on_main(self._read)
 
-    def _read(self) -> dict[str, str | None]:
-        path = self.folder / POINTER
+    def _read(self) -> Pointer:
+        """Read the pointer; write a damaged one again.
+
+        Raises:
+            RunError: it is damaged, and the folders do not determine it.
+        """
         try:
-            pointer = read_json(path)
-            if not isinstance(pointer, dict) or pointer.keys() != {"last", "best"}:
-                raise ValueError("it does not name checkpoints")
-            if not all(isinstance(name, str | None) for name in pointer.values()):
-                raise ValueError("names of checkpoints must be text")
-        except ValueError as error:
-            raise _damaged(path, self.folder, error) from error
-        return pointer
+            return read_pointer(self.folder)
+        except DataError as error:
+            if (recovered := self._recover()) is None:
+                raise _damaged(self.folder / POINTER, self.folder, error) from error
+            logger.warning("%s; written again from the folders beside it", error)
+            write_pointer(self.folder, recovered)
+            return recovered
+
+    def _recover(self) -> Pointer | None:
+        """Return the pointer that the intact folders determine, or None."""
+        steps = [path for path in self.folder.glob("step-*") if is_intact(path)]
+        best = {path.name for path in self.folder.glob("best-*") if is_intact(path)}
+        if not steps and len(best) == 1:
+            return Pointer(SavedNames(last=None, best=best.pop()))
+        for folder in sorted(steps, key=_step_of, reverse=True):
+            step = read_json(folder / STATE)["best_step"]
+            saved = SavedNames(last=folder.name, best=None if step is None else _best_name(step))
+            if saved.names <= best | {folder.name}:
+                return Pointer(saved)
+        return None
+
+    def _intact_best(self) -> Path | None:
+        if not (self.folder / POINTER).exists():
+            return None
+        try:
+            pointer = read_pointer(self.folder)
+        except DataError:
+            if (recovered := self._recover()) is None:
+                raise
+            pointer = recovered
+        folder = self.folder / str(pointer.best)
+        if not folder.is_dir():
+            return None
+        if pointer.has_checksums:
+            verify_checksums(folder)
+        return folder
+
+    def _required_best(self) -> Path:
+        try:
+            folder = self._intact_best()
+        except DataError as error:
+            raise _damaged(self.folder, self.folder, error) from error
+        if folder is None:
+            raise RunError(f"{self.folder} holds no saved model; remove it to start the run over")
+        return folder
+
+    def _newest_intact(self) -> SavedNames:
+        """Return the last checkpoint, or the one before it if the last one is damaged.
+
+        Raises:
+            RunError: both are damaged.
+        """
+        pointer, errors = self._read(), []
+        if not pointer.has_checksums:
+            # An earlier version wrote them: what is there now counts as intact.
+            return self._add_checksums(pointer.current)
+        for saved in filter(None, (pointer.current, pointer.previous)):
+            try:
+                for name in sorted(saved.names):
+                    verify_checksums(self.folder / name)
+            except DataError as error:
+                errors.append(error)
+                continue
+            for damage in errors:
+                logger.warning("%s; resuming from %s", damage, self.folder / str(saved.last))
+            return saved
+        raise _damaged(self.folder / str(pointer.last), self.folder, errors[0])
+
+    def _add_checksums(self, saved: SavedNames) -> SavedNames:
+        for name in saved.names:
+            folder = self.folder / name
+            if not folder.is_dir():
+                raise _damaged(folder, self.folder, DataError("it does not exist"))
+            write_checksums(folder)
+        return saved
 
     def _write(self, name: str, write) -> None:
         """Write a folder atomically; a failure leaves nothing behind."""
@@ -226,6 +330,8 @@ class Checkpoints:
         try:
             temporary.mkdir(parents=True)
             write(temporary)
+            if not (temporary / CHECKSUMS).exists():  # a copy has those of its original
+                write_checksums(temporary)
             for file in temporary.iterdir():
                 flush_to_disk(file)
             shutil.rmtree(final, ignore_errors=True)
@@ -236,6 +342,14 @@ class Checkpoints:
             ) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
+
+
+def _best_name(step: int) -> str:
+    return f"best-{step:06d}"
 
 
 def _damaged(folder: Path, run: Path, error: Exception) -> RunError:
