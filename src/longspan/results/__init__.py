@@ -13,6 +13,11 @@ from longspan.results.analysis import (
     load_analyses,
     load_analysis,
 )
+from longspan.results.cross_evaluation import (
+    CrossEvaluation,
+    load_cross_evaluation,
+    load_cross_evaluations,
+)
 from longspan.results.parameters import (
     PARAMETER_TOLERANCE,
     exceeds_parameter_tolerance,
@@ -55,6 +60,7 @@ __all__ = [
     "SCHEMA",
     "Alarm",
     "Analysis",
+    "CrossEvaluation",
     "ExampleScores",
     "Failure",
     "Inference",
@@ -74,6 +80,8 @@ __all__ = [
     "failure_paths",
     "load_analyses",
     "load_analysis",
+    "load_cross_evaluation",
+    "load_cross_evaluations",
     "load_failure",
     "load_failures",
     "load_result",
