@@ -117,10 +117,14 @@ def _build(
     from longspan.report.leaderboard.build import build_leaderboards
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
-    from longspan.results import load_analyses
+    from longspan.results import load_analyses, load_cross_evaluations
 
-    boards = build_leaderboards(results, failures)
-    return boards, Context(published=read_published(), analyses=tuple(load_analyses(folders)))
+    context = Context(
+        published=read_published(),
+        analyses=tuple(load_analyses(folders)),
+        evaluations=tuple(load_cross_evaluations(folders)),
+    )
+    return build_leaderboards(results, failures), context
 
 
 def _write_page(boards: "list[Leaderboard]", context: "Context", path: Path) -> None:

@@ -16,7 +16,9 @@ class Cost:
 
     parameters: Number | None = None
     tokens_per_second: Number | None = None
-    peak_memory: Number | None = None  # bytes
+    peak_memory: Number | None = None  # of training, bytes
+    inference_examples_per_second: Number | None = None
+    inference_peak_memory: Number | None = None  # bytes
     gflops: Number | None = None  # one example, forward
     hardware: str | None = None  # device, number type, processes
 
