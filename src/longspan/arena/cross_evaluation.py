@@ -52,19 +52,18 @@ def evaluate_elsewhere(
 
     Raises:
         UnknownNameError: there is no such task, option or split.
-        OptionError: the model does not fit the task; the message lists every reason.
+        OptionError: the model does not fit the task; the message lists the reasons.
         DataError: the record, the model or the data is absent, or the run's data differs.
     """
     check_name(split, SPLITS, "split to score")
     result, trained, model = load_run(record, paths)
     config = task_config(result, task, changes or {})
     target = build(config.name, config.options)
-    target.open(paths.cache, paths.data, progress)
-    if reasons := misfits(trained, target):
-        raise OptionError(
-            f"{record.name} cannot be evaluated on {config.name}: {'; '.join(reasons)}"
-        )
+    _refuse(record, config, misfits(trained, target))
     model = lengthen(model, target.length)
+    # A vocabulary may be learned from the data, which may take long to build.
+    target.open(paths.cache, paths.data, progress)
+    _refuse(record, config, vocabulary_misfits(trained, target))
     rows = choose_rows(target, cast(Split, split), examples)
     prepared, where = prepare_model(record, result, model, paths, batch_size)
     evaluation, inference = evaluate_timed(prepared, target, cast(Split, split), rows=rows, **where)
@@ -129,8 +128,18 @@ def _protocol_options(name: str, task: str) -> dict[str, Any]:
     return dict(protocol.recipe(task).task_options)
 
 
+def _refuse(record: Path, config: TaskConfig, reasons: list[str]) -> None:
+    if reasons:
+        raise OptionError(
+            f"{record.name} cannot be evaluated on {config.name}: {'; '.join(reasons)}"
+        )
+
+
 def misfits(trained: Task, target: Task) -> list[str]:
-    """Return the reasons why a model of one open task cannot be evaluated on another."""
+    """Return the reasons why a model of one task cannot be evaluated on another.
+
+    The tasks need not be open; see `vocabulary_misfits` for those that must be.
+    """
     reasons = []
     if model_class(trained) is not model_class(target):
         layouts = [type(task.layout).__name__ for task in (target, trained)]
@@ -138,8 +147,6 @@ def misfits(trained: Task, target: Task) -> list[str]:
     if target.input_features != trained.input_features:
         inputs = [_inputs(task) for task in (target, trained)]
         reasons.append(f"its inputs are {inputs[0]}, those of the model {inputs[1]}")
-    elif target.input_features is None and (reason := _vocabulary_misfit(trained, target)):
-        reasons.append(reason)
     if target.num_classes != trained.num_classes:
         reasons.append(f"it has {target.num_classes} classes, the model {trained.num_classes}")
     return reasons
@@ -150,16 +157,20 @@ def _inputs(task: Task) -> str:
     return "token ids" if features is None else f"{features} numbers at each position"
 
 
-def _vocabulary_misfit(trained: Task, target: Task) -> str | None:
-    if target.vocab_size != trained.vocab_size:
-        return f"its vocabulary has {target.vocab_size} ids, that of the model {trained.vocab_size}"
-    ids = np.arange(1, target.vocab_size)  # without padding
+def vocabulary_misfits(trained: Task, target: Task) -> list[str]:
+    """Return the reasons why the token ids of two open tasks do not mean the same."""
+    if target.input_features is not None:
+        return []
+    sizes = target.vocab_size, trained.vocab_size
+    if sizes[0] != sizes[1]:
+        return [f"its vocabulary has {sizes[0]} ids, that of the model {sizes[1]}"]
+    ids = np.arange(1, sizes[0])  # without padding
     pairs = zip(target.ids_to_tokens(ids), trained.ids_to_tokens(ids), strict=True)
     differing = [(i, *pair) for i, pair in zip(ids, pairs, strict=True) if pair[0] != pair[1]]
     if not differing:
-        return None
+        return []
     i, here, there = differing[0]
-    return (
+    return [
         f"{len(differing)} ids of its vocabulary are other tokens than those of the model, such as "
         f"{i}: {here!r} here, {there!r} there"
-    )
+    ]
