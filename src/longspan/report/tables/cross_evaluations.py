@@ -20,7 +20,7 @@ ABOUT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer:
+class EvaluatedRow:
     """A row's models on other data than they were trained on; they differ only in their seed."""
 
     row: Row
@@ -41,30 +41,30 @@ class Transfer:
 
 def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[Table]:
     """Return the table of evaluations of a leaderboard's models on other data, if there are any."""
-    transfers = pair_evaluations(board, found)
-    if not transfers:
+    rows = pair_evaluations(board, found)
+    if not rows:
         return []
     title = f"Scores on data that models were not trained on, {board.title}"
-    return [make_table(f"{board.title}-other-tasks", title, COLUMNS, transfers, about=ABOUT)]
+    return [make_table(f"{board.title}-other-tasks", title, COLUMNS, rows, about=ABOUT)]
 
 
-def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[Transfer]:
+def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[EvaluatedRow]:
     """Return the evaluations of each row on each other data set, split and sample."""
-    transfers = []
+    rows = []
     for i, row in itertools.product(range(len(board.columns)), board.rows):
         runs = {(x.protocol, x.task, x.config_hash, x.seed): x for x in row.runs(i)}
         own = [x for x in found if _run_of(x) in runs]
         for _, group in itertools.groupby(sorted(own, key=_data), key=_data):
             same = tuple(group)
-            transfers.append(
-                Transfer(
+            rows.append(
+                EvaluatedRow(
                     row=row,
                     task=board.columns[i],
                     runs=tuple(runs[_run_of(x)] for x in same),
                     evaluations=same,
                 )
             )
-    return sorted(transfers, key=lambda x: (x.task.label, _data(x.first)))
+    return sorted(rows, key=lambda x: (x.task.label, _data(x.first)))
 
 
 def _run_of(one: CrossEvaluation) -> tuple[str, str, str, int]:
