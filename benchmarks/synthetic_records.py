@@ -20,7 +20,7 @@ import numpy as np
 from longspan import __version__
 from longspan.arena import Experiment, get
 from longspan.attention import MECHANISMS
-from longspan.results import Point, Result, Score, Slice, pack_scores
+from longspan.results import Inference, Point, Result, Score, Slice, pack_scores
 from longspan.tasks import TASKS, Task
 from longspan.tasks.layout import ImageLayout
 from longspan.training.schedule import compute_learning_rate
@@ -90,6 +90,8 @@ def record(experiment: Experiment) -> Result:
             "test": _score(
                 task, "test", float(correct.mean()), 1.5 - skill + float(by_run.normal(0.0, 0.01))
             ),
+            # As many training examples as validation has.
+            "train": _score(task, "validation", best.validation_metrics[METRIC], 1.0),
         },
         example_scores=pack_scores(METRIC, np.stack([correct, np.ones(len(correct))], axis=1)),
         slices=_slices(task, correct),
@@ -100,7 +102,7 @@ def record(experiment: Experiment) -> Result:
         data_wait_seconds=0.005 * seconds,
         tokens_per_second=training.steps * training.batch_size * _mean_length(task) / seconds,
         peak_memory=int(2**30 * cost),
-        inference=None,
+        inference=Inference(examples_per_second=500 / cost, peak_memory=int(2**28 * cost)),
         world_size=1,
         parallelism="none",
         dtype="bfloat16 mixed" if training.precision == "bf16" else "float32",

@@ -36,7 +36,8 @@ FLAGS = {
               "--json", "--help", *PATH_FLAGS},
     "train": {"MECHANISM", "TASK", "--protocol", "--seed", "--set", "--runs", "--device", "--json",
               "--budget", "--parallel", "--help", *PATH_FLAGS},
-    "eval": {"RECORD", "--split", "--device", "--json", "--help", *PATH_FLAGS},
+    "eval": {"RECORD", "--split", "--task", "--set", "--examples", "--batch-size", "--device",
+             "--json", "--help", *PATH_FLAGS},
     "list": {"WHAT", "--json", "--help"},
     "show": {"NAME", "--json", "--help"},
     "protocols": {"--help"},
@@ -269,11 +270,18 @@ def test_eval_prints_recorded_score(cli, finished, tiny_cache):
     record = json.loads(path.read_text())
     code, out, _ = cli("eval", path, "--cache", tiny_cache, "--device", "cpu", "--json")
     assert code == 0
-    assert json.loads(out) == {"split": "test", **record["scores"]["test"]}
+    found = json.loads(out)
+    assert found.pop("inference")["examples_per_second"] > 0
+    assert found == {"split": "test", **record["scores"]["test"]}
     code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "validation")
     accuracy = record["scores"]["validation"]["metrics"]["accuracy"]
     assert f"validation: accuracy {100 * accuracy:.1f} %" in out
     assert "40 examples" in out
+    code, out, _ = cli("eval", path, "--cache", tiny_cache, "--split", "train", "--examples", "30")
+    assert code == 0
+    assert out.startswith("train: accuracy")
+    assert "30 examples" in out
+    assert "examples/s" in out
 
 
 @pytest.mark.parametrize(("what", "names"), [

@@ -168,7 +168,8 @@ def test_trials_never_read_test_split(tiny_cache, tmp_path, monkeypatch):
     splits.clear()
     select_and_score([made], paths, LogTrials())
     assert "test" in splits
-    assert splits.count("test") <= 3
+    # Rows, labels and groups of the evaluation, rows and labels of its untimed first batch.
+    assert splits.count("test") <= 5
 
 
 def test_all_seeds_of_selected_combination_are_reported(tuned):
@@ -194,6 +195,7 @@ def test_selected_trial_equals_run_without_search(tuned, tiny_cache, tmp_path):
     (made,), _ = grid("quick", tasks=["listops"], mechanisms=["local"], seeds=[1], changes=changes)
     (plain,), _ = arena([made], there, LogTrials())
     own = {"tuning", "seconds", "data_wait_seconds", "tokens_per_second", "peak_memory", "date"}
+    own |= {"inference"}
     one, two = (
         {name: x for name, x in dataclasses.asdict(record).items() if name not in {*own, "curve"}}
         for record in (plain, selected)

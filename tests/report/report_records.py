@@ -18,6 +18,7 @@ from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.results import (
     Analysis,
+    CrossEvaluation,
     ExampleScores,
     Failure,
     Inference,
@@ -142,6 +143,49 @@ def scores(
         )
         for split, (value, loss, number) in parts.items()
     }
+
+
+def with_train(run: Result, score: float, examples: int = 1000) -> Result:
+    """Return a record with a score on a sample of the training split."""
+    sampled = dataclasses.replace(
+        run.scores["test"], metrics={run.metric: score}, num_examples=examples
+    )
+    return dataclasses.replace(run, scores={**run.scores, "train": sampled})
+
+
+def cross_evaluation(run: Result, score: float, **changes: Any) -> CrossEvaluation:
+    """Return an evaluation of the model of a run on Path-X."""
+    found = CrossEvaluation(
+        protocol=run.protocol,
+        mechanism=run.mechanism,
+        config_hash=run.config_hash,
+        seed=run.seed,
+        trained_on=run.config.task,
+        trained_length=run.length,
+        evaluated_on=TaskConfig(name="path_x", version=1, options={"resolution": 128}),
+        length=16_384,
+        data_source="generated path_x, seed 0",
+        data_checksum="6e" * 32,
+        split="test",
+        available=20_000,
+        metric="accuracy",
+        chance=0.5,
+        score=Score(
+            metrics={"accuracy": score},
+            loss=0.7,
+            num_examples=400,
+            num_targets=400,
+            majority_baseline=0.51,
+        ),
+        inference=Inference(examples_per_second=3.5, peak_memory=2**20),
+        batch_size=4,
+        device="cpu",
+        dtype="float32",
+        versions={"longspan": "0.1.0"},
+        git_commit=None,
+        date="2026-03-02T12:00:00Z",
+    )
+    return dataclasses.replace(found, **changes)
 
 
 def curve(

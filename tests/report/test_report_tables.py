@@ -16,14 +16,17 @@ import pytest
 from report_records import (
     analysis,
     build_leaderboard,
+    cross_evaluation,
     curve,
     failure,
     record,
     record_of_answers,
     record_of_statistics,
+    with_train,
 )
 from rich.console import Console
 
+from longspan.config import TaskConfig
 from longspan.errors import OptionError, UnknownNameError
 from longspan.metrics import get_metric
 from longspan.report.leaderboard.build import build_leaderboards
@@ -68,8 +71,10 @@ def rich_records():
         rule="mean: of all seeds", grid={rate: [0.1, 0.2]}, chosen={rate: 0.2}, trials=trials
     )
     runs = [
-        record_of_answers("full", s, np.arange(100) < 40, slices=slices, curve=points)
-        for s in (0, 1)
+        with_train(
+            record_of_answers("full", s, np.arange(100) < 40, slices=slices, curve=points), train
+        )
+        for s, train in ((0, 0.42), (1, 0.48))
     ]
     other = record_of_answers(
         "linear",
@@ -84,7 +89,12 @@ def rich_records():
 
 def tables_of(only):
     boards = build_leaderboards(rich_records(), [failure("linear", seed=1)])
-    context = Context(published=(published(),), analyses=(analysis(rich_records()[0]),))
+    first = rich_records()[0]
+    context = Context(
+        published=(published(),),
+        analyses=(analysis(first),),
+        evaluations=(cross_evaluation(first, 0.52),),
+    )
     return section_tables(boards, context, only)
 
 
@@ -118,8 +128,13 @@ def test_every_section_and_mark_is_documented():
 
 def test_sections_have_recorded_values():
     (gap,) = tables_of("generalization-gap")
-    assert values(gap, 0)[1:] == ["listops", 0.5, pytest.approx(0.41), 0.4, pytest.approx(0.1), 2]
-    assert gap.rows[0][5].text == "+10.0"
+    shown = dict(zip((row[0].value for row in gap.rows), gap.rows, strict=True))
+    # The learning curve has a running mean of 0.5.
+    assert [entry.value for entry in shown["full"]][1:] == [
+        *("listops", pytest.approx(0.45), pytest.approx(0.41), 0.4, pytest.approx(0.05), 1000, 2)
+    ]
+    assert shown["full"][5].text == "+5.0"
+    assert [shown["local"][i].text for i in (2, 5, 6)] == ["–", "–", "–"]
     (depth,) = tables_of("slices")
     assert values(depth, 0) == ["full", 0.4, 0.2]
     assert [entry.value for entry in depth.footer[0]] == ["targets", 10, 90]
@@ -142,6 +157,11 @@ def test_sections_have_recorded_values():
     assert matrix.rows[0][2].detail == "p < 0.001"
     cost = {line[0].value: line[6].value for line in tables_of("cost")[0].rows}
     assert cost == {"full": 1.0, "linear": pytest.approx(2.0), "local": 1.0}
+    (other,) = tables_of("other-tasks")
+    assert values(other, 0) == [
+        *("full", "listops", "path_x", "resolution = 128", 2000, 16_384, "test"),
+        *(0.52, 0.51, 0.4, 400, 20_000, 1),
+    ]
     (table,) = tables_of("published")
     assert values(table, 0)[3] == 0.3637
     assert values(table, 0)[6] == pytest.approx(0.4)
@@ -355,7 +375,7 @@ def test_markdown_rows_have_equal_number_of_columns():
     runs += [record("performer", "text", 0, 0.65), record("a|b_<i>", "text")]
     text = markdown([leaderboard(build_leaderboard(runs))])
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {len("|||||||||||")}
+    assert {line.replace("\\|", "").count("|") for line in rows} == {len("||||||||||||")}
     assert "a\\|b\\_\\<i>" in text
     assert "| performer | 38.0 33.0–43.0 · +20.6 · 3 seeds | **65.0**" in text
     assert "| majority class | 17.4 | 50.0 | 33.7 | – |" in text
@@ -447,12 +467,55 @@ def test_lower_is_better_in_steps_to_goal():
 
 def test_generalization_gap_is_positive_if_training_is_better():
     name = "bits_per_byte"
-    points = [
-        dataclasses.replace(point, train_metrics={name: 1.0}) for point in curve(1.2, metric=name)
-    ]
-    board = build_leaderboard([record(score=1.2, metric=name, curve=points)])
+    board = build_leaderboard([with_train(record(score=1.2, metric=name), 1.0)])
     (table,) = section_tables([board], Context(), "generalization-gap")
     assert values(table, 0)[5] == pytest.approx(0.2)
+
+
+def test_running_means_of_training_are_no_generalization_gap():
+    points = [dataclasses.replace(one, train_metrics={"accuracy": 0.9}) for one in curve(0.4)]
+    board = build_leaderboard([record(score=0.4, curve=points)])
+    assert section_tables([board], Context(), "generalization-gap") == []
+
+
+def test_evaluations_on_other_tasks_are_grouped_by_data_and_in_no_leaderboard():
+    runs = [record("local", "listops", seed) for seed in (0, 1)]
+    board = build_leaderboard(runs)
+    longer = TaskConfig(name="listops", version=1, options={"max_length": 4000})
+    found = [
+        *(cross_evaluation(run, score) for run, score in zip(runs, (0.5, 0.6), strict=True)),
+        cross_evaluation(runs[0], 0.3, evaluated_on=longer),
+        cross_evaluation(runs[0], 0.4, split="validation"),
+        cross_evaluation(runs[0], 0.9, config_hash="0" * 10),
+    ]
+    (table,) = section_tables([board], Context(evaluations=tuple(found)), "other-tasks")
+    columns = ("evaluated_on", "options", "split", "score", "seeds")
+    assert [tuple(line[name] for name in columns) for line in lines(table)] == [
+        ("listops", "max_length = 4000", "test", 0.3, 1),
+        ("path_x", "resolution = 128", "test", pytest.approx(0.55), 2),
+        ("path_x", "resolution = 128", "validation", 0.4, 1),
+    ]
+    shown, plain = (
+        to_csv(section_tables([board], context, "leaderboard"))
+        for context in (Context(evaluations=tuple(found)), Context())
+    )
+    assert shown == plain
+
+
+def test_inference_is_shown_where_all_runs_measured_it():
+    (with_cost,) = section_tables([build_leaderboard([record()])], Context(), "leaderboard")
+    (without,) = section_tables(
+        [build_leaderboard([record(inference=None)])], Context(), "leaderboard"
+    )
+    assert set(with_cost.keys) - set(without.keys) == {"inference_examples_s", "inference_memory"}
+    (line,) = lines(with_cost)
+    assert (line["inference_examples_s"], line["inference_memory"]) == (321.0987, 268_435_456)
+    runs = [record(seed=0), record(seed=1, inference=None)]
+    for section in ("cost", "scores"):
+        (table,) = section_tables([build_leaderboard(runs)], Context(), section)
+        found = {name: x for line in lines(table) for name, x in line.items() if "infer" in name}
+        assert len(found) == 2
+        assert set(found.values()) == {None}
 
 
 def test_f1_and_mrr_are_in_percent_and_compared_by_bootstrap():

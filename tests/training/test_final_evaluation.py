@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 import tiny
 from longspan.arena import make_model
+from longspan.data.store import Examples, Ragged
 from longspan.memory import PeakMemory
-from longspan.tasks import build
-from longspan.tasks.batching import sample_rows
+from longspan.tasks.batching import sample_rows, scored_targets
 from longspan.training import fit, inference
 from longspan.training.evaluate import evaluate
 from longspan.training.final_evaluation import evaluate_final
@@ -58,18 +58,12 @@ def test_all_of_training_split_is_scored_once(model, listops):
     assert score.loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_majority_of_sampled_tokens_counts_their_targets():
-    task = build("recall")
-    targets = [np.array([0, 2, 2]), np.array([3, 0, 0]), np.array([3, 3, 1])]
-
-    class Labels:
-        pass
-
-    examples = Labels()
-    examples.targets = type("Targets", (list,), {"values": np.concatenate(targets)})(targets)
-    task._examples = lambda split: examples
-    assert task.labels("train").tolist() == [1, 1, 2, 2, 2, 0]
-    assert task.labels("train", np.array([2, 0])).tolist() == [2, 2, 0, 1, 1]
+def test_targets_of_sampled_tokens_are_in_order_of_rows():
+    # Stored targets are a class plus 1, or 0 where unscored.
+    targets = Ragged.pack([np.array(x) for x in ([0, 2, 2], [3, 0], [3, 3, 1])], np.uint16)
+    examples = Examples(tokens=targets, labels=np.zeros(3, np.uint8), targets=targets)
+    assert scored_targets(examples, None).tolist() == [1, 1, 2, 2, 2, 0]
+    assert scored_targets(examples, np.array([2, 0])).tolist() == [2, 2, 0, 1, 1]
 
 
 def test_samples_are_nested_random_and_equal_in_every_run():

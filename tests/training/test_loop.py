@@ -16,7 +16,7 @@ from longspan import catalog
 from longspan.arena import make_model
 from longspan.config import TrainingConfig
 from longspan.errors import DivergedError, NonFiniteLossError, OptionError, RunError
-from longspan.training import Callback, fit, loop
+from longspan.training import Callback, final_evaluation, fit, inference, loop
 from longspan.training.evaluate import model_inputs
 from longspan.training.footprint import measure_step_memory
 from longspan.training.schedule import compute_learning_rate
@@ -185,16 +185,20 @@ def test_nan_loss_ends_run_at_next_check(train, tmp_path):
     assert not list(tmp_path.rglob("last.json"))
 
 
-@pytest.mark.parametrize(("successful_evaluations", "split"), [(3, "validation"), (4, "test")])
+# After three evaluations during training: validation, an untimed batch of test, test, train.
+@pytest.mark.parametrize(
+    ("successful_evaluations", "split"), [(3, "validation"), (4, "test"), (5, "test"), (6, "train")]
+)
 def test_nan_loss_in_final_evaluation_ends_run(train, monkeypatch, successful_evaluations, split):
     calls, evaluate = itertools.count(), loop.evaluate
 
     def broken(*arguments, **options):
         if next(calls) < successful_evaluations:
             return evaluate(*arguments, **options)
-        raise NonFiniteLossError(math.nan)
+        raise NonFiniteLossError(math.nan, arguments[2])
 
-    monkeypatch.setattr(loop, "evaluate", broken)
+    for module in (loop, inference, final_evaluation):
+        monkeypatch.setattr(module, "evaluate", broken)
     with pytest.raises(DivergedError, match=f"the {split} loss is nan at step 12; lower the"):
         train()
 

@@ -41,6 +41,7 @@ VARYING_FIELDS = (
     "data_wait_seconds",
     "tokens_per_second",
     "peak_memory",
+    "inference",
     "date",
     "device",
     "git_commit",

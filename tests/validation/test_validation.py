@@ -97,7 +97,7 @@ def test_committed_records_have_no_errors():
     assert not validation.of(ERROR)
 
 
-TEST, VALIDATION = ("scores", "test"), ("scores", "validation")
+TEST, VALIDATION, TRAIN = ("scores", "test"), ("scores", "validation"), ("scores", "train")
 ACCURACY = ("metrics", "accuracy")
 # Change, field and severity of the finding.
 PLANTED_ERRORS = {
@@ -150,6 +150,19 @@ PLANTED_ERRORS = {
     "validation score off by one example": (
         put(lambda x: x + 0.002, *VALIDATION, *ACCURACY),
         "scores.validation.metrics.accuracy", WARNING,
+    ),
+    "no training sample": (remove(*TRAIN), "scores.train", ERROR),
+    "smaller training sample": (
+        put(250, *TRAIN, "num_examples"), "scores.train.num_examples", ERROR
+    ),
+    "altered training score": (
+        put(lambda x: x + 0.0001, *TRAIN, *ACCURACY), "scores.train.metrics.accuracy", ERROR
+    ),
+    "inference without speed": (
+        put(0.0, "inference", "examples_per_second"), "inference.examples_per_second", ERROR
+    ),
+    "negative memory of inference": (
+        put(-1, "inference", "peak_memory"), "inference.peak_memory", ERROR
     ),
     "negative loss": (put(-1.0, *TEST, "loss"), "scores.test.loss", ERROR),
     "no targets": (put(0, *TEST, "num_targets"), "scores.test.metrics.accuracy", ERROR),
@@ -489,7 +502,11 @@ def to_bits_per_byte(record):
         split: dataclasses.replace(
             record.scores[split], metrics={"bits_per_byte": value}, majority_baseline=None
         )
-        for split, value in (("validation", 2.0 + 1 / points[-1].step), ("test", bits))
+        for split, value in (
+            ("validation", 2.0 + 1 / points[-1].step),
+            ("test", bits),
+            ("train", bits),
+        )
     }
     return dataclasses.replace(
         record,

@@ -79,8 +79,8 @@ def evaluate_run(
         examples = result.effective_config.training.train_eval_examples
         examples = min(examples or task.size("validation"), task.size("train"))
     rows = choose_rows(task, cast(Split, split), examples)
-    model, where = prepare_model(record, result, model, paths, batch_size)
-    return evaluate_timed(model, task, cast(Split, split), rows=rows, **where)
+    prepared, where = prepare_model(record, result, model, paths, batch_size)
+    return evaluate_timed(prepared, task, cast(Split, split), rows=rows, **where)
 
 
 def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths) -> FinalEvaluation:
@@ -90,9 +90,9 @@ def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths)
         DataError: the model is absent or damaged, or the data differs.
     """
     model = _selected_model(record, result, task)
-    model, where = prepare_model(record, result, model, paths)
+    prepared, where = prepare_model(record, result, model, paths)
     count = result.effective_config.training.train_eval_examples
-    return evaluate_final(model, task, count, **where)
+    return evaluate_final(prepared, task, count, **where)
 
 
 def choose_rows(task: Task, split: Split, examples: int | None) -> np.ndarray | None:

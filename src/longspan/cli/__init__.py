@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli import analyzing, reporting, running
+from longspan.cli import analyzing, evaluating, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
@@ -28,7 +28,7 @@ app.add_typer(protocol_commands.app, name="protocols")
 app.add_typer(results_commands.app, name="results")
 app.command()(running.arena)
 app.command()(running.train)
-app.command(name="eval")(running.evaluate)
+app.command(name="eval")(evaluating.evaluate)
 app.command()(reporting.report)
 app.command()(analyzing.analyze)
 

@@ -118,13 +118,14 @@ def _build(
     from longspan.report.published_figures import read_published_figures
     from longspan.report.sections import Context
     from longspan.report.tables.published import read_published
-    from longspan.results import load_analyses
+    from longspan.results import load_analyses, load_cross_evaluations
 
     boards = build_leaderboards(results, failures)
     return boards, Context(
         published=read_published(),
         published_figures=read_published_figures(),
         analyses=tuple(load_analyses(folders)),
+        evaluations=tuple(load_cross_evaluations(folders)),
     )
 
 

@@ -1,4 +1,4 @@
-"""`longspan arena | train | eval`: commands that run experiments."""
+"""`longspan arena | train`: commands that run experiments."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -36,9 +36,7 @@ from longspan.cli.common import (
     parse_changes,
     parse_grid,
     parse_seeds,
-    print_json,
     print_note,
-    print_text,
     split_names,
 )
 from longspan.cli.planning import print_plan
@@ -154,34 +152,6 @@ def train(
         raise RunError(failed[0].reason)
     if IS_MAIN:
         print_results(results, as_json)
-
-
-def evaluate(
-    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
-    split: Annotated[str, typer.Option(help="validation or test.")] = "test",
-    cache: Cache = None,
-    data: Data = None,
-    device: Device = None,
-    as_json: Json = False,
-) -> None:
-    """Score the saved model of a run again, on every example of a split."""
-    from longspan.arena.rescore import rescore
-    from longspan.metrics import get_metric
-
-    score = rescore(record, split, make_paths(Path("runs"), cache, data, device))
-    if as_json:
-        print_json({"split": split, **dataclasses.asdict(score)})
-        return
-    metrics = ", ".join(
-        f"{get_metric(name).title.lower()} {get_metric(name).format(value)}"
-        for name, value in score.metrics.items()
-    )
-    main = get_metric(next(iter(score.metrics)))
-    baseline = score.majority_baseline
-    majority = "" if baseline is None else f" (majority class {main.format(baseline)})"
-    print_text(
-        f"{split}: {metrics}, loss {score.loss:.4f}, {score.num_examples:,} examples{majority}"
-    )
 
 
 def _selection_rule(rule: str | None, grids: list[str] | None, *, tune: bool) -> str:

@@ -15,6 +15,7 @@ from longspan.models.heads import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
+from longspan.models.lengthening import lengthen
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
@@ -29,4 +30,5 @@ __all__ = [
     "LongspanModel",
     "LongspanPreTrainedModel",
     "count_flops",
+    "lengthen",
 ]

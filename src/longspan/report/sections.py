@@ -10,6 +10,7 @@ from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.published_figures import PublishedFigure
 from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
+from longspan.report.tables.cross_evaluations import cross_evaluations
 from longspan.report.tables.leaderboard import leaderboard
 from longspan.report.tables.published import PublishedScore, published
 from longspan.report.tables.published_figures import published_figures
@@ -18,16 +19,24 @@ from longspan.report.tables.significance import significance
 from longspan.report.tables.slices import slices
 from longspan.report.tables.steps_to_accuracy import steps_to_accuracy
 from longspan.report.tables.table import Table
-from longspan.results import Analysis
+from longspan.results import Analysis, CrossEvaluation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Inputs of a report other than results: published figures, and analyses of trained models."""
+    """Inputs of a report other than results.
+
+    Attributes:
+        published: published scores.
+        published_figures: published costs and training accuracies.
+        analyses: analyses of trained models.
+        evaluations: scores of trained models on data that they were not trained on.
+    """
 
     published: tuple[PublishedScore, ...] = ()
     published_figures: tuple[PublishedFigure, ...] = ()
     analyses: tuple[Analysis, ...] = ()
+    evaluations: tuple[CrossEvaluation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +94,11 @@ SECTIONS = (
         name="generalization-gap",
         title="Generalization gap",
         tables=lambda board, _: runs.generalization_gap(board),
+    ),
+    Section(
+        name="other-tasks",
+        title="Trained on one task, evaluated on another",
+        tables=lambda board, context: cross_evaluations(board, context.evaluations),
     ),
     Section(
         name="slices",

@@ -13,6 +13,11 @@ from longspan.results.analysis import (
     load_analyses,
     load_analysis,
 )
+from longspan.results.cross_evaluation import (
+    CrossEvaluation,
+    load_cross_evaluation,
+    load_cross_evaluations,
+)
 from longspan.results.packing import Quantized, quantize
 from longspan.results.parameters import (
     PARAMETER_TOLERANCE,
@@ -58,6 +63,7 @@ __all__ = [
     "Alarm",
     "Analysis",
     "AttentionSpans",
+    "CrossEvaluation",
     "ExampleScores",
     "Failure",
     "Inference",
@@ -78,6 +84,8 @@ __all__ = [
     "failure_paths",
     "load_analyses",
     "load_analysis",
+    "load_cross_evaluation",
+    "load_cross_evaluations",
     "load_failure",
     "load_failures",
     "load_result",

@@ -16,7 +16,7 @@ from longspan.results.upgrades import upgrade
 
 # Folders below a folder of results that hold other files than records of finished runs;
 # "snapshots" is one of old git revisions.
-OTHER_FOLDERS = {"work", "trials", "analysis", "snapshots"}
+OTHER_FOLDERS = {"work", "trials", "analysis", "evaluations", "snapshots"}
 T = TypeVar("T")
 
 

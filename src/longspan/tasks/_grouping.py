@@ -1,8 +1,23 @@
-"""Groupings of examples by an integer: in given ranges, or in groups of about equal size."""
+"""Groupings of examples, for scores by slice: in given ranges, or of about equal size."""
+
+import dataclasses
 
 import numpy as np
 
-from longspan.tasks.base import Grouping
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """Examples of a split grouped by a property, for scores by slice.
+
+    Attributes:
+        name: property, such as length or depth.
+        labels: labels of the groups, in their natural order.
+        group: group of each row, (N,); -1 for none.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    group: np.ndarray
 
 
 def group_by_ranges(name: str, values: np.ndarray, edges: np.ndarray) -> Grouping:

@@ -19,7 +19,8 @@ from longspan.data.store import Examples
 from longspan.errors import DataError, OptionError, RunError, check_name
 from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
-from longspan.tasks.batching import Batch, collate, evaluation_rows, training_rows
+from longspan.tasks._grouping import Grouping
+from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
 from longspan.tasks.layout import Layout
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
@@ -80,21 +81,6 @@ class TaskInfo:
     published: tuple[Published, ...]
     hub: str | None = None
     notes: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Grouping:
-    """Examples of a split grouped by a property, for scores by slice.
-
-    Attributes:
-        name: property, such as length or depth.
-        labels: labels of the groups, in their natural order.
-        group: group of each row, (N,); -1 for none.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    group: np.ndarray
 
 
 class Task(ABC):
@@ -273,17 +259,7 @@ class Task(ABC):
 
     def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
         """Return all scored targets of some rows of a split, in their order; None: of all rows."""
-        examples = self._examples(split)
-        if examples.targets is None:
-            labels = examples.labels if rows is None else examples.labels[rows]
-            return torch.from_numpy(labels.astype(np.int64))
-        targets = examples.targets
-        # Stored targets are a class plus 1, or 0 where unscored.
-        values = targets.values
-        if rows is not None:
-            values = np.concatenate([targets[row] for row in rows])
-        scored = values[values > 0]
-        return torch.from_numpy(scored.astype(np.int64) - 1)
+        return torch.from_numpy(scored_targets(self._examples(split), rows))
 
     def to_inputs(self, padded: np.ndarray) -> Int[Tensor, "B T"] | Float[Tensor, "B T F"]:
         """Return the model's inputs for padded tokens (B, T): their ids."""

@@ -69,6 +69,19 @@ def evaluation_rows(
         yield order[first : first + batch_size]
 
 
+def scored_targets(examples: Examples, rows: np.ndarray | None) -> np.ndarray:
+    """Return all scored targets of some rows as int64, in their order; None: of all rows."""
+    targets = examples.targets
+    if targets is None:
+        labels = examples.labels if rows is None else examples.labels[rows]
+        return labels.astype(np.int64)
+    values = targets.values
+    if rows is not None:
+        values = np.concatenate([targets[row] for row in rows])
+    # Stored targets are a class plus 1, or 0 where unscored.
+    return values[values > 0].astype(np.int64) - 1
+
+
 def collate(
     examples: Examples,
     rows: np.ndarray,

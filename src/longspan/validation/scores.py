@@ -14,16 +14,36 @@ def counts_targets(metric: Metric) -> bool:
 
 
 def check_splits(file: RecordFile[Result]) -> Iterator[Finding]:
-    """Require unrounded scores on all examples of validation and test."""
+    """Require scores on all examples of validation and test, and on the sample of train."""
     record = file.record
-    for split in ("validation", "test"):
-        score, name = record.scores.get(split), f"scores.{split}"
-        if score is None:
+    sizes = {split: record.config.task.options.get(split) for split in ("validation", "test")}
+    # Records of schema 4 and below have neither.
+    if record.inference is not None and (count := _train_sample(record)) != 0:
+        sizes["train"] = count
+    for split, size in sizes.items():
+        name = f"scores.{split}"
+        if split not in record.scores:
             yield file.finding(name, "none", "a score", RUN_AGAIN)
-            continue
-        size = record.config.task.options.get(split)
-        if type(size) is int:
-            yield from file.compare(f"{name}.num_examples", score.num_examples, size, RUN_AGAIN)
+        elif type(size) is int:
+            found = record.scores[split].num_examples
+            yield from file.compare(f"{name}.num_examples", found, size, RUN_AGAIN)
+
+
+def _train_sample(record: Result) -> int | None:
+    """Return the number of training examples to score; None: unknown."""
+    count = record.config.training.train_eval_examples
+    if count is None:
+        validation = record.scores.get("validation")
+        count = validation.num_examples if validation else None
+    size = record.config.task.options.get("train")
+    return min(count, size) if count is not None and type(size) is int else count
+
+
+def check_shares(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require losses that are not negative, and unrounded shares of the targets."""
+    record = file.record
+    for split, score in record.scores.items():
+        name = f"scores.{split}"
         if score.loss < 0:
             yield file.finding(f"{name}.loss", score.loss, "0 or more")
         main = record.score(split)
@@ -33,6 +53,17 @@ def check_splits(file: RecordFile[Result]) -> Iterator[Finding]:
             if not is_valid or score.num_targets < 1:
                 expected = f"an unrounded share of {score.num_targets} targets, 0 to 1"
                 yield file.finding(f"{name}.{field}", share, expected)
+
+
+def check_inference(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require a speed above zero, and memory that is not negative."""
+    cost = file.record.inference
+    if cost is None:
+        return
+    if cost.examples_per_second <= 0:
+        yield file.finding("inference.examples_per_second", cost.examples_per_second, "above 0")
+    if (cost.peak_memory or 0) < 0:
+        yield file.finding("inference.peak_memory", cost.peak_memory, "0 or more, or none")
 
 
 def check_example_scores(file: RecordFile[Result]) -> Iterator[Finding]:
@@ -80,4 +111,4 @@ def check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
             yield file.finding(field, found, f"shares of the {all_correct:.0f} correct on test")
 
 
-RULES = (check_splits, check_example_scores, check_slices)
+RULES = (check_splits, check_shares, check_inference, check_example_scores, check_slices)

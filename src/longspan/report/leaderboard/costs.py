@@ -1,6 +1,7 @@
 """Costs of rows: means over runs and tasks that were measured under one condition."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from longspan.report.leaderboard.grouping import hardware_of
 from longspan.report.leaderboard.values import Cost
@@ -13,17 +14,22 @@ def cost_of_runs(runs: Sequence[Result]) -> Cost:
     """Return the cost of runs on one task."""
     if not runs:
         return Cost()
-    one_condition = len({(hardware_of(run), run.backend_used) for run in runs}) == 1
-    memory = _largest([run.peak_memory for run in runs])
-    return Cost(
+    cost = Cost(
         parameters=mean([run.num_parameters for run in runs]),
-        tokens_per_second=mean([run.tokens_per_second for run in runs]) if one_condition else None,
-        examples_per_second=mean([examples_per_second(run) for run in runs])
-        if one_condition
-        else None,
-        peak_memory=memory if one_condition else None,
         gflops=mean([run.flops / 1e9 for run in runs]),
-        hardware=hardware_of(runs[0]) if one_condition else None,
+    )
+    if len({(hardware_of(run), run.backend_used) for run in runs}) > 1:
+        return cost
+    inferences = [run.inference for run in runs if run.inference is not None]
+    measured = inferences if len(inferences) == len(runs) else []
+    return replace(
+        cost,
+        tokens_per_second=mean([run.tokens_per_second for run in runs]),
+        examples_per_second=mean([examples_per_second(run) for run in runs]),
+        peak_memory=_largest([run.peak_memory for run in runs]),
+        inference_examples_per_second=mean([x.examples_per_second for x in measured]),
+        inference_peak_memory=_largest([x.peak_memory for x in measured]),
+        hardware=hardware_of(runs[0]),
     )
 
 
@@ -37,13 +43,20 @@ def cost_over_tasks(costs: Sequence[Cost | None]) -> Cost:
     complete = bool(parts) and len(parts) == len(costs)
     devices = {cost.hardware for cost in parts}
     one = complete and len(devices) == 1 and None not in devices
-    return Cost(
+    total = Cost(
         parameters=mean([cost.parameters for cost in parts]) if complete else None,
-        tokens_per_second=mean([cost.tokens_per_second for cost in parts]) if one else None,
-        examples_per_second=mean([cost.examples_per_second for cost in parts]) if one else None,
-        peak_memory=_largest([cost.peak_memory for cost in parts]) if one else None,
         gflops=mean([cost.gflops for cost in parts]) if complete else None,
         hardware=parts[0].hardware if len(devices) == 1 else None,
+    )
+    if not one:
+        return total
+    return replace(
+        total,
+        tokens_per_second=mean([cost.tokens_per_second for cost in parts]),
+        examples_per_second=mean([cost.examples_per_second for cost in parts]),
+        peak_memory=_largest([cost.peak_memory for cost in parts]),
+        inference_examples_per_second=mean([x.inference_examples_per_second for x in parts]),
+        inference_peak_memory=_largest([cost.inference_peak_memory for cost in parts]),
     )
 
 

@@ -15,9 +15,11 @@ class Cost:
     """Cost of runs; None where it was not measured, or under several conditions."""
 
     parameters: Number | None = None
-    tokens_per_second: Number | None = None  # training
-    examples_per_second: Number | None = None  # training
-    peak_memory: Number | None = None  # bytes
+    tokens_per_second: Number | None = None  # of training
+    examples_per_second: Number | None = None  # of training
+    peak_memory: Number | None = None  # of training, bytes
+    inference_examples_per_second: Number | None = None
+    inference_peak_memory: Number | None = None  # bytes
     gflops: Number | None = None  # one example, forward
     hardware: str | None = None  # device, number type, processes
 

@@ -120,7 +120,7 @@ def _quotient(value: Number | None, base: Number | None) -> float | None:
 
 
 def _gap(line: Line) -> Entry:
-    train, test = mean_train_score(line.runs), mean_score_on(line.runs, "test")
+    train, test = (mean_score_on(line.runs, split) for split in ("train", "test"))
     if train is None or test is None:
         return Entry(value=None)
     gap = line.metric.signed(train) - line.metric.signed(test)
@@ -132,20 +132,9 @@ def mean_score_on(runs: Iterable[Result], split: str) -> float | None:
     return mean([run.score(split) if split in run.scores else None for run in runs])
 
 
-def mean_train_score(runs: Iterable[Result]) -> float | None:
-    """Return the mean training score at the tested checkpoints, or None where one has none."""
-    return mean([train_score(run) for run in runs])
-
-
-def train_score(run: Result) -> float | None:
-    """Return the last training score recorded up to the tested checkpoint."""
-    step = run.selected_step
-    if step is None:
-        if run.config.training.selection != "last":
-            return None
-        step = run.steps
-    known = [point for point in run.curve if point.step <= step]
-    return known[-1].train_metrics.get(run.metric) if known else None
+def _train_examples(runs: Iterable[Result]) -> int | None:
+    sizes = [run.scores["train"].num_examples for run in runs if "train" in run.scores]
+    return min(sizes, default=None)
 
 
 def _trial(line: Line) -> Entry:
@@ -196,6 +185,20 @@ MEMORY = Column(
     kind="lower",
     about="Peak memory above the pre-run baseline.",
     value=lambda x: x.cost.peak_memory,
+    show=memory,
+)
+INFERENCE_SPEED = Column(
+    name="Inference examples/s",
+    kind="higher",
+    about="Forward passes on test, without gradients, in evaluation batches.",
+    value=lambda x: x.cost.inference_examples_per_second,
+    show=magnitude,
+)
+INFERENCE_MEMORY = Column(
+    name="Inference memory",
+    kind="lower",
+    about="Peak memory of the evaluation on test, without the parameters.",
+    value=lambda x: x.cost.inference_peak_memory,
     show=memory,
 )
 GFLOPS = Column("GFLOPs", "lower", "One example, forward.", lambda x: x.cost.gflops, significant)
@@ -254,6 +257,8 @@ COST = (
         show=ratio,
     ),
     EXAMPLES_PER_SECOND,
+    INFERENCE_SPEED,
+    INFERENCE_MEMORY,
     TRAINING_TIME,
     DATA_WAIT,
     Column(
@@ -315,6 +320,8 @@ SCORES = (
     ),
     replace(TOKENS_PER_SECOND, name="Tokens per second"),
     replace(MEMORY, name="Peak memory bytes"),
+    replace(INFERENCE_SPEED, name="Inference examples per second"),
+    replace(INFERENCE_MEMORY, name="Inference peak memory bytes"),
     GFLOPS,
     HARDWARE,
 )
@@ -325,12 +332,13 @@ GENERALIZATION_GAP = (
     Column(
         name="Train",
         kind="score",
-        about="Running mean, with dropout.",
-        value=lambda x: score_entry(mean_train_score(x.runs), x.metric),
+        about="A sample of the split, without dropout.",
+        value=lambda x: score_entry(mean_score_on(x.runs, "train"), x.metric),
     ),
     VALIDATION,
     TEST,
     Column("Gap", "lower", "Advantage of train over test.", _gap),
+    Column("Train examples", "higher", "Size of the sample.", lambda x: _train_examples(x.runs)),
     Column("Seeds", "higher", value=lambda x: len(x.runs)),
 )
 
@@ -386,4 +394,6 @@ RUNS = (
     DATA_WAIT,
     TOKENS_PER_SECOND,
     MEMORY,
+    INFERENCE_SPEED,
+    INFERENCE_MEMORY,
 )

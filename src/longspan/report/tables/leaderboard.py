@@ -27,6 +27,8 @@ from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.columns import (
     FAMILY_ABOUT,
     GFLOPS,
+    INFERENCE_MEMORY,
+    INFERENCE_SPEED,
     MEMORY,
     PARAMETERS,
     TOKENS_PER_SECOND,
@@ -102,8 +104,18 @@ def _columns(board: Leaderboard) -> list[Column]:
         ),
         TOKENS_PER_SECOND,
         MEMORY,
+        *_measured(board, INFERENCE_SPEED, INFERENCE_MEMORY),
         GFLOPS,
         Column("Family", "text", FAMILY_ABOUT, lambda row: family_of(row.mechanism)),
+    ]
+
+
+def _measured(board: Leaderboard, *columns: Column) -> list[Column]:
+    """Return the columns in which a row has a value."""
+    return [
+        column
+        for column in columns
+        if any(column.entry(row).value is not None for row in board.rows)
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables import columns
-from longspan.report.tables.columns import Line, lines_of, train_score
+from longspan.report.tables.columns import Line, lines_of
 from longspan.report.tables.table import Column, Table, make_table
 from longspan.results import BASELINE, Result
 
@@ -20,7 +20,8 @@ COST = (
 )
 GAP = (
     "Train less test at the tested checkpoint; for metrics where lower is better, test less train. "
-    "The training score is a running mean with dropout, so the gap is underestimated."
+    "Both are evaluated without dropout, train on a sample of the split. A dash: the record has no "
+    "such score."
 )
 TUNING = "Every trial, scored on validation alone. Bold: selected, and then scored on test."
 ALARMS = "Alarms raised during training in runs that finished."
@@ -41,8 +42,10 @@ def cost(board: Leaderboard) -> list[Table]:
 
 
 def generalization_gap(board: Leaderboard) -> list[Table]:
-    """Return training, validation and test scores of runs that recorded training scores."""
-    lines = [x for x in lines_of(board) if any(train_score(run) is not None for run in x.runs)]
+    """Return training, validation and test scores, unless no run has a training score."""
+    lines = [line for line in lines_of(board) if line.runs]
+    if not any("train" in run.scores for line in lines for run in line.runs):
+        return []
     lines.sort(key=lambda line: board.columns.index(line.task))
     title = "Generalization gap"
     return _table(board, "generalization-gap", title, columns.GENERALIZATION_GAP, lines, GAP)

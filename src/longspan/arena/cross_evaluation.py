@@ -1,0 +1,176 @@
+"""Evaluation of a finished run's model on another task, or on other options of its task.
+
+Long Range Arena's question on Path-X, for example: does a model that solves Pathfinder at 1,024
+tokens solve it at 16,384?
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from longspan.arena.model import model_class
+from longspan.arena.paths import RunPaths
+from longspan.arena.protocols import PROTOCOLS
+from longspan.arena.provenance import device_name, git_commit, versions
+from longspan.arena.rescore import choose_rows, load_run, prepare_model
+from longspan.config import TaskConfig, replace_fields
+from longspan.errors import OptionError, check_name
+from longspan.models import lengthen
+from longspan.results import CrossEvaluation, Result
+from longspan.tasks import Task, build, configure
+from longspan.tasks.base import SPLITS, ProgressCallback, Split
+from longspan.training.inference import evaluate_timed
+
+
+def evaluate_elsewhere(
+    record: Path,
+    paths: RunPaths,
+    *,
+    task: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    split: str = "test",
+    examples: int | None = None,
+    batch_size: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> CrossEvaluation:
+    """Evaluate the selected model of a run on data that it was not trained on.
+
+    Args:
+        record: record of the run.
+        paths: folders of the data, and the device.
+        task: task to evaluate on; None: that of the run. Another task has the options that the
+            run's protocol gives it, or else its defaults.
+        changes: options of the task by dotted name, such as `task.length`.
+        split: split to score.
+        examples: size of a random sample to score; None: the whole split.
+        batch_size: examples per batch; None: that of the run.
+        progress: receives the progress of building the data set.
+
+    Raises:
+        UnknownNameError: there is no such task, option or split.
+        OptionError: the model does not fit the task; the message lists the reasons.
+        DataError: the record, the model or the data is absent, or the run's data differs.
+    """
+    check_name(split, SPLITS, "split to score")
+    result, trained, model = load_run(record, paths)
+    config = task_config(result, task, changes or {})
+    target = build(config.name, config.options)
+    _refuse(record, config, misfits(trained, target))
+    model = lengthen(model, target.length)
+    # A vocabulary may be learned from the data, which may take long to build.
+    target.open(paths.cache, paths.data, progress)
+    _refuse(record, config, vocabulary_misfits(trained, target))
+    rows = choose_rows(target, cast(Split, split), examples)
+    prepared, where = prepare_model(record, result, model, paths, batch_size)
+    evaluation, inference = evaluate_timed(prepared, target, cast(Split, split), rows=rows, **where)
+    return CrossEvaluation(
+        **_identity(result),
+        evaluated_on=config,
+        length=target.length,
+        data_source=target.source,
+        data_checksum=target.checksum,
+        split=split,
+        available=target.size(cast(Split, split)),
+        metric=target.metrics[0].name,
+        chance=target.chance,
+        score=evaluation.score,
+        inference=inference,
+        batch_size=where["batch_size"],
+        device=device_name(str(where["device"])),
+    )
+
+
+def _identity(result: Result) -> dict[str, Any]:
+    return {
+        **{name: getattr(result, name) for name in ("protocol", "mechanism", "config_hash")},
+        "seed": result.seed,
+        "trained_on": result.config.task,
+        "trained_length": result.length,
+        "dtype": result.dtype,
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) -> TaskConfig:
+    """Return the configuration of the task to evaluate on.
+
+    Raises:
+        UnknownNameError: there is no such task or option.
+        OptionError: a change is none of the task, an option has an invalid value, or the run was
+            trained on the same task and options.
+    """
+    if others := [name for name in changes if not name.startswith("task.")]:
+        raise OptionError(
+            f"an evaluation changes options of the task alone, such as task.length; got {others[0]}"
+        )
+    config = result.config.task
+    if task is not None and task != config.name:
+        config = configure(task, _protocol_options(result.protocol, task))
+    changed = replace_fields(dataclasses.replace(result.config, task=config), changes).task
+    if changed == result.config.task:
+        raise OptionError(
+            f"the run was trained on {changed.name} with these options; name another task, or "
+            "omit --task and --set"
+        )
+    return changed
+
+
+def _protocol_options(name: str, task: str) -> dict[str, Any]:
+    protocol = PROTOCOLS.get(name)
+    if protocol is None or task not in protocol.tasks:
+        return {}
+    return dict(protocol.recipe(task).task_options)
+
+
+def _refuse(record: Path, config: TaskConfig, reasons: list[str]) -> None:
+    if reasons:
+        raise OptionError(
+            f"{record.name} cannot be evaluated on {config.name}: {'; '.join(reasons)}"
+        )
+
+
+def misfits(trained: Task, target: Task) -> list[str]:
+    """Return the reasons why a model of one task cannot be evaluated on another.
+
+    The tasks need not be open; see `vocabulary_misfits` for those that must be.
+    """
+    reasons = []
+    if model_class(trained) is not model_class(target):
+        layouts = [type(task.layout).__name__ for task in (target, trained)]
+        reasons.append(f"its layout is {layouts[0]}, the model was trained on {layouts[1]}")
+    if target.input_features != trained.input_features:
+        inputs = [_inputs(task) for task in (target, trained)]
+        reasons.append(f"its inputs are {inputs[0]}, those of the model {inputs[1]}")
+    if target.num_classes != trained.num_classes:
+        reasons.append(f"it has {target.num_classes} classes, the model {trained.num_classes}")
+    return reasons
+
+
+def _inputs(task: Task) -> str:
+    features = task.input_features
+    return "token ids" if features is None else f"{features} numbers at each position"
+
+
+def vocabulary_misfits(trained: Task, target: Task) -> list[str]:
+    """Return the reasons why the token ids of two open tasks do not mean the same."""
+    if target.input_features is not None:
+        return []
+    sizes = target.vocab_size, trained.vocab_size
+    if sizes[0] != sizes[1]:
+        return [f"its vocabulary has {sizes[0]} ids, that of the model {sizes[1]}"]
+    ids = np.arange(1, sizes[0])  # without padding
+    pairs = zip(target.ids_to_tokens(ids), trained.ids_to_tokens(ids), strict=True)
+    differing = [(i, *pair) for i, pair in zip(ids, pairs, strict=True) if pair[0] != pair[1]]
+    if not differing:
+        return []
+    i, here, there = differing[0]
+    return [
+        f"{len(differing)} ids of its vocabulary are other tokens than those of the model, such as "
+        f"{i}: {here!r} here, {there!r} there"
+    ]

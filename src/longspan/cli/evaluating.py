@@ -1,0 +1,134 @@
+"""`longspan eval`: scoring of saved models, on their own task or on another."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longspan.cli.common import (
+    Cache,
+    Data,
+    Device,
+    Json,
+    console_callback,
+    make_paths,
+    parse_changes,
+    print_json,
+    print_note,
+    print_text,
+)
+
+if TYPE_CHECKING:
+    from longspan.arena import RunPaths
+    from longspan.results import CrossEvaluation, Inference, Score
+
+TaskName = Annotated[
+    str | None,
+    typer.Option(help="Task that the model was not trained on.", show_default="the run's"),
+]
+TaskChanges = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override an option of the task: task.length=4096."),
+]
+Examples = Annotated[
+    int | None,
+    typer.Option(
+        help="Size of a random sample to score.",
+        show_default="all; of train as many as validation has",
+    ),
+]
+BatchSize = Annotated[
+    int | None, typer.Option(help="Examples per batch.", show_default="the run's")
+]
+
+
+def evaluate(
+    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    task: TaskName = None,
+    set_: TaskChanges = None,
+    examples: Examples = None,
+    batch_size: BatchSize = None,
+    cache: Cache = None,
+    data: Data = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Score the saved model of a run again, without dropout, and time it.
+
+    With --task or --set the model is evaluated on data that it was not trained on, such as longer
+    inputs. That score is saved in the folder `evaluations` next to the record, and `longspan
+    report` lists it apart from the scores of trained models.
+    """
+    paths = make_paths(Path("runs"), cache, data, device)
+    changes = parse_changes(set_)
+    sample = {"examples": examples, "batch_size": batch_size}
+    if task is not None or changes:
+        _evaluate_elsewhere(record, paths, task, changes, split, sample, as_json)
+        return
+    from longspan.arena.rescore import evaluate_run
+
+    evaluation, inference = evaluate_run(record, split, paths, **sample)
+    if as_json:
+        score, cost = dataclasses.asdict(evaluation.score), dataclasses.asdict(inference)
+        print_json({"split": split, **score, "inference": cost})
+    else:
+        print_text(f"{split}: {_describe(evaluation.score, inference)}")
+
+
+def _evaluate_elsewhere(
+    record: Path,
+    paths: "RunPaths",
+    task: str | None,
+    changes: dict[str, Any],
+    split: str,
+    sample: dict[str, int | None],
+    as_json: bool,
+) -> None:
+    """Evaluate on another task or other options; save and print the evaluation."""
+    from longspan.arena.cross_evaluation import evaluate_elsewhere
+
+    with console_callback() as callback:
+        found = evaluate_elsewhere(
+            record,
+            paths,
+            task=task,
+            changes=changes,
+            split=split,
+            progress=callback.on_build,
+            **sample,
+        )
+    print_note("evaluation:", found.save(record.parent))
+    if as_json:
+        print_json(dataclasses.asdict(found))
+    else:
+        print_text(_describe_setup(found))
+        print_text(f"{split}: {_describe(found.score, found.inference, found.available)}")
+
+
+def _describe_setup(found: "CrossEvaluation") -> str:
+    changed = [f"{name}={value}" for name, value in found.changed_options.items()]
+    options = f" ({', '.join(changed)})" if changed else ""
+    return (
+        f"trained on {found.trained_on.name} with up to {found.trained_length:,} tokens, evaluated "
+        f"on {found.evaluated_on.name}{options} with up to {found.length:,}"
+    )
+
+
+def _describe(score: "Score", inference: "Inference", available: int | None = None) -> str:
+    from longspan.metrics import get_metric
+
+    metrics = ", ".join(
+        f"{get_metric(name).title.lower()} {get_metric(name).format(value)}"
+        for name, value in score.metrics.items()
+    )
+    main = get_metric(next(iter(score.metrics)))
+    baseline = score.majority_baseline
+    majority = "" if baseline is None else f" (majority class {main.format(baseline)})"
+    sampled = available is not None and available != score.num_examples
+    of = f" of {available:,}" if sampled else ""
+    return (
+        f"{metrics}, loss {score.loss:.4f}, {score.num_examples:,}{of} examples{majority}, "
+        f"{inference.examples_per_second:.4g} examples/s"
+    )

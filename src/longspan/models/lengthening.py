@@ -1,0 +1,62 @@
+"""Trained models for inputs longer than those that they were built for."""
+
+import copy
+import re
+from typing import TypeVar, cast
+
+import torch
+
+from longspan.errors import OptionError
+from longspan.models.config import LongspanConfig
+from longspan.models.encoder import LongspanPreTrainedModel
+
+Model = TypeVar("Model", bound=LongspanPreTrainedModel)
+MAX_NAMES = 3  # parameters that the message lists
+
+
+def lengthen(model: Model, length: int) -> Model:
+    """Return a model for inputs of up to `length` tokens, with the learned parameters of another.
+
+    What follows the maximum length but is not learned is that of the longer model: options that
+    default to it, such as a stride of its square root, and random blocks or hashes, which are drawn
+    from their seeds.
+
+    Args:
+        model: trained model; it is not changed.
+        length: maximum number of input tokens; a model for as many is returned as it is.
+
+    Raises:
+        OptionError: the shape of a learned parameter depends on the maximum length; the message
+            names them.
+    """
+    config = cast(LongspanConfig, copy.deepcopy(model.config))
+    if length <= config.max_position_embeddings:
+        return model
+    config.max_position_embeddings = length
+    # Weights are drawn on the CPU and then replaced.
+    with torch.random.fork_rng(devices=()):
+        longer = type(model)(config)
+    saved, shapes = model.state_dict(), longer.state_dict()
+    fixed = [
+        name
+        for name, _ in longer.named_parameters(remove_duplicate=False)
+        if name not in saved or saved[name].shape != shapes[name].shape
+    ]
+    if fixed:
+        raise OptionError(_refusal(model, length, fixed))
+    kept = {name: x for name, x in saved.items() if x.shape == shapes[name].shape}
+    longer.load_state_dict(kept, strict=False)
+    return longer
+
+
+def _refusal(model: LongspanPreTrainedModel, length: int, fixed: list[str]) -> str:
+    # One name for all layers.
+    names = list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in fixed))
+    listed = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+    config = model.config
+    return (
+        f"a model with {config.position} positions and {config.attention} attention learned "
+        f"parameters for inputs of up to {config.max_position_embeddings:,} tokens ({listed}), "
+        f"{length:,} are needed; train one with model.position=sinusoidal, rotary or none, and a "
+        "mechanism without parameters for each position"
+    )

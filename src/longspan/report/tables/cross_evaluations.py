@@ -1,0 +1,113 @@
+"""Scores of trained models on tasks, or on task options, that they were not trained on."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longspan.metrics import Metric
+from longspan.report.leaderboard.grouping import list_values
+from longspan.report.leaderboard.values import Leaderboard, Row, TaskColumn
+from longspan.report.statistics.intervals import mean
+from longspan.report.tables.columns import mean_score_on, name_entry, score_entry
+from longspan.report.tables.table import Column, Table, make_table
+from longspan.results import CrossEvaluation, Result
+
+ABOUT = (
+    "Each model was trained on one task and evaluated, without further training, on another or on "
+    "other options of its own, such as longer inputs. These scores are no scores of models trained "
+    "on the second task, and no leaderboard holds them. Means over the evaluated seeds."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedRow:
+    """A row's models on other data than they were trained on; they differ only in their seed."""
+
+    row: Row
+    task: TaskColumn
+    runs: tuple[Result, ...]
+    evaluations: tuple[CrossEvaluation, ...]
+
+    @property
+    def first(self) -> CrossEvaluation:
+        """Any of the evaluations, for what all of them share."""
+        return self.evaluations[0]
+
+    @property
+    def metric(self) -> Metric:
+        """Metric of the evaluation."""
+        return self.first.main
+
+
+def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[Table]:
+    """Return the table of evaluations of a leaderboard's models on other data, if there are any."""
+    rows = pair_evaluations(board, found)
+    if not rows:
+        return []
+    title = f"Scores on data that models were not trained on, {board.title}"
+    return [make_table(f"{board.title}-other-tasks", title, COLUMNS, rows, about=ABOUT)]
+
+
+def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[EvaluatedRow]:
+    """Return the evaluations of each row on each other data set, split and sample."""
+    rows = []
+    for i, row in itertools.product(range(len(board.columns)), board.rows):
+        runs = {(x.protocol, x.task, x.config_hash, x.seed): x for x in row.runs(i)}
+        own = [x for x in found if _run_of(x) in runs]
+        for _, group in itertools.groupby(sorted(own, key=_data), key=_data):
+            same = tuple(group)
+            rows.append(
+                EvaluatedRow(
+                    row=row,
+                    task=board.columns[i],
+                    runs=tuple(runs[_run_of(x)] for x in same),
+                    evaluations=same,
+                )
+            )
+    return sorted(rows, key=lambda x: (x.task.label, _data(x.first)))
+
+
+def _run_of(one: CrossEvaluation) -> tuple[str, str, str, int]:
+    return one.protocol, one.trained_on.name, one.config_hash, one.seed
+
+
+def _data(one: CrossEvaluation) -> tuple[str, str, str, int]:
+    """Return what the scores of a mean share."""
+    return one.evaluated_on.key, one.data_checksum, one.split, one.score.num_examples
+
+
+COLUMNS = (
+    Column("Mechanism", "text", value=lambda x: name_entry(x.row)),
+    Column("Trained on", "text", value=lambda x: x.task.label),
+    Column("Evaluated on", "text", value=lambda x: x.first.evaluated_on.name),
+    Column(
+        name="Options",
+        kind="text",
+        about="Options of the evaluation that differ from those of the training.",
+        value=lambda x: list_values(x.first.changed_options),
+    ),
+    Column("Trained length", "higher", "Tokens.", lambda x: x.first.trained_length),
+    Column("Length", "higher", "Tokens.", lambda x: x.first.length),
+    Column("Split", "text", value=lambda x: x.first.split),
+    Column(
+        name="Score",
+        kind="score",
+        about="In the evaluation.",
+        value=lambda x: score_entry(mean([one.value for one in x.evaluations]), x.metric),
+    ),
+    Column(
+        name="Majority",
+        kind="score",
+        about="Most frequent class of the scored examples.",
+        value=lambda x: score_entry(x.first.score.majority_baseline, x.metric),
+    ),
+    Column(
+        name="Own test",
+        kind="score",
+        about="Test score on the task of the training.",
+        value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.task.metric),
+    ),
+    Column("Examples", "higher", "Scored.", lambda x: x.first.score.num_examples),
+    Column("Available", "higher", "Examples of the split.", lambda x: x.first.available),
+    Column("Seeds", "higher", value=lambda x: len(x.evaluations)),
+)

@@ -1,0 +1,125 @@
+"""Scores of trained models on a task, or on task options, that they were not trained on.
+
+They are stored next to the record of the run and never count as its scores. The path is
+`<results>/<protocol>/<task>/evaluations/<stem of the record>-on-<task>-<hash>-<split>.json`.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from longspan.config import TaskConfig, settings
+from longspan.errors import DataError
+from longspan.files import read_json_file, write_json
+from longspan.metrics import Metric, get_metric
+from longspan.results.reading import other_folders, validate
+from longspan.results.record import Inference, Score
+
+CROSS_EVALUATION_SCHEMA = 1
+FOLDER = "evaluations"
+
+
+@settings
+class CrossEvaluation:
+    """Evaluation of a run's model on data that it was not trained on.
+
+    Attributes:
+        protocol: protocol of the run; with the next three fields it identifies the run.
+        trained_on: task and options of the run.
+        trained_length: maximum number of tokens that the model was trained on.
+        evaluated_on: task and options of the evaluation.
+        length: maximum number of tokens of its examples.
+        split: split that was scored.
+        available: examples of that split; `score.num_examples` of them were scored.
+        metric: name of the main metric.
+        batch_size: examples per batch.
+    """
+
+    protocol: str
+    mechanism: str
+    config_hash: str
+    seed: int
+    trained_on: TaskConfig
+    trained_length: int
+    evaluated_on: TaskConfig
+    length: int
+    data_source: str
+    data_checksum: str
+    split: str
+    available: int
+    metric: str
+    chance: float | None
+    score: Score
+    inference: Inference
+    batch_size: int
+    device: str
+    dtype: str
+    versions: dict[str, str]
+    git_commit: str | None
+    date: str  # ISO 8601, UTC
+    schema: int = CROSS_EVALUATION_SCHEMA
+
+    @property
+    def main(self) -> Metric:
+        """Main metric."""
+        return get_metric(self.metric)
+
+    @property
+    def value(self) -> float:
+        """Main metric of the score."""
+        return self.score.metrics[self.metric]
+
+    @property
+    def changed_options(self) -> dict[str, object]:
+        """Options of the evaluation with other values than those of the training."""
+        trained = self.trained_on.options
+        return {
+            name: value
+            for name, value in self.evaluated_on.options.items()
+            if name not in trained or trained[name] != value
+        }
+
+    @property
+    def filename(self) -> str:
+        """Name of the file; a later evaluation on the same split replaces it."""
+        digest = hashlib.sha256(self.evaluated_on.key.encode()).hexdigest()[:10]
+        run = f"{self.mechanism}-{self.config_hash}-{self.seed}"
+        return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}.json"
+
+    def save(self, folder: Path) -> Path:
+        """Write the evaluation below the folder of the run's record; return its path."""
+        path = folder / FOLDER / self.filename
+        write_json(path, dataclasses.asdict(self))
+        return path
+
+
+def load_cross_evaluation(path: Path) -> CrossEvaluation:
+    """Read one evaluation.
+
+    Raises:
+        DataError: the file is not a valid evaluation; the message lists every reason.
+    """
+    _, text, content = read_json_file(path)
+    if not isinstance(content, dict) or content.get("schema") != CROSS_EVALUATION_SCHEMA:
+        raise DataError(
+            f"{path} is not an evaluation of schema {CROSS_EVALUATION_SCHEMA}; evaluate again"
+        )
+    found = validate(CrossEvaluation, text, path)
+    if found.metric not in found.score.metrics:
+        raise DataError(f"{path}: the score lacks the main metric {found.metric}; evaluate again")
+    return found
+
+
+def load_cross_evaluations(folders: Iterable[Path]) -> list[CrossEvaluation]:
+    """Read all evaluations below some folders, in a stable order; there may be none.
+
+    Raises:
+        DataError: a file is invalid.
+    """
+    return [
+        load_cross_evaluation(path)
+        for folder in folders
+        for path in sorted(folder.rglob(f"{FOLDER}/*.json"))
+        if not path.name.startswith(".") and other_folders(path, folder) == {FOLDER}
+    ]

@@ -1,0 +1,200 @@
+"""Evaluation of a run's model on another task, or on other options of its task."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from longspan.arena import get, override, run
+from longspan.arena.cross_evaluation import (
+    evaluate_elsewhere,
+    misfits,
+    task_config,
+    vocabulary_misfits,
+)
+from longspan.arena.model import model_class
+from longspan.errors import OptionError, UnknownNameError
+from longspan.models import LongspanForSequenceClassification
+from longspan.results import load_cross_evaluations, load_results
+from longspan.tasks import build
+from longspan.training.checkpoint import Checkpoints
+
+OPTIONS = {"min_length": 26, "max_length": 80, "max_depth": 4, "test": 30}
+LONGER = {f"task.{name}": value for name, value in OPTIONS.items()}
+SMALL_IMAGES = {"train": 8, "validation": 4, "test": 6}
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_cache, tmp_path_factory):
+    """Experiment, paths and record file of a run with rotary positions."""
+    paths = tiny.paths(tmp_path_factory.mktemp("runs"), tiny_cache)
+    experiment = tiny.experiment(changes={"model.position": "rotary"})
+    run(experiment, tiny.listops(tiny_cache), paths)
+    return experiment, paths, paths.record_file(experiment)
+
+
+def score_one_by_one(folder, task, length, rows):
+    """Score with a model of the saved weights that is built for `length` tokens."""
+    model = LongspanForSequenceClassification.from_pretrained(
+        folder, max_position_embeddings=length
+    ).eval()
+    hits, losses = [], []
+    for row in rows:
+        tokens = task.dataset.splits["test"].tokens[row].astype(np.int64)
+        with torch.no_grad():
+            logits = model(torch.from_numpy(tokens)[None]).logits
+        label = torch.tensor([int(task.dataset.splits["test"].labels[row])])
+        hits.append(int(logits.argmax() == label))
+        losses.append(float(torch.nn.functional.cross_entropy(logits, label)))
+    return np.mean(hits), np.mean(losses)
+
+
+def test_longer_inputs_are_scored_with_the_same_weights(trained):
+    experiment, paths, record = trained
+    found = evaluate_elsewhere(record, paths, changes=LONGER, batch_size=4)
+    task = build("listops", {**tiny.TASK, **OPTIONS})
+    task.open(paths.cache)
+    assert task.length == 79
+    folder = Checkpoints(paths.run_dir(experiment)).best()
+    accuracy, loss = score_one_by_one(folder, task, task.length, range(30))
+    assert found.score.metrics == {"accuracy": accuracy}
+    assert found.score.loss == pytest.approx(loss, rel=1e-4)
+    assert (found.trained_on.name, found.evaluated_on.name) == ("listops", "listops")
+    assert found.changed_options == OPTIONS
+    assert (found.length, found.available, found.batch_size) == (task.length, 30, 4)
+    assert found.data_checksum == task.checksum
+    labels = task.labels("test").bincount()
+    assert found.score.majority_baseline == int(labels.max()) / 30
+
+
+def test_sample_of_longer_inputs_is_scored(trained):
+    _, paths, record = trained
+    found = evaluate_elsewhere(record, paths, changes=LONGER, examples=10)
+    assert (found.score.num_examples, found.available) == (10, 30)
+
+
+def test_learned_positions_are_refused(tiny_cache, tmp_path):
+    paths = tiny.paths(tmp_path, tiny_cache)
+    experiment = tiny.experiment(changes={"model.position": "learned"})
+    run(experiment, tiny.listops(tiny_cache), paths)
+    with pytest.raises(OptionError, match="learned positions and local attention learned"):
+        evaluate_elsewhere(paths.record_file(experiment), paths, changes=LONGER)
+
+
+def test_other_layouts_vocabularies_and_classes_are_refused_with_every_reason(trained):
+    _, paths, record = trained
+    listops = build("listops", tiny.TASK)
+    assert misfits(listops, build("listops", {**tiny.TASK, **OPTIONS})) == []
+    assert misfits(listops, build("recall")) == [
+        "its layout is TokenLayout, the model was trained on SequenceLayout",
+        "it has 4096 classes, the model 10",
+    ]
+    pathfinder = build("pathfinder")
+    assert misfits(pathfinder, build("path_x")) == []
+    assert misfits(pathfinder, build("path_x", {"pixels": "continuous"})) == [
+        "its inputs are 1 numbers at each position, those of the model token ids"
+    ]
+    assert misfits(pathfinder, build("image")) == ["it has 10 classes, the model 2"]
+    with pytest.raises(OptionError, match=r"cannot be evaluated on recall: its layout .*; it has"):
+        evaluate_elsewhere(record, paths, task="recall")
+
+
+def test_other_vocabularies_are_refused():
+    listops, pathfinder = build("listops", tiny.TASK), build("pathfinder")
+    assert vocabulary_misfits(pathfinder, build("path_x")) == []
+    assert vocabulary_misfits(listops, pathfinder) == [
+        "its vocabulary has 256 ids, that of the model 16"
+    ]
+    # Numbers have no vocabulary.
+    assert vocabulary_misfits(listops, build("path_x", {"pixels": "continuous"})) == []
+
+
+def test_equally_many_ids_with_other_tokens_are_refused():
+    listops, other = build("listops", tiny.TASK), build("listops", tiny.TASK)
+    other.ids_to_tokens = lambda ids: [str(i) for i in ids]
+    (reason,) = vocabulary_misfits(listops, other)
+    assert "15 ids of its vocabulary are other tokens than those of the model" in reason
+    assert "such as 1: '1' here, '0' there" in reason
+
+
+def test_options_are_those_of_the_protocol_then_the_changes(trained):
+    result = load_results([trained[1].runs])[0]
+    protocol = get("lra-small")
+    renamed = dataclasses.replace(result, protocol="lra-small")
+    found = task_config(renamed, "pathfinder", {"task.test": 5})
+    expected = build("pathfinder", dict(protocol.recipe("pathfinder").task_options)).options
+    assert found.options == {**dataclasses.asdict(expected), "test": 5}
+    assert task_config(result, "copying", {}).options == dataclasses.asdict(
+        build("copying").options
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"changes": {}}, OptionError, "was trained on listops with these options; name another"),
+        ({"task": "listops"}, OptionError, "was trained on listops with these options"),
+        ({"task": "path-x"}, UnknownNameError, "no task called 'path-x'; did you mean path_x"),
+        ({"changes": {"task.lenth": 3}}, UnknownNameError, "no option of task 'listops' called"),
+        ({"changes": {"model.position": "none"}}, OptionError, "task alone.*; got model.position"),
+        ({"split": "tst", "changes": LONGER}, UnknownNameError, "no split to score called 'tst'"),
+    ],
+)
+def test_requests_without_sense_are_refused(trained, options, error, message):
+    _, paths, record = trained
+    with pytest.raises(error, match=message):
+        evaluate_elsewhere(record, paths, **options)
+
+
+def test_pathfinder_model_is_evaluated_on_path_x(tmp_path):
+    """Long Range Arena's second setup: a model of 1,024 pixels reads 16,384."""
+    paths = tiny.paths(tmp_path / "runs", tmp_path / "cache")
+    changes = {f"task.{name}": size for name, size in SMALL_IMAGES.items()}
+    changes |= {f"model.{name}": size for name, size in tiny.MODEL.items()}
+    changes |= {"model.position": "sinusoidal", "mechanism.window": 8}
+    changes |= {"training.steps": 1, "training.batch_size": 2, "training.evaluate_every": 1}
+    experiment = override(get("lra-small").experiment("pathfinder", "local", 0), changes)
+    task = build("pathfinder", experiment.config.task.options)
+    task.open(paths.cache)
+    run(experiment, task, paths)
+    sizes = {f"task.{name}": size for name, size in SMALL_IMAGES.items()}
+    found = evaluate_elsewhere(
+        paths.record_file(experiment), paths, task="path_x", changes=sizes, batch_size=2
+    )
+    assert (found.trained_on.name, found.trained_length) == ("pathfinder", 1_024)
+    assert (found.evaluated_on.name, found.length) == ("path_x", 16_384)
+    assert found.changed_options == {"resolution": 128}
+    assert found.score.num_examples == 6
+    assert model_class(task) is LongspanForSequenceClassification
+
+
+def test_command_saves_prints_and_reports_evaluation(cli, trained):
+    _, paths, record = trained
+    flags = ["--cache", paths.cache, "--device", "cpu"]
+    flags += [part for name, x in LONGER.items() for part in ("--set", f"{name}={x}")]
+    code, out, err = cli("eval", record, *flags, "--examples", 20)
+    assert code == 0, err
+    setup, score = out.splitlines()
+    assert setup.startswith("trained on listops with up to 23 tokens, evaluated on listops (")
+    assert "max_length=80" in setup
+    assert score.startswith("test: accuracy ")
+    assert "20 of 30 examples (majority class" in score
+    (found,) = load_cross_evaluations([paths.runs])
+    assert str(found.filename) in err
+    code, out, _ = cli("eval", record, *flags, "--json")
+    assert json.loads(out)["score"]["num_examples"] == 30
+    assert len(load_results([paths.runs])) == 1
+    code, out, _ = cli(
+        "report",
+        paths.runs,
+        *("--section", "other-tasks", "--format", "csv"),
+        *("--output", paths.runs / "report.html"),
+    )
+    assert code == 0
+    assert out.splitlines()[1].startswith("local,listops,listops,")
+    code, _, err = cli("eval", record, "--task", "recall", *flags[:4])
+    assert code == 2
+    assert "cannot be evaluated on recall" in err
