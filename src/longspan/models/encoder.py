@@ -129,7 +129,7 @@ class LongspanModel(LongspanPreTrainedModel):
         shared = self.shared_parameter
         if shared is None or hasattr(shared, INITIALIZED):
             return
-        fresh = build_mechanism(self.config, layer=0).release_shared()
+        fresh = build_mechanism(cast(LongspanConfig, self.config), layer=0).release_shared()
         with torch.no_grad():
             shared.copy_(cast(nn.Parameter, fresh))
         setattr(shared, INITIALIZED, True)

@@ -18,7 +18,7 @@ whose rows repeat one row of W = ceil(max_length / rank) weights, each W columns
 with a real token exist.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -143,7 +143,7 @@ class LinformerAttention(Attention):
 
     def attend(self, q, k, v, key_mask, shared):
         """Project k and v (zero where padded), then attend to the slots."""
-        weights = self.projection if shared is None else shared
+        weights: Any = self.projection if shared is None else shared
         if self.kind in MATRICES:
             return softmax_attention(q, _project(weights[0], k), _project(weights[-1], v), None)
         real = k.new_ones(1, k.shape[2], dtype=torch.bool) if key_mask is None else key_mask
@@ -166,7 +166,7 @@ class LinformerAttention(Attention):
         """Pool, apply softmax and mix, row by row and slot by slot."""
         real = k.new_ones(k.shape[0], k.shape[2]) if key_mask is None else key_mask
         every, rows = torch.ones((), dtype=torch.bool, device=q.device), []
-        weights = self.projection if shared is None else shared
+        weights: Any = self.projection if shared is None else shared
         for b in range(len(q)):
             slots, mixed = (
                 self._slots(None if weights is None else weights[i], x[b], real[b])

@@ -116,10 +116,8 @@ def causal_mix_exponential(
     near, level = _pair_sums(eq, ek)
     highest = ek.detach().amax(-2).cummax(2).values  # at the end of a chunk, B H chunks M
     highest = torch.maximum(highest, state.level[:, :, None])
-    last, entered = (
-        finite_level(highest),
-        torch.cat([state.level[:, :, None], highest], 2)[:, :, :-1],
-    )
+    entered = torch.cat([state.level[:, :, None], highest[:, :, :-1]], dim=2)
+    last = finite_level(highest)
     summary = (ek - last[..., None, :]).exp().mT @ v
     states, running = _accumulate(summary, (entered - last).exp()[..., None], state)
     carried, before = _relative(eq + entered[..., None, :])
