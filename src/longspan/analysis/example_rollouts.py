@@ -46,7 +46,7 @@ def roll_out_examples(
         InputError: the model has no attention weights.
     """
     found: dict[int, list[Rollout]] = {}
-    for batch in batches_of_rows(task, np.array(rows)):
+    for batch in batches_of_rows(task, np.array(rows, np.int64)):
         for i, row in enumerate(batch.rows.tolist()):
             own = token if row == rows[0] else None
             found[row] = _roll_out(model, task, select(batch, torch.tensor([i])), own)
