@@ -125,6 +125,7 @@ def different_value(value, field):
         "precision": "bf16",
         "selection": "last",
         "adam_betas": [0.9, 0.98],
+        "train_eval_examples": 10,
         "max_grad_norm": 0.5,
     }
     if field in choices:

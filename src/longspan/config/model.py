@@ -15,7 +15,10 @@ class ModelConfig:
     )
     intermediate_size: int = setting("width of the feed-forward layer")
     classifier_hidden_size: int = setting("width of the classifier's hidden layer")
-    position: str = setting("position encoding: learned, sinusoidal, rotary or none", "learned")
+    position: str = setting(
+        "position encoding: learned, sinusoidal, rotary, relative_2d (square images) or none",
+        "learned",
+    )
     stem: str = setting("layers before the first one, on images: none or convolution", "none")
     norm: str = setting("layer normalization: pre or post", "pre")
     pooling: str = setting("sequence summary: mean, cls or first", "mean")

@@ -18,9 +18,10 @@ from longspan.bounds import (
     range_error,
 )
 from longspan.errors import InputError, OptionError, check_name
+from longspan.models.relative_2d import image_side
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "position": ("auto", "learned", "sinusoidal", "rotary", "none"),
+    "position": ("auto", "learned", "sinusoidal", "rotary", "relative_2d", "none"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
     "pooling": ("mean", "cls", "first"),
@@ -74,8 +75,9 @@ class LongspanConfig(PreTrainedConfig):
         intermediate_size: width of the feed-forward network.
         hidden_act: activation of the feed-forward network, one of transformers' `ACT2FN`.
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
-        position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`; or
-            "auto": learned, and none for a mechanism that carries positions (its trait says so).
+        position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`;
+            "relative_2d": learned numbers for offsets of pixels, see `longspan.models.relative_2d`;
+            or "auto": learned, and none for a mechanism that carries positions (its trait says so).
         stem: "none", or "convolution": two convolutions over the pixels of a square image, before
             positions are added; see `longspan.models.stem`.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
@@ -201,6 +203,8 @@ class LongspanConfig(PreTrainedConfig):
                 f"rotary positions require an even head width, got {self.head_dim}; "
                 "change num_attention_heads or position"
             )
+        if self.position == "relative_2d":
+            reasons += self._relative_2d_refusals()
         for field in DROPOUTS:
             if not 0 <= getattr(self, field) < 1:
                 reasons.append(f"{field} must be in [0, 1), got {getattr(self, field)}")
@@ -210,5 +214,20 @@ class LongspanConfig(PreTrainedConfig):
             reasons.append(
                 "problem_type must be 'single_label_classification' or None, "
                 f"got {self.problem_type!r}; there is no head for regression or several labels"
+            )
+        return reasons
+
+    def _relative_2d_refusals(self) -> list[str]:
+        reasons, pixels = [], self.max_position_embeddings
+        if not MECHANISMS[self.attention].traits.bias:
+            able = [name for name, cls in MECHANISMS.items() if cls.traits.bias]
+            reasons.append(
+                f"position='relative_2d' adds numbers to scores, which {self.attention} does not "
+                f"support; use one of {', '.join(able)}, or another position"
+            )
+        if image_side(pixels) is None:
+            reasons.append(
+                f"position='relative_2d' requires a square image, got {pixels:,} positions "
+                "(max_position_embeddings); use another position"
             )
         return reasons

@@ -151,8 +151,13 @@ class LongspanModel(LongspanPreTrainedModel):
             group: processes to shard over; None takes all of them.
 
         Raises:
-            OptionError: the mechanism does not support sharded queries.
+            OptionError: the mechanism or the position encoding does not support sharded queries.
         """
+        if self.config.position == "relative_2d":
+            raise OptionError(
+                "position='relative_2d' does not support context parallelism; use --parallel ddp "
+                "or fsdp"
+            )
         layers = [module for module in self.modules() if isinstance(module, SelfAttention)]
         for layer in layers:
             if reasons := layer.mechanism.split_refusals():

@@ -14,6 +14,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
 from longspan.models.positions import apply_rotary
+from longspan.models.relative_2d import RelativePositions2D, image_side
 from longspan.shapes import Bool, Float
 
 # transformers skips tensors with this attribute when it initializes weights.
@@ -43,7 +44,7 @@ def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
 
 
 class SelfAttention(nn.Module):
-    """Self-attention: input projections, rotary positions, mechanism, output projection."""
+    """Self-attention: input projections, relative positions, mechanism, output projection."""
 
     context_parallel: ContextParallel | None = None
 
@@ -57,6 +58,7 @@ class SelfAttention(nn.Module):
         self.query = nn.Linear(width, inner) if "q" in reads else None
         self.key = nn.Linear(width, inner) if "k" in reads else None
         self.value = nn.Linear(width, inner)
+        self.positions = _relative_positions(config)
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(inner, width)
         # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
@@ -93,6 +95,7 @@ class SelfAttention(nn.Module):
             key_mask=key_mask,
             query_mask=query_mask,
             global_mask=global_mask,
+            bias=None if self.positions is None else self.positions(x.shape[1]),
             layer_input=self._layer_input(x),
             shared=shared,
         )
@@ -187,6 +190,13 @@ class Layer(GradientCheckpointingLayer):
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         x = self.attention_norm(x + self.dropout(self.attention(x, *context)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+def _relative_positions(config: LongspanConfig) -> RelativePositions2D | None:
+    side = image_side(config.max_position_embeddings)
+    if config.position != "relative_2d" or side is None:
+        return None
+    return RelativePositions2D(config.num_attention_heads, side)
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -234,11 +234,7 @@ class Task(ABC):
         )
 
     def open_built(self, cache: Path) -> bool:
-        """Open the data set built earlier with these options, from any source; build nothing.
-
-        Returns:
-            True if there is one.
-        """
+        """Open the data set built earlier, from any source; return whether there is one."""
         self._dataset, self._groupings = self._find_built(cache), {}
         return self._dataset is not None
 

@@ -39,18 +39,18 @@ from longspan.training.checkpoint_pointer import (
     read_pointer,
     write_pointer,
 )
-from longspan.training.distributed.group import RANK_SEED_STRIDE, SINGLE_PROCESS, ProcessGroup
+from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup
 from longspan.training.distributed.sharding import (
     flatten_optimizer_state,
     gather_tensors,
     load_optimizer_state,
     load_weights,
 )
+from longspan.training.random_state import gather_random_state, restore_random_state
 
 logger = logging.getLogger(__name__)
 
-STATE, OPTIMIZER, SEED = "state.json", "optimizer.safetensors", "rng"
-WEIGHTS = "model.safetensors"
+STATE, OPTIMIZER, WEIGHTS = "state.json", "optimizer.safetensors", "model.safetensors"
 # Errors of malformed files. ValueError: a file of longspan (DataError), or names that are not
 # numbers. The rest: content of other types than expected.
 UNREADABLE = (
@@ -153,9 +153,8 @@ class Checkpoints:
         """Save everything that exact resumption needs, then remove older checkpoints but one."""
         saved = SavedNames(last=f"step-{progress.step:06d}", best=best)
         weights = gather_tensors(model.state_dict(), self.group)
-        tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group) | _random(
-            self.group
-        )
+        tensors = gather_tensors(flatten_optimizer_state(optimizer), self.group)
+        tensors |= gather_random_state(self.group)
 
         def write(folder: Path) -> None:
             _save_model(model, weights, folder)
@@ -187,7 +186,7 @@ class Checkpoints:
         _load_weights(model, folder, self.folder)
         try:
             tensors = load_file(folder / OPTIMIZER)
-            _restore_random(tensors, self.group)
+            restore_random_state(tensors, self.group)
             load_optimizer_state(optimizer, tensors)
             state = read_json(folder / STATE)
             names = {field.name for field in dataclasses.fields(Progress)}
@@ -368,34 +367,3 @@ def _load_weights(model: PreTrainedModel, folder: Path, run: Path) -> None:
         load_weights(model, load_file(folder / WEIGHTS))
     except UNREADABLE as error:
         raise _damaged(folder, run, error) from error
-
-
-def _random(group: ProcessGroup) -> dict[str, torch.Tensor]:
-    """Return torch's random states of all processes by name; the main process has no number."""
-    held = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        held["cuda"] = torch.cuda.get_rng_state()
-    return {
-        _named(device, rank): x
-        for device, state in held.items()
-        for rank, x in enumerate(group.all_gather(state))
-    }
-
-
-def _restore_random(tensors: dict[str, torch.Tensor], group: ProcessGroup) -> None:
-    """Remove the random states from `tensors` and restore this process's own."""
-    states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(f"{SEED}.")}
-    torch.set_rng_state(states[_named("cpu", 0)])
-    if _named("cpu", group.rank) not in states:
-        # The run had fewer processes: derive a stream from that of the main process.
-        drawn = int(torch.randint(2**62, ()))
-        torch.manual_seed((drawn + group.rank * RANK_SEED_STRIDE) % 2**63)
-        return
-    torch.set_rng_state(states[_named("cpu", group.rank)])
-    cuda = states.get(_named("cuda", group.rank))
-    if cuda is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(cuda)
-
-
-def _named(device: str, rank: int) -> str:
-    return f"{SEED}.{device}" + (f".{rank}" if rank else "")

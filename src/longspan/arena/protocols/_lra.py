@@ -66,6 +66,19 @@ REFERENCES = (
         },
         source="longspan: the stem alone, without attention",
     ),
+    Reference(
+        name="relative-2d",
+        tasks=("image",),
+        changes={"model.position": "relative_2d"},
+        source="Tay et al. 2021, Long Range Arena, appendix A.2.1: 2-D relative positions",
+    ),
+    Reference(
+        name="words",
+        tasks=("text",),
+        changes={"task.vocabulary": 30_000},
+        source="the code of Long Range Arena, input_pipeline.py of the text task: words in place "
+        "of bytes; here the 30,000 most frequent ones",
+    ),
 )
 
 

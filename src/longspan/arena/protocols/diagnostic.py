@@ -74,7 +74,7 @@ register(
             "disjoint": {"block": 16},
             "strided_local": {"block": 8},
             "bigbird": {"block": 8, "num_random_blocks": 1},
-            "sparse_transformer": {"kind": "strided", "stride": 8},
+            "sparse_transformer": {"stride": 8},
             "reformer": {"chunk": 8},
             "sinkhorn": {"block": 8},
             "synthesizer": {"scores": "dense"},

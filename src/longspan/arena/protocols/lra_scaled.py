@@ -55,7 +55,7 @@ def _sized(length: int) -> MechanismOptions:
     return {
         "strided_local": {"block": block},
         "bigbird": {"block": block, "num_random_blocks": 3},
-        "sparse_transformer": {"stride": block, "summary": block // 4},
+        "sparse_transformer": {"kind": "fixed", "stride": block, "summary": block // 4},
         "reformer": {"chunk": block, "hashes": 2},
         "performer": {"features": rank},
         "linformer": {"rank": rank},

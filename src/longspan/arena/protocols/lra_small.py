@@ -23,7 +23,7 @@ SETTINGS: MechanismOptions = {
     "disjoint": {"block": 32},
     "strided_local": {"block": 50},
     "bigbird": {"block": 64, "num_random_blocks": 3},
-    "sparse_transformer": {"stride": 50, "summary": 10},
+    "sparse_transformer": {"kind": "fixed", "stride": 50, "summary": 10},
     "reformer": {"chunk": 64, "hashes": 2},
     "sinkhorn": {"block": 8},
     "synthesizer": {"scores": "factorized_random+dot", "factors": 32, "mixture": "sum"},

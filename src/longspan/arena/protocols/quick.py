@@ -67,7 +67,6 @@ register(
             "disjoint": {"block": 32},
             "strided_local": {"block": 16},
             "bigbird": {"block": 16, "num_random_blocks": 1},
-            "sparse_transformer": {"kind": "strided"},
             "reformer": {"chunk": 16},
             "sinkhorn": {"block": 16},
             "synthesizer": {"scores": "dense"},

@@ -75,7 +75,6 @@ class SparseTransformerAttention(PatternAttention):
         scale=True,
         sizes=("heads", "max_length", "layer"),
     )
-    small_options = {"summary": 3}
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class SparseTransformerAttention(PatternAttention):
         heads: int,
         max_length: int,
         layer: int = 0,
-        kind: Literal["fixed", "strided"] = "fixed",
+        kind: Literal["fixed", "strided"] = "strided",
         head_patterns: Literal["merged", "separate", "alternating"] = "merged",
         stride: int | None = None,
         summary: int = 8,
@@ -96,7 +95,8 @@ class SparseTransformerAttention(PatternAttention):
             heads: number of heads.
             max_length: longest input.
             layer: index of the layer.
-            kind: "strided" or "fixed" sets, see the module.
+            kind: "strided" or "fixed" sets, see the module. Every key is in the far set of some
+                queries of "strided", and a block's `summary` keys alone in that of "fixed".
             head_patterns: "merged" (one softmax over near and far set), "separate" (even heads have
                 the near set, odd heads the far set) or "alternating" (by layer, near first).
             stride: l; None: sqrt(max_length), at least the number of columns.

@@ -9,7 +9,7 @@ from longspan.report.leaderboard.values import Cell, Leaderboard
 from longspan.report.numbers import Number, magnitude, ratio, significant
 from longspan.report.published_figures import PublishedFigure
 from longspan.report.statistics.intervals import mean
-from longspan.report.tables.columns import mean_train_score
+from longspan.report.tables.columns import mean_score_on
 from longspan.report.tables.table import Column, Entry, Table, make_table
 from longspan.results import BASELINE
 
@@ -58,7 +58,7 @@ def _gigabytes(cell: Cell) -> Number | None:
 def _train_accuracy(cell: Cell) -> Number | None:
     if not cell.runs or cell.runs[0].metric != "accuracy":
         return None
-    score = mean_train_score(cell.runs)
+    score = mean_score_on(cell.runs, "train")
     return None if score is None else 100 * score
 
 
