@@ -43,6 +43,7 @@ FLAGS = {
     "protocols": {"--help"},
     "protocols list": {"--json", "--help"},
     "protocols show": {"NAME", "--json", "--help"},
+    "protocols check": {"NAME", "--tasks", "--all", "--json", "--help"},
     "protocols diff": {"A", "B", "--tasks", "--mechanisms", "--json", "--help"},
     "data": {"--help"},
     "data list": {"--json", "--help", *PATH_FLAGS},

@@ -12,6 +12,7 @@ import pytest
 import tiny
 from longspan.arena import PROTOCOLS, get
 from longspan.files import read_json, write_json
+from longspan.tasks import TASKS
 
 
 def check_rejected(result, *parts, code=2):
@@ -29,7 +30,10 @@ def check_rejected(result, *parts, code=2):
 
 TRAIN = ("train", "local", "listops")
 INVALID = {
-    "mechanism": (["train", "locl", "listops"], "no mechanism called 'locl'; did you mean local?"),
+    "mechanism": (
+        ["train", "locl", "listops"],
+        "no mechanism or reference called 'locl'; did you mean local?",
+    ),
     "task": (["train", "local", "listop"], "no task of protocol 'lra-small' called 'listop'; did"),
     "protocol": ([*TRAIN, "--protocol", "quik"], "no protocol called 'quik'"),
     "part": ([*TRAIN, "--set", "trainig.steps=1"], "did you mean training?"),
@@ -54,7 +58,7 @@ INVALID = {
     "no tasks": (["arena", "--tasks", ""], "--tasks takes comma-separated names, got ''"),
     "no seeds": (["arena", "--seeds", ""], "--seeds takes comma-separated integers, got ''"),
     "heads": ([*TRAIN, "--set", "model.num_attention_heads=3"], "must be a multiple of"),
-    "no heads": ([*TRAIN, "--set", "model.num_attention_heads=0"], "must be >= 1"),
+    "no heads": ([*TRAIN, "--set", "model.num_attention_heads=0"], "must be at least 1"),
     "window": ([*TRAIN, "--set", "mechanism.window=wide"], "window must be a"),
     "grammar": ([*TRAIN, "--set", "task.max_length=3"], "max_length"),
     "choice": ([*TRAIN, "--set", "model.norm=pr"], "did you mean pre"),
@@ -210,6 +214,7 @@ def test_full_disk_in_training_leaves_no_partial_file(cli, small_disk, tiny_cach
 def test_full_disk_in_data_build_leaves_no_file(cli, small_disk, monkeypatch):
     monkeypatch.setitem(tiny.TASK, "train", 20_000)
     monkeypatch.setitem(tiny.TASK, "max_length", 60)
+    monkeypatch.setattr(TASKS["listops"], "estimate_build", lambda task: None)
     result = cli(*build_command(small_disk, monkeypatch))
     check_rejected(result, "cannot write", "No space left", "free space or choose another folder")
     assert not [path for path in small_disk.rglob("*") if path.suffix != ".lock" and path.is_file()]

@@ -12,12 +12,16 @@ MOST_IDS = 2**24  # token ids, and classes
 MOST_EXAMPLES = 10**9  # of a split
 LARGEST_BATCH = 2**20  # examples
 MOST_STEPS = 10**9
-LARGEST_RATE = 1e3  # learning rates, weight decays, standard deviations of weights
+LARGEST_RATE = 1e38  # learning rates, weight decays, standard deviations: numbers of float32
 LARGEST_SEED = 2**63 - 1  # a JSON number of 64 bits
 
 
 def range_error(name: str, value: int | float, least: int | float, most: int | float) -> str | None:
     """Return the reason why a value is out of range, or None."""
     if value < least:
-        return f"{name} must be at least {least:,}, got {value}"
-    return f"{name} must be at most {most:,}, got {value}" if value > most else None
+        return f"{name} must be at least {_shown(least)}, got {value}"
+    return f"{name} must be at most {_shown(most)}, got {value}" if value > most else None
+
+
+def _shown(bound: int | float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"

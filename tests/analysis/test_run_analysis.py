@@ -384,7 +384,7 @@ def test_damaged_numbers_are_named_with_their_file(copied_runs, part, change, me
     target = content[part][0] if part == "rollouts" else content[part]
     for name, value in change.items():
         target[name] = {**target[name], **value} if isinstance(value, dict) else value
-    path.write_text(json.dumps(content))
+    write_json(path, content)
     with pytest.raises(DataError, match=f"{path.name}: {message}"):
         load_analyses([paths.runs])
 

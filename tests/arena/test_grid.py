@@ -137,7 +137,7 @@ def test_unfit_mechanisms_are_skipped_unless_named(picky):
     [
         ({"protocol": "quik"}, "no protocol called 'quik'; did you mean quick"),
         ({"tasks": ["txt"]}, "no task of protocol 'quick' called 'txt'; did you mean text"),
-        ({"mechanisms": ["ful"]}, "no mechanism called 'ful'; did you mean full"),
+        ({"mechanisms": ["ful"]}, "no mechanism or reference called 'ful'; did you mean full"),
         ({"changes": {"training.stps": 1}}, "no field of training called 'stps'; did you mean ste"),
     ],
 )

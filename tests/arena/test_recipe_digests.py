@@ -20,14 +20,14 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "3806296fdf302fac",
-    "diagnostic": "dce7e5ad9ab6ce80",
-    "lra-repo": "808fd66abf425768",
-    "lra-paper": "5e097daf3febccf6",
-    "lra-scaled": "07fbfdf8daa28fe6",
-    "quick": "e41dbbb8699aab6b",
-    "s4-style": "47dd414b74ff17e7",
-    "xiong": "be3090d70044e92a",
+    "lra-small": "1dda0e7c659f75e7",
+    "diagnostic": "965e0a52a46ea459",
+    "lra-repo": "26fa50e9d2d485d5",
+    "lra-paper": "3705fdf8771b74b9",
+    "lra-scaled": "72705396589da21c",
+    "quick": "a428892db335f493",
+    "s4-style": "ef6137ae7c925c30",
+    "xiong": "65f5ed216a76b29f",
 }
 
 

@@ -19,7 +19,8 @@ OWN = {
     *("model.initializer_range", "model.pair_head", "model.classifier_hidden_size"),
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
     *("training.eval_batch_size", "training.checkpoint_every", "training.max_grad_norm"),
-    *("training.evaluate_every", "budget.kind", "budget.limit"),
+    *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
+    *("task.gray_levels", "model.stem"),
 }
 
 

@@ -239,7 +239,7 @@ def test_heading_cycles_through_sort_orders(page, press):
 
 
 def test_missing_values_and_baselines_stay_last(page):
-    heading = page.locator(f"{BOARD} thead th", has_text="Memory").locator("button")
+    heading = page.locator(f"{BOARD} thead th").get_by_role("button", name="Memory", exact=True)
     for _ in range(2):
         heading.click()
         # `linear` has no measured memory and `local` lacks a task.

@@ -85,8 +85,9 @@ def test_rows_that_failed_have_no_figures():
 
 
 def test_training_accuracy_is_that_of_the_tested_checkpoint():
-    points = [dataclasses.replace(x, train_metrics={"accuracy": 0.5}) for x in record().curve]
-    runs = [record("linear", "image", curve=points, length=1024)]
+    run = record("linear", "image", length=1024)
+    train = dataclasses.replace(run.scores["test"], metrics={"accuracy": 0.5})
+    runs = [dataclasses.replace(run, scores={**run.scores, "train": train})]
     one = figure(task="image", quantity="train_accuracy", value=65.61, length=None)
     (found,) = compare_figures(build_leaderboard(runs), [one])
     assert found.own == 50.0

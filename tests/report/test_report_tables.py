@@ -375,7 +375,7 @@ def test_markdown_rows_have_equal_number_of_columns():
     runs += [record("performer", "text", 0, 0.65), record("a|b_<i>", "text")]
     text = markdown([leaderboard(build_leaderboard(runs))])
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {len("||||||||||||")}
+    assert {line.replace("\\|", "").count("|") for line in rows} == {len("|||||||||||||")}
     assert "a\\|b\\_\\<i>" in text
     assert "| performer | 38.0 33.0–43.0 · +20.6 · 3 seeds | **65.0**" in text
     assert "| majority class | 17.4 | 50.0 | 33.7 | – |" in text

@@ -1,13 +1,13 @@
 """Evaluations on other data: stored apart from the records of runs."""
 
 import dataclasses
-import json
 
 import pytest
 from record_examples import IDENTITY, RESULT, SCORE
 
 from longspan.config import TaskConfig
 from longspan.errors import DataError
+from longspan.files import read_json, write_json
 from longspan.results import (
     CrossEvaluation,
     Inference,
@@ -71,6 +71,6 @@ def test_changed_options_are_those_that_differ_from_training():
 )
 def test_damaged_evaluation_is_rejected(tmp_path, field, value, message):
     path = FOUND.save(tmp_path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    write_json(path, {**read_json(path), field: value})
     with pytest.raises(DataError, match=message):
         load_cross_evaluations([tmp_path])

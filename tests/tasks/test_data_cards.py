@@ -12,6 +12,7 @@ import pytest
 import tiny
 from longspan.data import cache as cached
 from longspan.errors import DataError
+from longspan.files import read_json, write_json
 from longspan.tasks import SPLITS, TASKS, build
 from longspan.tasks.data_cards import (
     GENERATED,
@@ -241,7 +242,7 @@ def test_list_uses_the_given_source(reviews):
 def test_list_names_the_problem_of_unusable_data_sets(reviews):
     old, broken, sound = opened(reviews), opened(reviews, length=5), opened(reviews, length=6)
     path = old.dataset.folder / "manifest.json"
-    path.write_text(path.read_text().replace('"version": 1', '"version": 0'))
+    write_json(path, {**read_json(path), "version": 0})
     (broken.dataset.folder / "manifest.json").write_text("{}")
     rows = {row["name"]: row for row in list_tasks(reviews / "cache")}["text"]["built"]
     problems = {one["folder"]: one["problem"] for one in rows}
@@ -265,11 +266,14 @@ def test_verify_compares_content_and_name_with_the_manifest(reviews):
     assert set(cached.verify(cache)) == {folder}
     assert cached.verify(cache, "listops") == {}
     path = folder / "manifest.json"
-    whole = path.read_text()
+    whole, content = path.read_text(), read_json(path)
     path.write_text(whole.replace(task.checksum, "0" * 64))
+    with pytest.raises(DataError, match=r"is damaged: .*; or delete"):
+        cached.verify(cache, "text")
+    write_json(path, {**content, "checksum": "0" * 64})
     with pytest.raises(DataError, match="does not match its recorded checksum; delete"):
         cached.verify(cache, "text")
-    path.write_text(whole.replace('"length": 9', '"length": 8'))
+    write_json(path, {**content, "options": {**content["options"], "length": 8}})
     with pytest.raises(DataError, match="has the manifest of another dataset; delete"):
         cached.verify(cache)
     path.write_text(whole)

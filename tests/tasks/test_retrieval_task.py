@@ -195,6 +195,7 @@ def test_run_end_to_end(data, tmp_path, head):
     made = with_task(made, {"length": 40})
     record = run(made, task, tiny.paths(tmp_path / "runs", data.parent / "cache"))
     assert {split: score.num_examples for split, score in record.scores.items()} == {
+        "train": 4,
         "validation": 4,
         "test": 2,
     }

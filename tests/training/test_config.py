@@ -20,6 +20,7 @@ REJECTED = {
     "batch_size": {-1: "batch_size must be at least 1", True: "valid integer, got True"},
     "evaluate_every": {0: "evaluate_every must be at least 1"},
     "eval_batch_size": {0: "eval_batch_size must be at least 1"},
+    "train_eval_examples": {-1: "train_eval_examples must be at least 0"},
     "checkpoint_every": {0: "checkpoint_every must be at least 1"},
     "warmup_steps": {-1: "warmup_steps must be at least 0, got -1", "x": "integer, got 'x'"},
     "gradient_accumulation_steps": {

@@ -26,7 +26,7 @@ TOLERANCE = 1e-3  # relative error of W v against the output, in float32
 class Call:
     """Inputs of one call of a mechanism; `v` is optional if only the weights are needed.
 
-    The masks are those of `Attention.forward`.
+    Masks, scale and bias are those of `Attention.forward`.
     """
 
     attention: Attention
@@ -39,6 +39,8 @@ class Call:
     global_mask: Bool[Tensor, "B S"] | None = None
     layer_input: LayerInput | None = None
     shared: Tensor | None = None
+    scale: float | None = None
+    bias: Float[Tensor, "#B #H T S"] | None = None
 
     @property
     def real(self) -> Bool[Tensor, "B T"]:
@@ -55,7 +57,10 @@ class Call:
 
     def output_for(self, v: Float[Tensor, "B H S E"]) -> Float[Tensor, "B H T E"]:
         """Return the output for other values, with norms of the values disabled."""
-        names = ("mask", "key_mask", "query_mask", "global_mask", "layer_input", "shared")
+        names = (
+            *("mask", "key_mask", "query_mask", "global_mask"),
+            *("layer_input", "shared", "scale", "bias"),
+        )
         others: dict[str, Any] = {name: getattr(self, name) for name in names}
         # Calling the module itself would run its hooks, which may read weights in turn.
         with torch.no_grad(), skip_value_norms(self.attention):
@@ -90,7 +95,7 @@ class Call:
     def _formed_weights(self) -> Tensor | None:
         """Return the weights that the mechanism itself forms, or None if it does not or cannot."""
         (B, H, T, _), S = self.q.shape, self.k.shape[2]
-        if B * H * T * S > MAX_FORMED_WEIGHTS:
+        if B * H * T * S > MAX_FORMED_WEIGHTS or self.scale is not None or self.bias is not None:
             return None
         q, k, real = self.q, self.k, self.real_keys
         if real is not None:

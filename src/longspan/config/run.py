@@ -21,6 +21,7 @@ from longspan.files import to_json_types
 # value: a record keeps its name.
 NEWER_FIELDS: dict[str, Any] = {
     "mechanism.longformer.first_global": False,
+    "mechanism.linformer.seed": 0,
     "model.stem": "none",
     "training.train_eval_examples": None,
 }

@@ -190,10 +190,13 @@ def load_manifest(folder: Path) -> Manifest:
     """Load the manifest of the dataset in a folder.
 
     Raises:
-        DataError: the manifest is unreadable.
+        DataError: the manifest is damaged.
     """
     path, remedy = folder / _MANIFEST, f"delete {folder} to rebuild it"
-    record = read_json(path)
+    try:
+        record = read_json(path)
+    except DataError as error:
+        raise DataError(f"{error}; or {remedy}") from error
     names = {field.name for field in dataclasses.fields(Manifest)}
     if not isinstance(record, dict) or record.keys() != names or record["schema"] != SCHEMA:
         raise DataError(f"{path} is not a manifest of schema {SCHEMA}; {remedy}")

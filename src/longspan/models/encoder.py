@@ -114,7 +114,7 @@ class LongspanModel(LongspanPreTrainedModel):
         layers = [Layer(config, i) for i in range(config.num_hidden_layers)]
         # The model owns the parameter, so that layers can be copied and sharded one by one.
         released = [layer.attention.mechanism.release_shared() for layer in layers]
-        self.register_parameter("shared_parameter", released[0])
+        self.register_parameter("shared_parameter", released[0] if released else None)
         self.layers = nn.ModuleList(layers)
         pre_norm = config.norm == "pre"
         eps = config.layer_norm_eps

@@ -13,7 +13,7 @@ from longspan.errors import LongspanError
 from longspan.results import Result
 from longspan.tasks import build
 from longspan.tasks.layout import ImageLayout, PairLayout
-from longspan.validation.findings import Finding, RecordFile, is_close
+from longspan.validation.findings import Finding, RecordFile
 
 Files = Sequence[RecordFile[Result]]
 
@@ -113,7 +113,7 @@ def check_duplicates(files: Files) -> Iterator[Finding]:
 
 
 def check_copies(files: Files) -> Iterator[Finding]:
-    """Find different runs with the same curve, test score or per-example scores."""
+    """Find different runs with the same curve, or the same test score and loss."""
     first: dict[Hashable, RecordFile[Result]] = {}
     for file in files:
         record = file.record
@@ -123,8 +123,8 @@ def check_copies(files: Files) -> Iterator[Finding]:
                 continue
             expected, found = "values of its own", f"those of {other.path}"
             remedy = "remove the copy, or run it again"
-            if field == "example_scores" or _may_be_equivalent(record, other.record):
-                remedy += ", unless both mechanisms compute or learned the same function"
+            if _may_be_equivalent(record, other.record):
+                remedy += ", unless both mechanisms compute the same function"
                 yield file.finding(field, found, expected, remedy, "warning")
             else:
                 yield file.finding(field, found, expected, remedy)
@@ -132,17 +132,15 @@ def check_copies(files: Files) -> Iterator[Finding]:
 
 
 def _fingerprints(record: Result) -> Iterator[tuple[str, Hashable]]:
-    """Yield values that different runs do not share."""
+    """Yield values that different runs do not share.
+
+    Scores of examples are not among them: models that learned the same rule, such as the majority
+    class or the first operator of ListOps, share them.
+    """
     if record.curve:
         yield "curve", tuple((point.train_loss, point.validation_loss) for point in record.curve)
-    if (test := record.scores.get("test")) is None:
-        return
-    yield "scores.test", (record.score(), test.loss)
-    baseline = test.majority_baseline
-    # All constant predictions of the majority class are equal.
-    is_constant = baseline is not None and is_close(record.score(), baseline)
-    if record.example_scores is not None and not is_constant:
-        yield "example_scores", record.example_scores.data
+    if (test := record.scores.get("test")) is not None:
+        yield "scores.test", (record.score(), test.loss)
 
 
 def _training_key(record: Result) -> str:

@@ -137,7 +137,8 @@ class LongShortAttention(PatternAttention):
         real = torch.ones_like(mask[:, 0, 0]) if key_mask is None else key_mask
         t, merged = torch.arange(T, device=q.device), k.transpose(1, 2).flatten(2)[:, None]
         common = t > 0 if self.first_global else t >= 0
-        common = common if global_mask is None else common & ~global_mask
+        # Padded tokens are not global.
+        common = common if global_mask is None else common & ~(global_mask & real)
         near = [_normal(self.keys.near, x) for x in (k, v)]
         keys, values, masks = [near[0]], [near[1]], [mask]
         run = T + 1 if far is None else far.segment or T

@@ -260,14 +260,12 @@ COST = (
     INFERENCE_SPEED,
     INFERENCE_MEMORY,
     TRAINING_TIME,
-    DATA_WAIT,
     Column(
         name="Backend",
         kind="text",
         value=lambda x: ", ".join(sorted({run.backend_used for run in x.runs})),
     ),
     HARDWARE,
-    FAMILY,
 )
 
 SCORES = (
