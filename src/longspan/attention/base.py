@@ -59,8 +59,8 @@ class Attention(nn.Module):
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         backend: requested backend.
         backend_used: backend of the last call.
-        max_global_tokens: maximum number of tokens of `global_mask` per row; None: the tokens are
-            counted in each call.
+        max_global_tokens: largest number of global tokens per row; None: counted in each call.
+        weight_dropout: probability with which a weight is dropped in training.
         signature: name, and the options that `build` was given; a cache belongs to one of them.
     """
 
@@ -78,6 +78,7 @@ class Attention(nn.Module):
     backend: str = "auto"
     backend_used: str | None = None
     max_global_tokens: int | None = None
+    weight_dropout: float = 0.0
     signature: str = ""
 
     def forward(
@@ -270,6 +271,11 @@ class Attention(nn.Module):
         A model calls this once on a new mechanism whose `traits.inputs` are "qkv". The default
         copies nothing.
         """
+
+    @property
+    def dropout(self) -> float:
+        """Probability with which a weight is dropped now: zero outside training."""
+        return self.weight_dropout if self.training else 0.0
 
     def attend(self, q, k, v, key_mask, *global_mask):
         """Compute the output fast. Inputs are checked, and zero at padded positions."""

@@ -35,6 +35,7 @@ def build(
     max_length: int | None = None,
     layer: int = 0,
     max_global_tokens: int | None = None,
+    weight_dropout: float = 0.0,
     **options: Any,
 ) -> Attention:
     """Build a mechanism.
@@ -52,6 +53,9 @@ def build(
             an assertion on the device, if the mask is not on the CPU or the call is traced). Calls
             then have fixed shapes and no synchronization, as `torch.export`, meta tensors and
             `torch.compile(fullgraph=True)` require. None: the tokens are counted in each call.
+        weight_dropout: probability with which a weight of the softmax is dropped in training, as
+            `dropout_p` of torch's `scaled_dot_product_attention`. Mechanisms that form no weights
+            have none to drop (`traits.weight_dropout`).
         options: options of the mechanism; `options_of(name)` lists them.
 
     Raises:
@@ -66,24 +70,25 @@ def build(
     sizes = {"heads": heads, "head_dim": head_dim, "max_length": max_length, "layer": layer}
     reasons = type_errors({"causal": causal}, {"causal": bool}) + _size_errors(sizes)
     reasons += type_errors(options, get_type_hints(cls.__init__)) or size_errors(options)
-    reasons += _limit_errors(max_global_tokens, cls)
-    seed = options.get("seed", 0)
-    if isinstance(seed, int) and abs(seed) >= SEED_LIMIT:
-        reasons.append(f"seed must be between -2^42 and 2^42, got {seed}")
+    reasons += _limit_errors(max_global_tokens, cls) + _dropout_errors(weight_dropout)
+    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
+    reasons += _missing_errors(needed) + _seed_errors(options)
     if causal and not cls.traits.causal:
         reasons.append("causal=True is not supported (traits.causal)")
-    needed: dict[str, Any] = {size: sizes[size] for size in cls.traits.sizes}
-    for size in (size for size, value in needed.items() if value is None):
-        reasons.append(f"{size} is required ({SIZES[size]})")
     if reasons:
         raise OptionError(f"{name} cannot be built: {'; '.join(reasons)}")
     if cls.traits.causal:
         needed["causal"] = causal
     with refuse_large_tensors(name):
         attention = cls(**needed, **options)
+    if weight_dropout and not attention.traits.weight_dropout:
+        raise OptionError(
+            f"{name} cannot be built: weight_dropout is not supported with these options "
+            "(traits.weight_dropout)"
+        )
     described = {**needed, **options_of(name), **options}
     attention.signature = f"{name}({', '.join(f'{n}={x!r}' for n, x in described.items())})"
-    attention.max_global_tokens = max_global_tokens
+    attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
 
@@ -98,6 +103,23 @@ def _size_errors(sizes: dict[str, Any]) -> list[str]:
         elif size is not None and size > most:
             reasons.append(f"{name} must be at most {most:,}, got {size}")
     return reasons
+
+
+def _missing_errors(needed: dict[str, Any]) -> list[str]:
+    return [f"{size} is required ({SIZES[size]})" for size, x in needed.items() if x is None]
+
+
+def _seed_errors(options: dict[str, Any]) -> list[str]:
+    seed = options.get("seed", 0)
+    if not isinstance(seed, int) or abs(seed) < SEED_LIMIT:
+        return []
+    return [f"seed must be between -2^42 and 2^42, got {seed}"]
+
+
+def _dropout_errors(probability: Any) -> list[str]:
+    if type(probability) in (int, float) and 0 <= probability < 1:
+        return []
+    return [f"weight_dropout must be a number in [0, 1), got {probability!r:.60}"]
 
 
 def _limit_errors(most: Any, cls: type[Attention]) -> list[str]:

@@ -34,6 +34,7 @@ class Traits:
         scale: supports `scale`: queries meet keys in products q . k / sqrt(D) only, whose factor a
             call can replace.
         bias: supports `bias`: an exact softmax to whose scores a call can add numbers.
+        weight_dropout: supports `weight_dropout`: forms weights, of which training can drop some.
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
             keys), so that `query_mask` hides rows of the output but no query.
@@ -52,6 +53,7 @@ class Traits:
     global_tokens: bool = False
     scale: bool = False
     bias: bool = False
+    weight_dropout: bool = False
     inputs: Inputs = "qkv"
     mixes_queries: bool = False
     carries_positions: bool = False

@@ -26,6 +26,7 @@ class BlockwiseAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        weight_dropout=True,
     )
     small_options = {"block": 8}
 

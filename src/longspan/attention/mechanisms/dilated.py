@@ -31,6 +31,7 @@ class DilatedAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        weight_dropout=True,
         sizes=("heads", "layer"),
     )
     small_options = {"window": 3, "dilation": 3}

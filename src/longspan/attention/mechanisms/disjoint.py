@@ -24,6 +24,7 @@ class DisjointAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        weight_dropout=True,
     )
     small_options = {"block": 8}
 

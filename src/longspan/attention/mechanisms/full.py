@@ -30,6 +30,7 @@ class FullAttention(Attention):
         global_tokens=True,
         scale=True,
         bias=True,
+        weight_dropout=True,
     )
     takes_groups = True
 
@@ -44,11 +45,10 @@ class FullAttention(Attention):
 
     def attend(self, q, k, v, key_mask, global_mask, bias):
         """Call torch. Global tokens change nothing: every token already attends to all."""
-        T, S, grouped = q.shape[-2], k.shape[-2], k.shape[1] < q.shape[1]
+        T, S = q.shape[-2], k.shape[-2]
+        more = {"dropout_p": self.dropout, "enable_gqa": k.shape[1] < q.shape[1]}
         if key_mask is None and bias is None and (T == S or not self.causal):
-            return F.scaled_dot_product_attention(
-                q, k, v, is_causal=self.causal, enable_gqa=grouped
-            )
+            return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, **more)
         if self.causal or key_mask is None:
             mask = pair_mask(T, S, self.causal, key_mask, q.device)
         else:
@@ -59,14 +59,14 @@ class FullAttention(Attention):
         # No backend may see an empty row: it attends to all keys, then becomes zero.
         allowed = mask | ~some
         allowed = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=grouped)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, **more)
         return apply_mask(out, some)
 
     def reference(self, q, k, v, key_mask, global_mask, bias):
         """Apply the formula with the (T, S) matrix of weights."""
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
         k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
-        return softmax_reference(q, k, v, mask, bias)
+        return softmax_reference(q, k, v, mask, bias, self.dropout)
 
     def attention_weights(self, q, k, key_mask):
         """Compute softmax over the scores."""

@@ -25,6 +25,7 @@ class LocalAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        weight_dropout=True,
     )
     small_options = {"window": 5}
 

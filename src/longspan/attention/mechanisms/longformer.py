@@ -52,6 +52,7 @@ class LongformerAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        weight_dropout=True,
         needs_layer_input=True,
         sizes=("heads", "head_dim", "layer"),
     )
@@ -87,7 +88,9 @@ class LongformerAttention(PatternAttention):
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
         self.has_unused_parameters = global_projections and not first_global
         if global_projections:
-            self.traits = dataclasses.replace(type(self).traits, scale=False, bias=False)
+            self.traits = dataclasses.replace(
+                type(self).traits, scale=False, bias=False, weight_dropout=False
+            )
 
     def copy_projections(self, query, key, value):
         """Initialize the global projections, if there are any, with those of the layer."""

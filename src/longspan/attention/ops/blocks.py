@@ -92,6 +92,7 @@ def pattern_attention(
     shared: SharedKeys | None = None,
     most: int | None = None,
     bias: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Compute softmax attention over the pairs of `pattern`, plus the global tokens of each row.
 
@@ -105,12 +106,14 @@ def pattern_attention(
         shared: additional keys in the same softmax; rows of global tokens do not attend to them.
         most: maximum number of tokens of `global_mask` per row; None: they are counted.
         bias: numbers added to the scores (B or 1, H or 1, T, T), or None; not with `shared`.
+        dropout: probability with which a weight is dropped; not with `shared`.
     """
     chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask, most)
-    out = pattern_rows(q, k, v, pattern, key_mask, chosen, shared, bias)
+    out = pattern_rows(q, k, v, pattern, key_mask, chosen, shared, bias, dropout)
     if chosen is None:
         return out
-    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal, bias=bias)
+    more = {"bias": bias, "dropout": dropout}
+    return replace_global_rows(out, q, k, v, chosen, key_mask, pattern.causal, **more)
 
 
 def pattern_rows(
@@ -122,6 +125,7 @@ def pattern_rows(
     chosen: GlobalTokens | None,
     shared: SharedKeys | None = None,
     bias: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Compute the rows of all queries over pattern, global and shared keys, each key once.
 
@@ -133,7 +137,7 @@ def pattern_rows(
         globals_ = None if chosen is None else (chosen, pattern.causal, *others[:2])
         more = None if shared is None else shared._replace(k=others[-2], v=others[-1])
         own_bias = None if bias is None else others[-1]
-        return _block_rows(q, k, v, own, local_keys, globals_, more, own_bias)
+        return _block_rows(q, k, v, own, local_keys, globals_, more, own_bias, dropout)
 
     tensors = [q, k, v]
     tensors += [] if chosen is None else [chosen.k, chosen.v]
@@ -179,7 +183,7 @@ def fit_layout(layout: BlockLayout, T: int) -> tuple[int, int, int, int, int]:
     return g, length, block, min(layout.left, length - block), min(layout.right, length - block)
 
 
-def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias) -> Tensor:
+def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> Tensor:
     """Compute the rows of all queries over their run, global and shared keys, for equal heads."""
     B, T, layout = q.shape[0], q.shape[2], pattern.layout
     g, length, *sides = fit_layout(layout, T)
@@ -196,7 +200,8 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias) -> Tensor:
     if globals_ is not None:
         k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))
     if shared is None:
-        return merge_residue_classes(softmax_attention(q, k, v, mask, bias).flatten(2, 3), g, B, T)
+        out = softmax_attention(q, k, v, mask, bias, dropout).flatten(2, 3)
+        return merge_residue_classes(out, g, B, T)
     out = _softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
     return merge_residue_classes(out, g, B, T)
 

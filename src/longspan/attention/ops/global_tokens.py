@@ -121,7 +121,9 @@ def global_part(q: Tensor, chosen: GlobalTokens, causal: bool) -> tuple[Tensor, 
     return softmax_part(q, chosen.k, chosen.v, mask)
 
 
-def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True, bias=None) -> Tensor:
+def replace_global_rows(
+    out, q, k, v, chosen, key_mask, causal, itself=True, bias=None, dropout=0.0
+) -> Tensor:
     """Replace the rows of global tokens: they attend to every real key.
 
     With `itself=False` a token attends to itself only if there is no other key.
@@ -132,4 +134,5 @@ def replace_global_rows(out, q, k, v, chosen, key_mask, causal, itself=True, bia
         others = ~own if mask is None else mask & ~own
         mask = others | (own & ~others.any(-1, keepdim=True))
     bias = None if bias is None else chosen.gather_bias(bias, 2)
-    return chosen.scatter_rows(softmax_attention(chosen.gather(q), k, v, mask, bias), out)
+    rows = softmax_attention(chosen.gather(q), k, v, mask, bias, dropout)
+    return chosen.scatter_rows(rows, out)

@@ -32,13 +32,14 @@ class PatternAttention(Attention):
 
     def attend(self, q, k, v, key_mask, global_mask, *extra):
         """Run gathered-block attention."""
-        limits = {"most": self.max_global_tokens, "bias": self._bias(extra)}
-        return pattern_attention(q, k, v, self.pattern, key_mask, global_mask, **limits)
+        bias, most = self._bias(extra), self.max_global_tokens
+        others = {"most": most, "bias": bias, "dropout": self.dropout}
+        return pattern_attention(q, k, v, self.pattern, key_mask, global_mask, **others)
 
     def reference(self, q, k, v, key_mask, global_mask, *extra):
         """Compute full softmax under the pattern's dense mask."""
         mask = self._dense(q, key_mask, global_mask)
-        return softmax_reference(q, k, v, mask, self._bias(extra))
+        return softmax_reference(q, k, v, mask, self._bias(extra), self.dropout)
 
     def _bias(self, extra):
         """Return the bias among the optional inputs, or None."""
@@ -79,8 +80,8 @@ class PatternAttention(Attention):
     def _piece(self, q, k, v, key_mask, cache, *bias):
         """Attend to the cached keys within the pattern, then drop unreachable ones."""
         held, mask, kept = self._held(k, v, key_mask, cache)
-        own = [x[..., self._positions(cache, k.shape[2])] for x in bias]
-        return softmax_attention(q, held["k"], held["v"], mask, *own), kept
+        own = [x[..., self._positions(cache, k.shape[2])] for x in bias] or [None]
+        return softmax_attention(q, held["k"], held["v"], mask, own[0], self.dropout), kept
 
     def _positions(self, cache, T):
         """Return the positions of the cached keys and of T new ones."""

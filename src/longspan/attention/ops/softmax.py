@@ -17,7 +17,12 @@ from longspan.attention.masking import apply_mask, masked_softmax
 
 
 def softmax_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Compute softmax(q k^T / sqrt(D)) v over the pairs of `mask`; rows without any pair are zero.
 
@@ -27,14 +32,15 @@ def softmax_attention(
         v: values (..., S, E).
         mask: True where a pair may be attended, broadcastable to (..., T, S), or None.
         bias: numbers added to the scores, broadcastable to (..., T, S), or None; -inf hides a pair.
+        dropout: probability with which a weight becomes zero; the others grow by 1 / (1 - dropout).
     """
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if bias is not None:
         bias, mask = split_bias(bias, mask)
         scores = scores + bias
-    if mask is None:
-        return scores.softmax(-1) @ v
-    return apply_mask(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
+    weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
+    out = (F.dropout(weights, dropout) if dropout else weights) @ v
+    return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
 
 
 def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -115,9 +121,14 @@ def merge_parts(parts: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def softmax_reference(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
-    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide."""
+    """Compute `softmax_attention` as the formula: exp, sum over the allowed keys, divide, drop."""
     scores = torch.einsum("...td,...sd->...ts", q, k) / q.shape[-1] ** 0.5
     scores = scores if bias is None else scores + bias
     scores = scores.masked_fill(~mask, -torch.inf)
@@ -125,6 +136,7 @@ def softmax_reference(
     weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True)
     weights = weights / torch.where(total > 0, total, torch.ones_like(total))
+    weights = F.dropout(weights, dropout) if dropout else weights
     return torch.einsum("...ts,...se->...te", weights, v)
 
 
