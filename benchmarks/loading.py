@@ -32,7 +32,7 @@ from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged, Spool
 from longspan.memory import keep_freed_memory
 from longspan.tasks import SPLITS, TASKS, Task
-from longspan.tasks.base import TaskInfo
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import SequenceLayout
 
 IMPORTED = time.time()

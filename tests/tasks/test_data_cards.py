@@ -130,11 +130,21 @@ def test_card_has_the_figures_of_the_built_data_set(reviews):
     assert str(reviews) not in text
 
 
+@pytest.mark.parametrize(
+    ("options", "train", "test"),
+    [({}, "25,000", "25,000"), ({"train": 40, "test": 20}, "40", "20")],
+)
+def test_card_of_validation_on_test_has_its_sizes(nowhere, options, train, test):
+    text = write_card(build("text", {"validation": "test", **options}), nowhere / "cache")
+    assert dict(rows_of(text, "Splits")) == {"train": train, "validation": test, "test": test}
+    assert "**the validation split is the test split**" in text
+
+
 def test_card_says_that_the_data_set_is_not_built(nowhere):
     text = write_card(build("text", {"length": 77, "train": 10}), nowhere / "cache")
     assert "is not built:" in text
     rows = dict(rows_of(text, "Splits"))
-    assert rows == {"train": "10", "validation": "5,000", "test": "25,000 (default)"}
+    assert rows == {"train": "10", "validation": "5,000", "test": "25,000"}
     assert [cell.strip("`") for row in rows_of(text, "Options") for cell in (row[0], *row[2:])][
         :3
     ] == ["length", "77", "1024"]

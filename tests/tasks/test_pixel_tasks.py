@@ -13,7 +13,7 @@ from longspan.data.cache import BuildOutput
 from longspan.errors import OptionError
 from longspan.tasks._image_drawing import draw_as_text, draw_mask
 from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
-from longspan.tasks.base import TaskInfo
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import ImageLayout
 
 SIDE = 6

@@ -17,8 +17,9 @@ from longspan.data.cache import BuildOutput
 from longspan.data.store import Examples, Ragged
 from longspan.errors import DataError, OptionError, RunError, UnknownNameError
 from longspan.tasks import SPLITS, TASKS, build
-from longspan.tasks.base import Task, TaskInfo
+from longspan.tasks.base import Task
 from longspan.tasks.batching import collate
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import PairLayout
 from longspan.tasks.registry import register
 from longspan.tasks.scoring import IGNORE

@@ -7,14 +7,8 @@ shared by tasks of this package alone.
 import importlib
 import pkgutil
 
-from longspan.tasks.base import (
-    SPLITS,
-    Batch,
-    Published,
-    Split,
-    Task,
-    TaskInfo,
-)
+from longspan.tasks.base import SPLITS, Batch, Split, Task
+from longspan.tasks.info import Published, TaskInfo
 from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE
 

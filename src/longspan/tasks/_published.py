@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from longspan.tasks.base import Published
+from longspan.tasks.info import Published
 
 # Columns of every table; a shorter row lacks the last ones.
 _COLUMNS = ("listops", "text", "retrieval", "image", "pathfinder")

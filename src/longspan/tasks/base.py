@@ -21,6 +21,7 @@ from longspan.metrics import Metric, get_metric
 from longspan.shapes import Float, Int
 from longspan.tasks._grouping import Grouping
 from longspan.tasks.batching import Batch, collate, evaluation_rows, scored_targets, training_rows
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import Layout
 from longspan.tasks.rules import Rule
 from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
@@ -29,58 +30,6 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 # Called with (description, done, total) while data is built; total is 0 where unknown.
 ProgressCallback = Callable[[str, int, int], None]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Published:
-    """Score reported elsewhere, with the protocol that produced it."""
-
-    mechanism: str
-    value: float  # as stored in records: accuracy is a fraction
-    protocol: str
-    source: str
-    metric: str = "accuracy"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskInfo:
-    """Metadata of a task.
-
-    Attributes:
-        name: key in the registry.
-        version: raised whenever examples, splits or metrics change.
-        title: name for readers.
-        summary: one sentence that says what the model predicts.
-        source: origin of the data.
-        checksum: sha256 of the published source files, if there are any.
-        license: license of the data.
-        sizes: examples by split, at the default options.
-        vocab_size: number of token ids, padding (id 0) included.
-        num_classes: number of classes.
-        layout: form of the examples, at the default options.
-        metrics: names of the metrics, the main one first.
-        chance: expected main metric of a uniform guess; None where undefined.
-        published: scores reported elsewhere.
-        hub: name of the data set on the Hugging Face hub.
-        notes: caveats for readers of scores.
-    """
-
-    name: str
-    version: int
-    title: str
-    summary: str
-    source: str
-    checksum: str | None
-    license: str
-    sizes: dict[str, int]
-    vocab_size: int
-    num_classes: int
-    layout: Layout
-    metrics: tuple[str, ...]
-    chance: float | None
-    published: tuple[Published, ...]
-    hub: str | None = None
-    notes: str = ""
 
 
 class Task(ABC):
@@ -114,6 +63,13 @@ class Task(ABC):
     def layout(self) -> Layout:
         """Form of the examples under these options."""
         return self.info.layout
+
+    @property
+    def sizes(self) -> dict[Split, int]:
+        """Examples by split under these options, as far as they are known before a build."""
+        chosen = {split: getattr(self.options, split, None) for split in SPLITS}
+        known = self.info.sizes
+        return {split: x if isinstance(x, int) else known[split] for split, x in chosen.items()}
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -197,16 +197,12 @@ def describe_options(task: Task) -> str:
 
 def _expected_splits(task: Task) -> list[str]:
     """Return the sizes before the data set is built."""
-    sizes = {split: getattr(task.options, split, None) for split in SPLITS}
-    rows = [
-        (split, f"{size:,}" if isinstance(size, int) else f"{task.info.sizes[split]:,} (default)")
-        for split, size in sizes.items()
-    ]
+    rows = [(split, f"{size:,}") for split, size in task.sizes.items()]
     return [
         "## Splits",
         _table(("split", "examples"), rows),
         "The data set with these options is not built: its lengths, labels and checksums are "
-        "unknown.",
+        "unknown, and sizes that no option sets are those of the published data.",
     ]
 
 

@@ -21,7 +21,8 @@ from longspan.errors import OptionError
 from longspan.tasks._image_drawing import LEVELS
 from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
 from longspan.tasks._published import published_scores
-from longspan.tasks.base import ProgressCallback, TaskInfo
+from longspan.tasks.base import ProgressCallback
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import ImageLayout
 from longspan.tasks.registry import register
 

@@ -31,14 +31,8 @@ from longspan.errors import DataError, OptionError
 from longspan.tasks._expression_drawing import draw_as_svg, draw_as_text
 from longspan.tasks._grouping import group_by_ranges
 from longspan.tasks._published import published_scores
-from longspan.tasks.base import (
-    SPLITS,
-    Grouping,
-    ProgressCallback,
-    Split,
-    Task,
-    TaskInfo,
-)
+from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split, Task
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels

@@ -33,13 +33,8 @@ from longspan.tasks._image_drawing import LEVELS, draw_mask
 from longspan.tasks._pathfinder_images import generate_images, read_release
 from longspan.tasks._pixels import PixelOptions, PixelTask
 from longspan.tasks._published import published_scores
-from longspan.tasks.base import (
-    SPLITS,
-    Grouping,
-    ProgressCallback,
-    Split,
-    TaskInfo,
-)
+from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import ImageLayout
 from longspan.tasks.registry import register
 

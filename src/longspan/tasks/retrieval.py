@@ -26,12 +26,8 @@ from longspan.tasks._encoded_text import (
     sample_balanced,
 )
 from longspan.tasks._published import published_scores
-from longspan.tasks.base import (
-    SPLITS,
-    ProgressCallback,
-    Split,
-    TaskInfo,
-)
+from longspan.tasks.base import SPLITS, ProgressCallback, Split
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import PairLayout
 from longspan.tasks.registry import register
 from longspan.tasks.rules import Rule, most_frequent_labels

@@ -23,7 +23,8 @@ from longspan.tasks._encoded_text import (
     sample_balanced,
 )
 from longspan.tasks._published import published_scores
-from longspan.tasks.base import ProgressCallback, Split, TaskInfo
+from longspan.tasks.base import ProgressCallback, Split
+from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
 
@@ -85,6 +86,14 @@ class Text(EncodedTextTask):
             "Range Arena can read words, and gives the paper's task bytes."
         ),
     )
+
+    @property
+    def sizes(self) -> dict[Split, int]:
+        """Examples by split; all reviews are in training and in test if these are all splits."""
+        if not self.validation_is_test:
+            return super().sizes
+        train, test = (x or 25_000 for x in (self.options.train, self.options.test))
+        return {"train": train, "validation": test, "test": test}
 
     @property
     def validation_is_test(self) -> bool:

@@ -1,0 +1,57 @@
+"""Metadata of tasks, and scores reported elsewhere."""
+
+import dataclasses
+
+from longspan.tasks.layout import Layout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """Score reported elsewhere, with the protocol that produced it."""
+
+    mechanism: str
+    value: float  # as stored in records: accuracy is a fraction
+    protocol: str
+    source: str
+    metric: str = "accuracy"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskInfo:
+    """Metadata of a task.
+
+    Attributes:
+        name: key in the registry.
+        version: raised whenever examples, splits or metrics change.
+        title: name for readers.
+        summary: one sentence that says what the model predicts.
+        source: origin of the data.
+        checksum: sha256 of the published source files, if there are any.
+        license: license of the data.
+        sizes: examples by split, at the default options.
+        vocab_size: number of token ids, padding (id 0) included.
+        num_classes: number of classes.
+        layout: form of the examples, at the default options.
+        metrics: names of the metrics, the main one first.
+        chance: expected main metric of a uniform guess; None where undefined.
+        published: scores reported elsewhere.
+        hub: name of the data set on the Hugging Face hub.
+        notes: caveats for readers of scores.
+    """
+
+    name: str
+    version: int
+    title: str
+    summary: str
+    source: str
+    checksum: str | None
+    license: str
+    sizes: dict[str, int]
+    vocab_size: int
+    num_classes: int
+    layout: Layout
+    metrics: tuple[str, ...]
+    chance: float | None
+    published: tuple[Published, ...]
+    hub: str | None = None
+    notes: str = ""
