@@ -20,7 +20,11 @@ from longspan.training import timing
 NOT_MEANT = (0, -1, 2**31, 2**63 - 1, 10**12, 1e300, -1.5, math.nan)
 OVERFLOWING = (2**31, 2**63 - 1, 10**12)
 # Sizes that other options of the configuration bound, and numbers that are no sizes.
-UNBOUNDED = {"task.seed", "task.split_seed", "task.minimum", "training.max_grad_norm"}
+UNBOUNDED = {
+    *("task.seed", "task.split_seed", "task.minimum", "training.max_grad_norm"),
+    *("training.learning_rate", "training.weight_decay", "training.adam_epsilon"),
+    "model.initializer_range",
+}
 BUDGETS = (
     *("seconds=1e300", "seconds=1e308d", "seconds=1e-300", "seconds=0", "seconds=-1"),
     *("seconds=nan", "flops=1e300", "flops=1e999", "flops=9999999999E", "flops=1e-300"),
@@ -96,6 +100,8 @@ def test_seed_has_64_bits():
 def test_message_names_bound_and_value(planned):
     with pytest.raises(OptionError, match="hidden_size must be at most 262,144, got 4294967296"):
         planned(override(tiny.experiment(), {"model.hidden_size": 2**32}))
+    with pytest.raises(OptionError, match=r"learning_rate must be at most 1e\+38, got 1e\+300"):
+        override(tiny.experiment(), {"training.learning_rate": 1e300})
     with pytest.raises(OptionError, match="steps must be at most 1,000,000,000, got 1000000000001"):
         override(tiny.experiment(), {"training.steps": 10**12 + 1})
 

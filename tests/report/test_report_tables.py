@@ -297,7 +297,7 @@ def test_second_best_is_underlined_in_every_format():
 
 
 def test_family_is_a_column():
-    for section, at in (("leaderboard", -1), ("cost", -1), ("scores", 3)):
+    for section, at in (("leaderboard", -1), ("scores", 3)):
         (table,) = tables_of(section)
         assert table.columns[at].name == "Family"
         found = [row[at].value for row in table.rows]
