@@ -17,10 +17,10 @@ LARGEST_SEED = 2**63 - 1  # a JSON number of 64 bits
 
 
 def range_error(name: str, value: int | float, least: int | float, most: int | float) -> str | None:
-    """Return the reason why a value is out of range, or None."""
-    if value < least:
+    """Return the reason why a value is out of range, or None; NaN is out of every range."""
+    if not value >= least:
         return f"{name} must be at least {_shown(least)}, got {value}"
-    return f"{name} must be at most {_shown(most)}, got {value}" if value > most else None
+    return f"{name} must be at most {_shown(most)}, got {value}" if not value <= most else None
 
 
 def _shown(bound: int | float) -> str:

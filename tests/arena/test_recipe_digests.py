@@ -21,11 +21,11 @@ MECHANISMS = (
 )
 DIGESTS = {
     "lra-small": "1dda0e7c659f75e7",
-    "diagnostic": "965e0a52a46ea459",
+    "diagnostic": "e4675e00cc7d64ae",
     "lra-repo": "26fa50e9d2d485d5",
     "lra-paper": "3705fdf8771b74b9",
     "lra-scaled": "72705396589da21c",
-    "quick": "a428892db335f493",
+    "quick": "a7e880d0807c8404",
     "s4-style": "ef6137ae7c925c30",
     "xiong": "65f5ed216a76b29f",
 }

@@ -375,7 +375,7 @@ def test_steps_cache_layer_input_states():
     for rows in torch.arange(9).split(4):
         layer_input = LayerInput(states[:, rows], *maps)
         new = (x[:, :, rows] for x in inputs)
-        out, cache = attention.step(*new, cache, mask[:, rows], layer_input)
+        out, cache = attention.step(*new, cache, mask[:, rows], layer_input=layer_input)
         outs.append(out)
     torch.testing.assert_close(torch.cat(outs, 2), expected)
     with pytest.raises(InputError, match="this step: layer_input is not supported"):

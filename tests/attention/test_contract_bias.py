@@ -68,6 +68,30 @@ def test_bias_equals_the_reference(name, causal, backend, hidden):
 
 
 @every_mechanism
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_lowest_finite_bias_reveals_no_hidden_pair(name, causal, backend, dtype):
+    """Use the additive masks of transformers, whose hidden pairs have the lowest finite number."""
+    attention = build_with_bias(name, causal, backend)
+    q, k, v = (x.to(dtype) for x in qkv(T))
+    for mask in (None, key_masks(T)["holes"]):
+        bias = torch.zeros(1, 1, T, T, dtype=dtype)
+        bias[..., :2] = torch.finfo(dtype).min
+        out = run_or_skip(attention.to(dtype), q, k, v, mask, bias=bias)
+        expected = reference_copy(attention)(q, k, v, mask, bias=bias)
+        assert_near(out, expected, "output", 1e-10 if dtype == torch.float64 else 1e-5)
+
+
+@every_mechanism
+def test_bias_of_a_hidden_key_has_no_influence(name, causal, backend):
+    attention = build_with_bias(name, causal, backend)
+    mask, bias = key_masks(T)["ragged"], draw_bias()
+    hidden = ~mask[:, None, None, :].expand_as(bias)
+    expected = run_or_skip(attention, *qkv(T), mask, bias=bias)
+    out = attention(*qkv(T), mask, bias=bias.masked_fill(hidden, torch.nan))
+    assert_near(out, expected, "output")
+
+
+@every_mechanism
 def test_log_weights_are_scores_plus_bias(name, causal, backend):
     attention, (q, k, _) = build_with_bias(name, causal, backend), qkv(T)
     identity = torch.eye(T, dtype=q.dtype).expand(*q.shape[:2], T, T)

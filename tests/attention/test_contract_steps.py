@@ -1,9 +1,11 @@
 """Steps of a causal mechanism: outputs equal forward, caches are values."""
 
+import jaxtyping
 import pytest
 import torch
 from contract import (
     HEAD_DIM,
+    HEADS,
     TOLERANCE,
     assert_near,
     build_small,
@@ -14,7 +16,7 @@ from contract import (
 )
 from jaxtyping import TypeCheckError
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, build
 from longspan.errors import InputError
 
 STEPS = (1, 1, 7, 1, 23, 8, 1, 33, 2, 23)  # numbers of tokens
@@ -235,3 +237,62 @@ def test_reset_with_invalid_rows_is_rejected(name, causal, backend):
         attention.reset(cache, torch.ones(2, dtype=torch.bool))
     with pytest.raises((InputError, TypeCheckError), match="rows"):
         attention.reset(cache, torch.ones(3))
+
+
+def test_cache_of_another_mechanism_cannot_be_reset():
+    made = build("performer", causal=True, heads=HEADS, head_dim=HEAD_DIM).double()
+    _, cache = made.step(*qkv(5))
+    rows = torch.tensor([True, False, False])
+    with pytest.raises(InputError, match=r"the cache was made by performer\(.*, not by linear"):
+        build("linear", causal=True).reset(cache, rows)
+    assert made.reset(cache, rows).length == 5
+
+
+def test_instances_made_without_build_refuse_caches_of_each_other():
+    cls = MECHANISMS["local"]
+    wide, narrow = cls(window=4, causal=True), cls(window=1, causal=True)
+    _, cache = wide.step(*qkv(5))
+    wide.step(*qkv(1), cache)
+    with pytest.raises(InputError, match=r"the cache was made by LocalAttention \d+, not by Local"):
+        narrow.step(*qkv(1), cache)
+
+
+def test_other_types_are_rejected(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    local, (q, k, v) = build("local", causal=True), qkv(4)
+    with pytest.raises(InputError, match="cache must be that of a step or None, got tuple"):
+        local.step(q, k, v, (1, 2))
+    _, cache = local.step(q, k, v)
+    with pytest.raises(InputError, match="rows must be a tensor of integers, got list"):
+        cache.select_rows([0, 1])
+    chosen = cache.select_rows(torch.tensor([2, 0], dtype=torch.uint8))
+    assert chosen.state["k"].equal(cache.state["k"][[2, 0]])
+    infused = build("position_infused", heads=HEADS, head_dim=HEAD_DIM).double()
+    with pytest.raises(InputError, match="layer_input must be a LayerInput, got Tensor"):
+        infused(q, k, v, layer_input=q)
+    linformer = build("linformer", heads=HEADS, max_length=8, rank=2, sharing="layerwise")
+    linformer.release_shared()
+    with pytest.raises(InputError, match=r"shared must be \(1, 1, 2, 8\), got \(3, 3\)"):
+        linformer.double()(q, k, v, shared=torch.ones(3, 3))
+
+
+def test_first_step_of_own_global_projections_requires_layer_input():
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "window": 2}
+    longformer = build(
+        "longformer", **sizes, first_global=True, global_projections=True, causal=True
+    )
+    with pytest.raises(InputError, match="the first step, of the global first token, requires"):
+        longformer.double().step(*qkv(3))
+
+
+def test_queries_that_choose_rows_are_mixed():
+    """Compression by use reads all queries, so a query mask hides rows of the output alone."""
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "segment": 8, "memory": 4, "ratio": 2}
+    attention = build("compressive", **sizes, compression="most_used", causal=True).double()
+    assert attention.traits.mixes_queries
+    assert not build("compressive", **sizes, causal=True).traits.mixes_queries
+    q, k, v = qkv(33)
+    hidden = torch.arange(33) % 2 == 1
+    mask = ~hidden.expand(3, -1)
+    out, every = attention(q, k, v, query_mask=mask), attention(q, k, v)
+    assert_near(out[:, :, ~hidden], every[:, :, ~hidden], "visible rows")

@@ -16,6 +16,8 @@ every_head_pattern = pytest.mark.parametrize("head_patterns", ["merged", "separa
 
 
 def sparse_transformer(kind, causal=False, heads=3, max_length=64, layer=0, **options):
+    if kind == "strided":
+        options.pop("summary", None)
     sizes = {"heads": heads, "max_length": max_length, "layer": layer}
     return build("sparse_transformer", causal=causal, **sizes, kind=kind, **options)
 
@@ -230,6 +232,11 @@ def test_wrong_number_of_heads_is_rejected():
 def test_invalid_options_are_rejected(options, message):
     with pytest.raises(OptionError, match=message):
         sparse_transformer(**{"kind": "fixed", **options})
+
+
+def test_strided_sets_have_no_summary_columns():
+    with pytest.raises(OptionError, match="summary requires kind='fixed', got summary=8"):
+        build("sparse_transformer", heads=2, max_length=64, summary=8)
 
 
 def test_unknown_kinds_and_head_patterns_are_rejected():

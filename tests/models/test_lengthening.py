@@ -45,7 +45,7 @@ def test_parameters_for_each_position_are_refused_by_name(small, mechanism):
     with pytest.raises(OptionError) as caught:
         lengthen(model, LONG)
     message = str(caught.value)
-    assert f"{mechanism} attention learned parameters for inputs of up to 40 tokens" in message
+    assert f"{mechanism} attention has parameters for inputs of up to 40 tokens" in message
     assert FIXED[mechanism] in message
     assert "150 are needed; train one with model.position=sinusoidal, rotary or none" in message
 
@@ -53,7 +53,7 @@ def test_parameters_for_each_position_are_refused_by_name(small, mechanism):
 def test_learned_sorting_is_refused(small):
     options = {"sorting": "linear", "block": 8}
     config = small(attention="sinkhorn", attention_options=options, position="none")
-    with pytest.raises(OptionError, match="sinkhorn attention learned parameters"):
+    with pytest.raises(OptionError, match="sinkhorn attention has parameters"):
         lengthen(LongspanForSequenceClassification(config), LONG)
 
 
@@ -68,6 +68,26 @@ def test_learned_positions_are_refused_and_others_are_not(small, position, pooli
         return
     inputs = torch.randint(1, 50, (2, 40))
     torch.testing.assert_close(lengthen(model, 41).eval()(inputs).logits, model(inputs).logits)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options"),
+    [("linformer", {"rank": 8, "projection": "random"}), ("synthesizer", {"trainable": False})],
+)
+def test_fixed_random_numbers_of_each_position_are_refused(small, mechanism, options):
+    config = small(attention=mechanism, attention_options=options, position="none")
+    with pytest.raises(OptionError, match=f"{mechanism} attention has parameters"):
+        lengthen(LongspanForSequenceClassification(config), LONG)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_longer_model_has_dtype_mode_and_frozen_parameters_of_the_model(small, training):
+    model = build_model(small, "local", position="none").bfloat16().train(training)
+    model.classifier.requires_grad_(False)
+    longer = lengthen(model, LONG)
+    assert all(module.training == training for module in longer.modules())
+    for (name, x), y in zip(longer.named_parameters(), model.parameters(), strict=True):
+        assert (x.dtype, x.requires_grad) == (y.dtype, y.requires_grad), name
 
 
 def test_lengthening_keeps_random_state(small):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from longspan.attention import MECHANISMS, Attention
-from longspan.models import LongspanForSequenceClassification
+from longspan.errors import OptionError
+from longspan.models import LongspanForSequenceClassification, LongspanModel
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -83,3 +84,31 @@ def test_model_runs_at_minimum_and_maximum_length(small, name):
     model = LongspanForSequenceClassification(small(attention=name, pooling="cls")).eval()
     for length in (1, 40):
         assert model(torch.ones(2, length, dtype=torch.long)).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [n for n, cls in MECHANISMS.items() if cls.traits.global_tokens])
+def test_maximum_of_global_tokens_needs_no_values(small, name):
+    fields = {"attention": name, "pooling": "cls", "max_global_tokens": 2}
+    torch.manual_seed(0)
+    model = LongspanModel(small(**fields)).eval()
+    ids = torch.randint(1, 50, (2, 19))
+    global_mask = torch.zeros(2, 19, dtype=torch.bool)
+    global_mask[0, 3], global_mask[1, :2] = True, True
+    counted = LongspanModel(small(**{**fields, "max_global_tokens": None})).eval()
+    counted.load_state_dict(model.state_dict())
+    expected = counted(ids, global_attention_mask=global_mask).pooler_output
+    found = model(ids, global_attention_mask=global_mask).pooler_output
+    torch.testing.assert_close(found, expected)
+    out = model.to("meta")(ids.to("meta"), global_attention_mask=global_mask.to("meta"))
+    assert out.pooler_output.shape == expected.shape
+
+
+def test_maximum_is_refused_without_global_tokens(small):
+    with pytest.raises(OptionError, match="linformer does not support global tokens"):
+        small(attention="linformer", max_global_tokens=1)
+
+
+@pytest.mark.parametrize("field", ["initializer_range", "layer_norm_eps"])
+def test_numbers_of_configuration_are_finite(small, field):
+    with pytest.raises(OptionError, match=f"{field} must be at least 0, got nan"):
+        small(**{field: float("nan")})

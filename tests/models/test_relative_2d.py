@@ -84,9 +84,20 @@ def test_loaded_checkpoint_without_offsets_gets_initial_ones(small, tmp_path):
         assert 0.5 < std / model.config.initializer_range < 2
 
 
+def test_numbers_are_added_under_autocast(small):
+    model = LongspanModel(small(**settings(pooling="cls")))
+    ids = torch.randint(1, 50, (2, SIDE**2))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(ids).pooler_output[:, 0].sum().backward()
+    assert model.layers[0].attention.positions.offsets.weight.grad.any()
+
+
 def test_refusals_name_the_remedy(small):
     with pytest.raises(OptionError, match=r"linformer does not support; use one of .*full"):
         small(**settings(attention="linformer"))
+    options = {"window": 2, "global_projections": True}
+    with pytest.raises(OptionError, match="longformer does not support with these options"):
+        LongspanModel(small(**settings(attention="longformer", attention_options=options)))
     with pytest.raises(OptionError, match="requires a square image, got 10 positions"):
         small(**settings(max_position_embeddings=10))
     with pytest.raises(OptionError, match="does not support context parallelism"):

@@ -44,7 +44,7 @@ def test_padding_has_no_influence(small):
 
 
 def test_other_shapes_are_refused(small):
-    model = LongspanModel(small(stem="convolution"))
+    model = LongspanModel(small(stem="convolution", max_position_embeddings=SIDE**2))
     with pytest.raises(InputError, match="requires a square image, got 12 positions"):
         model(torch.ones(1, 12, dtype=torch.long))
 
@@ -68,3 +68,13 @@ def test_model_without_layers_trains(small):
     assert all(p.grad is not None for p in model.encoder.embeddings.stem.parameters())
     with pytest.raises(OptionError, match="num_hidden_layers must be at least 0, got -1"):
         small(num_hidden_layers=-1)
+
+
+def test_configuration_requires_a_square_image(small):
+    with pytest.raises(OptionError, match="stem='convolution': requires a square image, got 15"):
+        small(stem="convolution", max_position_embeddings=15)
+
+
+def test_model_without_layers_cannot_pool_a_summary_token(small):
+    with pytest.raises(OptionError, match="the summary token attends to nothing; use pooling"):
+        small(num_hidden_layers=0, pooling="cls")

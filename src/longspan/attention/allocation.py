@@ -18,6 +18,9 @@ REMEDY = "choose smaller sizes or options"
 def refuse_large_tensors(name: str) -> Iterator[None]:
     """Refuse, inside the context, to create a CPU tensor larger than the available memory.
 
+    This covers functions that create a tensor from its shape (`torch.empty`, `randn`, ...), which
+    is how parameters are made. What is computed from tensors is left to the allocator.
+
     Args:
         name: name of the mechanism, for the message.
 

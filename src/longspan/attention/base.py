@@ -7,6 +7,7 @@ means "may be attended". The layout is always (B, H, T, D).
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from longspan.attention.grouped_heads import (
     repeat_cached_heads,
     repeat_heads,
 )
-from longspan.attention.masking import apply_mask, both_masks, zero_masked
+from longspan.attention.masking import both_masks, mask_layer_input, zero_masked
 from longspan.attention.refusals import (
     bias_refusals,
     global_token_refusals,
@@ -31,9 +32,10 @@ from longspan.attention.refusals import (
 from longspan.attention.registry import KERNELS, register
 from longspan.attention.traits import LayerInput, Traits
 from longspan.errors import InputError
-
-__all__ = ["Attention", "Cache", "LayerInput", "Traits", "append_tokens", "register"]
 from longspan.shapes import Bool, Float
+
+_INSTANCES = itertools.count()
+__all__ = ["Attention", "Cache", "LayerInput", "Traits", "append_tokens", "register"]
 
 
 class Attention(nn.Module):
@@ -61,7 +63,8 @@ class Attention(nn.Module):
         backend_used: backend of the last call.
         max_global_tokens: largest number of global tokens per row; None: counted in each call.
         weight_dropout: probability with which a weight is dropped in training.
-        signature: name, and the options that `build` was given; a cache belongs to one of them.
+        signature: name and options of `build`, or class and number of an instance made without it;
+            a cache belongs to one signature.
     """
 
     traits: Traits
@@ -79,7 +82,11 @@ class Attention(nn.Module):
     backend_used: str | None = None
     max_global_tokens: int | None = None
     weight_dropout: float = 0.0
-    signature: str = ""
+
+    def __init__(self):
+        """Number the instance; `build` names its options instead."""
+        super().__init__()
+        self.signature = f"{type(self).__name__} {next(_INSTANCES)}"
 
     def forward(
         self,
@@ -135,7 +142,7 @@ class Attention(nn.Module):
             key_mask = query_mask = mask
         if reasons := global_token_refusals(global_mask, key_mask, self.max_global_tokens):
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
-        layer_input = _mask_layer_input(layer_input, key_mask)
+        layer_input = mask_layer_input(layer_input, key_mask)
         own = query_mask
         if self.traits.mixes_queries:
             # Other rows read the queries: only the key mask says which tokens exist.
@@ -156,6 +163,7 @@ class Attention(nn.Module):
         v: Float[Tensor, "B G S E"],
         cache: Cache | None = None,
         mask: Bool[Tensor, "B T"] | None = None,
+        *,
         layer_input: LayerInput | None = None,
         scale: float | None = None,
         bias: Float[Tensor, "#B #H T L"] | None = None,
@@ -180,11 +188,12 @@ class Attention(nn.Module):
             InputError: the mechanism is not causal, the cache belongs to another mechanism, to
                 other options or other inputs, or `forward` would refuse the inputs.
         """
-        reasons = self.refusals(q, k, v) + self._step_refusals(q, k, v, cache)
+        if not isinstance(cache, Cache | None):
+            raise InputError(f"cache must be that of a step or None, got {type(cache).__name__}")
+        reasons = self.refusals(q, k, v) + self._step_refusals(q, k, v, cache, layer_input)
         length = q.shape[2] + (0 if cache is None else cache.length)
         reasons += bias_refusals(bias, q, length, self.traits.bias)
         reasons += mask_refusals("mask", mask, (q.shape[0], q.shape[2]), q.device)
-        reasons += [] if layer_input is None else self._layer_input_refusals(k, layer_input)
         reasons += scale_refusals(scale, self.traits.scale)
         if reasons:
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
@@ -192,7 +201,7 @@ class Attention(nn.Module):
         groups, names = k.shape[1], () if self.takes_groups else self.shared_state
         q, k, v = self._scale_and_repeat(q, k, v, scale)
         cache = repeat_cached_heads(cache, names)
-        extra = self._optional_inputs(_mask_layer_input(layer_input, mask), None, bias)
+        extra = self._optional_inputs(mask_layer_input(layer_input, mask), None, bias)
         with _without_autocast(q.device):
             out, state = self.advance(q, k, v, mask, cache, *extra)
         made = self.make_cache(length, q, v, state)
@@ -206,13 +215,13 @@ class Attention(nn.Module):
             rows: True at the rows to clear.
 
         Returns:
-            A cache in which all previous tokens of those rows count as padding. Positions continue
-            for the whole batch.
+            A cache in which their previous tokens are padding. Positions continue for the batch.
 
         Raises:
-            InputError: `rows` is not a boolean mask of the cache's batch.
+            InputError: another mechanism made the cache, or `rows` is no boolean mask of its batch.
         """
-        reasons = mask_refusals("rows", rows, cache.shape[:1], cache.device)
+        reasons = cache.maker_refusals(self.signature)
+        reasons += mask_refusals("rows", rows, cache.shape[:1], cache.device)
         if reasons:
             raise InputError(f"{self.name} does not support this reset: {'; '.join(reasons)}")
         return clear_rows(cache, rows, self.empty_state)
@@ -320,10 +329,7 @@ class Attention(nn.Module):
         raise TypeError(f"{type(self).__name__} does not define flops")
 
     def pairs(self, T: int) -> int | tuple[int, ...] | None:
-        """Return the attended query-key pairs of one head, or of each head where heads differ.
-
-        None: the number is undefined, or depends on the input.
-        """
+        """Return the attended pairs of one head, or of each if they differ; None: undefined."""
         return None
 
     def _shared_refusals(self, shared: Tensor | None) -> list[str]:
@@ -350,22 +356,22 @@ class Attention(nn.Module):
             return []
         if not self.traits.needs_layer_input:
             return ["layer_input is not supported (traits.needs_layer_input)"]
+        if not isinstance(layer_input, LayerInput):
+            return [f"layer_input must be a LayerInput, got {type(layer_input).__name__}"]
         expected, got = (k.shape[0], k.shape[2]), tuple(layer_input.states.shape[:2])
         if got != expected:
             return [f"layer_input.states must be (B, S, W) with (B, S) = {expected}, got {got}"]
         return []
 
-    def _step_refusals(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache | None) -> list[str]:
-        reasons = []
+    def _step_refusals(self, q, k, v, cache, layer_input) -> list[str]:
+        reasons = [] if layer_input is None else self._layer_input_refusals(k, layer_input)
         if not self.causal:
             reasons.append("step() requires causal=True")
         if q.shape[2] != k.shape[2]:
             reasons.append(
                 f"step() requires as many queries as keys, got T={q.shape[2]} and S={k.shape[2]}"
             )
-        if cache is not None:
-            reasons += cache.refusals(self.signature, q, v)
-        return reasons
+        return reasons if cache is None else reasons + cache.refusals(self.signature, q, v)
 
     def _select_backend(self, *inputs) -> tuple[str, Callable]:
         """Return the requested backend, or the first kernel that supports the inputs."""
@@ -391,10 +397,3 @@ def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager
     if not torch.amp.is_autocast_available(device.type):
         return contextlib.nullcontext()
     return torch.autocast(device.type, enabled=False)
-
-
-def _mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
-    """Return the layer input with zeros at padded positions."""
-    if layer_input is None or mask is None:
-        return layer_input
-    return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))

@@ -51,20 +51,26 @@ class Cache:
         Raises:
             InputError: `rows` is not a list of indices of rows.
         """
+        if not isinstance(rows, Tensor):
+            raise InputError(f"rows must be a tensor of integers, got {type(rows).__name__}")
         if rows.dim() != 1 or rows.is_floating_point() or rows.dtype == torch.bool:
             given = f"{rows.dtype} of shape {tuple(rows.shape)}"
             raise InputError(f"rows must be a vector of integers, got {given}")
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.shape[0]:
             bounds = f"{int(rows.min())} to {int(rows.max())}"
             raise InputError(f"rows must be between 0 and {self.shape[0] - 1}, got {bounds}")
-        state = {n: x.index_select(0, rows.to(x.device)) for n, x in self.state.items()}
+        state = {n: x.index_select(0, rows.to(x.device).long()) for n, x in self.state.items()}
         return dataclasses.replace(self, shape=(len(rows), *self.shape[1:]), state=state)
+
+    def maker_refusals(self, signature: str) -> list[str]:
+        """Return the reason why a mechanism cannot read this cache: another one made it."""
+        if signature == self.signature:
+            return []
+        return [f"the cache was made by {self.signature}, not by {signature}"]
 
     def refusals(self, signature: str, q: Tensor, v: Tensor) -> list[str]:
         """Return the reasons why a mechanism cannot continue this cache with new inputs."""
-        reasons = []
-        if signature != self.signature:
-            reasons.append(f"the cache was made by {self.signature}, not by {signature}")
+        reasons = self.maker_refusals(signature)
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
         if self.shape != shape:
             reasons.append(f"the cache requires (B, H, D, E) = {self.shape}, got {shape}")

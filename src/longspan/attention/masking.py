@@ -4,10 +4,13 @@ On CPU, `masked_fill` and `where` walk a broadcast mask element by element. A bi
 addition are ten times as fast, and as exact.
 """
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import LinearFunction, apply_function
+from longspan.attention.traits import LayerInput
 
 INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -32,6 +35,13 @@ def apply_mask(x: Tensor, mask: Tensor) -> Tensor:
 def zero_masked(x: Tensor, mask: Tensor | None) -> Tensor:
     """Return `x` with zeros where the mask is False. This selects, so that no NaN survives."""
     return x if mask is None else apply_mask(x, mask[:, None, :, None])
+
+
+def mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> LayerInput | None:
+    """Return the layer input with zeros at padded positions."""
+    if layer_input is None or mask is None:
+        return layer_input
+    return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
 
 
 def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -39,7 +39,7 @@ def register(
             owner = MECHANISMS[name].__qualname__
             raise OptionError(f"mechanism {name!r} is already registered, by {owner}")
         MECHANISMS[name] = cls
-        cls.name, cls.size_option, cls.signature = name, size_option, name
+        cls.name, cls.size_option = name, size_option
         return cls
 
     return add

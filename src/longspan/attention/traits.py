@@ -38,7 +38,8 @@ class Traits:
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
             keys), so that `query_mask` hides rows of the output but no query.
-        carries_positions: distinguishes positions by itself; a model adds no position encoding.
+        carries_positions: distinguishes positions by itself; a model with the position "auto" adds
+            none.
         needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
         shares_parameter: takes `shared`, a parameter that all layers of a model may share.
         sizes: sizes that `build` passes to the constructor.

@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from longspan.attention import MECHANISMS, backends, options_of
+from longspan.attention import MECHANISMS, Traits, backends, options_of
 from longspan.bounds import (
     LARGEST_RATE,
     LONGEST,
@@ -38,6 +38,7 @@ SIZES = {
     "attention_head_size": (1, WIDEST),
     "intermediate_size": (1, WIDEST),
     "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
+    "max_global_tokens": (0, LONGEST),
     "classifier_hidden_size": (1, WIDEST),
 }
 DROPOUTS = ("hidden_dropout_prob", "attention_dropout")
@@ -93,6 +94,9 @@ class LongspanConfig(PreTrainedConfig):
         attention: name of the mechanism.
         attention_options: options of the mechanism; missing ones take the mechanism's defaults.
         attention_backend: "auto", or the name of the backend that must run.
+        max_global_tokens: maximum number of global tokens of an input, without the summary token;
+            calls then have fixed shapes and no synchronization, see `attention.build`. None: the
+            tokens are counted in each call.
         classifier_hidden_size: width of the hidden layer of the classification heads.
         pair_head: features of a pair: "interaction" (a, b, a * b, a - b) or "concatenate" (a, b).
         initializer_range: standard deviation of the initial weights.
@@ -120,6 +124,7 @@ class LongspanConfig(PreTrainedConfig):
     attention: str = "full"
     attention_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     attention_backend: str = "auto"
+    max_global_tokens: int | None = None
     classifier_hidden_size: int = 128
     pair_head: str = "interaction"
     initializer_range: float = 0.02
@@ -149,7 +154,14 @@ class LongspanConfig(PreTrainedConfig):
         """Position encoding that the model adds: `position` with "auto" resolved."""
         if self.position != "auto":
             return self.position
-        return "none" if MECHANISMS[self.attention].traits.carries_positions else "learned"
+        return "none" if self._traits.carries_positions else "learned"
+
+    @property
+    def max_tokens_of_global_mask(self) -> int | None:
+        """Maximum number of global tokens per row of the encoder, summary token included."""
+        if self.max_global_tokens is None:
+            return None
+        return self.max_global_tokens + (self.pooling == "cls")
 
     @property
     def max_sequence_length(self) -> int:
@@ -203,13 +215,20 @@ class LongspanConfig(PreTrainedConfig):
                 f"rotary positions require an even head width, got {self.head_dim}; "
                 "change num_attention_heads or position"
             )
-        if self.position == "relative_2d":
-            reasons += self._relative_2d_refusals()
+        reasons += self._image_refusals()
+        if self.num_hidden_layers == 0 and self.pooling == "cls":
+            reasons.append(
+                "num_hidden_layers=0 with pooling='cls' reads no input: the summary token attends "
+                "to nothing; use pooling='mean' or 'first'"
+            )
+        if self.max_global_tokens is not None and not self._traits.global_tokens:
+            reasons.append(f"max_global_tokens: {self.attention} does not support global tokens")
         for field in DROPOUTS:
             if not 0 <= getattr(self, field) < 1:
                 reasons.append(f"{field} must be in [0, 1), got {getattr(self, field)}")
-        if error := range_error("initializer_range", self.initializer_range, 0, LARGEST_RATE):
-            reasons.append(error)
+        for field in ("initializer_range", "layer_norm_eps"):
+            if error := range_error(field, getattr(self, field), 0, LARGEST_RATE):
+                reasons.append(error)
         if self.problem_type not in (None, "single_label_classification"):
             reasons.append(
                 "problem_type must be 'single_label_classification' or None, "
@@ -217,17 +236,27 @@ class LongspanConfig(PreTrainedConfig):
             )
         return reasons
 
-    def _relative_2d_refusals(self) -> list[str]:
+    @property
+    def _traits(self) -> Traits:
+        return MECHANISMS[self.attention].traits
+
+    def _image_refusals(self) -> list[str]:
+        """Return the reasons why the inputs are no images for the fields that require them."""
         reasons, pixels = [], self.max_position_embeddings
-        if not MECHANISMS[self.attention].traits.bias:
+        if self.position == "relative_2d" and not self._traits.bias:
             able = [name for name, cls in MECHANISMS.items() if cls.traits.bias]
             reasons.append(
                 f"position='relative_2d' adds numbers to scores, which {self.attention} does not "
                 f"support; use one of {', '.join(able)}, or another position"
             )
-        if image_side(pixels) is None:
+        chosen = [
+            f"{field}={value!r}"
+            for field, value in (("position", "relative_2d"), ("stem", "convolution"))
+            if getattr(self, field) == value
+        ]
+        if chosen and image_side(pixels) is None:
             reasons.append(
-                f"position='relative_2d' requires a square image, got {pixels:,} positions "
-                "(max_position_embeddings); use another position"
+                f"{' and '.join(chosen)}: requires a square image, got {pixels:,} positions "
+                "(max_position_embeddings)"
             )
         return reasons

@@ -10,6 +10,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from longspan.attention import Attention, LayerInput, build
+from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
@@ -36,6 +37,7 @@ def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
             head_dim=config.head_dim,
             max_length=config.max_sequence_length,
             layer=layer,
+            max_global_tokens=config.max_tokens_of_global_mask,
             **config.attention_options,
         )
     device = torch.get_default_device()
@@ -58,7 +60,7 @@ class SelfAttention(nn.Module):
         self.query = nn.Linear(width, inner) if "q" in reads else None
         self.key = nn.Linear(width, inner) if "k" in reads else None
         self.value = nn.Linear(width, inner)
-        self.positions = _relative_positions(config)
+        self.positions = _relative_positions(config, self.mechanism)
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(inner, width)
         # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
@@ -95,7 +97,7 @@ class SelfAttention(nn.Module):
             key_mask=key_mask,
             query_mask=query_mask,
             global_mask=global_mask,
-            bias=None if self.positions is None else self.positions(x.shape[1]),
+            bias=None if self.positions is None else self.positions(x.shape[1]).to(q.dtype),
             layer_input=self._layer_input(x),
             shared=shared,
         )
@@ -192,10 +194,15 @@ class Layer(GradientCheckpointingLayer):
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
 
-def _relative_positions(config: LongspanConfig) -> RelativePositions2D | None:
+def _relative_positions(config: LongspanConfig, mechanism: Attention) -> RelativePositions2D | None:
     side = image_side(config.max_position_embeddings)
     if config.position != "relative_2d" or side is None:
         return None
+    if not mechanism.traits.bias:
+        raise OptionError(
+            f"position='relative_2d' adds numbers to scores, which {config.attention} does not "
+            "support with these options; change the options or the position"
+        )
     return RelativePositions2D(config.num_attention_heads, side)
 
 

@@ -5,7 +5,9 @@ import re
 from typing import TypeVar, cast
 
 import torch
+from torch import nn
 
+from longspan.attention import Attention
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.encoder import LongspanPreTrainedModel
@@ -15,19 +17,19 @@ MAX_NAMES = 3  # parameters that the message lists
 
 
 def lengthen(model: Model, length: int) -> Model:
-    """Return a model for inputs of up to `length` tokens, with the learned parameters of another.
+    """Return a model for inputs of up to `length` tokens, with the parameters of another.
 
-    What follows the maximum length but is not learned is that of the longer model: options that
+    What follows the maximum length but is no parameter is that of the longer model: options that
     default to it, such as a stride of its square root, and random blocks or hashes, which are drawn
-    from their seeds.
+    from their seeds. Device, dtype, mode and frozen parameters are those of the given model.
 
     Args:
         model: trained model; it is not changed.
         length: maximum number of input tokens; a model for as many is returned as it is.
 
     Raises:
-        OptionError: the shape of a learned parameter depends on the maximum length; the message
-            names them.
+        OptionError: the shape of a parameter, learned or random, depends on the maximum length;
+            the message names them.
     """
     config = cast(LongspanConfig, copy.deepcopy(model.config))
     if length <= config.max_position_embeddings:
@@ -39,14 +41,32 @@ def lengthen(model: Model, length: int) -> Model:
     saved, shapes = model.state_dict(), longer.state_dict()
     fixed = [
         name
-        for name, _ in longer.named_parameters(remove_duplicate=False)
+        for name in _trained_numbers(longer)
         if name not in saved or saved[name].shape != shapes[name].shape
     ]
     if fixed:
         raise OptionError(_refusal(model, length, fixed))
     kept = {name: x for name, x in saved.items() if x.shape == shapes[name].shape}
     longer.load_state_dict(kept, strict=False)
-    return longer
+    frozen = {name for name, x in model.named_parameters() if not x.requires_grad}
+    for name, x in longer.named_parameters():
+        x.requires_grad_(name not in frozen)
+    torch.nn.Module.to(longer, device=model.device, dtype=model.dtype)
+    return longer.train(model.training)
+
+
+def _trained_numbers(model: nn.Module) -> list[str]:
+    """Return the names of parameters, and of random numbers that training does not draw anew."""
+    redrawn = tuple(
+        f"{name}."
+        for name, module in model.named_modules()
+        if isinstance(module, Attention) and module.redraw_every is not None
+    )
+    return [
+        name
+        for name, x in model.state_dict(keep_vars=True).items()
+        if isinstance(x, nn.Parameter) or (x.is_floating_point() and not name.startswith(redrawn))
+    ]
 
 
 def _refusal(model: LongspanPreTrainedModel, length: int, fixed: list[str]) -> str:
@@ -55,7 +75,7 @@ def _refusal(model: LongspanPreTrainedModel, length: int, fixed: list[str]) -> s
     listed = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
     config = model.config
     return (
-        f"a model with {config.position} positions and {config.attention} attention learned "
+        f"a model with {config.position} positions and {config.attention} attention has "
         f"parameters for inputs of up to {config.max_position_embeddings:,} tokens ({listed}), "
         f"{length:,} are needed; train one with model.position=sinusoidal, rotary or none, and a "
         "mechanism without parameters for each position"

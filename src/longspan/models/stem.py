@@ -5,12 +5,11 @@ images outweigh the choice of the attention. The text names a convolutional stem
 here two 3 x 3 convolutions of the model's width, which keep every position.
 """
 
-import math
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.errors import InputError
+from longspan.models.relative_2d import image_side
 from longspan.shapes import Float
 
 KERNEL, CONVOLUTIONS = 3, 2
@@ -31,8 +30,8 @@ class ConvolutionStem(nn.Module):
         Raises:
             InputError: T is no square number.
         """
-        side = math.isqrt(x.shape[1])
-        if side * side != x.shape[1]:
+        side = image_side(x.shape[1])
+        if side is None:
             raise InputError(
                 f"stem='convolution' requires a square image, got {x.shape[1]} positions; "
                 "use a task of images, or stem='none'"

@@ -112,9 +112,9 @@ class BigBirdAttention(Attention):
             reasons.append(f"heads must be {len(self.draws)}, as built; got {q.shape[1]}")
         return reasons + self._too_long(k.shape[2])
 
-    def _step_refusals(self, q, k, v, cache):
-        before = 0 if cache is None else cache.length
-        return super()._step_refusals(q, k, v, cache) + self._too_long(before + k.shape[2])
+    def _step_refusals(self, q, k, v, cache, layer_input):
+        length = k.shape[2] + (0 if cache is None else cache.length)
+        return super()._step_refusals(q, k, v, cache, layer_input) + self._too_long(length)
 
     def _too_long(self, length):
         limit = f"S={length} exceeds max_length={self.max_length}; build with a larger max_length"

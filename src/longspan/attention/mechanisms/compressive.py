@@ -20,6 +20,7 @@ the paper compresses the states they are projected from (for the mean it is the 
 means: largest weight, in content attention, from the last segment that had the row in M.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Literal, get_args
 
@@ -93,6 +94,9 @@ class CompressiveAttention(RelativeAttention):
         self.compressed_memory, self.ratio = compressed_memory, ratio
         self.compression = Compression(compression, ratio, heads, head_dim, autoencoder)
         self.has_unused_parameters = self.compression.learned or autoencoder
+        if compression == "most_used":
+            # The queries of a segment choose the rows that later ones see.
+            self.traits = dataclasses.replace(type(self).traits, mixes_queries=True)
 
     @property
     def span(self):

@@ -106,6 +106,7 @@ class LinformerAttention(Attention):
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length
         shape = (both, self.rows, 1 if projection == "convolution" else self.rank, columns)
+        self.shape = shape
         if projection == "random":
             own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
             generator = torch.Generator().manual_seed(own)
@@ -126,7 +127,8 @@ class LinformerAttention(Attention):
 
     def _shared_refusals(self, shared):
         if self.released == (shared is not None):
-            return []
+            given = self.shape if shared is None else tuple(shared.shape)
+            return [] if given == self.shape else [f"shared must be {self.shape}, got {given}"]
         if self.released:
             return ["shared is required: the model owns the projection (release_shared)"]
         return ["shared must be None: the mechanism owns its projection"]

@@ -120,6 +120,13 @@ class LongformerAttention(PatternAttention):
             )
         return reasons
 
+    def _step_refusals(self, q, k, v, cache, layer_input):
+        reasons = super()._step_refusals(q, k, v, cache, layer_input)
+        has_own_row = self.projections is not None and self.pattern.layout.globals
+        if has_own_row and cache is None and layer_input is None:
+            reasons.append("the first step, of the global first token, requires layer_input")
+        return reasons
+
     def attend(self, q, k, v, key_mask, global_mask, layer_input=None, *bias):
         """Run gathered-block attention, then compute the rows of global tokens."""
         if self.projections is None:

@@ -58,6 +58,7 @@ from longspan.attention.patterns import (
 from longspan.bounds import MOST_HEADS
 from longspan.errors import OptionError
 
+DEFAULT_SUMMARY = 8
 Part = tuple[Tensor, Tensor]  # rows (B, H, T, E), and their log weight (B, H, T, 1)
 
 
@@ -85,7 +86,7 @@ class SparseTransformerAttention(PatternAttention):
         kind: Literal["fixed", "strided"] = "strided",
         head_patterns: Literal["merged", "separate", "alternating"] = "merged",
         stride: int | None = None,
-        summary: int = 8,
+        summary: int | None = None,
         groups: int = 1,
         causal: bool = False,
     ):
@@ -100,20 +101,27 @@ class SparseTransformerAttention(PatternAttention):
             head_patterns: "merged" (one softmax over near and far set), "separate" (even heads have
                 the near set, odd heads the far set) or "alternating" (by layer, near first).
             stride: l; None: sqrt(max_length), at least the number of columns.
-            summary: summary columns of a block, c.
+            summary: summary columns of a block, c, of "fixed" alone; None:
+                `DEFAULT_SUMMARY`.
             groups: with G > 1, the far set of a head is one of G groups of c columns, the last of a
                 block, the ones before them, and so on (the paper's "different groups of columns").
             causal: whether keys after the query are excluded.
         """
+        columns = DEFAULT_SUMMARY if summary is None else summary
         if stride is not None:
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
         else:
-            room = summary * groups if kind == "fixed" else 1
+            room = columns * groups if kind == "fixed" else 1
             stride = max(round(max_length**0.5), room)
-        _check(heads, kind, head_patterns, stride, summary, groups)
+        _check(heads, kind, head_patterns, stride, columns, groups)
+        if kind == "strided" and summary is not None:
+            raise OptionError(
+                "sparse_transformer cannot be built: summary requires kind='fixed', "
+                f"got summary={summary}"
+            )
         self.stride = stride
         self.near: Pattern = Window(stride - 1) if kind == "strided" else BlockWindow(stride)
-        far, both = (_sets(kind, stride, summary, groups, local) for local in (False, True))
+        far, both = (_sets(kind, stride, columns, groups, local) for local in (False, True))
         pairs = [pattern for columns in far for pattern in (self.near, columns)]
         turn = far if layer % 2 else [self.near]
         cycle = {"merged": both, "separate": pairs, "alternating": turn}[head_patterns]

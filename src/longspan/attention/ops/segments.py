@@ -101,11 +101,11 @@ class SegmentAttention(Attention):
 
     def position_terms(self, q: Tensor, longest: int, *layer_input) -> Any:
         """Compute what all segments of a call share; they see at most `longest` keys."""
-        raise TypeError(f"{type(self).__name__} does not define places")
+        raise TypeError(f"{type(self).__name__} does not define position_terms")
 
     def attend_segment(self, q: Tensor, keys: Rows, places: Any) -> Tensor:
         """Attend from tokens whose own keys are the newest of `keys`."""
-        raise TypeError(f"{type(self).__name__} does not define read")
+        raise TypeError(f"{type(self).__name__} does not define attend_segment")
 
     def load_memory(self, rows: Rows, start: int, cache: Cache | None) -> tuple[Rows, ...]:
         """Return the memory of the segment at `start` from the cached rows before it."""

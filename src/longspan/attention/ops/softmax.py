@@ -37,7 +37,9 @@ def softmax_attention(
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if bias is not None:
         bias, mask = split_bias(bias, mask)
-        scores = scores + bias
+        # Hidden pairs have half the lowest finite score, and no bias may be lower.
+        lowest = torch.finfo(scores.dtype).min / 4
+        scores = scores + apply_mask(bias.clamp(min=lowest), mask)
     weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
     out = (F.dropout(weights, dropout) if dropout else weights) @ v
     return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
