@@ -1,9 +1,10 @@
 """Plant one bug at a time in a copy of the source and run the attention tests against it.
 
-    python tests/mutants.py            all of tests/mutants/*.txt; rewrites docs/mutants.md
+    python tests/mutants.py            all of tests/mutants/*.txt
     python tests/mutants.py nystrom    bugs whose file or description contains the word
 
-Prints a table, using all cores. Exits with 1 if a bug survives or its text is not in the source.
+Prints a table, using all cores, and writes its rows to docs/mutants.md; other rows of the page stay as
+they are. Exits with 1 if a bug survives or its text is not in the source.
 Requires `fork` (Linux, macOS), so that torch is loaded once.
 """
 
@@ -27,7 +28,8 @@ PAGE = ROOT / "docs" / "mutants.md"
 HEAD = """# Bugs that the tests catch
 
 `make mutants` plants each of these bugs (`tests/mutants/*.txt`) in a copy of the source, one at a
-time, runs the attention tests named with it, and writes this table. The last column is the first
+time, runs the attention tests named with it, and writes this table; `tests/mutants.py WORD` does so for
+some of them. The last column is the first
 test that fails. The list includes bugs reported for public implementations of these mechanisms.
 
 | file | planted bug | caught by |
@@ -143,11 +145,24 @@ def main(words: list[str]) -> int:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
     minutes = (time.monotonic() - start) / 60
-    summary = f"{len(chosen)} bugs, {survived} survived"
-    sys.stdout.write(f"\n{summary}, {minutes:.1f} minutes\n")
-    if not words:
-        PAGE.write_text(HEAD + "\n".join(lines) + f"\n\n{summary}.\n")
+    sys.stdout.write(f"\n{len(chosen)} bugs, {survived} survived, {minutes:.1f} minutes\n")
+    write_page(mutants, lines)
     return 1 if survived else 0
+
+
+def write_page(mutants: list[Mutant], lines: list[str]) -> None:
+    """Write the given rows to the page, and keep its rows of other bugs that still exist."""
+    known = {row_key(line): line for line in PAGE.read_text().splitlines() if line[:2] == "| "}
+    known |= {row_key(line): line for line in lines if line[:2] == "| "}
+    keys = [f"| {mutant.file} | {mutant.description} |" for mutant in mutants]
+    rows = [known[key] for key in keys if key in known]
+    survived, missing = sum("**survived**" in row for row in rows), len(keys) - len(rows)
+    end = f"{len(rows)} bugs, {survived} survived" + (f"; {missing} not run yet" if missing else "")
+    PAGE.write_text(HEAD + "\n".join(rows) + f"\n\n{end}.\n")
+
+
+def row_key(line: str) -> str:
+    return line[: line.rindex("|", 0, line.rindex("|")) + 1]
 
 
 if __name__ == "__main__":
