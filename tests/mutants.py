@@ -3,9 +3,8 @@
     python tests/mutants.py            all of tests/mutants/*.txt
     python tests/mutants.py nystrom    bugs whose file or description contains the word
 
-Prints a table, using all cores, and writes its rows to docs/mutants.md; other rows of the page stay as
-they are. Exits with 1 if a bug survives or its text is not in the source.
-Requires `fork` (Linux, macOS), so that torch is loaded once.
+Prints a table, using all cores, and writes its rows to docs/mutants.md, where the other rows stay
+as they are. Exits with 1 if a bug survives or its text is not in the source. Requires `fork` (Linux, macOS), so that torch is loaded once.
 """
 
 import multiprocessing
@@ -28,9 +27,9 @@ PAGE = ROOT / "docs" / "mutants.md"
 HEAD = """# Bugs that the tests catch
 
 `make mutants` plants each of these bugs (`tests/mutants/*.txt`) in a copy of the source, one at a
-time, runs the attention tests named with it, and writes this table; `tests/mutants.py WORD` does so for
-some of them. The last column is the first
-test that fails. The list includes bugs reported for public implementations of these mechanisms.
+time, runs the attention tests named with it, and writes this table; `tests/mutants.py WORD` does so
+for some of them. The last column is the first test that fails. The list includes bugs reported for
+public implementations of these mechanisms.
 
 | file | planted bug | caught by |
 |---|---|---|
