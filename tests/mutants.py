@@ -4,7 +4,8 @@
     python tests/mutants.py nystrom    bugs whose file or description contains the word
 
 Prints a table, using all cores, and writes its rows to docs/mutants.md, where the other rows stay
-as they are. Exits with 1 if a bug survives or its text is not in the source. Requires `fork` (Linux, macOS), so that torch is loaded once.
+as they are. Exits with 1 if a bug survives or its text is not in the source. Requires `fork`
+(Linux, macOS), so that torch is loaded once.
 """
 
 import multiprocessing
