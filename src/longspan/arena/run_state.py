@@ -6,6 +6,7 @@ from typing import Any
 
 from longspan.arena.experiment import Experiment
 from longspan.config import RunConfig, flatten, settings
+from longspan.config.run import add_newer_options
 from longspan.errors import DataError, RunError
 from longspan.files import read_json_file, write_json
 from longspan.results import ResolvedBudget
@@ -37,6 +38,8 @@ class RunState:
 def read_state(run_dir: Path) -> RunState | None:
     """Read the state of a run directory; None for a directory without one.
 
+    Options that an earlier version did not have are added, so that its runs can be resumed.
+
     Raises:
         RunError: the file is invalid, or was written by another version.
     """
@@ -44,9 +47,13 @@ def read_state(run_dir: Path) -> RunState | None:
     if not path.exists():
         return None
     try:
-        return validate(RunState, read_json_file(path).text, path)
+        state = validate(RunState, read_json_file(path).text, path)
     except DataError as error:
         raise RunError(f"{error}; {REMEDY}") from error
+    mechanism = state.config.mechanism
+    options = add_newer_options(mechanism.name, mechanism.options)
+    mechanism = dataclasses.replace(mechanism, options=options)
+    return dataclasses.replace(state, config=dataclasses.replace(state.config, mechanism=mechanism))
 
 
 def write_state(run_dir: Path, state: RunState) -> None:

@@ -93,6 +93,12 @@ def newer_fields(mechanism: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def add_newer_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mechanism's options of an earlier version with those of `NEWER_FIELDS` added."""
+    newer = newer_fields(mechanism).get("mechanism", {})
+    return {**options, **{name: x for name, x in newer.items() if name not in options}}
+
+
 def _store_options(config: TaskConfig | MechanismConfig) -> None:
     """Store options as JSON reads them back.
 

@@ -15,7 +15,7 @@ from longspan.config import (
     TaskConfig,
     TrainingConfig,
 )
-from longspan.config.run import newer_fields
+from longspan.config.run import add_newer_options
 
 Content = dict[str, Any]
 
@@ -108,8 +108,7 @@ def _from_4(content: Content) -> Content:
     if "scores" in content:
         absent["inference"] = None
     mechanism = content["config"]["mechanism"]
-    for name, value in newer_fields(mechanism["name"]).get("mechanism", {}).items():
-        mechanism["options"].setdefault(name, value)
+    mechanism["options"] = add_newer_options(mechanism["name"], mechanism["options"])
     return {**absent, **content, "schema": 5}
 
 
