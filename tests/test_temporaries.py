@@ -116,6 +116,10 @@ def test_folder_without_locks_is_written(tmp_path, monkeypatch):
     with locked_temporary(tmp_path / "b.json") as held:
         write_json(tmp_path / "a.json", {})
         assert held.exists()
+        day_ago = time.time() - temporaries.MAX_AGE - 1
+        os.utime(held, (day_ago, day_ago))
+        sweep_temporaries(tmp_path)
+        assert not held.exists()
     assert names(tmp_path) == ["a.json"]
 
 

@@ -97,12 +97,22 @@ def _remove_abandoned(temporary: Path, machine: str) -> None:
         OSError: the writer holds the lock, or the file cannot be removed.
     """
     if fcntl is None or machine != machine_id():
-        if time.time() - temporary.stat().st_mtime > MAX_AGE:
-            temporary.unlink(missing_ok=True)
+        _remove_old(temporary)
         return
     descriptor = os.open(temporary, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        _remove_old(temporary)
+    else:
         temporary.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
+
+
+def _remove_old(temporary: Path) -> None:
+    """Remove a temporary file of unknown state after a day."""
+    if time.time() - temporary.stat().st_mtime > MAX_AGE:
+        temporary.unlink(missing_ok=True)
