@@ -221,13 +221,16 @@ class Checkpoints:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove what the pointer does not name: older checkpoints and parts of a killed save."""
+        """Remove what the pointer does not name: older checkpoints and parts of a killed save.
+
+        Where the pointer is missing and a checkpoint is intact, the pointer is written again first.
+        """
         self.group.run_on_main(self._tidy)
 
     def _tidy(self) -> None:
         path = self.folder / POINTER
         remove_temporaries(path)
-        named = self._read().names if path.exists() else set()
+        named = self._read().names if path.exists() or self._is_resumable() else set()
         if not all((self.folder / name).is_dir() for name in named):
             return  # the files may be all that is left of the run
         for pattern in ("step-*", "best-*", ".*.part"):
@@ -240,7 +243,7 @@ class Checkpoints:
         return self.group.run_on_main(self._read)
 
     def _read(self) -> Pointer:
-        """Read the pointer; write a damaged one again.
+        """Read the pointer; write a damaged or missing one again.
 
         Raises:
             RunError: it is damaged, and the folders do not determine it.
@@ -256,16 +259,18 @@ class Checkpoints:
 
     def _recover(self) -> Pointer | None:
         """Return the pointer that the intact folders determine, or None."""
-        steps = [path for path in self.folder.glob("step-*") if is_intact(path)]
         best = {path.name for path in self.folder.glob("best-*") if is_intact(path)}
-        if not steps and len(best) == 1:
+        if not any(self.folder.glob("step-*")) and len(best) == 1:
             return Pointer(SavedNames(last=None, best=best.pop()))
-        for folder in sorted(steps, key=_step_of, reverse=True):
-            step = read_json(folder / STATE)["best_step"]
-            saved = SavedNames(last=folder.name, best=None if step is None else _best_name(step))
-            if saved.names <= best | {folder.name}:
-                return Pointer(saved)
-        return None
+        steps = [path for path in self.folder.glob("step-*") if is_intact(path)]
+        saved = map(_names_of, sorted(steps, key=_step_of, reverse=True))
+        complete = [one for one in saved if one.names <= best | {one.last}]
+        return Pointer(*complete[:2]) if complete else None
+
+    def _is_resumable(self) -> bool:
+        """Return whether a checkpoint is intact, whatever the pointer says."""
+        recovered = self._recover()
+        return recovered is not None and recovered.last is not None
 
     def _intact_best(self) -> Path | None:
         if not (self.folder / POINTER).exists():
@@ -345,6 +350,12 @@ class Checkpoints:
 
 def _step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
+
+
+def _names_of(folder: Path) -> SavedNames:
+    """Return the names of an intact checkpoint and of the best model at its time."""
+    step = read_json(folder / STATE)["best_step"]
+    return SavedNames(last=folder.name, best=None if step is None else _best_name(step))
 
 
 def _best_name(step: int) -> str:

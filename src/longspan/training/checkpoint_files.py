@@ -9,17 +9,19 @@ from typing import Any
 
 from longspan.errors import DataError
 from longspan.files import file_sha256, read_json, write_json
+from longspan.temporaries import sweep_temporaries
 
 CHECKSUMS = "checksums.json"
 
 
 def write_checksums(folder: Path) -> None:
-    """Record size and sha256 of every file in a folder.
+    """Record size and sha256 of every file in a folder, except hidden ones.
 
     Raises:
         RunError: the folder cannot be written.
     """
-    files = sorted(path for path in folder.iterdir() if path.name != CHECKSUMS)
+    sweep_temporaries(folder)  # not after listing them, as writing the file does
+    files = sorted(path for path in folder.iterdir() if _is_listed(path.name))
     write_json(folder / CHECKSUMS, {"files": {path.name: _describe(path) for path in files}})
 
 
@@ -47,6 +49,10 @@ def is_intact(path: Path) -> bool:
     except DataError:
         return False
     return True
+
+
+def _is_listed(name: str) -> bool:
+    return name != CHECKSUMS and not name.startswith(".")
 
 
 def _describe(path: Path) -> dict[str, Any]:
