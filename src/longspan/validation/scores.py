@@ -16,27 +16,36 @@ def counts_targets(metric: Metric) -> bool:
 def check_splits(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require scores on all examples of validation and test, and on the sample of train."""
     record = file.record
-    sizes = {split: record.config.task.options.get(split) for split in ("validation", "test")}
-    # Records of schema 4 and below have neither.
-    if record.inference is not None and (count := _train_sample(record)) != 0:
-        sizes["train"] = count
-    for split, size in sizes.items():
-        name = f"scores.{split}"
+    for split in ("validation", "test"):
         if split not in record.scores:
-            yield file.finding(name, "none", "a score", RUN_AGAIN)
-        elif type(size) is int:
+            yield file.finding(f"scores.{split}", "none", "a score", RUN_AGAIN)
+        elif type(size := record.config.task.options.get(split)) is int:
             found = record.scores[split].num_examples
-            yield from file.compare(f"{name}.num_examples", found, size, RUN_AGAIN)
+            yield from file.compare(f"scores.{split}.num_examples", found, size, RUN_AGAIN)
+    # Records of schema 4 and below have neither.
+    if record.inference is not None:
+        yield from _check_train(file)
 
 
-def _train_sample(record: Result) -> int | None:
-    """Return the number of training examples to score; None: unknown."""
-    count = record.config.training.train_eval_examples
-    if count is None:
+def _check_train(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require a score on the requested training examples, or on all if there are fewer."""
+    record = file.record
+    requested = record.config.training.train_eval_examples
+    if requested is None:  # as many as validation has
         validation = record.scores.get("validation")
-        count = validation.num_examples if validation else None
+        requested = validation.num_examples if validation else None
+    score = record.scores.get("train")
+    if requested == 0:
+        return
+    if score is None:
+        yield file.finding("scores.train", "none", "a score", RUN_AGAIN)
+        return
+    found, field = score.num_examples, "scores.train.num_examples"
     size = record.config.task.options.get("train")
-    return min(count, size) if count is not None and type(size) is int else count
+    if requested is not None and type(size) is int:
+        yield from file.compare(field, found, min(requested, size), RUN_AGAIN)
+    elif requested is not None and found > requested:
+        yield file.finding(field, found, f"at most {requested}", RUN_AGAIN)
 
 
 def check_shares(file: RecordFile[Result]) -> Iterator[Finding]:
