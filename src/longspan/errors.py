@@ -28,6 +28,10 @@ class DataError(LongspanError, ValueError):
     """Missing, truncated, inconsistent or unsupported file."""
 
 
+class UnreadableError(DataError):
+    """File that may be intact, but that the system does not read now: permission, disk, limits."""
+
+
 class RunError(LongspanError, RuntimeError):
     """Failed run, or a folder that cannot be used for the run."""
 

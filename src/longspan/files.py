@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.errors import DataError, RunError
+from longspan.errors import DataError, RunError, UnreadableError
 from longspan.temporaries import locked_temporary, sweep_temporaries
 
 CHECKSUM = "sha256"  # first field of a JSON file; the sha256 of the other fields
@@ -96,6 +96,7 @@ def read_json(path: Path) -> Any:
 
     Raises:
         DataError: the file is missing, damaged or not JSON; the message names it.
+        UnreadableError: the system does not read it now.
     """
     return read_json_file(path).content
 
@@ -108,6 +109,7 @@ def read_json_file(path: Path) -> JsonFile:
     Raises:
         DataError: the file is missing, damaged or not JSON; the message names the file, and the
             line where it is not JSON.
+        UnreadableError: the system does not read it now.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -122,7 +124,7 @@ def read_json_file(path: Path) -> JsonFile:
         # too deeply nested, a number that is not finite, or one with thousands of digits
         raise DataError(f"{path} cannot be read as JSON ({error})") from error
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+        raise explain_read_error(path, error) from error
     if not isinstance(content, dict) or CHECKSUM not in content:
         return JsonFile(path, text, content)
     recorded, found = content.pop(CHECKSUM), content_sha256(content)
@@ -161,13 +163,22 @@ def file_sha256(path: Path) -> str:
     """Return the sha256 of a file as hexadecimal digits.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file is missing.
+        UnreadableError: the system does not read it now.
     """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+        raise explain_read_error(path, error) from error
+
+
+def explain_read_error(path: Path, error: OSError) -> DataError:
+    """Return the error of a file that is missing, or one that may pass (`UnreadableError`)."""
+    reason = f"{path} cannot be read ({error.strerror or error})"
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        return DataError(reason)
+    return UnreadableError(f"{reason}; check its permissions and the disk, or try again")
 
 
 def cache_folder() -> Path:

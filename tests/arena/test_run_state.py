@@ -17,9 +17,7 @@ def test_run_of_version_without_a_newer_field_is_claimed(listops, tmp_path, name
     experiment = tiny.experiment(*owner)
     config = replace_fields(experiment.config, {f"{part}.{field}": NEWER_FIELDS[name]})
     experiment = dataclasses.replace(experiment, config=config)
-    state = RunState(
-        config=config, overrides=experiment.overrides, data_checksum=listops.checksum
-    )
+    state = RunState(config=config, overrides=experiment.overrides, data_checksum=listops.checksum)
     content = dataclasses.asdict(state)
     tree = content["config"][part]
     (tree["options"] if part == "mechanism" else tree).pop(field)

@@ -1,8 +1,12 @@
 """A built dataset is read completely or not at all, even after an interrupted build."""
 
+import contextlib
 import dataclasses
+import errno
 import json
 import logging
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +17,9 @@ import pytest
 
 from longspan.data import cache as cached
 from longspan.data.build_shards import get_or_build
-from longspan.data.cache import BuildOutput, DatasetSpec
+from longspan.data.cache import BuildOutput, BuildSize, DatasetSpec
 from longspan.data.store import Examples, Ragged, Spool
-from longspan.errors import DataError, RunError
+from longspan.errors import DataError, RunError, UnreadableError
 from longspan.files import cache_folder, write_json
 
 SPEC = DatasetSpec(task="toy", version=1, options={"seed": 0}, origin={})
@@ -111,7 +115,7 @@ def corrupt(folder, how):
 CORRUPTIONS = {
     "one bit": r"train\.arrow does not match its recorded sha256; delete",
     "truncated": r"train\.arrow has \d+ bytes, expected \d+; delete",
-    "absent": r"train\.arrow cannot be read \(No such file",
+    "absent": r"train\.arrow does not exist; delete .* to rebuild it",
     "manifest cut": r"manifest\.json is not JSON",
     "manifest digit": r"manifest\.json is damaged: its content has sha256",
     "manifest foreign": r"manifest\.json is not a manifest of schema 3; delete .* to rebuild it",
@@ -133,6 +137,83 @@ def test_corrupted_dataset_is_reported_and_rebuilt(tmp_path, caplog, how, reason
     assert "rebuilding" in caplog.text
     assert again.splits["train"].checksum() == examples(4).checksum()
     cached.verify(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["train.arrow", "manifest.json"])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.EACCES])
+def test_dataset_that_cannot_be_read_now_is_kept(tmp_path, monkeypatch, name, code):
+    build = Builder()
+    folder = cached.open_dataset(tmp_path, SPEC, build).folder
+    opened = Path.open
+
+    def fail(path, *arguments, **options):
+        if path.name == name and path.parent == folder:
+            raise OSError(code, os.strerror(code))
+        return opened(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", fail)
+        with pytest.raises(UnreadableError, match=rf"{name} cannot be read \({os.strerror(code)}"):
+            cached.open_dataset(tmp_path, SPEC, build)
+    cached.open_dataset(tmp_path, SPEC, build)
+    assert build.calls == 1
+
+
+@pytest.mark.usefixtures("large")
+def test_large_dataset_that_cannot_be_mapped_now_is_kept(tmp_path, monkeypatch):
+    build = Builder()
+    cached.open_dataset(tmp_path, SPEC, build)
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mmap.mmap", fail)
+        with pytest.raises(UnreadableError, match=r"train\.arrow cannot be read \(Cannot allocate"):
+            cached.open_dataset(tmp_path, SPEC, build)
+    cached.open_dataset(tmp_path, SPEC, build)
+    assert build.calls == 1
+
+
+def free_disk(monkeypatch, folder, total):
+    """Limit the disk of a folder to a number of bytes, those of its files included."""
+
+    def usage(_):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        used = sum(path.stat().st_size for path in files)
+        return shutil._ntuple_diskusage(total, used, total - used)
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+
+
+def test_damaged_dataset_does_not_count_against_its_next_build(tmp_path, monkeypatch):
+    folder = cached.open_dataset(tmp_path, SPEC, Builder()).folder
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    corrupt(folder, "one bit")
+    free_disk(monkeypatch, tmp_path, 2 * size - 1)
+    build = Builder()
+    cached.open_dataset(tmp_path, SPEC, build, lambda: BuildSize(memory=0, disk=size))
+    assert build.calls == 1
+
+
+def test_shards_of_an_interrupted_build_count_as_built(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        cached.open_dataset(tmp_path, SPEC, InShards(raising(KeyboardInterrupt())))
+    kept = sum(path.stat().st_size for path in (tmp_path / "toy" / SPEC.key).rglob("shard-*"))
+    assert kept
+    free_disk(monkeypatch, tmp_path, 10**6 + kept)
+    for disk, message in ((10**6 + 10**5, "on the disk of"), (10**6 + kept, None)):
+        with pytest.raises(RunError, match=message) if message else contextlib.nullcontext():
+            cached.open_dataset(
+                tmp_path, SPEC, InShards(), lambda disk=disk: BuildSize(memory=0, disk=disk)
+            )
+
+
+def test_estimate_is_made_for_builds_alone(tmp_path):
+    calls = []
+    for _ in range(2):
+        cached.open_dataset(tmp_path, SPEC, Builder(), lambda: calls.append(1))
+    assert len(calls) == 1
 
 
 def test_failed_build_leaves_nothing(tmp_path):

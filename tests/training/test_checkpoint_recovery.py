@@ -94,7 +94,8 @@ def test_checksums_leave_out_temporary_files(tmp_path):
     """One of a killed writer is removed; one of another machine may be in use."""
     write_json(tmp_path / "state.json", {})
     temporaries = [
-        tmp_path / f".{CHECKSUMS}.longspan-{machine}-12345678" for machine in (machine_id(), "0" * 8)
+        tmp_path / f".{CHECKSUMS}.longspan-{machine}-12345678"
+        for machine in (machine_id(), "0" * 8)
     ]
     for path in temporaries:
         path.write_text("half")

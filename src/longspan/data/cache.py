@@ -19,8 +19,8 @@ from filelock import FileLock, Timeout
 
 from longspan.data import store
 from longspan.data.store import Examples
-from longspan.errors import DataError, RunError
-from longspan.files import file_sha256, read_json, write_json
+from longspan.errors import DataError, RunError, UnreadableError
+from longspan.files import explain_read_error, file_sha256, read_json, write_json
 from longspan.space import check_disk, check_memory
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,10 @@ class BuiltDataset:
 
 
 def open_dataset(
-    cache: Path, spec: DatasetSpec, build: BuildFunction, size: BuildSize | None = None
+    cache: Path,
+    spec: DatasetSpec,
+    build: BuildFunction,
+    estimate: Callable[[], BuildSize | None] | None = None,
 ) -> BuiltDataset:
     """Verify and map a dataset; build it first if it is missing or corrupted.
 
@@ -114,27 +117,24 @@ def open_dataset(
         spec: the dataset.
         build: builds the splits, given a scratch folder. After an interruption the folder is kept,
             so the next build finds its shards.
-        size: estimate of what `build` takes; None: little, or as much as its source files.
+        estimate: returns what `build` takes; None: little, or as much as its source files.
 
     Raises:
         DataError: the source files of `build` are missing or malformed.
+        UnreadableError: the system does not read the dataset now; it is kept.
         NoMemoryError: the build needs more memory than is available.
         RunError: the disk is full or the cache cannot be written; nothing partial is left.
     """
     folder = cache / spec.task / spec.key
-    with contextlib.suppress(DataError):
-        if (found := _load(folder)) is not None:
-            return found
+    if (found := _load_intact(folder, logging.DEBUG)) is not None:
+        return found
     with _lock(folder):
         # another process may have built the dataset in the meantime
-        try:
-            found = _load(folder)
-        except DataError as error:
-            logger.warning("rebuilding %s: %s", folder, error)
-            found = None
+        found = _load_intact(folder, logging.WARNING)
         if found is None:
-            if size is not None:
-                _check_size(size, spec, cache)
+            _clear(folder, keep_scratch=True)
+            if (size := estimate and estimate()) is not None:
+                _check_size(size, spec.task, folder)
             _write(folder, spec, build)
             found = _load(folder)
     if found is None:
@@ -191,10 +191,13 @@ def load_manifest(folder: Path) -> Manifest:
 
     Raises:
         DataError: the manifest is damaged.
+        UnreadableError: the system does not read it now.
     """
     path, remedy = folder / _MANIFEST, f"delete {folder} to rebuild it"
     try:
         record = read_json(path)
+    except UnreadableError:
+        raise
     except DataError as error:
         raise DataError(f"{error}; or {remedy}") from error
     names = {field.name for field in dataclasses.fields(Manifest)}
@@ -241,6 +244,17 @@ def _verify(folder: Path) -> Manifest:
     return record
 
 
+def _load_intact(folder: Path, level: int) -> BuiltDataset | None:
+    """Return a dataset as `_load` does, or None if it is corrupted, which is logged at a level."""
+    try:
+        return _load(folder)
+    except UnreadableError:
+        raise
+    except DataError as error:
+        logger.log(level, "rebuilding %s: %s", folder, error)
+        return None
+
+
 def _load(folder: Path, thorough: bool = False) -> BuiltDataset | None:
     """Verify and map a dataset, or return None if the folder has none.
 
@@ -250,6 +264,7 @@ def _load(folder: Path, thorough: bool = False) -> BuiltDataset | None:
 
     Raises:
         DataError: the dataset is corrupted; the message names the file.
+        UnreadableError: the system does not read it now.
     """
     if not (folder / _MANIFEST).exists():
         return None
@@ -265,28 +280,32 @@ def _read_split(file: Path, record: SplitFile, thorough: bool) -> Examples:
     remedy = f"delete {file.parent} to rebuild it"
     try:
         size = file.stat().st_size
-        if size != record.bytes:
-            raise DataError(f"{file} has {size} bytes, expected {record.bytes}; {remedy}")
-        if (thorough or size <= _READ_THROUGH) and file_sha256(file) != record.sha256:
-            raise DataError(f"{file} does not match its recorded sha256; {remedy}")
+    except FileNotFoundError as error:
+        raise DataError(f"{file} does not exist; {remedy}") from error
     except OSError as error:
-        raise DataError(f"{file} cannot be read ({error.strerror or error}); {remedy}") from error
+        raise explain_read_error(file, error) from error
+    if size != record.bytes:
+        raise DataError(f"{file} has {size} bytes, expected {record.bytes}; {remedy}")
+    if (thorough or size <= _READ_THROUGH) and file_sha256(file) != record.sha256:
+        raise DataError(f"{file} does not match its recorded sha256; {remedy}")
     examples = store.read_examples(file)
     if size > _READ_THROUGH and examples.index_checksum() != record.index:
         raise DataError(f"{file}: labels or offsets do not match their recorded sha256; {remedy}")
     return examples
 
 
-def _check_size(size: BuildSize, spec: DatasetSpec, cache: Path) -> None:
-    """Refuse a build that cannot fit into memory or on the disk."""
-    what, remedy = f"building the data set of {spec.task}", "choose fewer or shorter examples"
+def _check_size(size: BuildSize, task: str, folder: Path) -> None:
+    """Refuse a build that cannot fit into memory or on the disk, beside its finished shards."""
+    what, remedy = f"building the data set of {task}", "choose fewer or shorter examples"
     check_memory(size.memory, what, remedy)
-    check_disk(size.disk, cache, what, f"{remedy}, or set LONGSPAN_CACHE")
+    scratch = (path for path in (folder / _SCRATCH).rglob("*") if path.is_file())
+    needed = size.disk - sum(path.stat().st_size for path in scratch)
+    cache = folder.parent.parent
+    check_disk(needed, cache, what, f"{remedy}, or set LONGSPAN_CACHE")
 
 
 def _write(folder: Path, spec: DatasetSpec, build: BuildFunction) -> None:
     """Build a dataset; an error removes all of it, an interruption keeps the scratch folder."""
-    _clear(folder, keep_scratch=True)
     try:
         _write_manifest(folder, spec, build(folder / _SCRATCH))
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from longspan.errors import DataError
-from longspan.files import atomic_write, explain_write_errors
+from longspan.files import atomic_write, explain_read_error, explain_write_errors
 
 _LISTS = ("tokens", "second", "targets")
 # Values and rows processed at a time, since a split may be larger than memory.
@@ -265,9 +265,15 @@ def read_examples(path: Path) -> Examples:
 
     Raises:
         DataError: the file is missing or `write_examples` did not write it.
+        UnreadableError: the system does not read it now.
     """
     try:
         mapping = MappedFile(path)
+    except OSError as error:
+        raise explain_read_error(path, error) from error
+    except ValueError as error:
+        raise DataError(f"{path} is empty; rebuild it") from error
+    try:
         file = pa.ipc.open_file(pa.py_buffer(mapping.bytes))
         if file.num_record_batches != 1 or not {"tokens", "label", "crc"} <= set(file.schema.names):
             raise DataError(f"{path} is not a longspan split (columns {file.schema.names})")

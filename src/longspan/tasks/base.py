@@ -186,7 +186,7 @@ class Task(ABC):
             cache,
             self._dataset_spec(identity),
             lambda scratch: self.build_splits(data, scratch, progress or _ignore),
-            self.estimate_build(),
+            self.estimate_build,
         )
 
     def open_built(self, cache: Path) -> bool:
