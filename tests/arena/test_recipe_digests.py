@@ -20,14 +20,14 @@ MECHANISMS = (
     *("sinkhorn", "sparse_transformer", "strided_local", "synthesizer", "transformer_xl"),
 )
 DIGESTS = {
-    "lra-small": "1dda0e7c659f75e7",
+    "lra-small": "5c607232287807f4",
     "diagnostic": "e4675e00cc7d64ae",
-    "lra-repo": "26fa50e9d2d485d5",
-    "lra-paper": "3705fdf8771b74b9",
+    "lra-repo": "491a3e6a9457941e",
+    "lra-paper": "62e68651bb8b0fc3",
     "lra-scaled": "72705396589da21c",
     "quick": "a7e880d0807c8404",
-    "s4-style": "ef6137ae7c925c30",
-    "xiong": "65f5ed216a76b29f",
+    "s4-style": "ba846f99990228e7",
+    "xiong": "3787d2c080aa9b3f",
 }
 
 

@@ -145,7 +145,7 @@ def test_words_have_a_data_set_of_their_own(reviews):
     [
         ("text", {}, "43bc7dcc90551c6b"),
         ("text", {"vocabulary": "characters", "end": True, "length": 4096}, "ad796b3cb1dbd90f"),
-        ("retrieval", {}, "d410d8a4274f4da1"),
+        ("retrieval", {}, "90369f442b2072dc"),
     ],
 )
 def test_keys_of_bytes_and_characters_are_those_of_published_records(task, options, key):

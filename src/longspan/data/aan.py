@@ -93,7 +93,7 @@ def find(data: Path | None) -> AanFiles:
 
 
 def read(source: AanFiles) -> Iterator[Pair]:
-    """Yield the pairs of all splits, with the first `LONGEST` characters of each text.
+    """Yield the pairs of all splits, with at most the first `LONGEST` bytes of each text.
 
     Raises:
         DataError: a file is malformed; the message names it and the line or row.

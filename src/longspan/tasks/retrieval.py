@@ -81,7 +81,7 @@ class Retrieval(EncodedTextTask):
     options: RetrievalOptions
     info = TaskInfo(
         name="retrieval",
-        version=1,
+        version=2,
         title="Retrieval (AAN, bytes)",
         summary="Decide whether one of two papers cites the other, byte by byte.",
         source="AAN pairs of the Long Range Arena release, Tay et al. 2021",
