@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import threading
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -342,3 +343,15 @@ def test_more_than_2_to_the_31_tokens_are_supported(tmp_path):
     assert back.tokens.lengths.tolist() == [width] * rows
     back.check(np.array([1]))
     (tmp_path / "a.arrow").unlink()
+
+
+def test_values_are_counted_in_pieces():
+    values = np.zeros(5 * store._PIECE + 7, np.uint8)
+    values[:: store._PIECE] = 1
+    ragged = Ragged(values, np.array([0, len(values)]))
+    tracemalloc.start()
+    try:
+        assert ragged.count(1) == 6
+        assert tracemalloc.get_traced_memory()[1] < 2 * store._PIECE
+    finally:
+        tracemalloc.stop()

@@ -126,3 +126,13 @@ def test_facts_are_sufficient_to_rebuild_the_tokenizer():
     again = CharacterTokenizer(facts["characters"], end=True)
     assert again.encode(b"the cat", 9).tolist() == made.encode(b"the cat", 9).tolist()
     assert ByteTokenizer().facts == {}
+
+
+def test_every_id_has_a_symbol():
+    made = learnt()
+    unused = VOCAB_SIZES["characters"] - 3 - len(made.characters)
+    assert "".join(made.symbols) == f"\ufffd{made.characters}{unused * chr(0xFFFD)}"
+    for tokenizer in (made, ByteTokenizer()):
+        assert len(tokenizer.symbols) == tokenizer.vocab_size
+        decoded = [tokenizer.decode(np.array([one])) for one in range(tokenizer.vocab_size)]
+        assert decoded == list(tokenizer.symbols)

@@ -11,7 +11,7 @@ import pytest
 
 from longspan.data.tokenizers import UNKNOWN, WordTokenizer
 from longspan.errors import OptionError
-from longspan.tasks import SPLITS, build
+from longspan.tasks import SPLITS, _encoded_text, build
 from longspan.tasks.data_cards import write_card
 
 TEXTS = ["The cat, the CAT!", "a café_2 isn't<br />a cat", "zz top 猫猫 zz", "...", "Über über"]
@@ -61,7 +61,7 @@ def test_repeated_texts_count_as_often():
 
 def test_facts_are_sufficient_to_decode():
     made = learn(TEXTS, 6)
-    again = WordTokenizer(tuple(made.facts["words"].split(" ")))
+    again = WordTokenizer(tuple(made.facts["words"].split(" ")), vocab_size=6)
     ids = made.encode(b"The unseen cat", 9)
     assert again.decode(ids) == made.decode(ids) == "the \ufffd cat"
     assert made.facts["words_known"] == 4
@@ -103,6 +103,27 @@ def test_words_come_from_training_reviews(reviews):
         if word.startswith("train")
     }
     assert len(held_out) == task.size("validation") == 4
+
+
+def test_ids_without_a_word_are_shown_as_unknown(reviews):
+    task = opened(reviews, vocabulary=100)
+    words = task.facts["words"].split(" ")
+    assert len(words) < 98
+    shown = ["", "\ufffd", *words, *["\ufffd"] * (98 - len(words))]
+    assert task.ids_to_tokens(np.arange(100)) == shown
+    assert task.decode(np.array([2, 99])) == f"{words[0]} \ufffd"
+
+
+def test_vocabulary_is_built_once_for_all_tokens(reviews, monkeypatch):
+    task, built = opened(reviews, vocabulary=30), []
+    monkeypatch.setattr(
+        _encoded_text,
+        "WordTokenizer",
+        lambda *words, **options: built.append(words) or WordTokenizer(*words, **options),
+    )
+    task.ids_to_tokens(np.arange(30))
+    task.show("test", 0)
+    assert len(built) <= 1
 
 
 def test_card_names_vocabulary_and_unknown_words(reviews):

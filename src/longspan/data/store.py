@@ -57,6 +57,11 @@ class Ragged:
         """Length of each sequence."""
         return np.diff(self.offsets)
 
+    def count(self, value: int) -> int:
+        """Return how often a value occurs, with a piece of the comparison in memory at a time."""
+        firsts = range(0, len(self.values), _PIECE)
+        return sum(int(np.count_nonzero(self.values[i : i + _PIECE] == value)) for i in firsts)
+
 
 def as_read_only(values: np.ndarray) -> np.ndarray:
     """Return a read-only view; numba compiles a function once for these and for mapped arrays."""

@@ -24,6 +24,7 @@ PADDING, UNKNOWN, END = range(3)
 _FIRST = END + 1  # the id of the most frequent character
 _FIRST_WORD = UNKNOWN + 1
 _WORD = re.compile(r"\w+")
+_NO_TEXT = "\ufffd"  # of unknown ids, unused ids and parts of characters
 
 
 class ByteTokenizer:
@@ -31,6 +32,10 @@ class ByteTokenizer:
 
     vocab_size: ClassVar[int] = 257
     dtype: ClassVar[type[np.unsignedinteger]] = np.uint8
+    symbols: ClassVar[tuple[str, ...]] = (  # text of each id
+        _NO_TEXT,
+        *(bytes([byte]).decode(errors="replace") for byte in range(256)),
+    )
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -96,8 +101,12 @@ class CharacterTokenizer:
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of ids; an unknown character is U+FFFD."""
-        symbols = ("", "\ufffd", "", *self.characters)
-        return "".join(symbols[token] for token in ids)
+        return "".join(self.symbols[token] for token in ids)
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """Text of each id; U+FFFD for unknown and unused ones."""
+        return _fill(("", _NO_TEXT, "", *self.characters), self.vocab_size)
 
     @cached_property
     def _ids(self) -> np.ndarray:
@@ -120,6 +129,7 @@ class WordTokenizer:
     dtype: ClassVar[type[np.unsignedinteger]] = np.uint16
 
     words: tuple[str, ...]  # in the order of their ids, from 2 on
+    vocab_size: int = field(kw_only=True)  # ids, those without a word included
     left_out: int = field(default=0, kw_only=True)  # different training words without an id
 
     @classmethod
@@ -139,7 +149,7 @@ class WordTokenizer:
                 counts[word] += repeats
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
         chosen = tuple(ordered[: vocab_size - _FIRST_WORD])
-        return cls(chosen, left_out=len(counts) - len(chosen))
+        return cls(chosen, vocab_size=vocab_size, left_out=len(counts) - len(chosen))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -154,8 +164,12 @@ class WordTokenizer:
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the words of ids, separated by spaces; an unknown word is U+FFFD."""
-        symbols = ("", "\ufffd", *self.words)
-        return " ".join(symbols[token] for token in ids)
+        return " ".join(self.symbols[token] for token in ids)
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """Text of each id; U+FFFD for unknown and unused ones."""
+        return _fill(("", _NO_TEXT, *self.words), self.vocab_size)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -170,6 +184,11 @@ def split_words(text: bytes, length: int) -> list[str]:
 
 Tokenizer = ByteTokenizer | CharacterTokenizer | WordTokenizer
 VOCAB_SIZES = {"bytes": ByteTokenizer.vocab_size, "characters": CharacterTokenizer.vocab_size}
+
+
+def _fill(symbols: tuple[str, ...], vocab_size: int) -> tuple[str, ...]:
+    """Append U+FFFD for each id without a symbol."""
+    return symbols + (_NO_TEXT,) * (vocab_size - len(symbols))
 
 
 def _code_points(text: bytes, length: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Base of the tasks over texts: bytes, characters or words as ids, and class-balanced subsets."""
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
@@ -100,15 +101,32 @@ class EncodedTextTask(Task):
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token; U+FFFD for unknown ones and for bytes of longer characters."""
-        return [self.decode(ids[i : i + 1]) for i in range(len(ids))]
+        symbols = self._tokenizer.symbols
+        return [symbols[token] for token in ids.tolist()]
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of an example's tokens; requires an open task."""
-        if self.options.vocabulary == "bytes":
-            return ByteTokenizer().decode(ids)
-        if self.options.vocabulary == "characters":
-            return CharacterTokenizer(self.facts["characters"], end=self.options.end).decode(ids)
-        return WordTokenizer(tuple(self.facts["words"].split(" "))).decode(ids)
+        return self._tokenizer.decode(ids)
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        vocabulary = self.options.vocabulary
+        if vocabulary == "bytes":
+            return ByteTokenizer()
+        if vocabulary == "characters":
+            return _character_tokenizer(self.facts["characters"], self.options.end)
+        return _word_tokenizer(self.facts["words"], vocabulary)
+
+
+# Cached, as tokens are decoded one at a time, and a vocabulary has up to 65,536 words.
+@functools.lru_cache(maxsize=4)
+def _character_tokenizer(characters: str, end: bool) -> CharacterTokenizer:
+    return CharacterTokenizer(characters, end=end)
+
+
+@functools.lru_cache(maxsize=4)
+def _word_tokenizer(words: str, vocab_size: int) -> WordTokenizer:
+    return WordTokenizer(tuple(words.split()), vocab_size=vocab_size)
 
 
 def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str, Any]:
@@ -117,9 +135,9 @@ def count_unknown(tokenizer: Tokenizer, splits: dict[str, Examples]) -> dict[str
         return {}
     shares = {}
     for split, examples in splits.items():
-        parts = [part.values for part in (examples.tokens, examples.second) if part is not None]
-        unknown = sum(int(np.count_nonzero(values == UNKNOWN)) for values in parts)
-        shares[split] = round(unknown / sum(map(len, parts)), 6)
+        parts = [part for part in (examples.tokens, examples.second) if part is not None]
+        unknown = sum(part.count(UNKNOWN) for part in parts)
+        shares[split] = round(unknown / sum(len(part.values) for part in parts), 6)
     return {"words_unknown": shares}
 
 
