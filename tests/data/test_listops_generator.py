@@ -1,6 +1,7 @@
 """Generator of ListOps: distribution, values, and dependence on the seed."""
 
 import csv
+import dataclasses
 import gzip
 import io
 import os
@@ -201,6 +202,20 @@ def test_short_trees_have_the_exact_distribution_before_deduplication():
     expected = exact[exact > 0] * len(lengths)
     observed = np.bincount(lengths, minlength=len(exact))[exact > 0]
     assert chi_square_excess(observed, expected) < 4
+
+
+@pytest.mark.parametrize("min_length", [1, 500, 1_500])
+def test_estimated_length_is_near_the_exact_mean(min_length):
+    grammar = dataclasses.replace(LRA, min_length=min_length)
+    exact = length_distribution(grammar) @ np.arange(grammar.max_length)
+    assert listops.estimate_length(grammar, 0) == pytest.approx(exact, rel=0.15)
+
+
+def test_estimate_without_any_expression_is_the_least_length(monkeypatch):
+    """Nearly all trees of this grammar are too long."""
+    monkeypatch.setattr(listops, "_MOST_DRAWN", 1)
+    grammar = Grammar(max_depth=20, max_args=100, min_length=3_000, max_length=3_002)
+    assert listops.estimate_length(grammar, 0) == 3_001
 
 
 def test_digits_and_operators_are_uniform(drawn):

@@ -255,3 +255,16 @@ def test_files_of_the_original_generator_are_read(tmp_path):
 def test_invalid_options_are_rejected(change, reason):
     with pytest.raises(OptionError, match=reason):
         build("listops", {**SMALL, **change})
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"end": True}, {"min_length": 1, "max_length": 2_000}, {"max_length": 2**24 - 1}]
+)
+def test_build_is_estimated_from_the_lengths_of_the_stream(tmp_path, change):
+    """At most 4 copies of the tokens are in memory: drawn, joined, in splits, with an end."""
+    task = opened(tmp_path, max_depth=8, train=2_000, **change)
+    size, count = task.estimate_build(), 2_060
+    tokens = sum(len(task.dataset.splits[split].tokens.values) for split in SPLITS)
+    assert size.disk == pytest.approx(tokens, rel=0.25)
+    copies = 4 if task.options.end else 3
+    assert size.memory == copies * size.disk + 100 * count

@@ -26,6 +26,9 @@ _CHUNK = 1 << 14  # candidates drawn from one seed
 # Generation fails if this many chunks, or kept expressions, have fewer new expressions than
 # _MINIMUM.
 _PATIENCE_CHUNKS, _PATIENCE_KEPT, _MINIMUM = 256, 1 << 17, 16
+# Sample that estimates the mean length: its first number of candidates; expressions or tokens that
+# suffice; tokens that candidates may have, as most may be too long.
+_FIRST_SAMPLE, _SAMPLE, _SAMPLE_TOKENS, _MOST_DRAWN = 16, 256, 1 << 24, 1 << 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,20 @@ def generate(
             )
         chunks = kept = fresh = 0
     return Examples.concatenate(parts)
+
+
+def estimate_length(grammar: Grammar, seed: int) -> float:
+    """Estimate the mean number of tokens of the expressions of a stream.
+
+    Samples are drawn until one has enough expressions or tokens. Without any expression, the
+    estimate is the least length, so that no stream is taken for longer than it is.
+    """
+    count, most = _FIRST_SAMPLE, min(_CHUNK, _MOST_DRAWN // grammar.max_length)
+    while True:
+        lengths = _chunk(grammar, _chunk_state(seed, 0), count).tokens.lengths
+        if len(lengths) >= _SAMPLE or lengths.sum() >= _SAMPLE_TOKENS or 4 * count > most:
+            return float(lengths.mean()) if len(lengths) else grammar.min_length + 1
+        count *= 4
 
 
 def ids_to_symbols(ids: Sequence[int] | np.ndarray) -> list[str]:
@@ -214,13 +231,13 @@ def _chunk_state(seed: int, number: int) -> np.uint64:
     return np.uint64(int.from_bytes(digest, "little"))
 
 
-def _chunk(grammar: Grammar, state: np.uint64) -> Examples:
+def _chunk(grammar: Grammar, state: np.uint64, candidates: int = _CHUNK) -> Examples:
     # numba takes a while to import
     from longspan.data._listops_compiled import draw_chunk
 
     tokens, offsets, labels = draw_chunk(
         state,
-        _CHUNK,
+        candidates,
         grammar.max_depth,
         grammar.max_args,
         grammar.min_length,

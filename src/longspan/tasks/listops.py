@@ -7,7 +7,6 @@ from its files.
 
 import dataclasses
 import functools
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +20,7 @@ from longspan.data.listops import (
     VOCABULARY,
     Grammar,
     deciding_depths,
+    estimate_length,
     generate,
     ids_to_symbols,
     parse,
@@ -40,6 +40,7 @@ from longspan.tasks.rules import Rule, most_frequent_labels
 _END = len(VOCABULARY)  # id of the end symbol
 _SYMBOLS = (*VOCABULARY, "end")
 _LENGTH_GROUPS = 4
+_COPIES = 3  # of the tokens that a build has in memory; one more to append the end symbol
 _DIGEST_BYTES = 100  # of an expression in a set, and of its offset
 _PROGRESS_EVERY = 1000  # expressions read between two progress updates
 _GENERATOR_OPTIONS = ("min_length", "max_depth", "max_args", "seed")
@@ -157,14 +158,14 @@ class ListOps(Task):
         return lra_release.find(data, lra_release.LISTOPS).origin
 
     def estimate_build(self) -> BuildSize | None:
-        """Count generated expressions: each as drawn, concatenated, and as a digest, in memory."""
+        """Count generated expressions in memory: as drawn, joined, and in splits; and digests."""
         options = self.options
         if options.source == "release":
             return None
         count = options.train + options.validation + options.test
-        # Short expressions are more frequent than long ones: 1,064 tokens on average by default.
-        tokens = count * math.isqrt(options.min_length * options.max_length)
-        return BuildSize(memory=2 * tokens + _DIGEST_BYTES * count, disk=tokens)
+        tokens = int(count * (estimate_length(options.grammar, options.seed) + options.end))
+        copies = _COPIES + options.end
+        return BuildSize(memory=copies * tokens + _DIGEST_BYTES * count, disk=tokens)
 
     def build_splits(
         self, data: Path | None, scratch: Path, progress: ProgressCallback
