@@ -140,6 +140,38 @@ def test_card_of_validation_on_test_has_its_sizes(nowhere, options, train, test)
     assert "**the validation split is the test split**" in text
 
 
+UNKNOWN = "not known before the build"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sizes"),
+    [
+        ("image", {"validation": 1_000}, ("49,000", "1,000", "10,000")),
+        ("image", {"train": 7, "test": 8}, ("7", "5,000", "8")),
+        ("text", {}, ("19,860", "5,000", "25,000")),
+        ("text", {"validation": 1_000}, (UNKNOWN, "1,000", "25,000")),
+        ("text", {"seed": 1}, (UNKNOWN, "5,000", "25,000")),
+        ("text", {"validation": 1_000, "train": 9}, ("9", "1,000", "25,000")),
+        ("pathfinder", {}, ("160,000", "20,000", "20,000")),
+        ("pathfinder", {"source": "release"}, (UNKNOWN, UNKNOWN, UNKNOWN)),
+        ("path_x", {"source": "release", "test": 5}, (UNKNOWN, UNKNOWN, "5")),
+        ("retrieval", {"train": 10}, ("10", "18,090", "17,437")),
+    ],
+)
+def test_card_before_the_build_has_sizes_that_are_known(nowhere, name, options, sizes):
+    text = write_card(build(name, options), nowhere / "cache")
+    assert dict(rows_of(text, "Splits")) == dict(zip(SPLITS, sizes, strict=True))
+
+
+def test_sizes_known_before_the_build_are_those_of_the_build(tmp_path):
+    counts = {"train": 9, "validation": 3, "test": 4}
+    for name, options in (("listops", tiny.TASK), ("pathfinder", counts)):
+        task = build(name, options)
+        known = task.sizes
+        task.open(tmp_path)
+        assert known == {split: task.size(split) for split in SPLITS}
+
+
 def test_card_says_that_the_data_set_is_not_built(nowhere):
     text = write_card(build("text", {"length": 77, "train": 10}), nowhere / "cache")
     assert "is not built:" in text

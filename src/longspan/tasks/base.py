@@ -65,8 +65,11 @@ class Task(ABC):
         return self.info.layout
 
     @property
-    def sizes(self) -> dict[Split, int]:
-        """Examples by split under these options, as far as they are known before a build."""
+    def sizes(self) -> dict[Split, int | None]:
+        """Examples by split under these options; None where the build alone tells.
+
+        Sizes that no option sets are those of the published files; override where others follow.
+        """
         chosen = {split: getattr(self.options, split, None) for split in SPLITS}
         known = self.info.sizes
         return {split: x if isinstance(x, int) else known[split] for split, x in chosen.items()}

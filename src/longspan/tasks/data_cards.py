@@ -197,12 +197,15 @@ def describe_options(task: Task) -> str:
 
 def _expected_splits(task: Task) -> list[str]:
     """Return the sizes before the data set is built."""
-    rows = [(split, f"{size:,}") for split, size in task.sizes.items()]
+    rows = [
+        (split, "not known before the build" if size is None else f"{size:,}")
+        for split, size in task.sizes.items()
+    ]
     return [
         "## Splits",
         _table(("split", "examples"), rows),
         "The data set with these options is not built: its lengths, labels and checksums are "
-        "unknown, and sizes that no option sets are those of the published data.",
+        "unknown, and sizes that follow from no option are those of the published files.",
     ]
 
 

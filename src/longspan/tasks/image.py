@@ -21,7 +21,7 @@ from longspan.errors import OptionError
 from longspan.tasks._image_drawing import LEVELS
 from longspan.tasks._pixels import PixelOptions, PixelTask, pack_images
 from longspan.tasks._published import published_scores
-from longspan.tasks.base import ProgressCallback
+from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import ImageLayout
 from longspan.tasks.registry import register
@@ -77,6 +77,12 @@ class ImageTask(PixelTask):
             "continuous pixels belong to other protocols."
         ),
     )
+
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Examples by split; the training images that are not held out are for training."""
+        left = max(50_000 - self.options.validation, 0)
+        return {**super().sizes, "train": self.options.train or left}
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the copy of CIFAR-10."""

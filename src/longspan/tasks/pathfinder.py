@@ -141,6 +141,13 @@ class ContourTask(PixelTask):
         """Settings of the generator."""
         return lra_settings(self.side, self.options.difficulty)
 
+    @property
+    def sizes(self) -> dict[Split, int | None]:
+        """Images by split; the files of the release tell how many they hold."""
+        if self.options.source == "generated":
+            return {**self._generated_sizes()}
+        return {split: getattr(self.options, split) for split in SPLITS}
+
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files of the release; empty for generated images."""
         return {} if self.options.source == "generated" else self._release(data).origin

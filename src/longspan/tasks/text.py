@@ -88,12 +88,13 @@ class Text(EncodedTextTask):
     )
 
     @property
-    def sizes(self) -> dict[Split, int]:
-        """Examples by split; all reviews are in training and in test if these are all splits."""
-        if not self.validation_is_test:
-            return super().sizes
-        train, test = (x or 25_000 for x in (self.options.train, self.options.test))
-        return {"train": train, "validation": test, "test": test}
+    def sizes(self) -> dict[Split, int | None]:
+        """Examples by split; the build tells how many duplicates of held-out reviews it drops."""
+        options, default, sizes = self.options, self.Options(), super().sizes
+        if self.validation_is_test:
+            return {**sizes, "train": options.train or 25_000, "validation": sizes["test"]}
+        is_default = (options.validation, options.seed) == (default.validation, default.seed)
+        return sizes if is_default else {**sizes, "train": options.train}
 
     @property
     def validation_is_test(self) -> bool:

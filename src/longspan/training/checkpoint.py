@@ -265,7 +265,9 @@ class Checkpoints:
         steps = [path for path in self.folder.glob("step-*") if is_intact(path)]
         saved = map(_names_of, sorted(steps, key=_step_of, reverse=True))
         complete = [one for one in saved if one.names <= best | {one.last}]
-        return Pointer(*complete[:2]) if complete else None
+        if not complete:
+            return None
+        return Pointer(complete[0], complete[1] if len(complete) > 1 else None)
 
     def _is_resumable(self) -> bool:
         """Return whether a checkpoint is intact, whatever the pointer says."""
