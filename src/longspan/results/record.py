@@ -36,13 +36,13 @@ class Score:
 
 @settings
 class Inference:
-    """Cost of the evaluation on test: forward passes without gradients, in evaluation batches.
+    """Cost of an evaluation: forward passes without gradients, in evaluation batches.
 
-    A first batch is run before the clock starts. The time covers the forward passes alone, neither
+    A batch is run before the clock starts. The time covers the forward passes alone, neither
     waiting for batches nor computing metrics.
 
     Attributes:
-        examples_per_second: test examples over the seconds of their forward passes.
+        examples_per_second: examples over the seconds of their forward passes.
         peak_memory: bytes above the memory in use before, which holds the parameters; None where
             the system does not count them.
     """

@@ -59,8 +59,9 @@ def evaluate_timed(
 ) -> tuple[Evaluation, Inference]:
     """Evaluate as `evaluate` does, and measure its cost; see `longspan.results.Inference`.
 
-    A random batch of the split is evaluated first, so that compilation and first allocations are
-    not timed. Of several processes the slowest counts, and the one with the most memory.
+    A random batch of the split is evaluated first and not timed. What later batches of other widths
+    compile or allocate is timed. Of several processes the slowest counts, and the one with the most
+    memory.
 
     Raises:
         NonFiniteLossError: the loss is NaN or infinite.
@@ -73,7 +74,7 @@ def evaluate_timed(
         evaluation = evaluate(
             model, task, split, batch_size=batch_size, device=device, group=group, rows=rows
         )
-    seconds = group.all_reduce_max(clock.seconds) or clock.seconds
+    seconds = group.all_reduce_max(clock.seconds)
     peak = group.all_reduce_max(memory.peak())
     inference = Inference(
         examples_per_second=evaluation.score.num_examples / seconds,

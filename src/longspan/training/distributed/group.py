@@ -10,7 +10,7 @@ import datetime
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 from accelerate import Accelerator, PartialState
@@ -114,6 +114,12 @@ class ProcessGroup:
         if self.num_shards > 1:
             distributed.all_reduce(x)
         return x
+
+    @overload
+    def all_reduce_max(self, value: int | float) -> float: ...
+
+    @overload
+    def all_reduce_max(self, value: int | float | None) -> float | None: ...
 
     def all_reduce_max(self, value: int | float | None) -> float | None:
         """Return the largest value of all processes; None if a process has none."""
