@@ -9,9 +9,8 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from longspan.config.training import Parallelism
 from longspan.errors import DivergedError, NonFiniteLossError
 from longspan.memory import PeakMemory
 from longspan.results import Alarm, Point, Score
-from longspan.tasks.base import Batch, Split, Task
+from longspan.tasks.base import Batch, Task
 from longspan.training.alarms import TrainingState, WarmUp, raise_alarms
 from longspan.training.callbacks import Callback
 from longspan.training.checkpoint import Checkpoints, Progress
@@ -43,7 +42,6 @@ from longspan.training.schedule import compute_learning_rate
 
 ASYNCHRONOUS = ("cuda",)  # devices that may still compute when a call has returned
 REDRAW_SEEDS = 2**43  # mechanisms multiply seeds by 1,000,003, and torch takes 64 bits
-T = TypeVar("T")
 
 
 def fit(
@@ -257,7 +255,7 @@ class _Run:
 
     def _evaluate(self) -> None:
         self._check_finite()
-        score = self._score(evaluate, "validation").score
+        score = self._validate()
         point = self._point(score)
         self.progress.curve.append(dataclasses.asdict(point))
         self.accelerator.log(scalars_of(point), step=point.step)
@@ -350,27 +348,40 @@ class _Run:
         if peak is not None:
             self.progress.peak_memory = max(self.progress.peak_memory or 0, int(peak))
 
-    def _score(self, function: Callable[..., T], scored: Split | int | None) -> T:
-        """Score the model with `evaluate` or `evaluate_final`, and the argument of that."""
-        try:
-            return function(
+    def _validate(self) -> Score:
+        with self._explain_divergence():
+            return evaluate(
                 self.model,
                 self.task,
-                scored,
+                "validation",
                 batch_size=self.config.eval_batch_size,
                 device=self.device,
                 group=self.group,
-            )
+            ).score
+
+    @contextlib.contextmanager
+    def _explain_divergence(self) -> Iterator[None]:
+        """Name step and remedy where the loss of an evaluation is not finite."""
+        try:
+            yield
         except NonFiniteLossError as error:
             raise self._diverged(error.split, error.loss) from error
 
     def _outcome(self, test: bool) -> TrainingOutcome:
         """Load the selected model and score it; test and train are scored here alone."""
         self._update_peak_memory()
-        waited = self.group.all_reduce_max(self.progress.data_wait_seconds)
         folder = self.checkpoints.load_best(self.bare)
-        validation = self._score(evaluate, "validation").score
-        final = self._score(evaluate_final, self.config.train_eval_examples) if test else None
+        validation, final = self._validate(), None
+        if test:
+            with self._explain_divergence():
+                final = evaluate_final(
+                    self.model,
+                    self.task,
+                    self.config.train_eval_examples,
+                    batch_size=self.config.eval_batch_size,
+                    device=self.device,
+                    group=self.group,
+                )
         return TrainingOutcome(
             scores={"validation": validation, **(final.scores if final else {})},
             final=final,
@@ -379,7 +390,7 @@ class _Run:
             steps=self.progress.step,
             best_step=self.progress.best_step,
             seconds=self.progress.seconds,
-            data_wait_seconds=waited or 0.0,
+            data_wait_seconds=self.group.all_reduce_max(self.progress.data_wait_seconds),
             tokens=self.progress.tokens,
             peak_memory=self.progress.peak_memory,
             device=str(self.device),
