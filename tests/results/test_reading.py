@@ -19,6 +19,7 @@ from longspan.results import (
     record_paths,
     write_record,
 )
+from longspan.results.reading import ANALYSES, EVALUATIONS, side_record_paths
 
 STEM = f"local-{RESULT.config_hash}-3"
 
@@ -266,3 +267,16 @@ def test_absent_or_empty_folder_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"holds no results; run `longspan arena` first"):
         load_results([tmp_path])
     assert load_failures([tmp_path]) == []
+
+
+def test_side_records_are_those_of_their_folder_alone(tmp_path):
+    found = {}
+    for name in (ANALYSES, EVALUATIONS):
+        for part in (name, f"work/{name}", f"{name}/trials"):
+            folder = tmp_path / "quick" / "text" / part
+            folder.mkdir(parents=True)
+            for file in ("b.json", "a.json", ".c.json", "d.txt"):
+                (folder / file).write_text("{}")
+        found[name] = [tmp_path / "quick" / "text" / name / file for file in ("a.json", "b.json")]
+    for name, paths in found.items():
+        assert side_record_paths([tmp_path, tmp_path / "quick"], name) == 2 * paths

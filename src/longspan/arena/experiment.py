@@ -8,6 +8,7 @@ from longspan.attention import MECHANISMS, options_of
 from longspan.bounds import LARGEST_SEED, range_error
 from longspan.config import Budget, RunConfig, flatten, replace_fields, setting, settings
 from longspan.errors import OptionError, check_name
+from longspan.results.record import record_stem
 from longspan.tasks import TASKS
 
 
@@ -56,7 +57,7 @@ class Experiment:
     @property
     def name(self) -> str:
         """`<mechanism>-<hash>-<seed>`, the stem of the record's file."""
-        return f"{self.mechanism}-{self.hash}-{self.seed}"
+        return record_stem(self.mechanism, self.hash, self.seed)
 
 
 def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:

@@ -15,11 +15,11 @@ from longspan.errors import DataError
 from longspan.files import read_json_file, write_json
 from longspan.results.analysis_upgrade import upgrade_analysis
 from longspan.results.packing import Quantized
-from longspan.results.reading import other_folders, validate
+from longspan.results.reading import ANALYSES, side_record_paths, validate
+from longspan.results.record import record_stem
 from longspan.results.rollout import Rollout
 
 ANALYSIS_SCHEMA = 2
-FOLDER = "analysis"
 
 
 @settings
@@ -132,11 +132,11 @@ class Analysis:
     @property
     def filename(self) -> str:
         """Name of the file, equal to that of the run's record."""
-        return f"{self.mechanism}-{self.config_hash}-{self.seed}.json"
+        return f"{record_stem(self.mechanism, self.config_hash, self.seed)}.json"
 
     def save(self, folder: Path) -> Path:
         """Write the analysis below the folder of the run's record; return its path."""
-        path = folder / FOLDER / self.filename
+        path = folder / ANALYSES / self.filename
         write_json(path, dataclasses.asdict(self))
         return path
 
@@ -175,9 +175,4 @@ def load_analyses(folders: Iterable[Path]) -> list[Analysis]:
     Raises:
         DataError: a file is invalid.
     """
-    return [
-        load_analysis(path)
-        for folder in folders
-        for path in sorted(folder.rglob(f"{FOLDER}/*.json"))
-        if not path.name.startswith(".") and other_folders(path, folder) == {FOLDER}
-    ]
+    return [load_analysis(path) for path in side_record_paths(folders, ANALYSES)]

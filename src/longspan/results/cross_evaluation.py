@@ -13,11 +13,10 @@ from longspan.config import TaskConfig, settings
 from longspan.errors import DataError
 from longspan.files import read_json_file, write_json
 from longspan.metrics import Metric, get_metric
-from longspan.results.reading import other_folders, validate
-from longspan.results.record import Inference, Score
+from longspan.results.reading import EVALUATIONS, side_record_paths, validate
+from longspan.results.record import Inference, Score, record_stem
 
 CROSS_EVALUATION_SCHEMA = 1
-FOLDER = "evaluations"
 
 
 @settings
@@ -84,12 +83,12 @@ class CrossEvaluation:
     def filename(self) -> str:
         """Name of the file; a later evaluation on the same split replaces it."""
         digest = hashlib.sha256(self.evaluated_on.key.encode()).hexdigest()[:10]
-        run = f"{self.mechanism}-{self.config_hash}-{self.seed}"
+        run = record_stem(self.mechanism, self.config_hash, self.seed)
         return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}.json"
 
     def save(self, folder: Path) -> Path:
         """Write the evaluation below the folder of the run's record; return its path."""
-        path = folder / FOLDER / self.filename
+        path = folder / EVALUATIONS / self.filename
         write_json(path, dataclasses.asdict(self))
         return path
 
@@ -117,9 +116,4 @@ def load_cross_evaluations(folders: Iterable[Path]) -> list[CrossEvaluation]:
     Raises:
         DataError: a file is invalid.
     """
-    return [
-        load_cross_evaluation(path)
-        for folder in folders
-        for path in sorted(folder.rglob(f"{FOLDER}/*.json"))
-        if not path.name.startswith(".") and other_folders(path, folder) == {FOLDER}
-    ]
+    return [load_cross_evaluation(path) for path in side_record_paths(folders, EVALUATIONS)]

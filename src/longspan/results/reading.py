@@ -14,9 +14,10 @@ from longspan.files import JsonFile, read_json_file
 from longspan.results.record import FAILED, SCHEMA, Failure, Result
 from longspan.results.upgrades import upgrade
 
+ANALYSES, EVALUATIONS = "analysis", "evaluations"  # folders of side records, beside those of runs
 # Folders below a folder of results that hold other files than records of finished runs;
 # "snapshots" is one of old git revisions.
-OTHER_FOLDERS = {"work", "trials", "analysis", "evaluations", "snapshots"}
+OTHER_FOLDERS = {"work", "trials", ANALYSES, EVALUATIONS, "snapshots"}
 T = TypeVar("T")
 
 
@@ -148,6 +149,21 @@ def failure_paths(folder: Path) -> list[Path]:
     """Return the files of failures below a folder whose run has not finished since."""
     paths = [path for path in record_paths(folder) if path.name.endswith(FAILED)]
     return [p for p in paths if not p.with_name(p.name.removesuffix(FAILED) + ".json").exists()]
+
+
+def side_record_paths(folders: Iterable[Path], name: str) -> list[Path]:
+    """Return the files of side records below some folders, in a stable order.
+
+    Args:
+        folders: folders of results.
+        name: `ANALYSES` or `EVALUATIONS`.
+    """
+    return [
+        path
+        for folder in folders
+        for path in sorted(folder.rglob(f"{name}/*.json"))
+        if not path.name.startswith(".") and other_folders(path, folder) == {name}
+    ]
 
 
 def other_folders(path: Path, folder: Path) -> set[str]:

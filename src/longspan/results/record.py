@@ -14,6 +14,11 @@ BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
 
 
+def record_stem(mechanism: str, config_hash: str, seed: int) -> str:
+    """Return the name of a record's file without its suffix."""
+    return f"{mechanism}-{config_hash}-{seed}"
+
+
 @settings
 class Score:
     """Scores on one split: over all of its examples, or over a sample of them.
@@ -152,7 +157,7 @@ class RunRecord:
     @property
     def stem(self) -> str:
         """Name of the record's file without its suffix."""
-        return f"{self.mechanism}-{self.config_hash}-{self.seed}"
+        return record_stem(self.mechanism, self.config_hash, self.seed)
 
 
 @settings
