@@ -278,6 +278,17 @@ def test_trigonometric_keys_of_any_norm_keep_their_weights(causal):
     assert not out[~safe].any()
 
 
+@pytest.mark.parametrize("feature_map", ["softmax", "trigonometric"])
+def test_keys_of_an_earlier_step_may_be_much_larger(feature_map):
+    sizes = {"heads": 1, "head_dim": 16, "features": 64, "feature_map": feature_map}
+    attention = build("performer", causal=True, **sizes)
+    q, k, v = qkv(40, B=1, H=1, D=16, dtype=torch.float32)
+    k[:, :, :20] *= 10
+    first, cache = attention.step(q[:, :, :20], k[:, :, :20], v[:, :, :20])
+    second, _ = attention.step(q[:, :, 20:], k[:, :, 20:], v[:, :, 20:], cache)
+    assert_near(torch.cat([first, second], 2), attention(q, k, v), "output", 1e-4)
+
+
 @full_and_causal
 def test_weights_that_cancel_give_zero(causal):
     """Estimates of 1 and nearly -1 leave no sum of weights to divide by."""
