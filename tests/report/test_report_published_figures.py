@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 from report_records import build_leaderboard, failure, record
 
+from longspan.report.charts.styles import assign_styles
 from longspan.report.published_figures import PublishedFigure, read_published_figures
 from longspan.report.sections import Context, section_tables
-from longspan.report.tables.published import read_published
+from longspan.report.tables.published import PublishedScore, pair_published, read_published
 from longspan.report.tables.published_figures import QUANTITIES, compare_figures
 
 
@@ -132,3 +133,43 @@ def test_section_has_a_second_table():
         "2.00",
         "0.250 ×",
     )
+
+
+def test_reference_rows_are_no_rows_of_full():
+    runs = [record("full", "image", score=0.4), record("linear", "image", score=0.3)]
+    runs += [record("full", "image", score=0.6, overrides={"row": "cnn"})]
+    board = build_leaderboard(runs)
+    scores = [x for x in read_published() if x.task == "image" and x.protocol == "lra-paper"]
+    pairs = {x.published.mechanism: x.label for x in pair_published(board, scores) if x.label}
+    assert pairs == {"full": "full", "linear": "linear"}
+    own = PublishedScore(
+        task="image", mechanism="cnn", value=0.7, metric="accuracy", protocol="p", source="s"
+    )
+    (pair,) = pair_published(board, [own])
+    assert (pair.label, pair.own_score) == ("cnn", 0.6)
+    figures = compare_figures(board, [figure("full", task="image", quantity="gflops", length=None)])
+    assert [one.label for one in figures] == ["full"]
+    row = next(row for row in board.rows if row.label == "cnn")
+    assert (row.mechanism, row.reference, row.family) == ("full", "cnn", None)
+    assert [board.notes[note] for note in row.notes] == [
+        "Not ranked: a reference row of the protocol, not a mechanism."
+    ]
+    assert next(row for row in board.rows if row.label == "full").family == "dense"
+
+
+def test_reference_row_and_equal_configuration_are_two_runs():
+    same = {"overrides": {"model.stem": "convolution"}, "config_hash": "0123456789"}
+    runs = [record("full", "image", **same)]
+    runs += [dataclasses.replace(runs[0], overrides={"row": "cnn-stem"})]
+    board = build_leaderboard([*runs, record("full", "image")])
+    assert sorted(row.row_name for row in board.rows) == ["cnn-stem", "full", "full"]
+
+
+def test_family_of_foreign_mechanism_is_that_of_its_record():
+    board = build_leaderboard([record("mine", family="kernel"), record("other_one")])
+    assert {row.mechanism: row.family for row in board.rows} == {
+        "mine": "kernel",
+        "other_one": "other",
+    }
+    styles = assign_styles({row.row_name: row.family for row in board.rows}).by_name
+    assert styles["mine"].family == "kernel"

@@ -74,3 +74,9 @@ def test_damaged_evaluation_is_rejected(tmp_path, field, value, message):
     write_json(path, {**read_json(path), field: value})
     with pytest.raises(DataError, match=message):
         load_cross_evaluations([tmp_path])
+
+
+def test_files_of_reference_rows_are_named_after_the_row():
+    reference = dataclasses.replace(FOUND, reference="cnn-stem")
+    assert (FOUND.row_name, reference.row_name) == ("local", "cnn-stem")
+    assert reference.filename == FOUND.filename.replace("local-", "cnn-stem-", 1)

@@ -102,7 +102,7 @@ def analyze_run(
 
 
 def _identity(result: Result) -> dict[str, Any]:
-    names = ("protocol", "task", "mechanism", "seed", "config_hash")
+    names = ("protocol", "task", "mechanism", "reference", "seed", "config_hash")
     return {name: getattr(result, name) for name in names}
 
 

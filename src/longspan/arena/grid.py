@@ -12,7 +12,7 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
-from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.experiment import Experiment, replace_budget
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import CountFlops, order_runs
 from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
@@ -63,7 +63,7 @@ def grid(
         check_name(task, chosen.tasks, f"task of protocol {protocol!r}")
     seeds, experiments = dict.fromkeys(seeds), []
     for task, mechanism in itertools.product(tasks, named):
-        first = override(chosen.row(task, mechanism, 0), changes or {})
+        first = chosen.row(task, mechanism, 0, changes)
         first = replace_budget(first, budget or chosen.budget)
         cell = [dataclasses.replace(first, seed=seed) for seed in seeds]
         if (reason := misfit_of_unfinished(cell, paths)) is None:

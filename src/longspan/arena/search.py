@@ -70,16 +70,16 @@ class Search:
 
     @property
     def title(self) -> str:
-        """Mechanism and task, for messages."""
+        """Row and task, for messages."""
         first = self.trials[0].experiment
-        return f"{first.mechanism} on {first.task}"
+        return f"{first.row_name} on {first.task}"
 
 
 def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Search:
-    """Return the trials of a mechanism on a task of a protocol.
+    """Return the trials of a mechanism, or of a reference row, on a task of a protocol.
 
     Raises:
-        UnknownNameError: there is no such protocol, task, mechanism or field.
+        UnknownNameError: there is no such protocol, task, row or field.
         OptionError: there is no grid, it contradicts the changes or seeds, it would select on the
             test split, or torchrun has started several processes.
     """
@@ -89,8 +89,9 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
             "(--workers N assigns GPUs round-robin)"
         )
     chosen = protocols.get(protocol)
-    base = override(chosen.experiment(task, mechanism, 0), space.changes)
-    base = replace_budget(base, space.budget or chosen.budget)
+    base = chosen.row(task, mechanism, 0, space.changes)
+    budget = space.budget or chosen.budget
+    base = replace_budget(base, budget)
     own = chosen.grids.get(task, {})
     grid = {name: _distinct(name, values) for name, values in {**own, **space.grid}.items()}
     grid_seeds = grid.pop(SEED, (0,))
@@ -103,7 +104,8 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     trials = []
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
-        made = _without_protocol_values(override(base, combination), base, own)
+        made = chosen.row(task, mechanism, 0, {**space.changes, **combination})
+        made = _without_protocol_values(replace_budget(made, budget), base, own)
         trials += [
             Trial(changes=combination, experiment=dataclasses.replace(made, seed=seed))
             for seed in seeds

@@ -139,10 +139,10 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run."""
-    from longspan.arena import get, misfit, override, replace_budget
+    from longspan.arena import get, misfit, replace_budget
 
     paths = make_paths(runs, cache, data, device, parallel)
-    experiment = override(get(protocol).row(task, mechanism, seed), parse_changes(set_))
+    experiment = get(protocol).row(task, mechanism, seed, parse_changes(set_))
     experiment = replace_budget(experiment, _budget(budget) or experiment.config.budget)
     if reason := misfit(experiment):
         raise OptionError(reason)

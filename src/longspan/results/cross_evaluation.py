@@ -33,6 +33,7 @@ class CrossEvaluation:
         available: examples of that split; `score.num_examples` of them were scored.
         metric: name of the main metric.
         batch_size: examples per batch.
+        reference: name of the reference row; None for a row of the mechanism.
     """
 
     protocol: str
@@ -57,7 +58,13 @@ class CrossEvaluation:
     versions: dict[str, str]
     git_commit: str | None
     date: str  # ISO 8601, UTC
+    reference: str | None = None
     schema: int = CROSS_EVALUATION_SCHEMA
+
+    @property
+    def row_name(self) -> str:
+        """Name of the reference row, else of the mechanism."""
+        return self.reference or self.mechanism
 
     @property
     def main(self) -> Metric:
@@ -83,7 +90,7 @@ class CrossEvaluation:
     def filename(self) -> str:
         """Name of the file; a later evaluation on the same split replaces it."""
         digest = hashlib.sha256(self.evaluated_on.key.encode()).hexdigest()[:10]
-        run = record_stem(self.mechanism, self.config_hash, self.seed)
+        run = record_stem(self.row_name, self.config_hash, self.seed)
         return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}.json"
 
     def save(self, folder: Path) -> Path:

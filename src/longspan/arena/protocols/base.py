@@ -20,10 +20,9 @@ from longspan.config import (
     replace_fields,
 )
 from longspan.errors import OptionError, check_name
-from longspan.results import BASELINE
+from longspan.results import BASELINE, ROW
 from longspan.tasks import configure
 
-ROW = "row"  # override that names a reference of the protocol
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
 
 
@@ -116,22 +115,39 @@ class Protocol:
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[Reference, ...] = ()
 
-    def row(self, task: str, name: str, seed: int) -> Experiment:
-        """Return the experiment of one row of the table: of a mechanism, or of a reference.
+    def row(
+        self, task: str, name: str, seed: int, changes: Mapping[str, Any] | None = None
+    ) -> Experiment:
+        """Return the experiment of one row of the table: of a mechanism, or a reference row.
+
+        Args:
+            task: task of the protocol.
+            name: name of a mechanism or of a reference row.
+            seed: seed.
+            changes: fields to override, by dotted name.
 
         Raises:
-            UnknownNameError: the protocol has no such task, or there is no such row.
-            OptionError: the reference does not exist for the task.
+            UnknownNameError: the protocol has no such task, or there is no such row or field.
+            OptionError: the reference row does not exist for the task, a change contradicts it, or
+                a field rejects its value.
         """
         references = {reference.name: reference for reference in self.references}
-        check_name(name, [*MECHANISMS, *references], "mechanism or reference")
+        check_name(name, [*MECHANISMS, *references], "mechanism or reference row")
         if name not in references:
-            return self.experiment(task, name, seed)
+            return override(self.experiment(task, name, seed), changes or {})
         reference = references[name]
         if task not in reference.tasks:
-            raise OptionError(f"reference {name!r} is a row of {', '.join(reference.tasks)} only")
-        changed = override(self.experiment(task, reference.mechanism, seed), reference.changes)
-        return dataclasses.replace(changed, overrides={ROW: name})
+            raise OptionError(
+                f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
+            )
+        made = override(self.experiment(task, reference.mechanism, seed), reference.changes)
+        made = override(dataclasses.replace(made, overrides={ROW: name}), changes or {})
+        if fixed := sorted(made.overrides.keys() & reference.changes.keys()):
+            raise OptionError(
+                f"reference row {name!r} sets {fixed[0]}={reference.changes[fixed[0]]}, got "
+                f"{made.overrides[fixed[0]]}; run {reference.mechanism!r} with another value"
+            )
+        return made
 
     def options_for(self, task: str, mechanism: str) -> dict[str, Any]:
         """Return the options of a mechanism that differ from its defaults."""

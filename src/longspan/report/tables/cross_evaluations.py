@@ -52,7 +52,7 @@ def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> li
     """Return the evaluations of each row on each other data set, split and sample."""
     rows = []
     for i, row in itertools.product(range(len(board.columns)), board.rows):
-        runs = {(x.protocol, x.task, x.config_hash, x.seed): x for x in row.runs(i)}
+        runs = {(x.protocol, x.task, x.row_name, x.config_hash, x.seed): x for x in row.runs(i)}
         own = [x for x in found if _run_of(x) in runs]
         for _, group in itertools.groupby(sorted(own, key=_data), key=_data):
             same = tuple(group)
@@ -67,8 +67,8 @@ def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> li
     return sorted(rows, key=lambda x: (x.task.label, _data(x.first)))
 
 
-def _run_of(one: CrossEvaluation) -> tuple[str, str, str, int]:
-    return one.protocol, one.trained_on.name, one.config_hash, one.seed
+def _run_of(one: CrossEvaluation) -> tuple[str, str, str, str, int]:
+    return one.protocol, one.trained_on.name, one.row_name, one.config_hash, one.seed
 
 
 def _data(one: CrossEvaluation) -> tuple[str, str, str, int]:
