@@ -27,7 +27,7 @@ FOUND = CrossEvaluation(
     data_source="generated",
     data_checksum="cd" * 32,
     split="test",
-    available=100,
+    available=SCORE.num_examples,
     metric="accuracy",
     chance=0.1,
     score=SCORE,
@@ -54,6 +54,15 @@ def test_other_data_and_splits_have_files_of_their_own(tmp_path):
         dataclasses.replace(FOUND, **change).save(tmp_path)
     # The last one replaces the first.
     assert len(load_cross_evaluations([tmp_path])) == 3
+
+
+def test_a_sample_does_not_replace_the_whole_split(tmp_path):
+    sample = dataclasses.replace(FOUND, available=SCORE.num_examples + 1)
+    assert FOUND.filename.endswith("-test.json")
+    assert sample.filename.endswith(f"-test-{SCORE.num_examples}.json")
+    FOUND.save(tmp_path)
+    sample.save(tmp_path)
+    assert len(load_cross_evaluations([tmp_path])) == 2
 
 
 def test_changed_options_are_those_that_differ_from_training():

@@ -1,7 +1,8 @@
 """Scores of trained models on a task, or on task options, that they were not trained on.
 
 They are stored next to the record of the run and never count as its scores. The path is
-`<results>/<protocol>/<task>/evaluations/<stem of the record>-on-<task>-<hash>-<split>.json`.
+`<results>/<protocol>/<task>/evaluations/<stem of the record>-on-<task>-<hash>-<split>.json`, with
+`-<examples>` before the suffix where a sample was scored.
 """
 
 import dataclasses
@@ -88,10 +89,15 @@ class CrossEvaluation:
 
     @property
     def filename(self) -> str:
-        """Name of the file; a later evaluation on the same split replaces it."""
+        """Name of the file, which a later evaluation on the same examples replaces.
+
+        The number of examples is part of the name of a sample.
+        """
         digest = hashlib.sha256(self.evaluated_on.key.encode()).hexdigest()[:10]
         run = record_stem(self.row_name, self.config_hash, self.seed)
-        return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}.json"
+        scored = self.score.num_examples
+        sample = "" if scored == self.available else f"-{scored}"
+        return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}{sample}.json"
 
     def save(self, folder: Path) -> Path:
         """Write the evaluation below the folder of the run's record; return its path."""
