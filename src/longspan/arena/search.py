@@ -13,7 +13,7 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.executors import Skipped
 from longspan.arena.experiment import Experiment, override, replace_budget
-from longspan.arena.grid import misfit_of_unfinished
+from longspan.arena.grid import misfit_of_unfinished, row_pairs
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
 from longspan.attention import MECHANISMS
@@ -127,12 +127,14 @@ def searches(
         protocol: name of a protocol.
         space: what to search.
         tasks: tasks of the protocol; None: all that have a grid.
-        mechanisms: names of mechanisms; None: every registered one that can be built.
+        mechanisms: names of mechanisms and reference rows; None: every registered mechanism that
+            can be built.
         paths: finished trials there are not built to test whether they fit; None: all are built.
 
     Returns:
-        The searches, and what was left out: tasks without a grid and mechanisms that do not fit.
-        A task or mechanism requested by name is never left out.
+        The searches, and what was left out: tasks without a grid, mechanisms that do not fit, and
+        tasks that a reference row does not exist for. A task or mechanism requested by name is
+        never left out.
 
     Raises:
         UnknownNameError: see `search`.
@@ -144,7 +146,9 @@ def searches(
         tasks = _tasks_with_grid(protocol, space, skipped)
     named = dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms)
     trial_paths = paths and paths.for_trials()
-    for task, mechanism in itertools.product(dict.fromkeys(tasks), named):
+    pairs, left_out = row_pairs(protocols.get(protocol), dict.fromkeys(tasks), named)
+    skipped += left_out
+    for task, mechanism in pairs:
         made = search(protocol, task, mechanism, space)
         every, size = made.experiments, len(made.grid[SEED])
         cells = (every[n : n + size] for n in range(0, len(every), size))
