@@ -246,3 +246,13 @@ def test_reference_row_names_its_run():
     assert reference.hash == same.hash
     assert (reference.row_name, same.row_name) == ("cnn-stem", "full")
     assert (reference.name, same.name) == (f"cnn-stem-{same.hash}-0", f"full-{same.hash}-0")
+
+
+def test_first_global_token_without_summary_token_is_stated():
+    protocol = get("lra-repo")
+    without = [task for task in protocol.tasks if protocol.recipe(task).model.pooling != "cls"]
+    assert without
+    assert protocol.config(without[0], "longformer").mechanism.options["first_global"]
+    assert "the first pixel or byte is global, in `longformer` alone" in protocol.differs
+    (choice,) = [x for x in protocol.choices if x.field == "mechanism.longformer.first_global"]
+    assert "elsewhere it is the first pixel or byte" in choice.why

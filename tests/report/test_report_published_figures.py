@@ -173,3 +173,17 @@ def test_family_of_foreign_mechanism_is_that_of_its_record():
     }
     styles = assign_styles({row.row_name: row.family for row in board.rows}).by_name
     assert styles["mine"].family == "kernel"
+
+
+def test_models_of_the_image_task_that_are_no_mechanisms_have_published_scores():
+    found = {x.mechanism: x.value for x in read_published() if x.task == "image"}
+    names = ("cnn-stem", "relative-2d", "wide-resnet")
+    assert [found[name] for name in names] == [0.7532, 0.6172, 0.8921]
+    run = record("full", "image", score=0.7, overrides={"row": "cnn-stem"})
+    pairs = pair_published(build_leaderboard([run]), read_published())
+    (own,) = [x for x in pairs if x.label]
+    assert (own.published.mechanism, own.published.value, own.own_score) == (
+        "cnn-stem",
+        0.7532,
+        0.7,
+    )
