@@ -229,6 +229,8 @@ def _class(entry: Entry, column: Column) -> str | None:
     is_text = isinstance(entry.value, str)
     if is_text and len(entry.text) > LONG:
         return "long"
+    if column.wraps:
+        return "wrap"
     if is_text == (column.kind == "text"):
         return None
     return "right" if is_text else "text"

@@ -225,7 +225,7 @@ TEST = Column(
     kind="score",
     value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric),
 )
-HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware)
+HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware, wraps=True)
 
 COST = (
     MECHANISM,
