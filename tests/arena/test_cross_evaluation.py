@@ -106,7 +106,7 @@ def test_learned_positions_are_refused(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
     experiment = tiny.experiment(changes={"model.position": "learned"})
     run(experiment, tiny.listops(tiny_cache), paths)
-    with pytest.raises(OptionError, match="learned positions and local attention learned"):
+    with pytest.raises(OptionError, match="learned positions and local attention has parameters"):
         evaluate_elsewhere(paths.record_file(experiment), paths, changes=LONGER)
 
 
