@@ -74,6 +74,7 @@ def record(experiment: Experiment) -> Result:
         selected_step=(best if training.selection == "best validation" else curve[-1]).step,
         resolved_budget=None,
         tuning=None,
+        family=None,
         backend_used="torch",
         num_parameters=200_000 + int(by_cell.integers(0, 100_000)),
         full_num_parameters=214_154,

@@ -224,7 +224,10 @@ def test_list_shows_built_and_missing_data(cli, home_without_data, reviews):
     assert (code, err) == (0, "")
     blocks = out.split("\ntext  ")
     text = blocks[1].splitlines()
-    assert "published size: 19,860 / 5,000 / 25,000 examples (train, validation, test)" in text[1]
+    assert (
+        "with default options: 19,860 / 5,000 / 25,000 examples (train, validation, test)"
+        in text[1]
+    )
     assert text[2].startswith("  source: IMDB is not here")
     assert text[3].startswith("  built: ")
     assert {"length=16", "validation=4:"} <= set(text[3].split())

@@ -1,5 +1,6 @@
 """`longspan results`: exit codes, tables, JSON."""
 
+import dataclasses
 import json
 import subprocess
 
@@ -86,6 +87,17 @@ def test_list_has_one_row_per_record(cli, results):
     rows = json.loads(out)
     assert len(rows) == 8
     assert record.score() in [row["test"] for row in rows]
+
+
+def test_reference_rows_are_listed_by_name(cli, results):
+    record = load_result(sorted(results.rglob("full-*-0.json"))[0])
+    assert record.stem.startswith("full-")
+    dataclasses.replace(record, overrides={"row": "words"}).save(results)
+    code, out, _ = cli("results", "list", results)
+    assert code == 0
+    assert " words " in out
+    rows = json.loads(cli("results", "list", results, "--json")[1])
+    assert {row["row_name"]: row["mechanism"] for row in rows}["words"] == "full"
 
 
 def test_absent_path_is_rejected(cli, tmp_path):

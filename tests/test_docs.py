@@ -3,16 +3,21 @@
 import dataclasses
 import importlib
 import re
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+from longspan.arena import order_runs
 from longspan.attention import MECHANISMS, options_of
+from longspan.cli import running
 from longspan.report.families import OTHER, family_of
 from longspan.report.tables.published import read_published
 from longspan.tasks import TASKS
 
+# The attribute `longspan.arena.plan` is a function, and so are its neighbors.
+CountFlops = sys.modules[order_runs.__module__].CountFlops
 DOCS = Path(__file__).parents[1] / "docs"
 REMEDY = "run python docs/pages.py"
 
@@ -138,3 +143,25 @@ def test_task_pictures_are_linked_svg_files(task_pages):
         for text in (task_pages[name], (DOCS / "tasks" / name).read_text()):
             assert len(ET.fromstring(text).findall(".//")) > 1
         assert f"({name})" in task_pages[f"{name.removesuffix('.svg')}.md"]
+
+
+COMMANDS = re.findall(
+    r"`longspan ((?:arena|train)[^`]*)`", (DOCS / "figures.md").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
+def test_commands_of_figures_make_runs(command, cli, monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr(running, "print_plan", lambda found, *_, **__: made.extend(found))
+    monkeypatch.setattr(running, "_run", lambda found, *_: (made.extend(found), []))
+    monkeypatch.setattr(running, "print_results", lambda *_: None)
+    # Models are neither built nor counted.
+    monkeypatch.setattr(CountFlops, "__call__", lambda *_: 0)
+    for module in ("grid", "search"):
+        loaded = sys.modules[f"longspan.arena.{module}"]
+        monkeypatch.setattr(loaded, "misfit_of_unfinished", lambda *_: None)
+    dry = ["--dry-run"] if command.startswith("arena") else []
+    code, _, err = cli(*command.split(), *dry, "--cache", tmp_path)
+    assert code == 0, err
+    assert made

@@ -118,7 +118,7 @@ def _describe_protocol(protocol: Protocol) -> dict[str, Any]:
     for task, options in protocol.task_mechanism_options.items():
         row[f"options by mechanism ({task})"] = {k: dict(v) for k, v in options.items()}
     if protocol.references:
-        row["references"] = {
+        row["reference rows"] = {
             f"{own.name} ({', '.join(own.tasks)})": (
                 f"{own.mechanism} with {format_value(dict(own.changes))} ({own.source})"
             )

@@ -24,6 +24,10 @@ class InputError(LongspanError, ValueError):
     """Inputs that a mechanism does not support; the message lists every reason."""
 
 
+class NoWeightsError(InputError):
+    """Model or mechanism whose output is not a weighted sum of values."""
+
+
 class DataError(LongspanError, ValueError):
     """Missing, truncated, inconsistent or unsupported file."""
 

@@ -17,7 +17,7 @@ from longspan.analysis import run_analysis as module
 from longspan.analysis.span import uniform_span
 from longspan.arena import run
 from longspan.arena.model import model_class
-from longspan.errors import DataError, InputError, OptionError, RunError
+from longspan.errors import DataError, InputError, NoWeightsError, OptionError, RunError
 from longspan.files import write_json
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.layers import SelfAttention
@@ -276,10 +276,31 @@ def test_model_without_attention_weights_has_embeddings_only(cli, copied_runs, m
         analyze_run(record, paths, samples=1, examples=1)
 
 
+def test_errors_of_the_model_are_no_refusals(copied_runs, monkeypatch):
+    paths, (record, _) = copied_runs
+
+    def refuse(*_, **__):
+        raise InputError("token id 99 is outside the vocabulary")
+
+    monkeypatch.setattr(module, "measure_spans", refuse)
+    with pytest.raises(InputError, match="token id 99"):
+        analyze_run(record, paths, samples=1, examples=1)
+
+
+def test_counts_are_checked_before_the_model_is_loaded(copied_runs, tmp_path):
+    paths, (record, _) = copied_runs
+    alone = tmp_path / record.name
+    shutil.copy(record, alone)
+    with pytest.raises(OptionError, match="samples must be >= 1, got 0"):
+        analyze_run(alone, paths, samples=0, examples=1)
+
+
 def test_model_without_attention_layers_has_no_weights(listops, monkeypatch):
     model = build_encoder()
     monkeypatch.setattr(layers, "SelfAttention", torch.nn.Bilinear)
-    with pytest.raises(InputError, match="has no attention layers, and so no attention weights"):
+    with pytest.raises(
+        NoWeightsError, match="has no attention layers, and so no attention weights"
+    ):
         module.measure_spans(model, listops, np.array([1]))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from longspan.arena.cross_evaluation import (
     vocabulary_misfits,
 )
 from longspan.arena.model import model_class
+from longspan.arena.rescore import evaluate_run
 from longspan.errors import OptionError, UnknownNameError
 from longspan.models import LongspanForSequenceClassification
 from longspan.results import load_cross_evaluations, load_results
@@ -76,11 +78,35 @@ def test_sample_of_longer_inputs_is_scored(trained):
     assert (found.score.num_examples, found.available) == (10, 30)
 
 
+def test_default_sample_of_train_is_as_large_as_validation(trained):
+    _, paths, record = trained
+    task = build("listops", {**tiny.TASK, **OPTIONS})
+    task.open(paths.cache)
+    assert task.size("validation") < task.size("train")
+    found = evaluate_elsewhere(record, paths, changes=LONGER, split="train")
+    assert found.score.num_examples == task.size("validation")
+    assert found.available == task.size("train")
+
+
+def test_arguments_are_checked_before_the_model_is_loaded(trained, tmp_path):
+    _, paths, record = trained
+    alone = tmp_path / record.name
+    shutil.copy(record, alone)
+    with pytest.raises(OptionError, match="examples must be at least 1, got 0"):
+        evaluate_elsewhere(alone, paths, changes=LONGER, examples=0)
+    with pytest.raises(OptionError, match="batch size must be at least 1, got 0"):
+        evaluate_elsewhere(alone, paths, changes=LONGER, batch_size=0)
+    with pytest.raises(UnknownNameError, match="no task called 'listop'"):
+        evaluate_elsewhere(alone, paths, task="listop")
+    with pytest.raises(OptionError, match="examples must be at least 1, got 0"):
+        evaluate_run(alone, "test", paths, examples=0)
+
+
 def test_learned_positions_are_refused(tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
     experiment = tiny.experiment(changes={"model.position": "learned"})
     run(experiment, tiny.listops(tiny_cache), paths)
-    with pytest.raises(OptionError, match="learned positions and local attention learned"):
+    with pytest.raises(OptionError, match="learned positions and local attention has parameters"):
         evaluate_elsewhere(paths.record_file(experiment), paths, changes=LONGER)
 
 
@@ -184,8 +210,10 @@ def test_command_saves_prints_and_reports_evaluation(cli, trained):
     assert "20 of 30 examples (majority class" in score
     (found,) = load_cross_evaluations([paths.runs])
     assert str(found.filename) in err
+    assert found.filename.endswith("-test-20.json")
     code, out, _ = cli("eval", record, *flags, "--json")
     assert json.loads(out)["score"]["num_examples"] == 30
+    assert len(load_cross_evaluations([paths.runs])) == 2
     assert len(load_results([paths.runs])) == 1
     code, out, _ = cli(
         "report",
@@ -194,7 +222,10 @@ def test_command_saves_prints_and_reports_evaluation(cli, trained):
         *("--output", paths.runs / "report.html"),
     )
     assert code == 0
-    assert out.splitlines()[1].startswith("local,listops,listops,")
+    # Of a sample and the whole split, the whole split.
+    (row,) = out.splitlines()[1:]
+    assert row.startswith("local,listops,listops,")
+    assert row.split(",")[-3:] == ["30", "30", "1"]
     code, _, err = cli("eval", record, "--task", "recall", *flags[:4])
     assert code == 2
     assert "cannot be evaluated on recall" in err

@@ -137,13 +137,40 @@ def test_unfit_mechanisms_are_skipped_unless_named(picky):
     [
         ({"protocol": "quik"}, "no protocol called 'quik'; did you mean quick"),
         ({"tasks": ["txt"]}, "no task of protocol 'quick' called 'txt'; did you mean text"),
-        ({"mechanisms": ["ful"]}, "no mechanism or reference called 'ful'; did you mean full"),
+        ({"mechanisms": ["ful"]}, "no mechanism or reference row called 'ful'; did you mean full"),
         ({"changes": {"training.stps": 1}}, "no field of training called 'stps'; did you mean ste"),
     ],
 )
 def test_unknown_names_are_rejected_before_any_run(options, message):
     with pytest.raises(UnknownNameError, match=message):
         grid(**{"protocol": "quick", **options})
+
+
+def test_tasks_that_a_reference_row_lacks_are_left_out():
+    experiments, left_out = grid(
+        "lra-paper", tasks=["image", "text"], mechanisms=["full", "cnn-stem"]
+    )
+    assert {(x.task, x.row_name) for x in experiments} == {
+        *(("image", "full"), ("text", "full"), ("image", "cnn-stem"))
+    }
+    reason = "reference row 'cnn-stem' is a row of image only"
+    assert [(x.name, x.reason) for x in left_out] == [("cnn-stem on text", reason)]
+    with pytest.raises(OptionError, match=reason):
+        grid("lra-paper", tasks=["text"], mechanisms=["full", "cnn-stem"])
+    found, skipped = searches(
+        "lra-paper",
+        SearchSpace(grid={"training.learning_rate": [1e-3]}),
+        tasks=["image", "retrieval"],
+        mechanisms=["cnn-stem"],
+    )
+    assert [x.title for x in found] == ["cnn-stem on image"]
+    assert [x.name for x in skipped] == ["cnn-stem on retrieval"]
+
+
+def test_protocols_with_the_reference_row_are_named():
+    message = "'lra-scaled' has no reference row 'words'; lra-paper and lra-repo have it"
+    with pytest.raises(UnknownNameError, match=message):
+        grid("lra-scaled", mechanisms=["words"])
 
 
 def test_results_are_ordered_and_saved_after_each_run(tiny_cache, tmp_path):

@@ -226,13 +226,16 @@ def test_plan_numbers_are_never_truncated(monkeypatch, capsys):
 
     row = PlannedRun(
         name="position_infused-0123456789-0", protocol="lra-paper", task="retrieval",
-        mechanism="position_infused", seed=12345, state="interrupted", reason=None, steps=250_000,
-        done=123_456, num_parameters=291_724_321, full_num_parameters=291_724_321, flops=10**15,
+        mechanism="position_infused", row_name="position_infused", seed=12345, state="interrupted",
+        reason=None, steps=250_000, done=123_456, num_parameters=291_724_321,
+        full_num_parameters=291_724_321, flops=10**15,
         training_flops=10**21, seconds=8.64e6, seconds_from="measured", memory=2**40,
         size_option=("segment", 16_384),
     )  # fmt: skip
     rows = [
-        dataclasses.replace(row, mechanism=name, num_parameters=row.num_parameters + i)
+        dataclasses.replace(
+            row, mechanism=name, row_name=name, num_parameters=row.num_parameters + i
+        )
         for i, name in enumerate(MECHANISMS)
     ]
     # `longspan.arena.plan` is the function, not the module.

@@ -16,6 +16,7 @@ from longspan.arena import (
     make_model,
     misfit,
     override,
+    plan,
     search,
 )
 from longspan.arena.protocols import register
@@ -211,7 +212,47 @@ def test_references_are_rows_with_their_own_architecture(name):
 
 
 def test_reference_of_another_task_is_refused():
-    with pytest.raises(OptionError, match="reference 'cnn-stem' is a row of image only"):
+    with pytest.raises(OptionError, match="reference row 'cnn-stem' is a row of image only"):
         get("lra-paper").row("text", "cnn-stem", 0)
-    with pytest.raises(UnknownNameError, match="no mechanism or reference called 'cnn-sten'; did"):
+    with pytest.raises(
+        UnknownNameError, match="no mechanism or reference row called 'cnn-sten'; did"
+    ):
         get("lra-paper").row("image", "cnn-sten", 0)
+
+
+def test_reference_row_refuses_changes_of_its_own_fields():
+    protocol = get("lra-paper")
+    message = "'cnn-stem' sets model.stem=convolution, got none; run 'full' with another value"
+    with pytest.raises(OptionError, match=message):
+        protocol.row("image", "cnn-stem", 0, {"model.stem": "none"})
+    with pytest.raises(OptionError, match=message):
+        grid("lra-paper", tasks=["image"], mechanisms=["cnn-stem"], changes={"model.stem": "none"})
+    other = protocol.row("image", "cnn-stem", 0, {"training.steps": 9, "model.stem": "convolution"})
+    assert other.overrides == {"row": "cnn-stem", "training.steps": 9}
+
+
+def test_plan_names_reference_rows(tmp_path):
+    options = {"tasks": ["text"], "mechanisms": ["words", "full"]}
+    experiments, _ = grid("lra-paper", **options)
+    assert [x.row_name for x in experiments] == ["full", "words"]
+    planned = plan(experiments, tiny.paths(tmp_path, tmp_path))
+    assert [(x.row_name, x.mechanism) for x in planned] == [("full", "full"), ("words", "full")]
+
+
+def test_reference_row_names_its_run():
+    protocol = get("lra-paper")
+    reference = protocol.row("image", "cnn-stem", 0)
+    same = protocol.row("image", "full", 0, {"model.stem": "convolution"})
+    assert reference.hash == same.hash
+    assert (reference.row_name, same.row_name) == ("cnn-stem", "full")
+    assert (reference.name, same.name) == (f"cnn-stem-{same.hash}-0", f"full-{same.hash}-0")
+
+
+def test_first_global_token_without_summary_token_is_stated():
+    protocol = get("lra-repo")
+    without = [task for task in protocol.tasks if protocol.recipe(task).model.pooling != "cls"]
+    assert without
+    assert protocol.config(without[0], "longformer").mechanism.options["first_global"]
+    assert "the first pixel or byte is global, in `longformer` alone" in protocol.differs
+    (choice,) = [x for x in protocol.choices if x.field == "mechanism.longformer.first_global"]
+    assert "elsewhere it is the first pixel or byte" in choice.why

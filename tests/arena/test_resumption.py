@@ -9,12 +9,13 @@ import pytest
 from callbacks import LogRuns, StopAtStep
 
 import tiny
-from longspan.arena import arena
+from longspan.arena import arena, run
+from longspan.arena.resume import load_checked
 from longspan.arena.run_state import differences, in_brackets, read_state
 from longspan.config import Budget, replace_fields
 from longspan.errors import RunError
 from longspan.files import write_json
-from longspan.results import load_result
+from longspan.results import load_result, write_record
 from longspan.tasks.listops import ListOps
 
 
@@ -211,3 +212,17 @@ def test_leftover_files_of_killed_process_are_removed(tiny_cache, tmp_path, left
     ).write_text("{")
     arena([experiment], paths, LogRuns())
     assert not (paths.run_dir(experiment) / left).exists()
+
+
+def test_record_of_another_row_is_rejected(tiny_cache, tmp_path):
+    paths = tiny.paths(tmp_path, tiny_cache)
+    experiment = protocol_experiment()
+    record = run(experiment, tiny.listops(tiny_cache), paths)
+    assert record.row_name == "local"
+    assert record.family == "fixed pattern"
+    reference = dataclasses.replace(experiment, overrides={"row": "words"})
+    assert reference.hash == experiment.hash
+    assert not paths.record_file(reference).exists()
+    write_record(record, paths.record_file(reference))
+    with pytest.raises(RunError, match="records row 'local', expected 'words'; move it away"):
+        load_checked(reference, None, paths.record_file(reference))

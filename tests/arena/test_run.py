@@ -161,10 +161,9 @@ def test_samples_of_a_split_are_scored(finished_run):
         scores = {n: evaluate_run(path, split, paths, examples=n)[0].score for n in (30, size)}
         assert [score.num_examples for score in scores.values()] == [30, size]
         assert scores[30].loss != scores[size].loss
-        for wrong in (0, size + 1):
-            message = f"examples must be between 1 and {size}, the size of {split}; got {wrong}"
-            with pytest.raises(OptionError, match=message):
-                evaluate_run(path, split, paths, examples=wrong)
+        message = f"examples must be between 1 and {size}, the size of {split}; got {size + 1}"
+        with pytest.raises(OptionError, match=message):
+            evaluate_run(path, split, paths, examples=size + 1)
     small, inference = evaluate_run(path, "test", paths, batch_size=1)
     assert small.score.loss == pytest.approx(record.scores["test"].loss, rel=1e-5)
     assert inference.examples_per_second > 0

@@ -45,6 +45,17 @@ def test_only_values_absent_from_protocol_grid_are_overrides():
     assert all(x.overrides == changed for x in made(changes=changed))
 
 
+def test_reference_rows_are_searched():
+    grid = {"training.learning_rate": [1e-3, 2e-3]}
+    found = search("lra-paper", "image", "cnn-stem", SearchSpace(grid=grid))
+    assert found.title == "cnn-stem on image"
+    assert {x.overrides["row"] for x in found.experiments} == {"cnn-stem"}
+    assert {x.config.model.stem for x in found.experiments} == {"convolution"}
+    space = SearchSpace(grid={"model.stem": ["convolution", "none"]})
+    with pytest.raises(OptionError, match=r"row 'cnn-stem' sets model\.stem=convolution"):
+        search("lra-paper", "image", "cnn-stem", space)
+
+
 def test_given_seeds_replace_seeds_of_grid():
     def seeds(protocol, **space):
         found = search(protocol, "text", "local", SearchSpace(**space))

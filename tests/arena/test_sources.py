@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -13,12 +14,12 @@ from longspan.attention import MECHANISMS
 SOURCED = [name for name, protocol in PROTOCOLS.items() if protocol.source != "longspan"]
 # Fields of longspan's own engine and data, which change no published value.
 OWN = {
-    *("task.name", "task.version", "task.source", "task.seed", "task.train", "task.test"),
+    *("task.source", "task.seed", "task.train", "task.test"),
     *("task.validation", "task.end", "task.vocabulary", "task.minimum", "task.pixels"),
     *("task.grayscale", "task.split", "task.split_seed", "task.resolution", "task.difficulty"),
     *("model.initializer_range", "model.pair_head", "model.classifier_hidden_size"),
     *("training.gradient_accumulation_steps", "training.gradient_checkpointing"),
-    *("training.eval_batch_size", "training.checkpoint_every", "training.max_grad_norm"),
+    *("training.eval_batch_size", "training.max_grad_norm"),
     *("training.evaluate_every", "training.train_eval_examples", "budget.kind", "budget.limit"),
     *("task.gray_levels", "model.stem"),
 }
@@ -33,7 +34,7 @@ def test_every_difference_from_a_source_is_a_choice(name):
 
 @pytest.mark.parametrize("name", SOURCED)
 def test_sizes_and_training_of_every_task_have_a_source(name):
-    found = {x for x in unsourced_fields(get(name)) if not x.startswith("grid.")}
+    found = {x for x in unsourced_fields(get(name)) if not x.startswith(("grid.", "mechanism."))}
     assert found <= OWN
 
 
@@ -44,6 +45,20 @@ def test_sources_name_fields_and_tasks_of_the_protocol(name):
         assert set(x.tasks) <= set(protocol.tasks)
         for task in x.tasks:
             assert x.field in recipe_values(protocol, task, MECHANISMS)
+
+
+def test_unsourced_fields_are_by_task_and_name_options_that_the_protocol_sets():
+    protocol = get("lra-repo")
+    every = unsourced_fields(protocol)
+    for field, tasks in every.items():
+        for x in source_values(protocol):
+            assert x.field != field or not set(tasks) & set(x.tasks)
+    text = unsourced_fields(protocol, ["text"])
+    assert text == {field: ("text",) for field, tasks in every.items() if "text" in tasks}
+    options = {"local": {"backend": "auto"}}
+    changed = dataclasses.replace(protocol, mechanism_options=options, task_mechanism_options={})
+    assert unsourced_fields(changed)["mechanism.local.backend"] == protocol.tasks
+    assert "mechanism.local.backend" not in every
 
 
 def test_changed_value_without_choice_is_unexplained():
@@ -60,7 +75,9 @@ def test_changed_value_without_choice_is_unexplained():
 
 def test_command_prints_field_ours_source_place_and_verdict(cli):
     code, out, _ = cli("protocols", "check", "lra-repo", "--tasks", "text", "--json", "--all")
-    rows = json.loads(out)
+    content = json.loads(out)
+    rows = content["checks"]
+    assert all(tasks == ["text"] for tasks in content["unsourced_fields"].values())
     assert code == 0
     (length,) = [x for x in rows if x["field"] == "task.length"]
     assert (length["ours"], length["source"], length["verdict"]) == (1000, 1000, "equal")
@@ -70,6 +87,9 @@ def test_command_prints_field_ours_source_place_and_verdict(cli):
     assert "figure 5" not in out  # an equal value
     assert "task.length" in out
     assert "values of the sources" in out
+    fields = out.splitlines()[-1].partition("fields without a source or a choice: ")[2]
+    assert re.search(r"model\.stem \(listops, .*\)", fields)
+    assert "checkpoint_every" not in fields
     code, out, _ = cli("protocols", "check", "quick")
     assert (code, "no source to be compared with" in out) == (0, True)
 

@@ -104,6 +104,7 @@ def record(
         selected_step=500,
         resolved_budget=None,
         tuning=None,
+        family=None,
         backend_used="torch",
         num_parameters=214_154,
         full_num_parameters=214_154,

@@ -124,7 +124,7 @@ def test_small_map_averages_over_tiles():
 def test_only_one_model_of_a_task_has_a_fine_map():
     board, analyses = board_and_analyses(names=("linear", "full", "local"), tasks=("image",))
     analyses = [replace(one, positions=similarity(32, 32)) for one in analyses]
-    styles = assign_styles(row.mechanism for row in board.rows)
+    styles = assign_styles({row.row_name: row.family for row in board.rows})
     source = FigureSource(board=board, styles=styles, analyses=analyses)
     fine = {x.caption.split()[0] for x in source.similarities() if isinstance(x.content, Picture)}
     assert fine == {BASELINE}
@@ -226,7 +226,7 @@ def test_required_span_has_a_bar_for_each_task_and_published_ones_where_lengths_
         ("image", 12.5, 250),
         ("listops", 12.5, None),
     ]
-    styles = assign_styles(["full", "linear"])
+    styles = assign_styles({"full": "dense", "linear": "kernel"})
     source = FigureSource(board=board, styles=styles, analyses=analyses)
     (chart,) = (x.content for x in source.spans() if "required" in x.name)
     alt.LayerChart.from_dict(chart, validate=True)
@@ -261,6 +261,6 @@ def test_refused_models_are_named_below_the_table():
     _, table = attention_span(board, [full, linear])
     assert table.notes == ("No span: linear has no attention weights.",)
     assert len(table.rows) == 1
-    styles = assign_styles(["full", "linear"])
+    styles = assign_styles({"full": "dense", "linear": "kernel"})
     source = FigureSource(board=board, styles=styles, analyses=[full, linear])
     assert not re.search("linear", str([x.content for x in source.spans()]))

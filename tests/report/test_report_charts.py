@@ -44,7 +44,7 @@ from longspan.report.tables.slices import properties
 from longspan.results import Slice
 
 NAMES = ["bigbird", "linear", "performer"]
-STYLES = assign_styles(NAMES)
+STYLES = assign_styles({name: family_of(name) for name in NAMES})
 # Machado, Oliveira and Fernandes 2009: perception without one kind of cone.
 COLOR_BLINDNESS = {
     "protan": [(0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)],
@@ -108,7 +108,7 @@ def test_colors_contrast_with_both_backgrounds(background):
 
 def test_registered_mechanisms_have_distinct_styles_and_the_color_of_their_family():
     names = [name for group in mechanisms_by_family().values() for name in group]
-    styles = assign_styles([*reversed(names), "own"]).by_name
+    styles = assign_styles({name: family_of(name) for name in [*reversed(names), "own"]}).by_name
     assert [*styles] == [*names, "own"]
     look = styles.values()
     assert len({(style.color, style.dash) for style in look}) == len(styles)
@@ -378,7 +378,7 @@ def test_front_holds_rows_that_no_cheaper_row_beats():
             ("local", 0.40, 50.0, 2**19),  # slower and worse than `linear`
         ]
     ]
-    styles = assign_styles([*NAMES, "local"])
+    styles = assign_styles({name: family_of(name) for name in [*NAMES, "local"]})
     speed, memory = (
         score_against_cost(build_leaderboard(runs), 0, "cpu, float32", styles, panel=panel)
         for panel in PANELS

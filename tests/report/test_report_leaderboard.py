@@ -122,7 +122,7 @@ def test_figures_of_different_budgets_have_different_names():
 
     runs = [record(), record("linear", budget=TIME_BUDGET)]
     boards = build_leaderboards(runs)
-    styles = assign_styles(run.mechanism for run in runs)
+    styles = assign_styles({run.mechanism: run.family for run in runs})
     analyses = [analysis(run) for run in runs]
     drawn = [FigureSource(board=board, styles=styles, analyses=analyses).all() for board in boards]
     names = [figure.name for figures in drawn for figure in figures]

@@ -27,10 +27,12 @@ from longspan.results import (
     Slice,
     TrialRecord,
     Tuning,
+    load_results,
     pack_levels,
     quantize,
 )
 
+COMMITTED = Path(__file__).parents[2] / "results"
 BOARD = "#lra-small-leaderboard"
 SCORES = {"linear": 0.31, "bigbird": 0.36, "performer": 0.33, "full": 0.35, "local": 0.36}
 
@@ -214,6 +216,16 @@ def test_page_fits_width_and_is_not_blank(open_page, tmp_path, width, scheme):
 def test_main_tables_need_no_horizontal_scrolling(page, table):
     frame = page.locator(f"{table} .scroll")
     assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
+
+
+@pytest.mark.parametrize("protocol", ["lra-scaled", "lra-small"])
+def test_costs_of_committed_records_need_no_horizontal_scrolling(browser, tmp_path, protocol):
+    boards = build_leaderboards(load_results([COMMITTED / protocol]))
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(write_page(boards, tmp_path / "report.html").as_uri())
+    frame = page.locator(f"#{protocol}-cost .scroll")
+    assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
+    page.close()
 
 
 @pytest.mark.parametrize("press", ["click", "Enter"])

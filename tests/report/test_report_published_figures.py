@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 from report_records import build_leaderboard, failure, record
 
+from longspan.report.charts.styles import assign_styles
 from longspan.report.published_figures import PublishedFigure, read_published_figures
 from longspan.report.sections import Context, section_tables
+from longspan.report.tables.published import PublishedScore, pair_published, read_published
 from longspan.report.tables.published_figures import QUANTITIES, compare_figures
 
 
@@ -103,11 +105,21 @@ def test_published_tables_are_complete():
     assert len(found) == len(read_published_figures()) == 2 * 9 * 4 + 11 + 8 + 8 * 6
     steps = {name: found["text", "steps_per_second", name, 4000] for name in ("full", "performer")}
     assert steps["performer"] / steps["full"] == pytest.approx(5.7, abs=0.05)
-    for name, times in [("local", 5.3), ("linformer", 5.5), ("reformer", 0.8), ("bigbird", 1.1)]:
+    quotients = {"strided_local": 5.3, "linformer": 5.5, "reformer": 0.8, "bigbird": 1.1}
+    for name, times in quotients.items():
         quotient = found["text", "steps_per_second", name, 4000] / steps["full"]
         assert quotient == pytest.approx(times, abs=0.05)
     assert found["listops", "gflops", "blockwise", None] == 0.146
     assert found["masked language modeling", "perplexity", "long_short", None] == 3.36
+
+
+def test_local_attention_of_lra_is_the_strided_one():
+    """Pair "Local Attention" with what Long Range Arena ran, and Xiong's with the window."""
+    found = [*read_published(), *read_published_figures()]
+    of_lra = {x.mechanism for x in found if x.source.startswith("Tay et al. 2021")}
+    assert "strided_local" in of_lra
+    assert "local" not in of_lra
+    assert "local" in {x.mechanism for x in found if x.protocol == "xiong"}
 
 
 def test_section_has_a_second_table():
@@ -120,4 +132,58 @@ def test_section_has_a_second_table():
         "1.00",
         "2.00",
         "0.250 ×",
+    )
+
+
+def test_reference_rows_are_no_rows_of_full():
+    runs = [record("full", "image", score=0.4), record("linear", "image", score=0.3)]
+    runs += [record("full", "image", score=0.6, overrides={"row": "cnn"})]
+    board = build_leaderboard(runs)
+    scores = [x for x in read_published() if x.task == "image" and x.protocol == "lra-paper"]
+    pairs = {x.published.mechanism: x.label for x in pair_published(board, scores) if x.label}
+    assert pairs == {"full": "full", "linear": "linear"}
+    own = PublishedScore(
+        task="image", mechanism="cnn", value=0.7, metric="accuracy", protocol="p", source="s"
+    )
+    (pair,) = pair_published(board, [own])
+    assert (pair.label, pair.own_score) == ("cnn", 0.6)
+    figures = compare_figures(board, [figure("full", task="image", quantity="gflops", length=None)])
+    assert [one.label for one in figures] == ["full"]
+    row = next(row for row in board.rows if row.label == "cnn")
+    assert (row.mechanism, row.reference, row.family) == ("full", "cnn", None)
+    assert [board.notes[note] for note in row.notes] == [
+        "Not ranked: a reference row of the protocol, not a mechanism."
+    ]
+    assert next(row for row in board.rows if row.label == "full").family == "dense"
+
+
+def test_reference_row_and_equal_configuration_are_two_runs():
+    same = {"overrides": {"model.stem": "convolution"}, "config_hash": "0123456789"}
+    runs = [record("full", "image", **same)]
+    runs += [dataclasses.replace(runs[0], overrides={"row": "cnn-stem"})]
+    board = build_leaderboard([*runs, record("full", "image")])
+    assert sorted(row.row_name for row in board.rows) == ["cnn-stem", "full", "full"]
+
+
+def test_family_of_foreign_mechanism_is_that_of_its_record():
+    board = build_leaderboard([record("mine", family="kernel"), record("other_one")])
+    assert {row.mechanism: row.family for row in board.rows} == {
+        "mine": "kernel",
+        "other_one": "other",
+    }
+    styles = assign_styles({row.row_name: row.family for row in board.rows}).by_name
+    assert styles["mine"].family == "kernel"
+
+
+def test_models_of_the_image_task_that_are_no_mechanisms_have_published_scores():
+    found = {x.mechanism: x.value for x in read_published() if x.task == "image"}
+    names = ("cnn-stem", "relative-2d", "wide-resnet")
+    assert [found[name] for name in names] == [0.7532, 0.6172, 0.8921]
+    run = record("full", "image", score=0.7, overrides={"row": "cnn-stem"})
+    pairs = pair_published(build_leaderboard([run]), read_published())
+    (own,) = [x for x in pairs if x.label]
+    assert (own.published.mechanism, own.published.value, own.own_score) == (
+        "cnn-stem",
+        0.7532,
+        0.7,
     )

@@ -91,6 +91,7 @@ RESULT = Result(
         chosen={"training.learning_rate": 0.01},
         trials=[TRIAL],
     ),
+    family="fixed pattern",
     backend_used="torch",
     num_parameters=100,
     full_num_parameters=100,

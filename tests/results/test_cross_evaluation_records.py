@@ -27,7 +27,7 @@ FOUND = CrossEvaluation(
     data_source="generated",
     data_checksum="cd" * 32,
     split="test",
-    available=100,
+    available=SCORE.num_examples,
     metric="accuracy",
     chance=0.1,
     score=SCORE,
@@ -56,6 +56,15 @@ def test_other_data_and_splits_have_files_of_their_own(tmp_path):
     assert len(load_cross_evaluations([tmp_path])) == 3
 
 
+def test_a_sample_does_not_replace_the_whole_split(tmp_path):
+    sample = dataclasses.replace(FOUND, available=SCORE.num_examples + 1)
+    assert FOUND.filename.endswith("-test.json")
+    assert sample.filename.endswith(f"-test-{SCORE.num_examples}.json")
+    FOUND.save(tmp_path)
+    sample.save(tmp_path)
+    assert len(load_cross_evaluations([tmp_path])) == 2
+
+
 def test_changed_options_are_those_that_differ_from_training():
     assert FOUND.changed_options == {"length": 80}
     assert FOUND.value == 0.5
@@ -74,3 +83,9 @@ def test_damaged_evaluation_is_rejected(tmp_path, field, value, message):
     write_json(path, {**read_json(path), field: value})
     with pytest.raises(DataError, match=message):
         load_cross_evaluations([tmp_path])
+
+
+def test_files_of_reference_rows_are_named_after_the_row():
+    reference = dataclasses.replace(FOUND, reference="cnn-stem")
+    assert (FOUND.row_name, reference.row_name) == ("local", "cnn-stem")
+    assert reference.filename == FOUND.filename.replace("local-", "cnn-stem-", 1)

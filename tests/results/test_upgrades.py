@@ -172,7 +172,7 @@ def test_record_of_schema_4_has_no_checksum_and_keeps_every_field(tmp_path):
     again = json.loads(path.read_text())
     for part, fields in newer_fields("bigbird").items():
         old["config"][part].update(fields)
-    added = {"schema": 5, "external_sources": None, "inference": None}
+    added = {"schema": 5, "external_sources": None, "family": None, "inference": None}
     assert again == {"sha256": again["sha256"], **old, **added}
 
 
@@ -350,7 +350,8 @@ def test_schema_4_is_kept_without_measurements_of_schema_5():
     old, new = read_content("schema-4-local"), load_result(RECORDS / "schema-4-local.json")
     found = json.loads(json.dumps(dataclasses.asdict(new)))
     assert found.pop("schema") == old.pop("schema") + 1 == 5
-    assert found.pop("inference") is found.pop("external_sources") is None
+    absent = [found.pop(name) for name in ("inference", "external_sources", "family")]
+    assert absent == [None] * 3
     assert "train" not in new.scores
     # Defaults of fields that schema 4 lacks.
     assert found["config"]["training"].pop("train_eval_examples") is None

@@ -43,7 +43,7 @@ def roll_out_examples(
             as for the others: the states that the output is made of.
 
     Raises:
-        InputError: the model has no attention weights.
+        NoWeightsError: the model has no attention weights.
     """
     found: dict[int, list[Rollout]] = {}
     for batch in batches_of_rows(task, np.array(rows, np.int64)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.analysis.weights import Call, check_weighted_sum
-from longspan.errors import InputError
+from longspan.errors import NoWeightsError
 from longspan.models import LongspanModel
 from longspan.models.layers import SelfAttention
 from longspan.tasks import Task
@@ -64,7 +64,7 @@ def read_layers(
         check: check that the outputs are weighted sums of the values.
 
     Raises:
-        InputError: the model has no attention, or with `check`, no attention weights.
+        NoWeightsError: the model has no attention, or with `check`, no attention weights.
     """
     values: list[T] = []
 
@@ -83,5 +83,5 @@ def read_layers(
                 hooks.callback(handle.remove)
         encoder(**{kind: inputs.to(device)}, attention_mask=mask.to(device))
     if not values:
-        raise InputError("the model has no attention layers, and so no attention weights")
+        raise NoWeightsError("the model has no attention layers, and so no attention weights")
     return values

@@ -22,7 +22,7 @@ from longspan.analysis.span import Spans, compute_spans, uniform_span
 from longspan.arena.paths import RunPaths
 from longspan.arena.provenance import device_name, versions
 from longspan.arena.rescore import load_run
-from longspan.errors import InputError, OptionError, RunError
+from longspan.errors import NoWeightsError, OptionError, RunError
 from longspan.models import LongspanModel
 from longspan.results import Analysis, AttentionSpans, Result, Span
 from longspan.tasks import Task
@@ -71,9 +71,9 @@ def analyze_run(
         RunError: a head attends to nothing in every sample, or the model has neither attention
             weights nor embeddings.
     """
+    _check_counts(samples, examples)
     result, task, model = load_run(record, paths)
     first = 0 if row is None and token is not None else row
-    _check_counts(samples, examples)
     _check_position(task, first, token)
     device = torch.device("cuda" if paths.device is None and torch.cuda.is_available() else "cpu")
     cast(nn.Module, model).to(device).float().eval()
@@ -83,7 +83,7 @@ def analyze_run(
         measured = measure_spans(encoder, task, sample_rows(size, samples), progress)
         spans = _average(measured, task, record.name)
         rollouts = roll_out_examples(model, task, choose_rows(size, examples, first), token)
-    except InputError as error:
+    except NoWeightsError as error:
         refusal = str(error)
     found = Analysis(
         **_identity(result),
@@ -102,7 +102,7 @@ def analyze_run(
 
 
 def _identity(result: Result) -> dict[str, Any]:
-    names = ("protocol", "task", "mechanism", "seed", "config_hash")
+    names = ("protocol", "task", "mechanism", "reference", "seed", "config_hash")
     return {name: getattr(result, name) for name in names}
 
 
@@ -140,7 +140,7 @@ def measure_spans(
     """Measure the spans of every layer and head on rows of the validation split.
 
     Raises:
-        InputError: the mechanism has no attention weights.
+        NoWeightsError: the mechanism has no attention weights.
     """
     measured: list[SpanSamples] = []
     done, num_summary = 0, count_summary_tokens(encoder)

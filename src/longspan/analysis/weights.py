@@ -14,7 +14,7 @@ from torch import Tensor
 from longspan.attention import Attention, LayerInput
 from longspan.attention.masking import apply_mask
 from longspan.attention.value_norms import skip_value_norms
-from longspan.errors import InputError
+from longspan.errors import NoWeightsError
 from longspan.shapes import Bool, Float
 
 MAX_COLUMNS = 256  # keys whose weights are read in one forward pass
@@ -146,8 +146,8 @@ def compute_weights(
         layer_input: input of the layer, for mechanisms that need it.
 
     Raises:
-        InputError: the mechanism refuses the inputs, or its output is not a weighted sum of the
-            values.
+        InputError: the mechanism refuses the inputs.
+        NoWeightsError: its output is not a weighted sum of the values.
     """
     call = Call(attention, q, k, v, mask, key_mask, query_mask, global_mask, layer_input)
     if v is not None:
@@ -159,11 +159,11 @@ def check_weighted_sum(call: Call) -> None:
     """Check that the output of a mechanism is a weighted sum of its values.
 
     Raises:
-        InputError: the output is not a weighted sum of the values.
+        NoWeightsError: the output is not a weighted sum of the values.
     """
     error = call.relative_error()
     if not error <= TOLERANCE:
-        raise InputError(
+        raise NoWeightsError(
             f"{call.attention.name} has no attention weights: the weighted sum of its values "
             f"differs from its output by {100 * error:.1f} % (its options project the values again "
             "or mix them); use options that do not"

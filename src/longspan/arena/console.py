@@ -146,8 +146,8 @@ class ConsoleCallback(GridCallback):
 
 
 def describe_experiment(experiment: Experiment, notes: Mapping[str, str]) -> str:
-    """Return mechanism, task, seed and note of an experiment as one phrase."""
-    text = f"{experiment.mechanism} on {experiment.task}"
+    """Return row, task, seed and note of an experiment as one phrase."""
+    text = f"{experiment.row_name} on {experiment.task}"
     if experiment.seed:
         text += f", seed {experiment.seed}"
     if note := notes.get(experiment.name):

@@ -16,13 +16,13 @@ from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols import PROTOCOLS
 from longspan.arena.provenance import device_name, git_commit, versions
-from longspan.arena.rescore import choose_rows, load_run, prepare_model
+from longspan.arena.rescore import check_request, choose_rows, load_run, prepare_model
 from longspan.config import TaskConfig, replace_fields
-from longspan.errors import OptionError, check_name
+from longspan.errors import OptionError
 from longspan.models import lengthen
-from longspan.results import CrossEvaluation, Result
+from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
-from longspan.tasks.base import SPLITS, ProgressCallback, Split
+from longspan.tasks.base import ProgressCallback, Split
 from longspan.training.inference import evaluate_timed
 
 
@@ -46,7 +46,8 @@ def evaluate_elsewhere(
             run's protocol gives it, or else its defaults.
         changes: options of the task by dotted name, such as `task.length`.
         split: split to score.
-        examples: size of a random sample to score; None: the whole split.
+        examples: size of a random sample to score; None: the whole split, and of the training
+            split as many examples as the run scores at its end.
         batch_size: examples per batch; None: that of the run.
         progress: receives the progress of building the data set.
 
@@ -55,16 +56,16 @@ def evaluate_elsewhere(
         OptionError: the model does not fit the task; the message lists the reasons.
         DataError: the record, the model or the data is absent, or the run's data differs.
     """
-    check_name(split, SPLITS, "split to score")
-    result, trained, model = load_run(record, paths)
-    config = task_config(result, task, changes or {})
+    check_request(split, examples, batch_size)
+    config = task_config(load_result(record), task, changes or {})
     target = build(config.name, config.options)
+    result, trained, model = load_run(record, paths)
     _refuse(record, config, misfits(trained, target))
     model = lengthen(model, target.length)
     # A vocabulary may be learned from the data, which may take long to build.
     target.open(paths.cache, paths.data, progress)
     _refuse(record, config, vocabulary_misfits(trained, target))
-    rows = choose_rows(target, cast(Split, split), examples)
+    rows = choose_rows(target, cast(Split, split), examples, result)
     prepared, where = prepare_model(record, result, model, paths, batch_size)
     evaluation, inference = evaluate_timed(prepared, target, cast(Split, split), rows=rows, **where)
     return CrossEvaluation(
@@ -86,7 +87,10 @@ def evaluate_elsewhere(
 
 def _identity(result: Result) -> dict[str, Any]:
     return {
-        **{name: getattr(result, name) for name in ("protocol", "mechanism", "config_hash")},
+        **{
+            name: getattr(result, name)
+            for name in ("protocol", "mechanism", "reference", "config_hash")
+        },
         "seed": result.seed,
         "trained_on": result.config.task,
         "trained_length": result.length,

@@ -8,6 +8,7 @@ from longspan.attention import MECHANISMS, options_of
 from longspan.bounds import LARGEST_SEED, range_error
 from longspan.config import Budget, RunConfig, flatten, replace_fields, setting, settings
 from longspan.errors import OptionError, check_name
+from longspan.results import ROW
 from longspan.results.record import record_stem
 from longspan.tasks import TASKS
 
@@ -50,14 +51,19 @@ class Experiment:
         return self.config.mechanism.name
 
     @property
+    def row_name(self) -> str:
+        """Name of the reference row, else of the mechanism."""
+        return str(self.overrides.get(ROW, self.mechanism))
+
+    @property
     def hash(self) -> str:
         """Ten hex digits that name the configuration."""
         return self.config.hash
 
     @property
     def name(self) -> str:
-        """`<mechanism>-<hash>-<seed>`, the stem of the record's file."""
-        return record_stem(self.mechanism, self.hash, self.seed)
+        """`<row>-<hash>-<seed>`, the stem of the record's file."""
+        return record_stem(self.row_name, self.hash, self.seed)
 
 
 def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:

@@ -12,7 +12,7 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.callbacks import GridCallback, ParallelGridCallback
 from longspan.arena.executors import Executor, RunOutcome, SerialExecutor, Skipped, skip_experiment
-from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.experiment import Experiment, replace_budget
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import CountFlops, order_runs
 from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
@@ -41,29 +41,31 @@ def grid(
     Args:
         protocol: name of a protocol.
         tasks: tasks of the protocol; None: all of them.
-        mechanisms: names of mechanisms, and of references of the protocol; None: every registered
-            mechanism that can be built.
+        mechanisms: names of mechanisms, and of reference rows of the protocol; None: every
+            registered mechanism that can be built.
         seeds: seeds.
         changes: fields to override, by dotted name.
         budget: quantity to hold equal; None: that of the protocol.
         paths: finished runs there are not built to test whether they fit; None: all are built.
 
     Returns:
-        The experiments, and the mechanisms that do not fit. A mechanism requested by name is
-        never left out.
+        The experiments, and what is left out: mechanisms that do not fit unless they were requested
+        by name, and tasks that a reference row does not exist for.
 
     Raises:
-        OptionError: a mechanism requested by name does not fit.
-        UnknownNameError: there is no such protocol, task, mechanism, reference or field.
+        OptionError: a mechanism requested by name does not fit, or a reference row exists for none
+            of the tasks.
+        UnknownNameError: there is no such protocol, task, mechanism, reference row or field.
     """
-    chosen, left_out = protocols.get(protocol), []
+    chosen = protocols.get(protocol)
     tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
     named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
     for task in tasks:
         check_name(task, chosen.tasks, f"task of protocol {protocol!r}")
     seeds, experiments = dict.fromkeys(seeds), []
-    for task, mechanism in itertools.product(tasks, named):
-        first = override(chosen.row(task, mechanism, 0), changes or {})
+    pairs, left_out = row_pairs(chosen, tasks, named)
+    for task, mechanism in pairs:
+        first = chosen.row(task, mechanism, 0, changes)
         first = replace_budget(first, budget or chosen.budget)
         cell = [dataclasses.replace(first, seed=seed) for seed in seeds]
         if (reason := misfit_of_unfinished(cell, paths)) is None:
@@ -73,6 +75,30 @@ def grid(
         else:
             left_out.append(Skipped(f"{mechanism} on {task}", reason))
     return order_runs(experiments, CountFlops(paths)), left_out
+
+
+def row_pairs(
+    protocol: protocols.Protocol, tasks: Iterable[str], names: Iterable[str]
+) -> tuple[list[tuple[str, str]], list[Skipped]]:
+    """Return the pairs of task and row that exist, and those that do not.
+
+    Raises:
+        UnknownNameError: there is no such row.
+        OptionError: a reference row exists for none of the tasks.
+    """
+    pairs: list[tuple[str, str]] = []
+    left_out: list[Skipped] = []
+    tasks, names = list(tasks), list(names)
+    covered = {name: protocol.row_tasks(name) for name in names}
+    for task, name in itertools.product(tasks, names):
+        reason = f"reference row {name!r} is a row of {', '.join(covered[name])} only"
+        if task in covered[name]:
+            pairs.append((task, name))
+        elif not set(tasks) & set(covered[name]):
+            raise OptionError(reason)
+        else:
+            left_out.append(Skipped(f"{name} on {task}", reason))
+    return pairs, left_out
 
 
 def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) -> str | None:

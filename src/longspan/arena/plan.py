@@ -34,10 +34,11 @@ class PlannedRun:
     """One run before it starts; figures are those of the whole run.
 
     Attributes:
-        name: `<mechanism>-<hash>-<seed>`.
+        name: `<row>-<hash>-<seed>`.
         protocol: name of the protocol.
         task: name of the task.
         mechanism: name of the mechanism.
+        row_name: name of the reference row, else of the mechanism.
         seed: seed.
         state: state of its files.
         reason: why it failed, or cannot run under its budget.
@@ -58,6 +59,7 @@ class PlannedRun:
     protocol: str
     task: str
     mechanism: str
+    row_name: str
     seed: int
     state: State
     reason: str | None
@@ -95,7 +97,7 @@ def order_runs(
     """Return experiments in an order that completes tables early.
 
     Seeds are outermost, so a first table has every mechanism once. Within a seed the baseline
-    comes first, then mechanisms by their cost on all their tasks together, each on all its
+    comes first, then the other rows by their cost on all their tasks together, each on all its
     tasks, cheap ones first.
 
     Args:
@@ -106,14 +108,14 @@ def order_runs(
     costs = [float(cost(x)) for x in experiments]
     totals: dict[tuple[int, str], float] = defaultdict(float)
     for x, own in zip(experiments, costs, strict=True):
-        totals[x.seed, x.mechanism] += own
+        totals[x.seed, x.row_name] += own
     seeds = list(dict.fromkeys(x.seed for x in experiments))
-    rows = list(dict.fromkeys((x.seed, x.mechanism) for x in experiments))
+    rows = list(dict.fromkeys((x.seed, x.row_name) for x in experiments))
 
     def rank(number: int) -> tuple[int, bool, float, int, float]:
         x = experiments[number]
-        row = (x.seed, x.mechanism)
-        is_other = x.mechanism != BASELINE
+        row = (x.seed, x.row_name)
+        is_other = x.row_name != BASELINE
         return seeds.index(x.seed), is_other, totals[row], rows.index(row), costs[number]
 
     return [experiments[number] for number in sorted(range(len(experiments)), key=rank)]
@@ -236,6 +238,7 @@ class _Planner:
             protocol=requested.protocol,
             task=requested.task,
             mechanism=requested.mechanism,
+            row_name=requested.row_name,
             seed=requested.seed,
             state="failed" if failure.exists() else started,
             reason=reason,
@@ -356,6 +359,7 @@ def _finished(experiment: Experiment, result: Result) -> PlannedRun:
         protocol=result.protocol,
         task=result.task,
         mechanism=result.mechanism,
+        row_name=experiment.row_name,
         seed=result.seed,
         state="finished",
         reason=None,

@@ -1,6 +1,7 @@
 """Construction of records from finished runs."""
 
 import statistics
+from typing import Any
 
 from torch import nn
 
@@ -8,7 +9,7 @@ from longspan.arena.budget_resolution import apply_budget
 from longspan.arena.experiment import Experiment
 from longspan.arena.model import forward_flops, full_num_parameters
 from longspan.arena.provenance import device_name, run_identity
-from longspan.attention import Attention
+from longspan.attention import MECHANISMS, Attention
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import ResolvedBudget, Result, Slice, pack_scores
 from longspan.tasks import Task
@@ -39,14 +40,13 @@ def make_result(
     metric = task.metrics[0].name
     return Result(
         **run_identity(experiment, device_name(outcome.device)),
-        data_source=task.source,
-        data_checksum=task.checksum,
+        **_data(task),
         metric=metric,
-        chance=task.chance,
         selected_on="test" if task.validation_is_test else "validation",
         selected_step=outcome.best_step,
         resolved_budget=resolved,
         tuning=None,
+        family=MECHANISMS[experiment.mechanism].traits.family,
         backend_used=_backend_used(model),
         num_parameters=model.num_parameters(only_trainable=True),
         full_num_parameters=full_num_parameters(config, task),
@@ -68,6 +68,14 @@ def make_result(
         parallelism=outcome.parallelism,
         dtype=DTYPES[config.training.precision],
     )
+
+
+def _data(task: Task) -> dict[str, Any]:
+    return {
+        "data_source": task.source,
+        "data_checksum": task.checksum,
+        "chance": task.chance,
+    }
 
 
 def score_slices(task: Task, split: Split, scored: Evaluation) -> dict[str, list[Slice]]:

@@ -73,12 +73,9 @@ def evaluate_run(
         OptionError: a number is less than 1, or the split has fewer examples.
         DataError: the record or the model is absent, or the data differs.
     """
-    check_name(split, SPLITS, "split to score")
+    check_request(split, examples, batch_size)
     result, task, model = load_run(record, paths)
-    if split == "train" and examples is None:
-        examples = result.effective_config.training.train_eval_examples
-        examples = min(examples or task.size("validation"), task.size("train"))
-    rows = choose_rows(task, cast(Split, split), examples)
+    rows = choose_rows(task, cast(Split, split), examples, result)
     prepared, where = prepare_model(record, result, model, paths, batch_size)
     return evaluate_timed(prepared, task, cast(Split, split), rows=rows, **where)
 
@@ -95,16 +92,41 @@ def evaluate_selected(record: Path, result: Result, task: Task, paths: RunPaths)
     return evaluate_final(prepared, task, count, **where)
 
 
-def choose_rows(task: Task, split: Split, examples: int | None) -> np.ndarray | None:
-    """Return a sample of the rows of a split; None for the whole split.
+def check_request(split: str, examples: int | None, batch_size: int | None) -> None:
+    """Check the arguments of an evaluation that need neither data nor model.
 
     Raises:
-        OptionError: the number of examples is less than 1, or more than the split has.
+        UnknownNameError: there is no such split.
+        OptionError: a number is less than 1.
     """
-    if examples is None:
-        return None
+    check_name(split, SPLITS, "split to score")
+    for name, value in (("examples", examples), ("batch size", batch_size)):
+        if value is not None and value < 1:
+            raise OptionError(f"{name} must be at least 1, got {value}")
+
+
+def choose_rows(
+    task: Task, split: Split, examples: int | None, result: Result
+) -> np.ndarray | None:
+    """Return a sample of the rows of a split; None for the whole split.
+
+    Args:
+        task: open task to score.
+        split: split to score.
+        examples: size of the sample; None: the whole split, and of the training split as many
+            examples as the run scores at its end.
+        result: record of the run.
+
+    Raises:
+        OptionError: the split has fewer examples.
+    """
     size = task.size(split)
-    if not 1 <= examples <= size:
+    if examples is None:
+        if split != "train":
+            return None
+        count = result.effective_config.training.train_eval_examples
+        examples = min(count or task.size("validation"), size)
+    if examples > size:
         raise OptionError(
             f"examples must be between 1 and {size:,}, the size of {split}; got {examples}"
         )
@@ -121,10 +143,8 @@ def prepare_model(
     """Return a run's model on its device and in its precision, and the arguments of `evaluate`.
 
     Raises:
-        OptionError: the batch size is less than 1, or the device does not support the precision.
+        OptionError: the device does not support the precision.
     """
-    if batch_size is not None and batch_size < 1:
-        raise OptionError(f"batch size must be at least 1, got {batch_size}")
     training = result.effective_config.training
     accelerator = make_accelerator(training.precision, _run_dir(record), paths.device)
     # Before `current_group`, which resets the state that the accelerator reads.

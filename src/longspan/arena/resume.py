@@ -61,9 +61,13 @@ def load_checked(experiment: Experiment, checksum: str | None, path: Path) -> Re
 
     Raises:
         DataError: the file is not a valid record.
-        RunError: it records another configuration, or was scored on other data.
+        RunError: it records another row or configuration, or was scored on other data.
     """
     result = load_result(path)
+    if result.row_name != experiment.row_name:
+        raise RunError(
+            f"{path} records row {result.row_name!r}, expected {experiment.row_name!r}; {REMEDY}"
+        )
     if result.config_hash != experiment.hash or result.seed != experiment.seed:
         differing = differences(result.config, experiment.config)
         raise RunError(
@@ -88,7 +92,7 @@ def data_mismatch(result: Result, checksum: str, path: Path) -> str | None:
 def refuse_changed_recipe(experiment: Experiment, paths: RunPaths) -> None:
     """Refuse an experiment whose command has started or finished under an earlier recipe.
 
-    Two runs have the same command if protocol, task, mechanism, seed and overrides are equal. Then
+    Two runs have the same command if protocol, task, row, seed and overrides are equal. Then
     the protocol or a default has changed since. Runs with other overrides may share a folder.
 
     Raises:
@@ -112,9 +116,9 @@ Found = tuple[Path, RunConfig, dict]  # path, configuration and overrides of a r
 
 
 def _finished(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
-    """Yield records of the same mechanism and seed, without those selected from a grid."""
+    """Yield records of the same row and seed, without those selected from a grid."""
     folder = paths.record_file(experiment).parent
-    for path in sorted(folder.glob(f"{experiment.mechanism}-*-{experiment.seed}.json")):
+    for path in sorted(folder.glob(f"{experiment.row_name}-*-{experiment.seed}.json")):
         # The report names invalid records.
         with contextlib.suppress(DataError):
             if (result := load_result(path)).tuning is None:
@@ -122,9 +126,9 @@ def _finished(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
 
 
 def _interrupted(experiment: Experiment, paths: RunPaths) -> Iterator[Found]:
-    """Yield run directories of the same mechanism and seed that have a checkpoint."""
+    """Yield run directories of the same row and seed that have a checkpoint."""
     folder = paths.run_dir(experiment).parent
-    for path in sorted(folder.glob(f"{experiment.mechanism}-*-{experiment.seed}/{FILE}")):
+    for path in sorted(folder.glob(f"{experiment.row_name}-*-{experiment.seed}/{FILE}")):
         run_dir = path.parent
         if (folder.parent / f"{run_dir.name}{FAILED}").exists():
             continue

@@ -13,7 +13,7 @@ from typing import Any
 from longspan.arena import protocols
 from longspan.arena.executors import Skipped
 from longspan.arena.experiment import Experiment, override, replace_budget
-from longspan.arena.grid import misfit_of_unfinished
+from longspan.arena.grid import misfit_of_unfinished, row_pairs
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
 from longspan.attention import MECHANISMS
@@ -70,16 +70,16 @@ class Search:
 
     @property
     def title(self) -> str:
-        """Mechanism and task, for messages."""
+        """Row and task, for messages."""
         first = self.trials[0].experiment
-        return f"{first.mechanism} on {first.task}"
+        return f"{first.row_name} on {first.task}"
 
 
 def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Search:
-    """Return the trials of a mechanism on a task of a protocol.
+    """Return the trials of a mechanism, or of a reference row, on a task of a protocol.
 
     Raises:
-        UnknownNameError: there is no such protocol, task, mechanism or field.
+        UnknownNameError: there is no such protocol, task, row or field.
         OptionError: there is no grid, it contradicts the changes or seeds, it would select on the
             test split, or torchrun has started several processes.
     """
@@ -89,8 +89,9 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
             "(--workers N assigns GPUs round-robin)"
         )
     chosen = protocols.get(protocol)
-    base = override(chosen.experiment(task, mechanism, 0), space.changes)
-    base = replace_budget(base, space.budget or chosen.budget)
+    base = chosen.row(task, mechanism, 0, space.changes)
+    budget = space.budget or chosen.budget
+    base = replace_budget(base, budget)
     own = chosen.grids.get(task, {})
     grid = {name: _distinct(name, values) for name, values in {**own, **space.grid}.items()}
     grid_seeds = grid.pop(SEED, (0,))
@@ -103,7 +104,8 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
     trials = []
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
-        made = _without_protocol_values(override(base, combination), base, own)
+        made = chosen.row(task, mechanism, 0, {**space.changes, **combination})
+        made = _without_protocol_values(replace_budget(made, budget), base, own)
         trials += [
             Trial(changes=combination, experiment=dataclasses.replace(made, seed=seed))
             for seed in seeds
@@ -125,12 +127,14 @@ def searches(
         protocol: name of a protocol.
         space: what to search.
         tasks: tasks of the protocol; None: all that have a grid.
-        mechanisms: names of mechanisms; None: every registered one that can be built.
+        mechanisms: names of mechanisms and reference rows; None: every registered mechanism that
+            can be built.
         paths: finished trials there are not built to test whether they fit; None: all are built.
 
     Returns:
-        The searches, and what was left out: tasks without a grid and mechanisms that do not fit.
-        A task or mechanism requested by name is never left out.
+        The searches, and what was left out: tasks without a grid, mechanisms that do not fit, and
+        tasks that a reference row does not exist for. A task or mechanism requested by name is
+        never left out.
 
     Raises:
         UnknownNameError: see `search`.
@@ -142,7 +146,9 @@ def searches(
         tasks = _tasks_with_grid(protocol, space, skipped)
     named = dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms)
     trial_paths = paths and paths.for_trials()
-    for task, mechanism in itertools.product(dict.fromkeys(tasks), named):
+    pairs, left_out = row_pairs(protocols.get(protocol), dict.fromkeys(tasks), named)
+    skipped += left_out
+    for task, mechanism in pairs:
         made = search(protocol, task, mechanism, space)
         every, size = made.experiments, len(made.grid[SEED])
         cells = (every[n : n + size] for n in range(0, len(every), size))

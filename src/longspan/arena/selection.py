@@ -293,11 +293,13 @@ def _move_earlier_selections(selected: Sequence[Experiment], paths: RunPaths) ->
     """Move the records of earlier selections from grids of the same configuration."""
     kept = [paths.record_file(experiment) for experiment in selected]
     current, moved = load_result(kept[0]), []
-    for path in sorted(kept[0].parent.glob(f"{current.mechanism}-*.json")):
+    for path in sorted(kept[0].parent.glob(f"{current.row_name}-*.json")):
         if path.name.endswith(FAILED) or path in kept:
             continue
         other = load_result(path)
-        if other.tuning is not None and _differ_in_grid_only(other, current):
+        if other.tuning is None or other.row_name != current.row_name:
+            continue
+        if _differ_in_grid_only(other, current):
             moved.append(_move(path))
     return moved
 

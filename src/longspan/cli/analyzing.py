@@ -94,7 +94,7 @@ def _plot(analyses: "list[Analysis]", folder: Path) -> None:
 
 def summary(analysis: "Analysis") -> str:
     """Return one line about an analysis."""
-    run = f"{analysis.protocol} {analysis.task} {analysis.mechanism}, seed {analysis.seed}"
+    run = f"{analysis.protocol} {analysis.task} {analysis.row_name}, seed {analysis.seed}"
     spans = analysis.spans
     if spans is None:
         return f"{run}: embeddings only; {analysis.refusal}"

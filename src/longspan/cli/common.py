@@ -28,7 +28,15 @@ DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
 
 Protocol = Annotated[str, typer.Option(help="Name of a protocol; `longspan list protocols`.")]
 Mechanisms = Annotated[
-    str | None, typer.Option(help="Comma-separated mechanisms.", show_default="all")
+    str | None,
+    typer.Option(help="Comma-separated mechanisms.", show_default="all"),
+]
+Rows = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated mechanisms, and reference rows of the protocol.",
+        show_default="all mechanisms",
+    ),
 ]
 Seeds = Annotated[
     str | None,

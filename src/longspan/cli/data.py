@@ -264,8 +264,10 @@ def _lines(row: dict[str, Any]) -> list[str]:
     """Return the lines of a task in the list."""
     sizes = " / ".join(f"{count:,}" for count in row["sizes"].values())
     here = "generated" if row["generated"] else row["missing"] or "files available"
-    size = "default size" if row["generated"] else "published size"
-    lines = [f"{size}: {sizes} examples ({', '.join(row['sizes'])})", f"source: {here}"]
+    lines = [
+        f"with default options: {sizes} examples ({', '.join(row['sizes'])})",
+        f"source: {here}",
+    ]
     for one in row["built"]:
         if one["problem"]:
             lines.append(f"unusable: {one['problem']}")

@@ -52,7 +52,7 @@ def _cells(row: "PlannedRun") -> list[str]:
     size = "" if row.size_option is None else f" ({row.size_option[0]}={row.size_option[1]})"
     state = f"step {row.done} of {row.steps}" if row.state == "interrupted" else row.state
     return [
-        f"{row.mechanism}, seed {row.seed}{size}",
+        f"{row.row_name}, seed {row.seed}{size}",
         row.task,
         "does not fit" if row.reason is not None and row.state == "new" else state,
         f"{row.steps:,}",
@@ -79,7 +79,7 @@ def _summary(rows: "Sequence[PlannedRun]", totals: "Totals") -> list[str]:
         f"{totals.runs} runs ({states}); remaining: {totals.training_flops / 1e12:.3g} TFLOPs of "
         f"training, about {duration(totals.seconds)} one after the other{peak}",
     ]
-    exceeding = sorted({row.mechanism for row in rows if exceeds_parameter_tolerance(row)})
+    exceeding = sorted({row.row_name for row in rows if exceeds_parameter_tolerance(row)})
     if exceeding:
         lines.append(
             f"! parameter count differs by more than {100 * PARAMETER_TOLERANCE:.0f} % from `full`:"

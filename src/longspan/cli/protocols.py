@@ -89,13 +89,16 @@ def check(
         check_name(task, protocol.tasks, f"task of protocol {name!r}")
     checks = [x for x in check_sources(protocol) if x.task in chosen]
     shown = [x for x in checks if every or x.verdict != "equal"]
+    unsourced = unsourced_fields(protocol, chosen) if checks else {}
     if as_json:
-        print_json([dataclasses.asdict(x) for x in shown])
+        values = [dataclasses.asdict(x) for x in shown]
+        print_json({"checks": values, "unsourced_fields": unsourced})
     elif not checks:
         print_text(f"{name} is longspan's own protocol; it has no source to be compared with")
     else:
         _print_checks(shown, checks)
-        print_text(f"fields that no source states: {', '.join(unsourced_fields(protocol))}")
+        fields = (f"{field} ({', '.join(where)})" for field, where in unsourced.items())
+        print_text(f"fields without a source or a choice: {', '.join(fields) or 'none'}")
     if any(x.verdict == "unexplained" for x in checks):
         raise typer.Exit(1)
 

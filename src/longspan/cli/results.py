@@ -40,14 +40,17 @@ def list_(
     if as_json:
         print_json(rows)
         return
-    names = ("protocol", "task", "mechanism", "seed", "test", "config_hash", "date")
+    names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date")
     shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
-    print_table(names, ([_printable(row[name]) for name in names] for row in shown))
+    headings = (name.removesuffix("_name") for name in names)
+    print_table(tuple(headings), ([_printable(row[name]) for name in names] for row in shown))
 
 
 def _row(record: "Result") -> dict[str, Any]:
     return {
-        **{name: getattr(record, name) for name in ("protocol", "task", "mechanism", "seed")},
+        **{name: getattr(record, name) for name in ("protocol", "task", "mechanism")},
+        "row_name": record.row_name,
+        "seed": record.seed,
         "metric": record.metric,
         "test": record.score() if "test" in record.scores else None,
         **{name: getattr(record, name) for name in ("config_hash", "overrides", "date")},
@@ -110,12 +113,12 @@ def diff(a: Source, b: Source, as_json: Json = False) -> None:
     elif not differences:
         print_text(f"{a} and {b} hold the same runs.")
     else:
-        names = ("change", "protocol", "task", "mechanism", "seed", a, b, "fields that differ")
+        names = ("change", "protocol", "task", "row", "seed", a, b, "fields that differ")
         print_table(names, map(_cells, differences))
 
 
 def _cells(difference: "RunDifference") -> list[str]:
-    run = (difference.protocol, difference.task, difference.mechanism, difference.seed)
+    run = (difference.protocol, difference.task, difference.row_name, difference.seed)
     scores = (_format_outcome(x, difference.metric) for x in (difference.before, difference.after))
     fields = [f"{name}: {x} to {y}" for name, (x, y) in difference.fields.items()]
     fields += ["data"] if difference.is_other_data else []

@@ -21,11 +21,11 @@ from longspan.cli.common import (
     Grids,
     Json,
     Measure,
-    Mechanisms,
     Parallel,
     Protocol,
     RayCluster,
     RetryFailed,
+    Rows,
     Runs,
     Seeds,
     Select,
@@ -75,7 +75,7 @@ class Selection:
 def arena(
     protocol: Protocol = "quick",
     tasks: Tasks = None,
-    mechanisms: Mechanisms = None,
+    mechanisms: Rows = None,
     seeds: Seeds = None,
     set_: Changes = None,
     tune: Tune = False,
@@ -124,7 +124,7 @@ def arena(
 def train(
     mechanism: Annotated[
         str,
-        typer.Argument(help="Mechanism, `longspan list mechanisms`; or reference of the protocol."),
+        typer.Argument(help="Mechanism, `longspan list mechanisms`; or reference row."),
     ],
     task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
     protocol: Protocol = DEFAULT_PROTOCOL,
@@ -139,10 +139,10 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run."""
-    from longspan.arena import get, misfit, override, replace_budget
+    from longspan.arena import get, misfit, replace_budget
 
     paths = make_paths(runs, cache, data, device, parallel)
-    experiment = override(get(protocol).row(task, mechanism, seed), parse_changes(set_))
+    experiment = get(protocol).row(task, mechanism, seed, parse_changes(set_))
     experiment = replace_budget(experiment, _budget(budget) or experiment.config.budget)
     if reason := misfit(experiment):
         raise OptionError(reason)

@@ -1,7 +1,7 @@
 """Records of runs: written by the arena, read by reports; importable without torch.
 
 A record is written once, atomically, when its run ends:
-`<results>/<protocol>/<task>/<mechanism>-<config hash>-<seed>.json`, and with the suffix
+`<results>/<protocol>/<task>/<row>-<config hash>-<seed>.json`, and with the suffix
 `.failed.json` for a failed run.
 """
 
@@ -38,6 +38,7 @@ from longspan.results.reading import (
 from longspan.results.record import (
     BASELINE,
     FAILED,
+    ROW,
     SCHEMA,
     Alarm,
     Failure,
@@ -59,6 +60,7 @@ __all__ = [
     "BASELINE",
     "FAILED",
     "PARAMETER_TOLERANCE",
+    "ROW",
     "SCHEMA",
     "Alarm",
     "Analysis",

@@ -110,6 +110,7 @@ class Analysis:
         rollouts: of some validation examples; a pair has two. Empty without attention weights.
         refusal: reason for the lack of attention weights; None with them.
         positions: similarity of the position embeddings; None without a table of them.
+        reference: name of the reference row; None for a row of the mechanism.
         tokens: similarity of the token embeddings; None for continuous inputs.
     """
 
@@ -127,12 +128,18 @@ class Analysis:
     device: str
     versions: dict[str, str]
     date: str  # ISO 8601, UTC
+    reference: str | None = None
     schema: int = ANALYSIS_SCHEMA
+
+    @property
+    def row_name(self) -> str:
+        """Name of the reference row, else of the mechanism."""
+        return self.reference or self.mechanism
 
     @property
     def filename(self) -> str:
         """Name of the file, equal to that of the run's record."""
-        return f"{record_stem(self.mechanism, self.config_hash, self.seed)}.json"
+        return f"{record_stem(self.row_name, self.config_hash, self.seed)}.json"
 
     def save(self, folder: Path) -> Path:
         """Write the analysis below the folder of the run's record; return its path."""

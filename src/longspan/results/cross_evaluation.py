@@ -1,7 +1,8 @@
 """Scores of trained models on a task, or on task options, that they were not trained on.
 
 They are stored next to the record of the run and never count as its scores. The path is
-`<results>/<protocol>/<task>/evaluations/<stem of the record>-on-<task>-<hash>-<split>.json`.
+`<results>/<protocol>/<task>/evaluations/<stem of the record>-on-<task>-<hash>-<split>.json`, with
+`-<examples>` before the suffix where a sample was scored.
 """
 
 import dataclasses
@@ -33,6 +34,7 @@ class CrossEvaluation:
         available: examples of that split; `score.num_examples` of them were scored.
         metric: name of the main metric.
         batch_size: examples per batch.
+        reference: name of the reference row; None for a row of the mechanism.
     """
 
     protocol: str
@@ -57,7 +59,13 @@ class CrossEvaluation:
     versions: dict[str, str]
     git_commit: str | None
     date: str  # ISO 8601, UTC
+    reference: str | None = None
     schema: int = CROSS_EVALUATION_SCHEMA
+
+    @property
+    def row_name(self) -> str:
+        """Name of the reference row, else of the mechanism."""
+        return self.reference or self.mechanism
 
     @property
     def main(self) -> Metric:
@@ -81,10 +89,15 @@ class CrossEvaluation:
 
     @property
     def filename(self) -> str:
-        """Name of the file; a later evaluation on the same split replaces it."""
+        """Name of the file, which a later evaluation on the same examples replaces.
+
+        The number of examples is part of the name of a sample.
+        """
         digest = hashlib.sha256(self.evaluated_on.key.encode()).hexdigest()[:10]
-        run = record_stem(self.mechanism, self.config_hash, self.seed)
-        return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}.json"
+        run = record_stem(self.row_name, self.config_hash, self.seed)
+        scored = self.score.num_examples
+        sample = "" if scored == self.available else f"-{scored}"
+        return f"{run}-on-{self.evaluated_on.name}-{digest}-{self.split}{sample}.json"
 
     def save(self, folder: Path) -> Path:
         """Write the evaluation below the folder of the run's record; return its path."""

@@ -20,6 +20,7 @@ class RunDifference:
     protocol: str
     task: str
     mechanism: str
+    row_name: str  # name of the reference row, else of the mechanism
     seed: int
     metric: str | None  # main metric; None where no run finished
     before: float | str | None  # its value on test, or the kind of a failure
@@ -31,7 +32,7 @@ class RunDifference:
 def diff_results(before: Iterable[Run], after: Iterable[Run]) -> list[RunDifference]:
     """Return the runs that differ in outcome, configuration or data.
 
-    Runs have one protocol, task, mechanism and seed in both sets. Of several configurations those
+    Runs have one protocol, task, row and seed in both sets. Of several configurations those
     with the fewest different fields are paired.
     """
     one, two = _group(before), _group(after)
@@ -50,7 +51,7 @@ def _has_changed(difference: RunDifference) -> bool:
 def _group(runs: Iterable[Run]) -> dict[tuple, list[Run]]:
     groups: dict[tuple, list[Run]] = defaultdict(list)
     for run in runs:
-        groups[(run.protocol, run.task, run.mechanism, run.seed)].append(run)
+        groups[(run.protocol, run.task, run.row_name, run.seed)].append(run)
     return groups
 
 
@@ -82,6 +83,7 @@ def _difference(old: Run | None, new: Run | None) -> RunDifference:
         protocol=runs[0].protocol,
         task=runs[0].task,
         mechanism=runs[0].mechanism,
+        row_name=runs[0].row_name,
         seed=runs[0].seed,
         metric=results[-1].metric if results else None,
         before=_outcome(old),

@@ -12,11 +12,12 @@ from longspan.results.scores import ExampleScores
 SCHEMA = 5
 BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
+ROW = "row"  # override that names a reference row of the protocol
 
 
-def record_stem(mechanism: str, config_hash: str, seed: int) -> str:
+def record_stem(row_name: str, config_hash: str, seed: int) -> str:
     """Return the name of a record's file without its suffix."""
-    return f"{mechanism}-{config_hash}-{seed}"
+    return f"{row_name}-{config_hash}-{seed}"
 
 
 @settings
@@ -155,9 +156,20 @@ class RunRecord:
         return self.config.mechanism.name
 
     @property
+    def reference(self) -> str | None:
+        """Name of the reference row; None for a row of the mechanism."""
+        name = self.overrides.get(ROW)
+        return None if name is None else str(name)
+
+    @property
+    def row_name(self) -> str:
+        """Name of the reference row, else of the mechanism."""
+        return self.reference or self.mechanism
+
+    @property
     def stem(self) -> str:
         """Name of the record's file without its suffix."""
-        return record_stem(self.mechanism, self.config_hash, self.seed)
+        return record_stem(self.row_name, self.config_hash, self.seed)
 
 
 @settings
@@ -172,6 +184,7 @@ class Result(RunRecord):
     selected_step: int | None  # step of the scored checkpoint; None: not recorded (schema 2)
     resolved_budget: ResolvedBudget | None
     tuning: Tuning | None
+    family: str | None  # of the mechanism; None: not recorded (schema 4 and below)
     backend_used: str
     num_parameters: int
     full_num_parameters: int | None  # of the same model with `full`; None: not recorded (schema 2)

@@ -103,10 +103,10 @@ def _from_3(content: Content) -> Content:
 
 
 def _from_4(content: Content) -> Content:
-    """Schema 5 added inference, training scores, external sources, newer options and checksums."""
+    """Schema 5 added inference, training scores, families, external sources, options, checksums."""
     absent: Content = {"external_sources": None}
     if "scores" in content:
-        absent["inference"] = None
+        absent |= {"family": None, "inference": None}
     mechanism = content["config"]["mechanism"]
     mechanism["options"] = add_newer_options(mechanism["name"], mechanism["options"])
     return {**absent, **content, "schema": 5}

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from longspan.arena.experiment import Experiment, override, replace_budget
+from longspan.arena.experiment import Experiment, replace_budget
 from longspan.arena.protocols import PROTOCOLS
-from longspan.arena.protocols.base import ROW
 from longspan.arena.search import SEED
 from longspan.attention import MECHANISMS
 from longspan.config import flatten, parse_budget
 from longspan.errors import LongspanError, check_name
-from longspan.results import Failure, Result
+from longspan.results import ROW, Failure, Result
 from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile
 
@@ -17,7 +16,7 @@ ABSENT = "absent"
 
 
 def check_place(file: RecordFile) -> Iterable[Finding]:
-    """Compare the path with `<protocol>/<task>/<mechanism>-<hash>-<seed>.json`."""
+    """Compare the path with `<protocol>/<task>/<row>-<hash>-<seed>.json`."""
     record = file.record
     filename = record.filename.replace(record.config_hash, file.stored_hash)
     expected = "/".join((record.protocol, record.task, filename))
@@ -57,8 +56,6 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
 def _requested(record: Result | Failure) -> Experiment:
     """Return the experiment that protocol, tuning and overrides describe."""
     protocol = PROTOCOLS[record.protocol]
-    row = str(record.overrides.get(ROW, record.mechanism))
-    experiment = protocol.row(record.task, row, record.seed)
     tuning = record.tuning if isinstance(record, Result) else None
     # A combination of the protocol's own grid is no override.
     grid = protocol.grids.get(record.task, {})
@@ -70,7 +67,7 @@ def _requested(record: Result | Failure) -> Experiment:
     changes = {**tuned, **record.overrides}
     changes.pop(ROW, None)
     budget = changes.pop("budget", None)
-    experiment = override(experiment, changes)
+    experiment = protocol.row(record.task, record.row_name, record.seed, changes)
     return experiment if budget is None else replace_budget(experiment, parse_budget(str(budget)))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from longspan.arena.protocols import lra_small
-from longspan.arena.protocols.base import Choice, MechanismOptions, Reference
+from longspan.arena.protocols.base import Choice, MechanismOptions, ReferenceRow
 from longspan.config import ModelConfig, TrainingConfig
 
 REPOSITORY = "google-research/long-range-arena, lra_benchmarks"
@@ -50,13 +50,13 @@ EXCEPTIONS = dict.fromkeys(IMAGES, _OF_IMAGES)
 
 
 REFERENCES = (
-    Reference(
+    ReferenceRow(
         name="cnn-stem",
         tasks=("image",),
         changes={"model.stem": "convolution"},
         source="Tay et al. 2021, Long Range Arena, appendix A.2.1: a convolutional stem",
     ),
-    Reference(
+    ReferenceRow(
         name="cnn",
         tasks=("image",),
         changes={
@@ -66,13 +66,13 @@ REFERENCES = (
         },
         source="longspan: the stem alone, without attention",
     ),
-    Reference(
+    ReferenceRow(
         name="relative-2d",
         tasks=("image",),
         changes={"model.position": "relative_2d"},
         source="Tay et al. 2021, Long Range Arena, appendix A.2.1: 2-D relative positions",
     ),
-    Reference(
+    ReferenceRow(
         name="words",
         tasks=("text",),
         changes={"task.vocabulary": 30_000},
@@ -147,7 +147,8 @@ DIFFERS = (
     "All weights start from one normal distribution with Xavier's deviation for a square matrix; "
     "in the source word embeddings have deviation 1. Attention dropout acts on the mechanism's "
     "output, and the feed-forward layer has no dropout inside. The summary token is global for "
-    "mechanisms with global tokens; in the source it never is. Transformer-XL, Compressive and "
+    "mechanisms with global tokens; in the source it never is. Without a summary token, the first "
+    "pixel or byte is global, in `longformer` alone. Transformer-XL, Compressive and "
     "position-infused attention carry their positions, and none are added; their memories pass "
     "gradients, and they read both directions within a segment. Pairs are classified with "
     "one hidden layer, in the source with two. Mechanisms that were released "
@@ -203,7 +204,8 @@ COMMON = (
         value=True,
         source=lra_small.LONGFORMER_PAPER,
         instead=((False, f"{REPOSITORY}/models/longformer, which never passes a global mask"),),
-        why="the first token is the summary token where there is one",
+        why="the first token is the summary token where there is one; elsewhere it is the first "
+        "pixel or byte, in `longformer` alone",
     ),
     Choice(
         tasks=TASKS,

@@ -19,11 +19,10 @@ from longspan.config import (
     TrainingConfig,
     replace_fields,
 )
-from longspan.errors import OptionError, check_name
-from longspan.results import BASELINE
+from longspan.errors import OptionError, UnknownNameError, check_name
+from longspan.results import BASELINE, ROW
 from longspan.tasks import configure
 
-ROW = "row"  # override that names a reference of the protocol
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
 
 
@@ -65,8 +64,8 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reference:
-    """Named row that is no mechanism: a model whose architecture differs from the recipe's.
+class ReferenceRow:
+    """Row that is no mechanism: a model whose architecture or input differs from the recipe's.
 
     Attributes:
         name: name of the row on the command line.
@@ -100,7 +99,7 @@ class Protocol:
         budget: quantity held equal between mechanisms.
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
-        references: rows besides the mechanisms, run by name.
+        references: reference rows, which are run by name.
     """
 
     name: str
@@ -114,24 +113,62 @@ class Protocol:
     choices: tuple[Choice, ...] = ()
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
-    references: tuple[Reference, ...] = ()
+    references: tuple[ReferenceRow, ...] = ()
 
-    def row(self, task: str, name: str, seed: int) -> Experiment:
-        """Return the experiment of one row of the table: of a mechanism, or of a reference.
+    def row(
+        self, task: str, name: str, seed: int, changes: Mapping[str, Any] | None = None
+    ) -> Experiment:
+        """Return the experiment of one row of the table: of a mechanism, or a reference row.
+
+        Args:
+            task: task of the protocol.
+            name: name of a mechanism or of a reference row.
+            seed: seed.
+            changes: fields to override, by dotted name.
 
         Raises:
-            UnknownNameError: the protocol has no such task, or there is no such row.
-            OptionError: the reference does not exist for the task.
+            UnknownNameError: the protocol has no such task, or there is no such row or field.
+            OptionError: the reference row does not exist for the task, a change contradicts it, or
+                a field rejects its value.
         """
-        references = {reference.name: reference for reference in self.references}
-        check_name(name, [*MECHANISMS, *references], "mechanism or reference")
-        if name not in references:
-            return self.experiment(task, name, seed)
-        reference = references[name]
+        reference = self._reference(name)
+        if reference is None:
+            return override(self.experiment(task, name, seed), changes or {})
         if task not in reference.tasks:
-            raise OptionError(f"reference {name!r} is a row of {', '.join(reference.tasks)} only")
-        changed = override(self.experiment(task, reference.mechanism, seed), reference.changes)
-        return dataclasses.replace(changed, overrides={ROW: name})
+            raise OptionError(
+                f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
+            )
+        made = override(self.experiment(task, reference.mechanism, seed), reference.changes)
+        made = override(dataclasses.replace(made, overrides={ROW: name}), changes or {})
+        if fixed := sorted(made.overrides.keys() & reference.changes.keys()):
+            raise OptionError(
+                f"reference row {name!r} sets {fixed[0]}={reference.changes[fixed[0]]}, got "
+                f"{made.overrides[fixed[0]]}; run {reference.mechanism!r} with another value"
+            )
+        return made
+
+    def row_tasks(self, name: str) -> tuple[str, ...]:
+        """Return the tasks that a row exists for: a mechanism for all, a reference row for some.
+
+        Raises:
+            UnknownNameError: there is no such row.
+        """
+        reference = self._reference(name)
+        return self.tasks if reference is None else reference.tasks
+
+    def _reference(self, name: str) -> ReferenceRow | None:
+        """Return a reference row by name; None for a mechanism."""
+        own = {reference.name: reference for reference in self.references}
+        if name in own or name in MECHANISMS:
+            return own.get(name)
+        others = [x.name for x in PROTOCOLS.values() if name in {y.name for y in x.references}]
+        if others:
+            raise UnknownNameError(
+                f"protocol {self.name!r} has no reference row {name!r}; "
+                f"{' and '.join(sorted(others))} {'has' if len(others) == 1 else 'have'} it"
+            )
+        check_name(name, [*MECHANISMS, *own], "mechanism or reference row")
+        return None
 
     def options_for(self, task: str, mechanism: str) -> dict[str, Any]:
         """Return the options of a mechanism that differ from its defaults."""

@@ -7,7 +7,7 @@ protocols. A field that differs from all its sources requires a `Choice` that na
 import dataclasses
 import functools
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any, Literal
 
@@ -16,6 +16,8 @@ from longspan.arena.protocols.compare import choices, recipe_values
 from longspan.attention import MECHANISMS
 from longspan.files import to_json_types
 
+# Fields that change no model and no score.
+BOOKKEEPING = {"task.name", "task.version", "training.checkpoint_every"}
 Verdict = Literal["equal", "other source", "chosen", "unexplained"]
 
 
@@ -67,7 +69,7 @@ def source_values(protocol: Protocol) -> list[SourceValue]:
             field=field,
             value=value,
             place=source["place"],
-            tasks=tuple(task for task in source.get("tasks", protocol.tasks)),
+            tasks=tuple(source.get("tasks", protocol.tasks)),
         )
         for source in _sources()
         if protocol.name in source["protocols"]
@@ -80,15 +82,35 @@ def check_sources(protocol: Protocol) -> list[Check]:
     return [check for task in protocol.tasks for check in _check_task(protocol, task)]
 
 
-def unsourced_fields(protocol: Protocol) -> dict[str, tuple[str, ...]]:
-    """Return the fields of task, model and training that no source states, with their tasks."""
+def unsourced_fields(
+    protocol: Protocol, tasks: Sequence[str] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the fields that neither a source nor a choice states, with their tasks.
+
+    These are the fields of task, model, training and budget without bookkeeping, and the options of
+    mechanisms that the protocol sets.
+
+    Args:
+        protocol: protocol to compare with its sources.
+        tasks: tasks of the protocol; None: all.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    for task in protocol.tasks:
+    for task in protocol.tasks if tasks is None else tasks:
         stated = {x.field for x in source_values(protocol) if task in x.tasks}
-        for field in recipe_values(protocol, task, ()):
-            if field not in stated and not choices(protocol, task, field):
+        for field in (*recipe_values(protocol, task, ()), *_set_options(protocol, task)):
+            known = field in stated or field in BOOKKEEPING or choices(protocol, task, field)
+            if not known:
                 found[field] = (*found.get(field, ()), task)
     return found
+
+
+def _set_options(protocol: Protocol, task: str) -> list[str]:
+    """Return the options of mechanisms that a protocol sets, by dotted name."""
+    return [
+        f"mechanism.{mechanism}.{option}"
+        for mechanism in sorted(MECHANISMS)
+        for option in protocol.options_for(task, mechanism)
+    ]
 
 
 def _check_task(protocol: Protocol, task: str) -> Iterator[Check]:

@@ -113,7 +113,7 @@ def span_by_mechanism(measured: Sequence[Measured], styles: Styles) -> Spec | No
     dots = [
         {
             "row": _name(one, measured),
-            "mechanism": one.mechanism,
+            "mechanism": one.row_name,
             "value": spans.mean.mean,
             "low": spans.mean.mean - spans.mean.deviation,
             "high": spans.mean.mean + spans.mean.deviation,
@@ -131,7 +131,7 @@ def span_by_layer(measured: Sequence[Measured], styles: Styles) -> Spec | None:
     points = [
         {
             "row": _name(one, measured),
-            "mechanism": one.mechanism,
+            "mechanism": one.row_name,
             "place": str(i),
             "value": span.mean,
             "shown": _tokens(span.mean),
@@ -148,9 +148,9 @@ def _tokens(value: Number) -> str:
 
 
 def _name(one: Analysis, measured: Sequence[Measured]) -> str:
-    """Return the mechanism, with configuration and seed where it has several analyses."""
-    several = sum(other.mechanism == one.mechanism for other, _ in measured) > 1
-    return f"{one.mechanism} {one.config_hash[:4]}/{one.seed}" if several else one.mechanism
+    """Return the row, with configuration and seed where it has several analyses."""
+    several = sum(other.row_name == one.row_name for other, _ in measured) > 1
+    return f"{one.row_name} {one.config_hash[:4]}/{one.seed}" if several else one.row_name
 
 
 def _uniform(measured: Sequence[Measured]) -> Reference | None:

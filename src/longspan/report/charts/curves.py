@@ -139,7 +139,7 @@ def _line(
     seeds = [run.seed for run, _ in group]
     line = {
         "line": f"{row.label} {seeds[0]}",
-        "mechanism": row.mechanism,
+        "mechanism": row.row_name,
         "row": row.label,
         "seeds": f"seed {seeds[0]}" if len(seeds) == 1 else count(len(seeds), "seed"),
         "steps": steps[-1],

@@ -111,7 +111,7 @@ class FigureSource:
         and by tile for the others, since each such map has a million cells.
         """
         for _, group in self._analyses_by_task():
-            lead = min(group, key=lambda one: one.mechanism != BASELINE)
+            lead = min(group, key=lambda one: one.row_name != BASELINE)
             for one in group:
                 yield from similarity_figures(one, is_fine=one is lead)
 
@@ -149,8 +149,8 @@ def similarity_figures(one: Analysis, *, is_fine: bool) -> Iterator[Figure]:
 
 
 def _figure(name: str, one: Analysis, content: Heatmap | Picture, kind: str) -> Figure:
-    name = slug(f"{one.protocol} {name} {one.task} {one.mechanism} {one.config_hash} {one.seed}")
-    caption = f"{one.mechanism} on {one.task}, seed {one.seed}: {kind}"
+    name = slug(f"{one.protocol} {name} {one.task} {one.row_name} {one.config_hash} {one.seed}")
+    caption = f"{one.row_name} on {one.task}, seed {one.seed}: {kind}"
     return Figure(name=name, caption=caption, content=content)
 
 
@@ -177,7 +177,7 @@ def write_figures(
     """
     if format not in FORMATS:
         raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
-    styles = assign_styles(row.mechanism for board in boards for row in board.rows)
+    styles = assign_styles({row.row_name: row.family for board in boards for row in board.rows})
     sources = [FigureSource(board=board, styles=styles, analyses=analyses) for board in boards]
     suffixes = ("svg", "png") if format == "both" else (format,)
     return [

@@ -33,7 +33,7 @@ def score_intervals(board: Leaderboard, column: int, styles: Styles) -> Spec | N
     dots = [
         {
             "row": row.label,
-            "mechanism": row.mechanism,
+            "mechanism": row.row_name,
             "value": metric.shown(cell.score),
             **score_range(cell.score, cell.interval, metric),
             "over": count(len(cell.runs), "seed"),
@@ -110,7 +110,7 @@ def slice_series(board: Leaderboard, column: int, name: str, styles: Styles) -> 
     points = [
         {
             "row": row.label,
-            "mechanism": row.mechanism,
+            "mechanism": row.row_name,
             "place": label,
             "value": round(task.metric.shown(value), 3),
             "shown": task.metric.format(value),

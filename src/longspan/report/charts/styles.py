@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.metrics import Metric
-from longspan.report.families import families, family_of
+from longspan.report.families import OTHER, families
 from longspan.report.numbers import Number, metric_name
 
 # By family: Okabe and Ito's colors, distinct to color-blind readers, without their black and
@@ -83,14 +83,19 @@ class Styles:
         }
 
 
-def assign_styles(mechanisms: Iterable[str], *, has_legends: bool = True) -> Styles:
-    """Give every mechanism the color of its family, and a dash and a shape within it.
+def assign_styles(rows: Mapping[str, str | None], *, has_legends: bool = True) -> Styles:
+    """Give every row the color of its family, and a dash and a shape within it.
 
     Styles are in the order of the families, then of the names, and so are legends.
+
+    Args:
+        rows: family by name of the mechanism or reference row; None or a family that the taxonomy
+            lacks counts as `OTHER`.
+        has_legends: whether charts have legends.
     """
     by_family: dict[str, list[str]] = {family: [] for family in families()}
-    for name in sorted(set(mechanisms)):
-        by_family[family_of(name)].append(name)
+    for name in sorted(rows):
+        by_family.get(rows[name] or OTHER, by_family[OTHER]).append(name)
     styles = {
         name: Style(family, color, DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)])
         for (family, names), color in zip(by_family.items(), COLORS, strict=True)

@@ -38,7 +38,7 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
-from longspan.report.families import family_of
+from longspan.report.families import OTHER
 from longspan.report.leaderboard.costs import cost_over_tasks
 from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
 from longspan.report.leaderboard.means import mean_baseline
@@ -184,8 +184,8 @@ def _point(
     across, area = (getattr(cost, one.field) for one in (panel.across, panel.area))
     return {
         "row": row.label,
-        "mechanism": row.mechanism,
-        "family": family_of(row.mechanism),
+        "mechanism": row.row_name,
+        "family": row.family or OTHER,
         "hardware": cost.hardware,
         "score": metric.shown(score),
         **score_range(score, interval, metric),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from longspan.errors import DataError
+from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
 from longspan.report.leaderboard.grouping import (
     Data,
@@ -42,8 +43,8 @@ def build_leaderboards(
 ) -> list[Leaderboard]:
     """Build one leaderboard for each protocol and budget in the records.
 
-    A row is one configuration of a mechanism. Of two records of one run the newer counts. A task
-    with a failed run has no score in its row.
+    A row is one configuration of a mechanism, or a reference row. Of two records of one run the
+    newer counts. A task with a failed run has no score in its row.
 
     Raises:
         DataError: there are no records, or the example scores of one are damaged.
@@ -190,6 +191,15 @@ def _cell(
     )
 
 
+def _family(group: Group) -> str | None:
+    """Return the family that the records name, else the registered one; None for references."""
+    first = first_run(group)
+    if first.reference is not None:
+        return None
+    named = (run.family for run in group[0] if run.family is not None)
+    return next(named, family_of(first.mechanism))
+
+
 def _row(
     group: Group,
     label: str,
@@ -208,6 +218,8 @@ def _row(
     return Row(
         label=label,
         mechanism=first.mechanism,
+        reference=first.reference,
+        family=_family(group),
         notes=notes,
         is_overridden=bool(first.overrides),
         cells=cells,

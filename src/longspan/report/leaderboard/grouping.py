@@ -6,11 +6,10 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from longspan.report.numbers import duration, magnitude, memory
-from longspan.results import Failure, Result
+from longspan.results import ROW, Failure, Result
 
 Data = tuple[str, int, str]  # task, version and checksum: scores on equal data are comparable
 Run = TypeVar("Run", Result, Failure)
-ROW = "row"  # override that names a reference row of a protocol
 Group = tuple[list[Result], list[Failure]]  # runs of one row
 BUDGETS: dict[str, tuple[str, Callable[[float], str]]] = {
     "seconds": ("training time", duration),
@@ -23,7 +22,7 @@ def newest_results(results: Iterable[Result]) -> list[Result]:
     """Return each run once; of two records of the same run, the one with the later date."""
     runs: dict[Hashable, Result] = {}
     for run in results:
-        key = (run.protocol, data_of(run), run.mechanism, run.config_hash, run.seed)
+        key = (run.protocol, data_of(run), run.row_name, run.config_hash, run.seed)
         if key not in runs or runs[key].date < run.date:
             runs[key] = run
     return list(runs.values())
@@ -31,7 +30,7 @@ def newest_results(results: Iterable[Result]) -> list[Result]:
 
 def open_failures(results: Sequence[Result], failures: Iterable[Failure]) -> list[Failure]:
     """Return each failure once, without those whose run has finished since."""
-    key = attrgetter("protocol", "task", "mechanism", "config_hash", "seed")
+    key = attrgetter("protocol", "task", "row_name", "config_hash", "seed")
     finished = {key(run) for run in results}
     last = {key(failure): failure for failure in sorted(failures, key=lambda x: x.date)}
     return [failure for name, failure in last.items() if name not in finished]
@@ -82,9 +81,7 @@ def split_rows(runs: list[Result]) -> list[list[Result]]:
     a task has several configurations.
     """
     rows = []
-    for _, group in sorted(
-        group_runs(runs, lambda run: (run.mechanism, value_text(run.overrides)))
-    ):
+    for _, group in sorted(group_runs(runs, lambda run: (run.row_name, value_text(run.overrides)))):
         rows += _split(
             group,
             [
@@ -108,7 +105,7 @@ def add_failures(groups: list[list[Result]], failures: Iterable[Failure]) -> lis
     """Assign failures to rows, with new rows for failures that fit in none.
 
     A failure belongs to the row of its configuration. Since protocols give tasks options of their
-    own, it else belongs to a row of its mechanism without runs on its task, preferably with the
+    own, it else belongs to a row of its name without runs on its task, preferably with the
     same options.
     """
     rows: list[Group] = [(group, []) for group in groups]
@@ -144,21 +141,21 @@ def _recipe(run: Result | Failure) -> tuple[str, str]:
 
 
 def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:
-    """Return the mechanism or reference of each row, and the settings in which its rows differ."""
+    """Return the mechanism or reference row of each, and the settings in which its rows differ."""
     settings = [_settings(group) for group in groups]
     names = []
     for group, own in zip(groups, settings, strict=True):
         rivals = [
             other
             for other, runs in zip(settings, groups, strict=True)
-            if runs[0].mechanism == group[0].mechanism
+            if runs[0].row_name == group[0].row_name
         ]
         differing = [
             f"{key}={own[key]}"
             for key in sorted(own)
             if any(rival.get(key) != own[key] for rival in rivals)
         ]
-        name = str(group[0].overrides.get(ROW, group[0].mechanism))
+        name = group[0].row_name
         names.append(f"{name} ({', '.join(differing)})" if differing else name)
     return [
         f"{name} [{group[0].config_hash[:6]}]" if names.count(name) > 1 else name

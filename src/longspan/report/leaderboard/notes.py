@@ -10,7 +10,14 @@ from longspan.report.leaderboard.grouping import (
     list_values,
 )
 from longspan.report.numbers import count
-from longspan.results import BASELINE, PARAMETER_TOLERANCE, Failure, Result, parameter_excess
+from longspan.results import (
+    BASELINE,
+    PARAMETER_TOLERANCE,
+    ROW,
+    Failure,
+    Result,
+    parameter_excess,
+)
 
 
 def notes_of(group: Group, *, several_devices: bool) -> list[str]:
@@ -18,8 +25,10 @@ def notes_of(group: Group, *, several_devices: bool) -> list[str]:
     runs, failures = group
     notes = []
     first = first_run(group)
-    if first.overrides:
-        notes.append(f"Not ranked; it overrides the protocol: {list_values(first.overrides)}.")
+    if first.reference is not None:
+        notes.append("Not ranked: a reference row of the protocol, not a mechanism.")
+    if overrides := {name: x for name, x in first.overrides.items() if name != ROW}:
+        notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
     if any(run.selected_on == "test" for run in runs):
         notes.append("Checkpoint selected on test: the score is optimistic.")
     if several_devices and runs:

@@ -103,9 +103,11 @@ class Mean:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One configuration of a mechanism, over all tasks.
+    """One configuration of a mechanism, or a reference row, over all tasks.
 
     Attributes:
+        reference: name of the reference row; None for a row of a mechanism.
+        family: family of the mechanism; None for a reference row.
         notes: positions in the notes of the leaderboard.
         means: in the order of the leaderboard's.
         score: value that the rows are ranked by: the first mean, or the score on the only task.
@@ -116,6 +118,8 @@ class Row:
 
     label: str
     mechanism: str
+    reference: str | None
+    family: str | None
     notes: tuple[int, ...]
     is_overridden: bool
     cells: tuple[Cell | None, ...]
@@ -125,6 +129,11 @@ class Row:
     cost: Cost
     parameter_excess: float | None
     placement: Placement | None = None
+
+    @property
+    def row_name(self) -> str:
+        """Name of the reference row, else of the mechanism."""
+        return self.reference or self.mechanism
 
     def runs(self, column: int) -> tuple[Result, ...]:
         """Return the runs on a task."""
@@ -179,7 +188,7 @@ class Leaderboard:
 
 def only_baseline(rows: Sequence[Row]) -> Row | None:
     """Return the row of the baseline mechanism; None unless there is exactly one."""
-    found = [row for row in rows if row.mechanism == BASELINE]
+    found = [row for row in rows if row.row_name == BASELINE]
     return found[0] if len(found) == 1 else None
 
 

@@ -98,7 +98,7 @@ class Chapter:
         means = self.board.means
         metric = means[0].metric if means else self.board.columns[0].metric
         scored = [(row, row.score) for row in self.board.ranked if row.score is not None]
-        return [(row.mechanism, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
+        return [(row.row_name, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
 
 
 def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | None = None) -> Path:
@@ -117,8 +117,8 @@ def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | Non
 
 def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -> str:
     """Return the page of some leaderboards as text."""
-    mechanisms = {row.mechanism for board in boards for row in board.rows}
-    styles = assign_styles(mechanisms, has_legends=False)
+    rows = {row.row_name: row.family for board in boards for row in board.rows}
+    styles = assign_styles(rows, has_legends=False)
     chapters = [
         _chapter(f"protocol-{i}", board, styles, context or Context())
         for i, board in enumerate(boards, 1)
@@ -229,6 +229,8 @@ def _class(entry: Entry, column: Column) -> str | None:
     is_text = isinstance(entry.value, str)
     if is_text and len(entry.text) > LONG:
         return "long"
+    if column.wraps:
+        return "wrap"
     if is_text == (column.kind == "text"):
         return None
     return "right" if is_text else "text"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longspan.report.leaderboard.values import Leaderboard, Row
-from longspan.results import Analysis, AttentionSpans, Span
+from longspan.results import Analysis, AttentionSpans, Result, Span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,12 @@ def analyzed_rows(board: Leaderboard, column: int, analyses: Sequence[Analysis])
     """Return the rows with analyses of their runs on a task."""
     found = []
     for row in board.rows:
-        runs = {(run.protocol, run.task, run.config_hash, run.seed) for run in row.runs(column)}
-        own = [x for x in analyses if (x.protocol, x.task, x.config_hash, x.seed) in runs]
+        runs = set(map(_run, row.runs(column)))
+        own = [one for one in analyses if _run(one) in runs]
         if own:
             found.append(Analyzed(row=row, analyses=own))
     return found
+
+
+def _run(one: Result | Analysis) -> tuple[str, str, str, str, int]:
+    return one.protocol, one.task, one.row_name, one.config_hash, one.seed

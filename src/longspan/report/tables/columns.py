@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longspan.metrics import Metric
-from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_of_runs, data_wait_share
 from longspan.report.leaderboard.grouping import list_values
 from longspan.report.leaderboard.values import (
@@ -102,7 +101,7 @@ def lines_of(board: Leaderboard) -> list[Line]:
 
 def name_entry(row: Row) -> Entry:
     """Return the label of a row, with the mark of its mechanism."""
-    return Entry(value=row.label, text=row.label, mechanism=row.mechanism)
+    return Entry(value=row.label, text=row.label, mechanism=row.row_name)
 
 
 def score_entry(value: Number | None, metric: Metric, detail: str = "") -> Entry:
@@ -159,7 +158,7 @@ def _test_field(line: Line, name: str) -> Number | None:
 
 
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
-FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: family_of(x.row.mechanism))
+FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
 MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
 SEED = Column("Seed", "lower", value=lambda x: x.item.seed)
@@ -226,7 +225,7 @@ TEST = Column(
     kind="score",
     value=lambda x: score_entry(mean_score_on(x.runs, "test"), x.metric),
 )
-HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware)
+HARDWARE = Column("Hardware", "text", value=lambda x: x.cost.hardware, wraps=True)
 
 COST = (
     MECHANISM,

@@ -1,7 +1,7 @@
 """Scores of trained models on tasks, or on task options, that they were not trained on."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from longspan.metrics import Metric
@@ -49,11 +49,14 @@ def cross_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> l
 
 
 def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> list[EvaluatedRow]:
-    """Return the evaluations of each row on each other data set, split and sample."""
+    """Return the evaluations of each row on each other data set and split.
+
+    Of samples of one split the largest counts.
+    """
     rows = []
     for i, row in itertools.product(range(len(board.columns)), board.rows):
-        runs = {(x.protocol, x.task, x.config_hash, x.seed): x for x in row.runs(i)}
-        own = [x for x in found if _run_of(x) in runs]
+        runs = {(x.protocol, x.task, x.row_name, x.config_hash, x.seed): x for x in row.runs(i)}
+        own = _largest(x for x in found if _run_of(x) in runs)
         for _, group in itertools.groupby(sorted(own, key=_data), key=_data):
             same = tuple(group)
             rows.append(
@@ -67,8 +70,14 @@ def pair_evaluations(board: Leaderboard, found: Sequence[CrossEvaluation]) -> li
     return sorted(rows, key=lambda x: (x.task.label, _data(x.first)))
 
 
-def _run_of(one: CrossEvaluation) -> tuple[str, str, str, int]:
-    return one.protocol, one.trained_on.name, one.config_hash, one.seed
+def _largest(found: Iterable[CrossEvaluation]) -> list[CrossEvaluation]:
+    """Return one evaluation of each run on each split: the one with the most examples."""
+    by_size = sorted(found, key=lambda x: x.score.num_examples)
+    return list({(_run_of(x), _data(x)[:3]): x for x in by_size}.values())
+
+
+def _run_of(one: CrossEvaluation) -> tuple[str, str, str, str, int]:
+    return one.protocol, one.trained_on.name, one.row_name, one.config_hash, one.seed
 
 
 def _data(one: CrossEvaluation) -> tuple[str, str, str, int]:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from longspan.metrics import Metric
-from longspan.report.families import family_of
 from longspan.report.leaderboard.means import FAILED, SIXTH, mean_baseline
 from longspan.report.leaderboard.values import (
     Cell,
@@ -106,7 +105,7 @@ def _columns(board: Leaderboard) -> list[Column]:
         MEMORY,
         *_measured(board, INFERENCE_SPEED, INFERENCE_MEMORY),
         GFLOPS,
-        Column("Family", "text", FAMILY_ABOUT, lambda row: family_of(row.mechanism)),
+        Column("Family", "text", FAMILY_ABOUT, lambda row: row.family),
     ]
 
 
@@ -121,7 +120,7 @@ def _measured(board: Leaderboard, *columns: Column) -> list[Column]:
 
 def _name(row: Row) -> Entry:
     marks = "".join(f"[{note + 1}]" for note in row.notes)
-    return Entry(value=row.label, text=f"{row.label} {marks}".strip(), mechanism=row.mechanism)
+    return Entry(value=row.label, text=f"{row.label} {marks}".strip(), mechanism=row.row_name)
 
 
 def _task_column(board: Leaderboard, i: int) -> Column:

@@ -68,7 +68,7 @@ def read_published() -> tuple[PublishedScore, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A published score, and a row of ours for the same mechanism and task if there is one."""
+    """A published score, and a row of ours for the same row and task if there is one."""
 
     published: PublishedScore
     protocol: str | None = None  # ours, with the budget
@@ -93,7 +93,7 @@ class Pair:
 
 
 def pair_published(board: Leaderboard, published: Iterable[PublishedScore]) -> list[Pair]:
-    """Pair published scores on the tasks of a leaderboard with its rows of the same mechanism."""
+    """Pair published scores on the tasks of a leaderboard with its rows of the same name."""
     pairs = []
     for score in sorted(published, key=lambda x: (x.task, x.mechanism, x.protocol, x.source)):
         if score.task in {column.task for column in board.columns}:
@@ -101,7 +101,7 @@ def pair_published(board: Leaderboard, published: Iterable[PublishedScore]) -> l
                 Pair(published=score, protocol=board.title, label=row.label, cell=cell)
                 for row in board.rows
                 for column, cell in zip(board.columns, row.cells, strict=True)
-                if cell and row.mechanism == score.mechanism and column.task == score.task
+                if cell and row.row_name == score.mechanism and column.task == score.task
             ]
             pairs += ours or [Pair(published=score)]
     return pairs

@@ -138,7 +138,7 @@ def _own_rows(board: Leaderboard, figure: PublishedFigure, base: Number | None) 
     for i, column in enumerate(board.columns):
         for row in board.rows:
             cell = row.cells[i]
-            if (row.mechanism, column.task) != (figure.mechanism, figure.task) or cell is None:
+            if (row.row_name, column.task) != (figure.mechanism, figure.task) or cell is None:
                 continue
             own = _own_value(cell, figure)
             if own is not None:

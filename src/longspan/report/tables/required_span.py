@@ -68,7 +68,7 @@ def required_spans(board: Leaderboard, analyses: Sequence[Analysis]) -> list[Req
         rows = [
             one
             for one in analyzed_rows(board, i, analyses)
-            if one.row.mechanism == BASELINE and one.spans
+            if one.row.row_name == BASELINE and one.spans
         ]
         if rows:
             one = min(rows, key=lambda x: x.row.is_overridden)

@@ -35,10 +35,11 @@ def scores(board: Leaderboard) -> list[Table]:
 
 
 def cost(board: Leaderboard) -> list[Table]:
-    """Return the table of costs, by task."""
+    """Return the table of costs, by task, without columns that no run has a value for."""
     lines = [line for line in lines_of(board) if line.runs]
     lines.sort(key=lambda line: board.columns.index(line.task))
-    return _table(board, "cost", "Cost", columns.COST, lines, COST)
+    measured = [x for x in columns.COST if any(x.entry(y).value is not None for y in lines)]
+    return _table(board, "cost", "Cost", measured, lines, COST)
 
 
 def generalization_gap(board: Leaderboard) -> list[Table]:

@@ -49,6 +49,7 @@ class Column:
         about: one sentence for readers.
         value: function from the subject of a row to its value, or to a whole entry.
         show: function from a value to its text.
+        wraps: pages may break its text into lines.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Column:
     about: str = ""
     value: Callable[[Any], Value | Entry] = field(default=lambda _: None, repr=False)
     show: Callable[[Any], str] = field(default=str, repr=False)
+    wraps: bool = False
 
     def entry(self, subject: Any) -> Entry:
         """Return the entry of a row."""
