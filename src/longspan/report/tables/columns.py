@@ -259,11 +259,6 @@ COST = (
     INFERENCE_SPEED,
     INFERENCE_MEMORY,
     TRAINING_TIME,
-    Column(
-        name="Backend",
-        kind="text",
-        value=lambda x: ", ".join(sorted({run.backend_used for run in x.runs})),
-    ),
     HARDWARE,
 )
 
