@@ -315,6 +315,11 @@ SCORES = (
     replace(INFERENCE_SPEED, name="Inference examples per second"),
     replace(INFERENCE_MEMORY, name="Inference peak memory bytes"),
     GFLOPS,
+    Column(
+        name="Backend",
+        kind="text",
+        value=lambda x: x.cell and ", ".join(sorted({run.backend_used for run in x.cell.runs})),
+    ),
     HARDWARE,
 )
 
