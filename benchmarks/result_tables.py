@@ -41,7 +41,7 @@ def main() -> None:
             pages.append(compare_with_published(board))
         if board.protocol == "quick":
             update_readme(board)
-            styles = assign_styles(row.mechanism for row in board.rows)
+            styles = assign_styles({row.row_name: row.family for row in board.rows})
             chart = score_against_cost(board, 0, board.hardware[0], styles, width=PRINT_WIDTH)
             save_chart(chart, PICTURE)
     pages.append((RESULTS / "NOTES.md").read_text())
