@@ -12,6 +12,7 @@ from contract import (
     global_masks,
     key_masks,
     qkv,
+    reference_copy,
     run_or_skip,
 )
 
@@ -36,8 +37,10 @@ def identity():
 
 
 @every_mechanism
-def test_dropped_weights_are_zero_and_the_others_grow(name, causal, backend):
+@pytest.mark.parametrize("is_reference", [False, True])
+def test_dropped_weights_are_zero_and_the_others_grow(name, causal, backend, is_reference):
     attention, dropped, real = build_dropping(name, causal, backend), 0, 0
+    attention = reference_copy(attention) if is_reference else attention
     torch.manual_seed(0)
     for mask in (None, key_masks(T)["holes"]):
         for global_mask in global_masks(name, T):

@@ -276,6 +276,13 @@ def test_other_types_are_rejected(monkeypatch):
         linformer.double()(q, k, v, shared=torch.ones(3, 3))
 
 
+@pytest.mark.parametrize("mask", [torch.ones(3, 5).bool(), torch.ones(3, 4)])
+def test_other_masks_of_a_step_are_rejected(mask, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(InputError, match="local does not support this step: mask must be"):
+        build("local", causal=True).step(*qkv(4), None, mask)
+
+
 def test_first_step_of_own_global_projections_requires_layer_input():
     sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "window": 2}
     longformer = build(
