@@ -2,6 +2,7 @@
 
     python tests/mutants.py            all of tests/mutants/*.txt
     python tests/mutants.py nystrom    bugs whose file or description contains the word
+    python tests/mutants.py --missing  bugs that the page lacks
 
 Prints a table, using all cores, and writes its rows to docs/mutants.md, where the other rows stay
 as they are. Exits with 1 if a bug survives or its text is not in the source. Requires `fork`
@@ -136,7 +137,10 @@ def main(words: list[str]) -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     files = sorted((Path(__file__).parent / "mutants").glob("*.txt"))
     mutants = [mutant for file in files for mutant in parse_mutants(file.read_text())]
-    chosen = [m for m in mutants if all(word in f"{m.file} {m.description}" for word in words)]
+    if words == ["--missing"]:
+        chosen = [m for m in mutants if page_key(m) not in page_rows()]
+    else:
+        chosen = [m for m in mutants if all(word in f"{m.file} {m.description}" for word in words)]
     start, lines, survived = time.monotonic(), [], 0
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
         for caught, line in pool.imap(table_row, chosen):
@@ -152,13 +156,21 @@ def main(words: list[str]) -> int:
 
 def write_page(mutants: list[Mutant], lines: list[str]) -> None:
     """Write the given rows to the page, and keep its rows of other bugs that still exist."""
-    known = {row_key(line): line for line in PAGE.read_text().splitlines() if line[:2] == "| "}
-    known |= {row_key(line): line for line in lines if line[:2] == "| "}
-    keys = [f"| {mutant.file} | {mutant.description} |" for mutant in mutants]
+    known = page_rows() | {row_key(line): line for line in lines if line[:2] == "| "}
+    keys = [page_key(mutant) for mutant in mutants]
     rows = [known[key] for key in keys if key in known]
     survived, missing = sum("**survived**" in row for row in rows), len(keys) - len(rows)
     end = f"{len(rows)} bugs, {survived} survived" + (f"; {missing} not run yet" if missing else "")
     PAGE.write_text(HEAD + "\n".join(rows) + f"\n\n{end}.\n")
+
+
+def page_rows() -> dict[str, str]:
+    lines = PAGE.read_text().splitlines()
+    return {row_key(line): line for line in lines if line[:2] == "| "}
+
+
+def page_key(mutant: Mutant) -> str:
+    return f"| {mutant.file} | {mutant.description} |"
 
 
 def row_key(line: str) -> str:
