@@ -125,7 +125,7 @@ def test_interrupt_prints_how_to_resume(cli, tiny_cache, tmp_path, monkeypatch):
     from longspan.training.loop import _Run
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Run, "_score", interrupt)
+        patch.setattr(_Run, "_validate", interrupt)
         code, out, err = cli(*tiny.command(tmp_path, tiny_cache))
     assert code == 130
     assert out == ""

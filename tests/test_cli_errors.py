@@ -32,7 +32,7 @@ TRAIN = ("train", "local", "listops")
 INVALID = {
     "mechanism": (
         ["train", "locl", "listops"],
-        "no mechanism or reference called 'locl'; did you mean local?",
+        "no mechanism or reference row called 'locl'; did you mean local?",
     ),
     "task": (["train", "local", "listop"], "no task of protocol 'lra-small' called 'listop'; did"),
     "protocol": ([*TRAIN, "--protocol", "quik"], "no protocol called 'quik'"),
