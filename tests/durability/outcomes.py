@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Of records, points of curves and analyses.
 VARYING_FIELDS = {
-    *("seconds", "data_wait_seconds", "tokens_per_second", "peak_memory"),
+    *("seconds", "data_wait_seconds", "tokens_per_second", "examples_per_second", "peak_memory"),
     *("date", "device", "git_commit", "sha256"),
 }
 # Curves of TensorBoard and locks; the page that `arena` writes contains times.

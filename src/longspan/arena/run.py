@@ -168,7 +168,10 @@ def clean_up(run_dir: Path) -> None:
     """
     if not (run_dir / POINTER).exists():
         return
-    left = [*run_dir.glob("step-*"), *run_dir.glob(".*"), *list(run_dir.glob("best-*"))[1:]]
+    left = [
+        *(path for pattern in ("step-*", ".*", "run.json") for path in run_dir.glob(pattern)),
+        *list(run_dir.glob("best-*"))[1:],
+    ]
     # The record of a finished run stays valid where its pointer is damaged.
     with contextlib.suppress(BusyError, DataError):
         if left or read_pointer(run_dir).last is not None:
