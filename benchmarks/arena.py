@@ -80,7 +80,7 @@ def grid_command(folder: Path, mechanisms: list[str], seeds: int) -> list[str]:
     """Return the command of a tiny grid on ListOps."""
     changes = [part for name, value in RECIPE.items() for part in ("--set", f"{name}={value}")]
     where = ["--runs", str(folder), "--cache", str(folder.parent / "cache"), "--device", "cpu"]
-    what = ["--protocol", "quick", "--tasks", "listops", "--mechanisms", ",".join(mechanisms)]
+    what = ["--protocol", "smoke", "--tasks", "listops", "--mechanisms", ",".join(mechanisms)]
     return ["arena", *what, "--seeds", ",".join(map(str, range(seeds))), *where, *changes]
 
 

@@ -19,7 +19,7 @@ from longspan.files import cache_folder
 from longspan.tasks import Task, build
 from longspan.tasks.rules import accuracy_with_error
 
-PROTOCOLS = ("quick", "lra-scaled", "lra-small")
+PROTOCOLS = ("smoke", "lra-scaled", "lra-small")
 FRESH, SEED = 200_000, 1
 
 

@@ -171,13 +171,15 @@ def test_train_command_prints_json_table(cli, tiny_cache, tmp_path):
     assert code == 0
     (table,) = json.loads(out)
     (row,) = table["rows"]
-    assert (row["protocol"], row["mechanism"]) == ("quick", "local")
+    assert (row["protocol"], row["mechanism"]) == ("smoke", "local")
 
 
 def arena_command(runs, cache, *more, changes=None):
     path_flags = ["--runs", runs, "--cache", cache, "--device", "cpu"]
     return [
         "arena",
+        "--protocol",
+        "smoke",
         "--tasks",
         "listops",
         "--mechanisms",
@@ -192,7 +194,7 @@ def test_arena_command_prints_table_and_writes_page(cli, tiny_cache, tmp_path):
     code, out, err = cli(*arena_command(tmp_path, tiny_cache, "--seeds", "0,1", "--json"))
     assert code == 0
     assert len(json.loads(out)) == 1
-    page = tmp_path / "quick" / "report.html"
+    page = tmp_path / "smoke" / "report.html"
     assert f"report: {page}" in err
     assert page.read_text().lstrip().lower().startswith("<!doctype html>")
     assert sorted(result.seed for result in load_results([tmp_path])) == [0, 1]
@@ -203,7 +205,7 @@ def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
     from longspan.cli.reporting import print_report
 
     (local, *_, linear), full = (
-        list(synthetic.records("quick", 2, [name])) for name in ("local", "full")
+        list(synthetic.records("smoke", 2, [name])) for name in ("local", "full")
     )
     full[0].save(tmp_path)
     local.save(tmp_path)
@@ -212,15 +214,15 @@ def test_page_keeps_earlier_records_of_runs_folder(tmp_path, capsys):
     timed = dataclasses.replace(local, config=config, config_hash=config.hash, seed=7)
     timed.save(tmp_path)
     identity = {field.name: getattr(linear, field.name) for field in dataclasses.fields(RunRecord)}
-    (tmp_path / "quick/text").mkdir()
-    (tmp_path / "quick/text/foreign.failed.json").write_text("{}")
-    (tmp_path / "quick/text/odd.json").write_text("{}")
+    (tmp_path / "smoke/text").mkdir()
+    (tmp_path / "smoke/text/foreign.failed.json").write_text("{}")
+    (tmp_path / "smoke/text/odd.json").write_text("{}")
     Failure(**identity, kind="memory", reason="none left", step=1).save(tmp_path)
-    print_report([local], tmp_path / "quick", as_json=True)
+    print_report([local], tmp_path / "smoke", as_json=True)
     printed, errors = capsys.readouterr()
     (table,) = json.loads(printed)
     assert {row["mechanism"] for row in table["rows"]} == {"full", "local"}
-    page = (tmp_path / "quick" / "report.html").read_text()
+    page = (tmp_path / "smoke" / "report.html").read_text()
     assert "none left" in page
     assert "equal training time" in page
     foreign, odd = (line for line in errors.splitlines() if line.startswith("left out: "))
@@ -241,7 +243,7 @@ def test_arena_with_failed_run_reports_others_and_exits_with_1(
     failed = [line for line in err.splitlines() if line.startswith("failed: ")]
     assert len(failed) == 1
     assert str(record) in failed[0]
-    shutil.rmtree(tmp_path / "quick")
+    shutil.rmtree(tmp_path / "smoke")
     record.parent.mkdir(parents=True)
     record.write_text("{}")
     code, out, err = cli(*arena_command(tmp_path, tiny_cache))
@@ -336,7 +338,16 @@ def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
     flags = tiny.flags()
     rate = flags.index("training.learning_rate=0.01")
     path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu", "--json"]
-    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *path_flags]
+    command = [
+        "arena",
+        "--protocol",
+        "smoke",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "local",
+        *path_flags,
+    ]
     command += [*flags[: rate - 1], *flags[rate + 1 :], "--tune", "--seeds", "0,3"]
     code, out, err = cli(*command, "--grid", "training.learning_rate=1e-12,0.01")
     assert code == 0, err
@@ -346,7 +357,7 @@ def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):
     records = load_results([tmp_path])
     assert [record.seed for record in records] == [0, 3]
     assert records[0].tuning.grid == {"training.learning_rate": [1e-12, 0.01], "seed": [0, 3]}
-    assert len(list(tmp_path.glob("quick/listops/trials/*.json"))) == 4
+    assert len(list(tmp_path.glob("smoke/listops/trials/*.json"))) == 4
     code, _, err = cli(
         *command, "--grid", "training.learning_rate=0.01,0.02", "--select", "best-run"
     )

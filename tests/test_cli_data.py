@@ -103,8 +103,8 @@ def test_build_options_come_from_protocol_and_overrides(cli, reviews, tmp_path):
     cache = tmp_path / "cache"
     command = ["build", "text", "--data", reviews, "--set", "validation=4"]
     assert run_json(cli, cache, *command)["options"] == {"length": 4000, "validation": 4}
-    quick = [*command, "--protocol", "quick", "--set", "train=null", "--set", "test=4"]
-    assert run_json(cli, cache, *quick)["options"] == {"validation": 4, "test": 4}
+    smoke = [*command, "--protocol", "smoke", "--set", "train=null", "--set", "test=4"]
+    assert run_json(cli, cache, *smoke)["options"] == {"validation": 4, "test": 4}
 
 
 def test_task_outside_protocol_is_built_with_defaults(cli, tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ INVALID = {
         ["arena", "--tune", "--grid", "training.steps=1", "--grid", "training.steps=2"],
         "--grid names training.steps twice; name it once, with all its values",
     ),
-    "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; pass one"),
+    "no grid": (["arena", "--tune"], "protocol 'smoke' has no grid for any of its tasks; pass one"),
     "no tuning": (["arena", "--grid", "training.max_grad_norm=1,2"], "--grid needs --tune"),
     "rule alone": (["arena", "--select", "mean"], "--select needs --tune"),
     "rule": (
@@ -108,7 +108,7 @@ def test_invalid_input_is_rejected_with_single_line_and_exit_code_2(
 
 
 def test_unknown_flag_or_command_exits_with_2(cli):
-    for arguments in (["train", "--protcol", "quick"], ["trian"], ["train", "local"]):
+    for arguments in (["train", "--protcol", "smoke"], ["trian"], ["train", "local"]):
         code, _, err = cli(*arguments)
         assert code == 2
         assert "Traceback" not in err
@@ -146,11 +146,11 @@ def test_report_rejects_malformed_record(cli, finished, tmp_path):
 
 def build_command(cache, monkeypatch):
     """Return `data build` of a small data set; the protocol's own takes seconds."""
-    quick = get("quick")
-    recipe = quick.recipe("listops")._replace(task_options=tiny.TASK)
-    small = dataclasses.replace(quick, recipe=lambda task: recipe)
-    monkeypatch.setitem(PROTOCOLS, "quick", small)
-    return ["data", "build", "listops", "--protocol", "quick", "--cache", cache]
+    smoke = get("smoke")
+    recipe = smoke.recipe("listops")._replace(task_options=tiny.TASK)
+    small = dataclasses.replace(smoke, recipe=lambda task: recipe)
+    monkeypatch.setitem(PROTOCOLS, "smoke", small)
+    return ["data", "build", "listops", "--protocol", "smoke", "--cache", cache]
 
 
 def test_data_is_built_verified_and_checked_for_corruption(cli, tmp_path, monkeypatch):
@@ -208,7 +208,7 @@ def test_full_disk_in_training_leaves_no_partial_file(cli, small_disk, tiny_cach
     left = {path.name for path in small_disk.rglob("*") if path.is_file()}
     allowed = {"experiment.json", "run.lock", "train.lock"}
     assert all(name in allowed or name.startswith("events.") for name in left)
-    shutil.rmtree(small_disk / "quick")
+    shutil.rmtree(small_disk / "smoke")
 
 
 def test_full_disk_in_data_build_leaves_no_file(cli, small_disk, monkeypatch):

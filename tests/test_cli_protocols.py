@@ -56,8 +56,8 @@ def test_diff_is_limited_to_given_tasks_and_mechanisms():
 
 
 def test_equal_protocols_have_no_difference():
-    assert run_cli("protocols", "diff", "quick", "quick") == "quick and quick: no difference\n"
-    content = json.loads(run_cli("protocols", "diff", "quick", "quick", "--json"))
+    assert run_cli("protocols", "diff", "smoke", "smoke") == "smoke and smoke: no difference\n"
+    content = json.loads(run_cli("protocols", "diff", "smoke", "smoke", "--json"))
     assert content["differences"] == []
 
 
@@ -83,9 +83,9 @@ def test_show_has_values_choices_and_grids(name):
     ("arguments", "message"),
     [
         (["diff", "quik", "xiong"], "'quik'; did you mean quick"),
-        (["diff", "quick", "xiog"], "'xiog'; did you mean xiong"),
-        (["diff", "quick", "xiong", "--tasks", "txt"], "task of 'quick' or 'xiong'.*'txt'"),
-        (["diff", "quick", "xiong", "--mechanisms", "locl"], "mechanism.*'locl'"),
+        (["diff", "smoke", "xiog"], "'xiog'; did you mean xiong"),
+        (["diff", "smoke", "xiong", "--tasks", "txt"], "task of 'smoke' or 'xiong'.*'txt'"),
+        (["diff", "smoke", "xiong", "--mechanisms", "locl"], "mechanism.*'locl'"),
         (["show", "listops"], "protocol.*'listops'"),
     ],
 )

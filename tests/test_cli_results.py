@@ -15,7 +15,7 @@ FIELDS = {"severity", "file", "field", "expected", "found", "remedy"}
 
 @pytest.fixture
 def results(tmp_path):
-    for record in synthetic.records("quick", 2, ["local", "full"]):
+    for record in synthetic.records("smoke", 2, ["local", "full"]):
         record.save(tmp_path / "results")
     return tmp_path / "results"
 
@@ -113,11 +113,11 @@ def test_diff_of_equal_sets_is_empty(cli, results):
 
 def test_diff_has_one_row_per_differing_run(cli, results, tmp_path):
     other = tmp_path / "other"
-    for record in synthetic.records("quick", 1, ["local"]):
+    for record in synthetic.records("smoke", 1, ["local"]):
         record.save(other)
     code, out, _ = cli("results", "diff", other, results)
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines() if "quick" in line] == ["new"] * 6
+    assert [line.split()[0] for line in out.splitlines() if "smoke" in line] == ["new"] * 6
     code, out, _ = cli("results", "diff", results, other, "--json")
     content = json.loads(out)
     assert (content["a"], content["b"]) == (str(results), str(other))

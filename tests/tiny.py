@@ -57,8 +57,8 @@ CHANGES = {
 
 
 def experiment(mechanism="local", seed=0, changes=None):
-    """Return a reduced ListOps experiment of the quick protocol with further changes."""
-    full_experiment = get("quick").experiment("listops", mechanism, seed)
+    """Return a reduced ListOps experiment of the smoke protocol with further changes."""
+    full_experiment = get("smoke").experiment("listops", mechanism, seed)
     return override(full_experiment, {**CHANGES, **(changes or {})})
 
 
@@ -82,7 +82,7 @@ def flags(changes=None):
 def command(runs, cache, *more, changes=None):
     """Return command line arguments that train the tiny experiment."""
     path_flags = ["--runs", str(runs), "--cache", str(cache), "--device", "cpu"]
-    train_flags = ["train", "local", "listops", "--protocol", "quick"]
+    train_flags = ["train", "local", "listops", "--protocol", "smoke"]
     return [*train_flags, *flags(changes), *path_flags, *more]
 
 

@@ -437,7 +437,7 @@ def test_command_prints_one_line_per_run(cli, copied_runs):
     assert len(lines) == 2
     for line, one in zip(lines, found, strict=True):
         assert line.startswith(
-            f"quick listops {one.mechanism}, seed 0: span {one.spans.mean.mean:.1f} ±"
+            f"smoke listops {one.mechanism}, seed 0: span {one.spans.mean.mean:.1f} ±"
         )
         assert f"uniform attention {one.spans.uniform:.1f}" in line
         assert "5 of 40 samples" in line

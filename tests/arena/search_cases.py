@@ -32,11 +32,11 @@ class LogTrials(GridCallback):
 def small_search(**space):
     """Return the small search with changes to its space."""
     fields = {"grid": GRID, "changes": SMALL_CHANGES, **space}
-    return search("quick", "listops", "local", SearchSpace(**fields))
+    return search("smoke", "listops", "local", SearchSpace(**fields))
 
 
 def result_files(paths):
-    return sorted((paths.runs / "quick" / "listops").glob("*.json"))
+    return sorted((paths.runs / "smoke" / "listops").glob("*.json"))
 
 
 def trial_files(paths):

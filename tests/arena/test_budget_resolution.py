@@ -45,7 +45,7 @@ def budgeted_experiment(budget, mechanism="local", changes=None):
 
 def test_experiments_of_grid_have_its_budget():
     budget = parse_budget("flops=1e9")
-    (made,), _ = grid("quick", tasks=["listops"], mechanisms=["local"], budget=budget)
+    (made,), _ = grid("smoke", tasks=["listops"], mechanisms=["local"], budget=budget)
     assert made.config.budget == budget
     assert made.overrides == {"budget": "flops=1000000000"}
 

@@ -111,21 +111,21 @@ def test_differences_follow_configuration_order():
 
 
 def test_single_changed_value_is_single_difference():
-    quick = get("quick")
+    smoke = get("smoke")
 
     def slower(task):
-        recipe = quick.recipe(task)
+        recipe = smoke.recipe(task)
         training = dataclasses.replace(recipe.training, learning_rate=5e-4)
         return recipe._replace(training=training)
 
-    (found,) = compare(quick, dataclasses.replace(quick, recipe=slower))
+    (found,) = compare(smoke, dataclasses.replace(smoke, recipe=slower))
     assert (found.field, found.a, found.b) == ("training.learning_rate", 1e-3, 5e-4)
-    assert found.tasks == tuple(sorted(quick.tasks))
+    assert found.tasks == tuple(sorted(smoke.tasks))
 
 
 def test_unknown_names_are_rejected_with_suggestion():
-    quick, small = get("quick"), get("lra-small")
-    with pytest.raises(UnknownNameError, match="no task of 'quick' or 'lra-small' called 'txt'"):
-        compare(quick, small, tasks=["txt"])
+    smoke, small = get("smoke"), get("lra-small")
+    with pytest.raises(UnknownNameError, match="no task of 'smoke' or 'lra-small' called 'txt'"):
+        compare(smoke, small, tasks=["txt"])
     with pytest.raises(UnknownNameError, match="no mechanism called 'locl'; did you mean local"):
-        compare(quick, small, mechanisms=["locl"])
+        compare(smoke, small, mechanisms=["locl"])

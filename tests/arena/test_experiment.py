@@ -58,19 +58,19 @@ def test_misfit_detects_invalid_model_before_run(name, value, message):
 
 
 def test_override_changes_given_fields_only():
-    experiment = get("quick").experiment("listops", "local", 3)
+    experiment = get("smoke").experiment("listops", "local", 3)
     changes = {"training.steps": 7, "mechanism.window": 8, "task.test": 9}
     changed = override(experiment, changes)
     config = changed.config
     assert config.training.steps == 7
     assert config.mechanism.options["window"] == 8
     assert config.task.options["test"] == 9
-    assert (changed.seed, config.model, changed.protocol) == (3, experiment.config.model, "quick")
+    assert (changed.seed, config.model, changed.protocol) == (3, experiment.config.model, "smoke")
     assert changed.overrides == changes
 
 
 def test_equal_value_is_not_an_override():
-    experiment = get("quick").experiment("listops", "local", 0)
+    experiment = get("smoke").experiment("listops", "local", 0)
     same = override(
         experiment,
         {
@@ -139,7 +139,7 @@ def test_unregistered_names_are_rejected():
         changed = dataclasses.replace(getattr(config, part), **{field: value})
         with pytest.raises(UnknownNameError, match=message):
             Experiment(
-                protocol="quick", config=dataclasses.replace(config, **{part: changed}), seed=0
+                protocol="smoke", config=dataclasses.replace(config, **{part: changed}), seed=0
             )
 
 

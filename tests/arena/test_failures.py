@@ -131,7 +131,16 @@ def test_real_memory_exhaustion_is_recorded(tiny_cache, tmp_path):
 
 def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
     path_flags = ["--runs", tmp_path, "--cache", tiny_cache, "--device", "cpu"]
-    command = ["arena", "--tasks", "listops", "--mechanisms", "local", *path_flags]
+    command = [
+        "arena",
+        "--protocol",
+        "smoke",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "local",
+        *path_flags,
+    ]
     code, out, err = cli(*command, *tiny.flags(DIVERGING))
     assert (code, out) == (1, "")
     code, out, err = cli(*command, *tiny.flags(DIVERGING))
@@ -143,7 +152,7 @@ def test_command_prints_failed_runs_and_retry_option(cli, tiny_cache, tmp_path):
     assert "run 1/1  local on listops" in err
     # `train` always retries.
     code, _, err = cli(
-        "train", "local", "listops", "--protocol", "quick", *path_flags, *tiny.flags(DIVERGING)
+        "train", "local", "listops", "--protocol", "smoke", *path_flags, *tiny.flags(DIVERGING)
     )
     assert code == 2
     assert "run 1/1  local on listops" in err

@@ -29,12 +29,12 @@ class LogSteps(LogRuns):
 
 def small_grid(mechanisms=("local", "full"), **options):
     options = {"tasks": ["listops"], "changes": tiny.CHANGES, **options}
-    return grid("quick", mechanisms=mechanisms, **options)[0]
+    return grid("smoke", mechanisms=mechanisms, **options)[0]
 
 
 def test_seeds_are_outermost_and_baseline_is_first():
     experiments, skipped = grid(
-        "quick", tasks=["text", "listops"], mechanisms=["performer", "full"], seeds=[3, 1]
+        "smoke", tasks=["text", "listops"], mechanisms=["performer", "full"], seeds=[3, 1]
     )
     assert skipped == []
     assert [(x.seed, x.mechanism) for x in experiments] == [
@@ -46,19 +46,19 @@ def test_seeds_are_outermost_and_baseline_is_first():
 
 
 def test_grid_defaults_to_everything_and_drops_duplicates():
-    experiments, _ = grid("quick")
+    experiments, _ = grid("smoke")
     assert {x.mechanism for x in experiments} == set(MECHANISMS)
-    assert {x.task for x in experiments} == set(get("quick").tasks)
-    again, _ = grid("quick", mechanisms=["full", "full"], tasks=["text", "text"], seeds=[0, 0])
+    assert {x.task for x in experiments} == set(get("smoke").tasks)
+    again, _ = grid("smoke", mechanisms=["full", "full"], tasks=["text", "text"], seeds=[0, 0])
     assert len(again) == 1
 
 
 def test_empty_list_selects_nothing(cli):
-    assert grid("quick", tasks=[]) == ([], [])
-    assert grid("quick", mechanisms=[]) == ([], [])
+    assert grid("smoke", tasks=[]) == ([], [])
+    assert grid("smoke", mechanisms=[]) == ([], [])
     space = SearchSpace(grid={"training.batch_size": [4]})
-    assert searches("quick", space, tasks=[]) == ([], [])
-    assert searches("quick", space, mechanisms=[]) == ([], [])
+    assert searches("smoke", space, tasks=[]) == ([], [])
+    assert searches("smoke", space, mechanisms=[]) == ([], [])
     for option, text in (("--tasks", ","), ("--mechanisms", "")):
         code, _, err = cli("arena", option, text)
         assert code == 2
@@ -123,27 +123,27 @@ def picky(monkeypatch):
 
 
 def test_unfit_mechanisms_are_skipped_unless_named(picky):
-    experiments, skipped = grid("quick", tasks=["listops", "text"])
+    experiments, skipped = grid("smoke", tasks=["listops", "text"])
     assert [(x.name, x.reason) for x in skipped] == [
         ("picky on text", "picky takes max_length up to 500, got 1024")
     ]
     assert ("listops", "picky") in {(x.task, x.mechanism) for x in experiments}
     with pytest.raises(OptionError, match="picky takes max_length up to 500, got 1024"):
-        grid("quick", tasks=["text"], mechanisms=["picky"])
+        grid("smoke", tasks=["text"], mechanisms=["picky"])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"protocol": "quik"}, "no protocol called 'quik'; did you mean quick"),
-        ({"tasks": ["txt"]}, "no task of protocol 'quick' called 'txt'; did you mean text"),
+        ({"tasks": ["txt"]}, "no task of protocol 'smoke' called 'txt'; did you mean text"),
         ({"mechanisms": ["ful"]}, "no mechanism or reference row called 'ful'; did you mean full"),
         ({"changes": {"training.stps": 1}}, "no field of training called 'stps'; did you mean ste"),
     ],
 )
 def test_unknown_names_are_rejected_before_any_run(options, message):
     with pytest.raises(UnknownNameError, match=message):
-        grid(**{"protocol": "quick", **options})
+        grid(**{"protocol": "smoke", **options})
 
 
 def test_tasks_that_a_reference_row_lacks_are_left_out():
@@ -198,7 +198,7 @@ def test_failed_run_does_not_stop_other_runs(tiny_cache, tmp_path):
 
 
 def test_task_without_data_fails_its_own_runs_only(tiny_cache, tmp_path):
-    text, _ = grid("quick", tasks=["text"], mechanisms=["full", "local"])
+    text, _ = grid("smoke", tasks=["text"], mechanisms=["full", "local"])
     paths = tiny.paths(tmp_path / "runs", tiny_cache)
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -94,6 +94,8 @@ def test_concurrent_commands_execute_each_run_once(tiny_cache, tmp_path):
     path_flags = ["--runs", str(runs), "--cache", str(tiny_cache), "--device", "cpu"]
     grid_flags = [
         "arena",
+        "--protocol",
+        "smoke",
         "--tasks",
         "listops",
         "--mechanisms",

@@ -23,9 +23,9 @@ from longspan.training.footprint import measure_step_memory
 
 
 def shuffled_experiments(costs, seeds=(1, 0)):
-    """Return experiments of the quick protocol in random order, and the cost of each."""
+    """Return experiments of the smoke protocol in random order, and the cost of each."""
     experiments = [
-        get("quick").experiment(task, mechanism, seed)
+        get("smoke").experiment(task, mechanism, seed)
         for seed, (mechanism, task) in itertools.product(seeds, costs)
     ]
     first = [x for x in experiments if x.seed == seeds[0]]
@@ -190,7 +190,16 @@ def test_plan_resolves_budgets(paths, listops):
 
 def test_dry_run_prints_plan_and_trains_nothing(cli, paths):
     path_flags = ["--runs", paths.runs, "--cache", paths.cache, "--device", "cpu"]
-    grid_flags = ["arena", "--tasks", "listops", "--mechanisms", "linformer,full", *tiny.flags()]
+    grid_flags = [
+        "arena",
+        "--protocol",
+        "smoke",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "linformer,full",
+        *tiny.flags(),
+    ]
     code, out, err = cli(*grid_flags, *path_flags, "--dry-run", "--json", "--seeds", "0,1")
     assert (code, err) == (0, "")
     planned = json.loads(out)

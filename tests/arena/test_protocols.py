@@ -61,16 +61,16 @@ def test_protocol_has_source_and_registered_names(name):
 def test_unknown_names_are_rejected_with_suggestion():
     with pytest.raises(UnknownNameError, match="no protocol called 'quik'; did you mean quick"):
         get("quik")
-    quick = get("quick")
-    with pytest.raises(UnknownNameError, match="no task of protocol 'quick' called 'listop'; did"):
-        quick.experiment("listop", "local", 0)
+    smoke = get("smoke")
+    with pytest.raises(UnknownNameError, match="no task of protocol 'smoke' called 'listop'; did"):
+        smoke.experiment("listop", "local", 0)
     with pytest.raises(UnknownNameError, match="no mechanism called 'locl'; did you mean local"):
-        quick.experiment("listops", "locl", 0)
+        smoke.experiment("listops", "locl", 0)
 
 
 def test_registered_protocol_name_is_rejected():
-    with pytest.raises(OptionError, match="protocol 'quick' is already registered"):
-        register(dataclasses.replace(get("quick"), summary="another"))
+    with pytest.raises(OptionError, match="protocol 'smoke' is already registered"):
+        register(dataclasses.replace(get("smoke"), summary="another"))
 
 
 HASHES = """
@@ -83,7 +83,7 @@ for p in PROTOCOLS.values():
 
 def test_budget_of_protocol_applies_to_its_runs_and_is_printed(cli, monkeypatch):
     budget = Budget(kind="flops", limit=1e9)
-    budgeted = dataclasses.replace(get("quick"), name="budgeted", budget=budget)
+    budgeted = dataclasses.replace(get("smoke"), name="budgeted", budget=budget)
     monkeypatch.setitem(PROTOCOLS, "budgeted", budgeted)
     (experiment,), _ = grid("budgeted", tasks=["listops"], mechanisms=["local"])
     space = SearchSpace(grid={"training.batch_size": [4]})
@@ -179,8 +179,8 @@ def test_hash_covers_mechanism_backend_and_task_but_not_seed():
     others = [
         tiny.experiment("full"),
         override(experiment, {"mechanism.backend": "reference"}),
-        get("quick").experiment("text", "local", 0),
-        get("quick").experiment("listops", "local", 0),
+        get("smoke").experiment("text", "local", 0),
+        get("smoke").experiment("listops", "local", 0),
     ]
     assert len({x.hash for x in (experiment, *others)}) == 5
     again = dataclasses.replace(experiment, seed=5)

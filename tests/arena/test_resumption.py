@@ -180,6 +180,8 @@ def test_finished_grid_imports_no_training_code(tiny_cache, tmp_path, cli, tuned
     ]
     command = [
         "arena",
+        "--protocol",
+        "smoke",
         "--tasks",
         "listops",
         "--mechanisms",

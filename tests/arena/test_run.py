@@ -39,7 +39,7 @@ def test_record_identifies_experiment_and_data(finished_run):
         == f"performer-{experiment.hash}-2.json"
     )
     names = ("protocol", "task", "mechanism", "seed", "config_hash", "metric", "selected_on")
-    values = ("quick", "listops", "performer", 2, experiment.hash, "accuracy", "validation")
+    values = ("smoke", "listops", "performer", 2, experiment.hash, "accuracy", "validation")
     assert tuple(getattr(record, name) for name in names) == values
     assert record.config == record.effective_config == experiment.config
     assert record.overrides == experiment.overrides
@@ -312,7 +312,7 @@ def test_every_mechanism_runs_on_every_task(tiny_cache, tmp_path):
         ("listops", {**SHORT_RUN, **listops}),
         ("text", {**SHORT_RUN, **SMALL_TEXT}),
     ):
-        planned, skipped = grid("quick", tasks=[task], changes=changes)
+        planned, skipped = grid("smoke", tasks=[task], changes=changes)
         assert skipped == []
         experiments += planned
     paths = RunPaths(

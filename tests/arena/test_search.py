@@ -62,7 +62,7 @@ def test_given_seeds_replace_seeds_of_grid():
         return {x.seed for x in found.experiments}
 
     assert seeds("xiong", seeds=[7, 8, 7]) == {7, 8}
-    assert seeds("quick", grid=BATCH_GRID) == {0}
+    assert seeds("smoke", grid=BATCH_GRID) == {0}
     twice = r"seeds are given twice: \[1\], and \[0, 1\] in the grid"
     with pytest.raises(OptionError, match=twice):
         small_search(seeds=[1])
@@ -97,8 +97,8 @@ def test_trial_prints_its_grid_values():
             OptionError,
             "seed must be at least 0, got -1",
         ),
-        ({"seed": [0, 1]}, OptionError, "'quick' has no grid for listops; pass one, such as --gri"),
-        ({}, OptionError, "protocol 'quick' has no grid for listops; pass one"),
+        ({"seed": [0, 1]}, OptionError, "'smoke' has no grid for listops; pass one, such as --gri"),
+        ({}, OptionError, "protocol 'smoke' has no grid for listops; pass one"),
         (
             {"training.steps": [5]},
             OptionError,
@@ -115,18 +115,18 @@ def test_selection_on_test_split_is_rejected():
     space = SearchSpace(grid=BATCH_GRID, seeds=[0], changes={"task.validation": "test"})
     message = "validation split of text is its test split here, and a search must not select on te"
     with pytest.raises(OptionError, match=message):
-        search("quick", "text", "local", space)
+        search("smoke", "text", "local", space)
     made, left_out = searches("lra-paper", SearchSpace(grid=BATCH_GRID), mechanisms=["local"])
     assert "text" not in {one.trials[0].experiment.task for one in made}
     assert [x.name for x in left_out] == ["text"]
-    with pytest.raises(OptionError, match="protocol 'quick' has no grid for any of its tasks"):
-        searches("quick", SearchSpace())
+    with pytest.raises(OptionError, match="protocol 'smoke' has no grid for any of its tasks"):
+        searches("smoke", SearchSpace())
 
 
 def test_selection_on_test_split_is_checked_in_every_combination():
     for values in (["test"], [5000, "test"]):
         with pytest.raises(OptionError, match="split of text is its test split here"):
-            search("quick", "text", "local", SearchSpace(grid={"task.validation": values}))
+            search("smoke", "text", "local", SearchSpace(grid={"task.validation": values}))
     held_out = search("lra-paper", "text", "local", SearchSpace(grid={"task.validation": [5000]}))
     assert all(x.config.task.options["validation"] == 5000 for x in held_out.experiments)
 
@@ -134,9 +134,9 @@ def test_selection_on_test_split_is_checked_in_every_combination():
 def test_mechanism_options_are_not_applied_to_baseline():
     changes = {"mechanism.window": 8, "task.min_length": 4}
     with pytest.raises(UnknownNameError, match="option of task 'text' called 'min_length'"):
-        searches("quick", SearchSpace(grid=BATCH_GRID, changes=changes), mechanisms=["local"])
+        searches("smoke", SearchSpace(grid=BATCH_GRID, changes=changes), mechanisms=["local"])
     space = SearchSpace(grid=BATCH_GRID, changes={"mechanism.window": 8})
-    (made, *_), _ = searches("quick", space, mechanisms=["local"])
+    (made, *_), _ = searches("smoke", space, mechanisms=["local"])
     assert made.experiments[0].config.mechanism.options["window"] == 8
 
 
@@ -150,7 +150,7 @@ def test_unfit_combinations_are_rejected_if_named_else_skipped():
     # The hidden size is not a multiple of three.
     space = SearchSpace(grid={"model.num_attention_heads": [2, 3]})
     with pytest.raises(OptionError, match="must be a multiple of"):
-        searches("quick", space, tasks=["listops"], mechanisms=["local"])
-    made, left_out = searches("quick", space, tasks=["listops"])
+        searches("smoke", space, tasks=["listops"], mechanisms=["local"])
+    made, left_out = searches("smoke", space, tasks=["listops"])
     assert (made, len(left_out)) == ([], len(MECHANISMS))
     assert "must be a multiple of" in left_out[0].reason

@@ -94,7 +94,7 @@ def test_every_budget_is_planned_or_refused(text, planned):
 def test_seed_has_64_bits():
     config = tiny.experiment().config
     with pytest.raises(OptionError, match="seed must be at most 9,223,372,036,854,775,807, got"):
-        Experiment(protocol="quick", config=config, seed=2**63)
+        Experiment(protocol="smoke", config=config, seed=2**63)
 
 
 def test_message_names_bound_and_value(planned):
@@ -162,7 +162,7 @@ def test_weights_and_optimizer_are_counted(monkeypatch):
 
 
 def test_model_that_exceeds_memory_is_refused_before_it_is_built():
-    config = dataclasses.replace(get("quick").config("listops", "full").model, hidden_size=2**18)
+    config = dataclasses.replace(get("smoke").config("listops", "full").model, hidden_size=2**18)
     changes = {f"model.{name}": x for name, x in dataclasses.asdict(config).items()}
     with pytest.raises(NoMemoryError, match=r"full with .* parameters needs .* are available"):
         make_model(override(tiny.experiment("full"), changes), build("listops", tiny.TASK))

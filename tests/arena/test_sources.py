@@ -90,7 +90,7 @@ def test_command_prints_field_ours_source_place_and_verdict(cli):
     fields = out.splitlines()[-1].partition("fields without a source or a choice: ")[2]
     assert re.search(r"model\.stem \(listops, .*\)", fields)
     assert "checkpoint_every" not in fields
-    code, out, _ = cli("protocols", "check", "quick")
+    code, out, _ = cli("protocols", "check", "smoke")
     assert (code, "no source to be compared with" in out) == (0, True)
 
 

@@ -35,7 +35,7 @@ from longspan.tasks import TASKS
 def tuned(tiny_cache, tmp_path_factory):
     """Paths and outcome of a finished search."""
     paths = tiny.paths(tmp_path_factory.mktemp("tuned"), tiny_cache)
-    return paths, tune("quick", paths, LogTrials(), space=SPACE, **CELL)
+    return paths, tune("smoke", paths, LogTrials(), space=SPACE, **CELL)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def trials_only(tuned, tmp_path):
     there = dataclasses.replace(paths, runs=tmp_path / "runs")
     for path in result_files(there):
         path.unlink()
-    shutil.rmtree(there.runs / "quick" / "listops" / "work")
+    shutil.rmtree(there.runs / "smoke" / "listops" / "work")
     return there
 
 
@@ -137,7 +137,7 @@ def test_selection_fails_if_every_combination_has_failed_trial(make_trials):
 def test_unknown_rule_is_rejected_before_any_run(tmp_path):
     paths = tiny.paths(tmp_path, tmp_path)
     with pytest.raises(UnknownNameError, match="no rule called 'best-rn'; did you mean best-run"):
-        tune("quick", paths, LogTrials(), space=SPACE, rule="best-rn", **CELL)
+        tune("smoke", paths, LogTrials(), space=SPACE, rule="best-rn", **CELL)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,7 +192,7 @@ def test_selected_trial_equals_run_without_search(tuned, tiny_cache, tmp_path):
     selected = outcome.results[1]
     there = tiny.paths(tmp_path, tiny_cache)
     changes = {**SMALL_CHANGES, "training.learning_rate": learning_rate_of(selected)}
-    (made,), _ = grid("quick", tasks=["listops"], mechanisms=["local"], seeds=[1], changes=changes)
+    (made,), _ = grid("smoke", tasks=["listops"], mechanisms=["local"], seeds=[1], changes=changes)
     (plain,), _ = arena([made], there, LogTrials())
     own = {"tuning", "seconds", "data_wait_seconds", "tokens_per_second", "peak_memory", "date"}
     own |= {"inference"}
@@ -325,15 +325,15 @@ def test_interrupted_search_resumes_exactly(tuned, tiny_cache, tmp_path):
     paths = tiny.paths(tmp_path, tiny_cache)
     for stop in (5, 20):
         with pytest.raises(KeyboardInterrupt):
-            tune("quick", paths, LogTrials(stop), space=SPACE, **CELL)
+            tune("smoke", paths, LogTrials(stop), space=SPACE, **CELL)
         assert result_files(paths) == []
-    outcome = tune("quick", paths, LogTrials(), space=SPACE, **CELL)
+    outcome = tune("smoke", paths, LogTrials(), space=SPACE, **CELL)
     assert [reproducible_fields(x) for x in outcome.results] == [
         reproducible_fields(x) for x in expected.results
     ]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     log = LogTrials()
-    again = tune("quick", paths, log, space=SPACE, **CELL)
+    again = tune("smoke", paths, log, space=SPACE, **CELL)
     assert "step" not in log.lines
     assert again.results == outcome.results
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.json")} == before
@@ -352,13 +352,13 @@ def test_larger_grid_adds_trials_and_archives_replaced_records(trials_only):
     larger = {**GRID, "training.learning_rate": (*RATES, 0.02)}
     log = LogTrials()
     space = dataclasses.replace(SPACE, grid=larger)
-    outcome = tune("quick", trials_only, log, space=space, **CELL)
+    outcome = tune("smoke", trials_only, log, space=space, **CELL)
     assert log.lines.count("step") == 24
     # The new record has the larger grid, whichever combination is selected; the old one is kept.
     assert len(outcome.results) == len(result_files(trials_only)) == 2
     assert len({learning_rate_of(x) for x in outcome.results}) == 1
     assert all(len(x.tuning.trials) == 6 for x in outcome.results)
-    kept = sorted((trials_only.runs / "quick" / "listops" / "trials" / "replaced").iterdir())
+    kept = sorted((trials_only.runs / "smoke" / "listops" / "trials" / "replaced").iterdir())
     assert [load_result(path) for path in kept] == before
     assert len(outcome.moved) == 2
     assert len(load_results([trials_only.runs])) == 2
@@ -367,11 +367,11 @@ def test_larger_grid_adds_trials_and_archives_replaced_records(trials_only):
 def test_records_of_different_recipes_are_not_moved(trials_only):
     """Share the folder with a run without a search and with a search of longer training."""
     set_validation_accuracies(trials_only, (0.9, 0.9, 0.1, 0.1))
-    (plain,), _ = grid("quick", **CELL, seeds=[0], changes=tiny.CHANGES)
+    (plain,), _ = grid("smoke", **CELL, seeds=[0], changes=tiny.CHANGES)
     longer = dataclasses.replace(
         SPACE, grid={**GRID, "seed": [0]}, changes={**SMALL_CHANGES, "training.steps": 16}
     )
-    tune("quick", trials_only, LogTrials(), space=longer, **CELL)
+    tune("smoke", trials_only, LogTrials(), space=longer, **CELL)
     (other,) = result_files(trials_only)
     arena([plain], trials_only, LogTrials())
     outcome = select_and_score([small_search()], trials_only, LogTrials())
@@ -384,7 +384,7 @@ def test_records_of_different_recipes_are_not_moved(trials_only):
 
 
 def test_selected_trial_replaces_record_of_same_run(trials_only):
-    (plain,), _ = grid("quick", **CELL, seeds=[0], changes=tiny.CHANGES)
+    (plain,), _ = grid("smoke", **CELL, seeds=[0], changes=tiny.CHANGES)
     set_validation_accuracies(trials_only, (0.1, 0.1, 0.9, 0.9))
     arena([plain], trials_only, LogTrials())
     outcome = select_and_score([small_search()], trials_only, LogTrials())

@@ -56,7 +56,17 @@ def test_run_restarts_after_one_death_and_fails_after_two(
 def test_stopped_command_leaves_no_process(tiny_cache, tmp_path, stop_signal):
     path_flags = ["--runs", str(tmp_path), "--cache", str(tiny_cache), "--device", "cpu"]
     changes = tiny.flags({"training.steps": 100_000})
-    grid_flags = ["arena", "--tasks", "listops", "--mechanisms", "full,local", "--workers", "2"]
+    grid_flags = [
+        "arena",
+        "--protocol",
+        "smoke",
+        "--tasks",
+        "listops",
+        "--mechanisms",
+        "full,local",
+        "--workers",
+        "2",
+    ]
     process = subprocess.Popen(
         [sys.executable, "-m", "longspan", *grid_flags, *changes, *path_flags],
         stderr=subprocess.PIPE,

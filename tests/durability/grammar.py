@@ -28,7 +28,7 @@ ODD = (
 NAMES = {
     "mechanism": ("local", "full", "bigbird", "performer", "linformer", "reformr"),
     "task": ("listops", "copying", "image", "text", "path_x", "listop"),
-    "protocol": ("quick", "lra-small", "lra-paper", "quik"),
+    "protocol": ("smoke", "lra-small", "lra-paper", "quik"),
     "split": ("train", "validation", "test", "tst"),
     "format": ("terminal", "markdown", "csv", "json", "latex", "cvs"),
     "section": ("leaderboard", "cost", "slices", "significance", "scores", "curve"),

@@ -41,7 +41,7 @@ def paths(finished, tiny_cache, tmp_path, monkeypatch):
     shutil.copytree(tiny_cache, cache)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LONGSPAN_CACHE", str(cache))
-    (record, *_) = sorted(runs.glob("quick/listops/*.json"))
+    (record, *_) = sorted(runs.glob("smoke/listops/*.json"))
     (tmp_path / "text.txt").write_text("not a record")
     return [str(x) for x in (runs, cache, record, tmp_path / "text.txt", tmp_path / "new.html")]
 

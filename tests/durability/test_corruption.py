@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SPEED = re.compile(r"\S+ examples/s")
 CHANGES = {"training.steps": 6, "training.evaluate_every": 2, "training.checkpoint_every": 1}
-RECORDS = "quick/listops"
+RECORDS = "smoke/listops"
 
 
 class InterruptAtStep(Callback):
@@ -74,7 +74,17 @@ class Commands:
             "resume": tiny.command(trained, self.folder / "cache", changes=CHANGES),
             "load": tiny.command(finished, self.folder / "cache", changes=CHANGES),
             "plan": [
-                *("arena", "--tasks", "listops", "--mechanisms", "local", "--dry-run", "--json"),
+                *(
+                    "arena",
+                    "--protocol",
+                    "smoke",
+                    "--tasks",
+                    "listops",
+                    "--mechanisms",
+                    "local",
+                    "--dry-run",
+                    "--json",
+                ),
                 *(*tiny.flags(CHANGES), "--runs", trained, *cache, *device),
             ],
             "eval": ["eval", self.record, *cache, *device],

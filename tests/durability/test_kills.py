@@ -46,7 +46,7 @@ def test_training(tiny_cache, tmp_path, capsys):
 
 def test_search(tiny_cache, tmp_path, capsys):
     arguments = [
-        *("arena", "--tasks", "listops", "--mechanisms", "local", "--tune"),
+        *("arena", "--protocol", "smoke", "--tasks", "listops", "--mechanisms", "local", "--tune"),
         *("--grid", "training.learning_rate=0.01,0.02", *tiny.flags(SHORT)),
         *("--runs", "FOLDER", "--cache", tiny_cache, "--device", "cpu"),
     ]
@@ -57,7 +57,7 @@ def test_search(tiny_cache, tmp_path, capsys):
 
 
 def test_building_data(tmp_path, capsys):
-    arguments = ["data", "build", "listops", "--protocol", "quick", *TASK, "--cache", "FOLDER"]
+    arguments = ["data", "build", "listops", "--protocol", "smoke", *TASK, "--cache", "FOLDER"]
     with capsys.disabled():
         assert kill(arguments, tmp_path) > 10
 

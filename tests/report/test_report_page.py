@@ -59,7 +59,7 @@ def runs():
         for name in ("performer", "bigbird")
         for task in ("listops", "text")
         for seed in (0, 1)
-    ] + [record("linear", protocol="quick", options={"feature": HOSTILE})]
+    ] + [record("linear", protocol="smoke", options={"feature": HOSTILE})]
 
 
 def write_report(runs, path, published=(), failures=()):
@@ -160,7 +160,7 @@ def test_page_is_accessible_to_screen_readers(document):
 def test_each_protocol_has_its_own_table(document):
     captions = [data for tag, data in document.texts if tag == "strong"]
     assert sum("Leaderboard of" in caption for caption in captions) == 2
-    assert "Leaderboard of quick: test accuracy, %" in captions
+    assert "Leaderboard of smoke: test accuracy, %" in captions
 
 
 def test_page_states_selection_and_scored_examples(text):

@@ -64,8 +64,8 @@ def runs():
         failure=None,
     )
     tuning = Tuning(rule="", grid={}, chosen={"seed": 0}, trials=[trial])
-    quick = {"protocol": "quick", "tuning": tuning, "data_source": ""}
-    return [*found, record("linear", alarms=[alarm], **quick), record("linear", seed=1, **quick)]
+    smoke = {"protocol": "smoke", "tuning": tuning, "data_source": ""}
+    return [*found, record("linear", alarms=[alarm], **smoke), record("linear", seed=1, **smoke)]
 
 
 def analyses():
@@ -410,7 +410,7 @@ def parse_number(text):
 
 
 def test_csv_keeps_quotes_and_signs(page):
-    _, text = export_csv(page, "#quick-alarms")
+    _, text = export_csv(page, "#smoke-alarms")
     (line,) = list(csv.reader(io.StringIO(text)))[1:]
     assert line[-1] == 'at chance, "still", & <stuck>'
 
@@ -425,14 +425,14 @@ def test_filtered_rows_are_not_exported(page):
 
 
 def test_cells_without_text_are_sorted_and_exported(page):
-    _, text = export_csv(page, "#quick-tuning")
+    _, text = export_csv(page, "#smoke-tuning")
     (line,) = csv.DictReader(io.StringIO(text))
     assert (line["trial"], line["rule"]) == ("unchanged", "")
     page.evaluate(
-        "document.querySelector('#quick-settings-runs tbody').rows[0].cells[1].replaceChildren()"
+        "document.querySelector('#smoke-settings-runs tbody').rows[0].cells[1].replaceChildren()"
     )
-    page.locator("#quick-settings-runs thead th", has_text="Task").locator("button").click()
-    _, text = export_csv(page, "#quick-settings-runs")
+    page.locator("#smoke-settings-runs thead th", has_text="Task").locator("button").click()
+    _, text = export_csv(page, "#smoke-settings-runs")
     assert [line["task"] for line in csv.DictReader(io.StringIO(text))] == ["", "listops"]
 
 

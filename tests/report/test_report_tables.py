@@ -384,13 +384,13 @@ def test_markdown_rows_have_equal_number_of_columns():
 
 @pytest.mark.parametrize("write", [markdown, latex, lambda tables: print_terminal(tables, 10_000)])
 def test_legend_is_printed_once(write):
-    boards = build_leaderboards([record(), record(protocol="quick")])
+    boards = build_leaderboards([record(), record(protocol="smoke")])
     text = write([leaderboard(board) for board in boards])
     assert text.count("One row beats another") == 1
 
 
 def test_page_has_single_legend():
-    text = render_page(build_leaderboards([record(), record(protocol="quick")]))
+    text = render_page(build_leaderboards([record(), record(protocol="smoke")]))
     assert text.count("One row beats another") == 1
     assert "One row beats another" in LEGEND
 

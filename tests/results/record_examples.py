@@ -65,7 +65,7 @@ TRIAL = TrialRecord(
     failure=None,
 )
 IDENTITY = {
-    "protocol": "quick",
+    "protocol": "smoke",
     "config": CONFIG,
     "overrides": {"training.steps": 12},
     "seed": 3,

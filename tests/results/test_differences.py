@@ -29,7 +29,7 @@ def test_new_and_removed_runs_are_found():
     old, new = diff_results([RESULT], [variant(seed=4)])
     assert (old.kind, old.seed, old.before, old.after) == ("gone", 3, 0.5, None)
     assert (new.kind, new.seed, new.before, new.after) == ("new", 4, None, 0.5)
-    assert (old.protocol, old.task, old.mechanism) == ("quick", "listops", "local")
+    assert (old.protocol, old.task, old.mechanism) == ("smoke", "listops", "local")
 
 
 def test_changed_score_is_found():
@@ -85,7 +85,7 @@ def test_most_similar_configurations_are_paired():
 
 def test_differences_are_ordered_by_task_mechanism_and_seed():
     found = diff_results([], [variant(seed=2), variant(seed=1), variant(protocol="lra")])
-    assert [(x.protocol, x.seed) for x in found] == [("lra", 3), ("quick", 1), ("quick", 2)]
+    assert [(x.protocol, x.seed) for x in found] == [("lra", 3), ("smoke", 1), ("smoke", 2)]
 
 
 def git(*command):
@@ -112,7 +112,7 @@ def test_revision_and_folder_are_compared(repository):
     assert (found.before, found.after) == (0.5, 0.75)
 
 
-@pytest.mark.parametrize("source", ["v1", "HEAD", "v1:results", "v1:results/quick", "v1:."])
+@pytest.mark.parametrize("source", ["v1", "HEAD", "v1:results", "v1:results/smoke", "v1:."])
 def test_revision_has_records_of_its_commit(repository, source):
     assert load_version(source) == [RESULT]
 
@@ -139,8 +139,8 @@ def test_absent_revision_or_folder_is_rejected(repository, source):
 
 
 def test_invalid_record_is_rejected_with_its_revision(repository):
-    path = repository / "results" / "quick" / "listops" / RESULT.filename
+    path = repository / "results" / "smoke" / "listops" / RESULT.filename
     path.write_text("{}")
     git("commit", "-qam", "invalid")
-    with pytest.raises(DataError, match=rf"HEAD:results/quick/listops/{RESULT.filename} is not"):
+    with pytest.raises(DataError, match=rf"HEAD:results/smoke/listops/{RESULT.filename} is not"):
         load_version("HEAD:results")

@@ -26,11 +26,11 @@ STEM = f"local-{RESULT.config_hash}-3"
 
 def test_saved_record_loads_equal(tmp_path):
     path = RESULT.save(tmp_path)
-    assert path == tmp_path / "quick" / "listops" / f"{STEM}.json"
+    assert path == tmp_path / "smoke" / "listops" / f"{STEM}.json"
     assert load_result(path) == RESULT
     assert load_results([tmp_path]) == [RESULT]
     failed = FAILURE.save(tmp_path)
-    assert failed == tmp_path / "quick" / "listops" / f"{STEM}.failed.json"
+    assert failed == tmp_path / "smoke" / "listops" / f"{STEM}.failed.json"
     assert load_failure(failed) == FAILURE
     assert write_record(RESULT, path).read_bytes() == path.read_bytes()
 
@@ -241,7 +241,7 @@ def test_records_are_listed_in_stable_order_without_other_files(tmp_path):
         path.write_text("{}")
     (folder / f".{saved[0].name}.json").write_text("{")
     assert [result.seed for result in load_results([tmp_path])] == [0, 1, 2]
-    assert [result.seed for result in load_results([tmp_path / "quick", tmp_path])] == [0, 1, 2] * 2
+    assert [result.seed for result in load_results([tmp_path / "smoke", tmp_path])] == [0, 1, 2] * 2
 
 
 def test_failure_is_listed_until_run_finishes(tmp_path):
@@ -258,7 +258,7 @@ def test_failure_is_listed_until_run_finishes(tmp_path):
 def test_results_load_from_folder_named_work(tmp_path):
     RESULT.save(tmp_path / "work")
     assert load_results([tmp_path / "work"]) == [RESULT]
-    assert load_results([tmp_path / "work" / "quick" / "listops"]) == [RESULT]
+    assert load_results([tmp_path / "work" / "smoke" / "listops"]) == [RESULT]
 
 
 def test_absent_or_empty_folder_is_rejected(tmp_path):
@@ -273,10 +273,10 @@ def test_side_records_are_those_of_their_folder_alone(tmp_path):
     found = {}
     for name in (ANALYSES, EVALUATIONS):
         for part in (name, f"work/{name}", f"{name}/trials"):
-            folder = tmp_path / "quick" / "text" / part
+            folder = tmp_path / "smoke" / "text" / part
             folder.mkdir(parents=True)
             for file in ("b.json", "a.json", ".c.json", "d.txt"):
                 (folder / file).write_text("{}")
-        found[name] = [tmp_path / "quick" / "text" / name / file for file in ("a.json", "b.json")]
+        found[name] = [tmp_path / "smoke" / "text" / name / file for file in ("a.json", "b.json")]
     for name, paths in found.items():
-        assert side_record_paths([tmp_path, tmp_path / "quick"], name) == 2 * paths
+        assert side_record_paths([tmp_path, tmp_path / "smoke"], name) == 2 * paths

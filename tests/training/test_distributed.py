@@ -108,7 +108,7 @@ def assign_folders(cases, cache, root):
 
 
 def record(case):
-    (path,) = Path(case["runs"]).rglob("quick/*/*-0.json")
+    (path,) = Path(case["runs"]).rglob("smoke/*/*-0.json")
     return load_result(path)
 
 
@@ -140,7 +140,7 @@ def check_equal(case, reference):
 
 def check_tidy(case):
     """Check that only the record, the best model and the logs remain."""
-    (work,) = Path(case["runs"]).glob("quick/*/work/*")
+    (work,) = Path(case["runs"]).glob("smoke/*/work/*")
     best = json.loads((work / "last.json").read_text())["best"]
     locks = {"run.lock", "train.lock"}
     left = {"experiment.json", "last.json", "tensorboard", best, *locks}
@@ -441,7 +441,7 @@ def test_killed_torchrun_command_resumes(tiny_cache, tmp_path):
     many.kill_child(process)
     output = process.communicate(timeout=120)[0]
     assert process.returncode != 0, output
-    assert not list(runs.glob("quick/listops/*.json"))
+    assert not list(runs.glob("smoke/listops/*.json"))
     again = many.popen(command)
     output = again.communicate(timeout=240)[0]
     assert again.returncode == 0, output
@@ -450,7 +450,7 @@ def test_killed_torchrun_command_resumes(tiny_cache, tmp_path):
         {"truth": {"mechanism": "local", "changes": changes}}, tiny_cache, tmp_path
     ).values()
     many.run_case(reference)
-    (path,) = runs.glob("quick/listops/*.json")
+    (path,) = runs.glob("smoke/listops/*.json")
     one, other = load_result(path), record(reference)
     assert one.world_size == 2
     assert one.scores["test"].metrics["accuracy"] == other.scores["test"].metrics["accuracy"]

@@ -65,7 +65,7 @@ def uninterrupted(tiny_cache, tmp_path_factory):
         runs = tmp_path_factory.mktemp("uninterrupted")
         run(experiment, tiny.listops(tiny_cache), tiny.paths(runs, tiny_cache))
         return reproducible_fields(
-            load_result(runs / "quick" / "listops" / f"{experiment.name}.json")
+            load_result(runs / "smoke" / "listops" / f"{experiment.name}.json")
         )
 
     return {name: run_uninterrupted(x) for name, x in (("short", CHANGES), ("longer", LONGER))}

@@ -8,8 +8,8 @@ import synthetic
 
 @pytest.fixture(scope="session")
 def valid_records():
-    """Return records of two mechanisms with three seeds on the two tasks of `quick`."""
-    return [with_counts(x) for x in synthetic.records("quick", 3, ["local", "linformer"])]
+    """Return records of two mechanisms with three seeds on the two tasks of `smoke`."""
+    return [with_counts(x) for x in synthetic.records("smoke", 3, ["local", "linformer"])]
 
 
 @pytest.fixture

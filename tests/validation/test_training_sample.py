@@ -14,7 +14,7 @@ from longspan.validation.scores import check_splits
 
 def record_with(train, requested, found):
     """Return a record of `text` whose training split has `train` examples, or all it finds."""
-    record = synthetic.record(get("quick").experiment("text", "local", 0))
+    record = synthetic.record(get("smoke").experiment("text", "local", 0))
     changes = {"task.train": train, "training.train_eval_examples": requested}
     score = dataclasses.replace(record.scores["train"], num_examples=found)
     return dataclasses.replace(

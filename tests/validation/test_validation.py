@@ -33,7 +33,7 @@ ERROR, WARNING = "error", "warning"
 
 
 def file_of(folder, mechanism="local", task="listops", seed=0):
-    (path,) = folder.glob(f"quick/{task}/{mechanism}-*-{seed}.json")
+    (path,) = folder.glob(f"smoke/{task}/{mechanism}-*-{seed}.json")
     return path
 
 
@@ -245,14 +245,14 @@ def test_speed_is_compared_with_runs_of_same_batches(folder):
 
 def test_misplaced_file_is_found(folder):
     path = file_of(folder)
-    path.rename(folder / "quick" / "text" / path.name)
+    path.rename(folder / "smoke" / "text" / path.name)
     (found,) = findings(folder)
-    assert (found.field, found.expected) == ("file name", f"quick/listops/{path.name}")
-    assert found.found == f"quick/text/{path.name}"
+    assert (found.field, found.expected) == ("file name", f"smoke/listops/{path.name}")
+    assert found.found == f"smoke/text/{path.name}"
 
 
 def test_undeclared_override_is_found_despite_correct_hash(folder):
-    experiment = override(get("quick").experiment("listops", "local", 7), {"mechanism.window": 4})
+    experiment = override(get("smoke").experiment("listops", "local", 7), {"mechanism.window": 4})
     record = with_counts(synthetic.record(dataclasses.replace(experiment, overrides={})))
     path = record.save(folder)
     (found,) = findings(path)
@@ -260,7 +260,7 @@ def test_undeclared_override_is_found_despite_correct_hash(folder):
 
 
 def test_declared_overrides_have_no_findings(tmp_path):
-    experiment = get("quick").experiment("listops", "local", 0)
+    experiment = get("smoke").experiment("listops", "local", 0)
     changes = {"training.steps": 200, "mechanism.window": 8, "mechanism.backend": "torch"}
     with_counts(synthetic.record(override(experiment, changes))).save(tmp_path)
     assert findings(tmp_path) == []
@@ -268,7 +268,7 @@ def test_declared_overrides_have_no_findings(tmp_path):
 
 def with_budget(kind, limit, changes, measurements):
     """Return a record of linformer with a resolved budget."""
-    experiment = get("quick").experiment("listops", "linformer", 0)
+    experiment = get("smoke").experiment("listops", "linformer", 0)
     requested = replace_budget(experiment, Budget(kind=kind, limit=limit))
     ran = synthetic.record(override(experiment, changes))
     resolved = ResolvedBudget(changes=changes, measurements=measurements)
@@ -297,7 +297,7 @@ def test_changes_of_memory_budget_are_recomputed(tmp_path):
 
 
 def test_steps_of_flops_budget_are_recomputed(tmp_path):
-    experiment = get("quick").experiment("listops", "linformer", 0)
+    experiment = get("smoke").experiment("listops", "linformer", 0)
     step = training_flops(with_counts(synthetic.record(experiment)).flops, 32)
     changes = scale_steps(experiment.config.training, 200)
     with_budget("flops", 200.0 * step, changes, {"flops_per_step": step}).save(tmp_path)
@@ -310,7 +310,7 @@ def test_steps_of_flops_budget_are_recomputed(tmp_path):
 
 
 def test_seconds_budget_requires_seconds_per_step(tmp_path):
-    experiment = get("quick").experiment("listops", "linformer", 0)
+    experiment = get("smoke").experiment("listops", "linformer", 0)
     changes = scale_steps(experiment.config.training, 200)
     with_budget("seconds", 100.0, changes, {"seconds_per_step": 0.5}).save(tmp_path)
     assert findings(tmp_path) == []
@@ -330,7 +330,7 @@ def test_seconds_budget_requires_seconds_per_step(tmp_path):
 )
 def test_budget_outside_protocol_must_be_override(folder, overrides, field):
     budget = Budget(kind="flops", limit=3e8)
-    experiment = replace_budget(get("quick").experiment("listops", "local", 5), budget)
+    experiment = replace_budget(get("smoke").experiment("listops", "local", 5), budget)
     record = dataclasses.replace(synthetic.record(experiment), overrides=overrides)
     path = record.save(folder)
     fields = {finding.field for finding in findings(path)}
@@ -426,7 +426,7 @@ def test_equivalent_mechanisms_are_distinguished_from_copies(
     """Save a run of local under the name of longformer, which without global tokens equals it."""
     record = next(r for r in valid_records if r.mechanism == "local" and r.task == "listops")
     moved = {name: getattr(record, name) + by for name, by in change.items()}
-    config = get("quick").config("listops", "longformer")
+    config = get("smoke").config("listops", "longformer")
     path = dataclasses.replace(record, config=config, config_hash=config.hash, **moved).save(folder)
     found = [f for f in findings(folder) if f.field == "curve" and "those of" in f.found]
     assert [f.severity for f in found] == [severity]
@@ -447,7 +447,7 @@ def test_equal_example_scores_with_losses_of_their_own_have_no_findings(folder):
 
 
 def test_equal_training_under_different_budgets_is_not_a_copy(tmp_path):
-    experiment = get("quick").experiment("listops", "full", 0)
+    experiment = get("smoke").experiment("listops", "full", 0)
     record = with_counts(synthetic.record(experiment))
     record.save(tmp_path)
     resolved = ResolvedBudget(changes={}, measurements={"candidates": [[None, 1]]})
@@ -468,7 +468,7 @@ def test_run_recorded_twice_is_found(folder, tmp_path_factory):
 
 
 def test_file_passed_twice_is_checked_once(folder):
-    validation = validate_records([folder, file_of(folder), folder / "quick" / "listops"])
+    validation = validate_records([folder, file_of(folder), folder / "smoke" / "listops"])
     assert (validation.num_results, validation.findings) == (12, [])
 
 
@@ -526,7 +526,7 @@ INVALID_FILES = {
 
 @pytest.mark.parametrize("case", INVALID_FILES)
 def test_invalid_file_is_reported_and_others_are_checked(folder, case):
-    path = folder / "quick" / "listops" / "junk-0123456789-0.json"
+    path = folder / "smoke" / "listops" / "junk-0123456789-0.json"
     path.write_bytes(INVALID_FILES[case])
     validation = validate_records([folder])
     assert validation.num_results == 12

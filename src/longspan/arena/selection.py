@@ -13,6 +13,7 @@ from longspan.arena.experiment import Experiment
 from longspan.arena.grid import arena
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
+from longspan.arena.run import clean_up
 from longspan.arena.search import SEED, Search, SearchSpace, Trial, searches
 from longspan.config import flatten
 from longspan.errors import LongspanError, RunError, check_name
@@ -257,6 +258,7 @@ def score_selected(
     path = paths.record_file(experiment)
     trial_record = paths.for_trials().record_file(experiment)
     if path.exists() and (existing := load_result(path)).tuning == tuning:
+        clean_up(paths.run_dir(experiment))
         return existing, []
     # Imported only where something remains to be scored.
     from longspan.training.checkpoint import Checkpoints

@@ -74,9 +74,8 @@ class CopyingTask(GeneratedTask):
         notes=(
             "A diagnostic task, not part of Long Range Arena. Gu and Dao use length 4096 and "
             "generate every batch anew; here the examples of a split are fixed. Plain copying: "
-            "together=true, depth=0. A needle in a haystack: count=1, noise=100, and depth to "
-            "score one position. With few symbols and count=1 there are few different examples, "
-            "so test examples occur in train."
+            "together=true, depth=0. One symbol: the task needle. With few symbols, noise=1 and "
+            "count=1 there are few different examples, so test examples occur in train."
         ),
     )
 
@@ -96,11 +95,11 @@ class CopyingTask(GeneratedTask):
 
     def compute_groupings(self, examples: Examples) -> list[Grouping]:
         """Group by the position of the first symbol, in quarters; not if symbols are scattered."""
-        options, generator = self.options, self.options.generator_settings
-        if options.depth is not None or (options.count > 1 and not options.together):
+        generator = self.options.generator_settings
+        if generator.depth is not None or (generator.count > 1 and not generator.together):
             return []
-        tokens = examples.tokens.values.reshape(-1, options.length)[:, : generator.context]
-        edges = np.linspace(0, generator.context - options.count + 1, 5).astype(np.int64)
+        tokens = examples.tokens.values.reshape(-1, generator.length)[:, : generator.context]
+        edges = np.linspace(0, generator.context - generator.count + 1, 5).astype(np.int64)
         first_positions = (tokens >= generator.first_symbol).argmax(1)
         return [group_by_ranges("position", first_positions, edges)]
 

@@ -7,7 +7,7 @@ and the other task options to find the limit of a mechanism.
 
 from typing import Any
 
-from longspan.arena.protocols.base import Protocol, Recipe, register
+from longspan.arena.protocols.base import MechanismOptions, Protocol, Recipe, register
 from longspan.config import ModelConfig, TrainingConfig
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -52,6 +52,33 @@ TRAIN = TrainingConfig(
     eval_batch_size=256,
 )
 
+# Windows and ranks far below the length.
+SETTINGS: MechanismOptions = {
+    "local": {"window": 8},
+    "dilated": {"window": 8, "dilation": 2},
+    "longformer": {"window": 8, "first_global": True, "global_projections": True},
+    "blockwise": {"block": 8},
+    "disjoint": {"block": 16},
+    "strided_local": {"block": 8},
+    "bigbird": {"block": 8, "num_random_blocks": 1},
+    "sparse_transformer": {"stride": 8},
+    "reformer": {"chunk": 8},
+    "sinkhorn": {"block": 8},
+    "synthesizer": {"scores": "dense"},
+    "performer": {"features": 64},
+    "linformer": {"rank": 16},
+    "nystrom": {"landmarks": 16, "conv_kernel_size": 15},
+    "long_short": {"window": 8, "rank": 8},
+    "transformer_xl": {"segment": 32, "memory": 32, "backprop_through_memory": True},
+    "compressive": {
+        "segment": 32,
+        "memory": 32,
+        "compressed_memory": 16,
+        "backprop_through_memory": True,
+    },
+    "position_infused": {"segment": 32, "memory": 32, "backprop_through_memory": True},
+}
+
 
 def recipe(task: str) -> Recipe:
     """Return the recipe of one task."""
@@ -66,30 +93,6 @@ register(
         tasks=tuple(OPTIONS),
         differs="Not a published recipe; windows and ranks are far below the length.",
         recipe=recipe,
-        mechanism_options={
-            "local": {"window": 8},
-            "dilated": {"window": 8, "dilation": 2},
-            "longformer": {"window": 8, "first_global": True, "global_projections": True},
-            "blockwise": {"block": 8},
-            "disjoint": {"block": 16},
-            "strided_local": {"block": 8},
-            "bigbird": {"block": 8, "num_random_blocks": 1},
-            "sparse_transformer": {"stride": 8},
-            "reformer": {"chunk": 8},
-            "sinkhorn": {"block": 8},
-            "synthesizer": {"scores": "dense"},
-            "performer": {"features": 64},
-            "linformer": {"rank": 16},
-            "nystrom": {"landmarks": 16, "conv_kernel_size": 15},
-            "long_short": {"window": 8, "rank": 8},
-            "transformer_xl": {"segment": 32, "memory": 32, "backprop_through_memory": True},
-            "compressive": {
-                "segment": 32,
-                "memory": 32,
-                "compressed_memory": 16,
-                "backprop_through_memory": True,
-            },
-            "position_infused": {"segment": 32, "memory": 32, "backprop_through_memory": True},
-        },
+        mechanism_options=SETTINGS,
     )
 )
