@@ -480,7 +480,7 @@ def test_values_are_shown_on_hover_and_by_arrow_keys(page):
     assert not hint.is_visible()
     chart.locator("path[opacity]").first.hover(force=True)
     page.wait_for_function("!document.getElementById('hint').hidden")
-    assert "Test accuracy" in hint.text_content()
+    assert "Pareto front" in hint.text_content()
 
 
 def test_heatmap_values_are_read_by_arrow_keys(page):
