@@ -167,7 +167,7 @@ def _sentences(
     if task.solved:
         if len(tasks) > 1:
             parts.append(f"{len(task.solved)} of {number} solve it")
-    elif number > 1:
+    elif number > len(task.at_chance):
         parts.append(_describe_best(best, number))
     if task.at_chance:
         parts.append(_describe_chance(len(task.at_chance), number))
@@ -183,7 +183,7 @@ def _is_said(tasks: Sequence[TaskVerdict]) -> bool:
 
 
 def _describe_best(best: Sequence[str], number: int) -> str:
-    if len(best) == number:
+    if len(best) == number > 1:
         return f"the {number} rows cannot be told apart"
     if len(best) == 1:
         return f"{best[0]} is best"
