@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import correlation
 
 from longspan.metrics import Metric
+from longspan.report import numbers
 from longspan.report.charts.styles import PRINT_WIDTH, assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
 from longspan.report.leaderboard.verdict import verdict
-from longspan.report.numbers import score
 from longspan.report.output.text import markdown
 from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.published import Pair, pair_published, read_published
@@ -129,7 +129,7 @@ def unit(metric: Metric) -> str:
 def score_text(cell: Cell | None, column: TaskColumn) -> str:
     if cell is None:
         return "–"
-    return score(cell.score, column.metric) + (" (chance)" if cell.is_at_chance else "")
+    return numbers.score(cell.score, column.metric) + (" (chance)" if cell.is_at_chance else "")
 
 
 def layer_costs(by_key: dict[tuple, dict], mechanism: str, length: int) -> list[str]:

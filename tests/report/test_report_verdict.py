@@ -181,9 +181,10 @@ def test_readme_has_verdict_tasks_speed_and_memory():
     spec = importlib.util.spec_from_file_location("result_tables", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    layer = {"dtype": "float32", "length": 4096}
     layers = [
-        {"mechanism": name, "dtype": "float32", "length": 4096, "full_over_this": x, "peak_memory": y}
-        for name, x, y in (("full", 1.0, 200), ("linear", 4.0, 50))
+        {**layer, "mechanism": "full", "full_over_this": 1.0, "peak_memory": 200},
+        {**layer, "mechanism": "linear", "full_over_this": 4.0, "peak_memory": 50},
     ]
     said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), layers)
     assert said.startswith("2 of 4 mechanisms solve both")

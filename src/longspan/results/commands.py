@@ -29,7 +29,7 @@ def commands_of(records: Sequence[Result | Failure]) -> list[str]:
     groups: dict[tuple[str, ...], list[Result | Failure]] = {}
     for record in records:
         groups.setdefault((record.task, *_changes(record)), []).append(record)
-    return [run_command(group[0]) if len(group) == 1 else _arena(group) for group in groups.values()]
+    return [_arena(group) if len(group) > 1 else run_command(group[0]) for group in groups.values()]
 
 
 def _arena(records: Sequence[Result | Failure]) -> str:

@@ -74,7 +74,7 @@ def _rank_group(
     if means:
         whole = combine([contrasts[c] for c in means[0].columns])
         found = _place(rows, whole, means[0].metric, at)
-        overall = [_without_chance(row, one, means[0]) for row, one in zip(rows, found, strict=True)]
+        overall = [_without_chance(*one, means[0]) for one in zip(rows, found, strict=True)]
     elif len(columns) == 1:
         overall = by_task[0]
     return [

@@ -74,8 +74,8 @@ def verdict(board: Leaderboard, group: RowGroup | None = None) -> Verdict | None
         rows=tuple(row.label for row in rows),
         tasks=tuple(tasks),
         solved=tuple(row.label for row in solvers),
-        fastest=fastest and fastest.label,
-        smallest=smallest and smallest.label,
+        fastest=fastest.label if fastest else None,
+        smallest=smallest.label if smallest else None,
         sentences=tuple(sentences),
     )
 
@@ -130,20 +130,28 @@ def _negated(value: Number | None) -> Number | None:
     return None if value is None else -value
 
 
-def _overall(rows: Sequence[Row], tasks: Sequence[TaskVerdict], solvers: Sequence[Row]) -> list[str]:
+def _overall(
+    rows: Sequence[Row], tasks: Sequence[TaskVerdict], solvers: Sequence[Row]
+) -> list[str]:
     """Say how many rows solve every task, if one can and at least one row solves one."""
     if not all(task.can_be_solved for task in tasks) or not any(task.solved for task in tasks):
         return []
-    names = [task.task for task in tasks]
-    verb = "solves" if len(solvers) < 2 else "solve"
-    what = {1: names[0], 2: f"both {' and '.join(names)}"}.get(len(names), f"all {len(names)} tasks")
     number = str(len(solvers)) if solvers else "None"
-    sentence = f"{number} of {_count(rows)} {verb} {what} (95 % interval at {100 * SOLVED:.0f} % "
-    sentence += "or more)"
+    verb = "solves" if len(solvers) < 2 else "solve"
+    sentence = f"{number} of {_count(rows)} {verb} {_list_tasks(tasks)} "
+    sentence += f"(95 % interval at {100 * SOLVED:.0f} % or more)"
     missing = sum(any(row.label not in task.scored for task in tasks) for row in rows)
     if missing:
-        sentence += f"; {missing} {_have(missing)} no score on {'it' if len(names) == 1 else 'a task'}"
+        where = "it" if len(tasks) == 1 else "a task"
+        sentence += f"; {missing} {_have(missing)} no score on {where}"
     return [f"{sentence}."]
+
+
+def _list_tasks(tasks: Sequence[TaskVerdict]) -> str:
+    names = [task.task for task in tasks]
+    if len(names) > 2:
+        return f"all {len(names)} tasks"
+    return names[0] if len(names) == 1 else f"both {' and '.join(names)}"
 
 
 def _costs(fastest: Row | None, smallest: Row | None) -> list[str]:
@@ -156,9 +164,7 @@ def _costs(fastest: Row | None, smallest: Row | None) -> list[str]:
     return [f"Of these: {', '.join(parts)}."] if parts else []
 
 
-def _sentences(
-    task: TaskVerdict, rows: Sequence[Row], tasks: Sequence[TaskVerdict]
-) -> list[str]:
+def _sentences(task: TaskVerdict, rows: Sequence[Row], tasks: Sequence[TaskVerdict]) -> list[str]:
     """Say of one task who solves it, who cannot be told apart, and who is at chance."""
     number, best = len(task.scored), task.unbeaten
     if not number:

@@ -55,8 +55,8 @@ RULE = (
 )
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
-    "(accuracy only), and the number of seeds. At chance: the interval reaches down to the majority "
-    "class; a mean with such a score is neither bold nor underlined.\n"
+    "(accuracy only), and the number of seeds. At chance: the interval reaches down to the "
+    "majority class; a mean with such a score is neither bold nor underlined.\n"
     f"{RULE}\n"
     "Intervals cover seeds and test examples where the score of every example was recorded, else "
     "seeds. For a single seed, or seeds that tie, they cover test examples and say nothing about "
@@ -109,7 +109,11 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
 
 
 def _records(row: Row) -> list[Result | Failure]:
-    return [one for cell in row.cells if cell for one in (*cell.runs, *cell.failures)]
+    found: list[Result | Failure] = []
+    for cell in filter(None, row.cells):
+        found.extend(cell.runs)
+        found.extend(cell.failures)
+    return found
 
 
 def _title(board: Leaderboard, group: RowGroup) -> str:
