@@ -16,10 +16,11 @@ from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.pictures import Picture
 from longspan.report.charts.styles import Spec, Style, Styles, assign_styles
 from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.leaderboard.verdict import podium, verdict
 from longspan.report.numbers import count
 from longspan.report.output.vega import pack, packed_libraries
 from longspan.report.sections import SECTIONS, Context, Section
-from longspan.report.tables.leaderboard import LEGEND
+from longspan.report.tables.leaderboard import AT_CHANCE, LEGEND
 from longspan.report.tables.table import Column, Entry, Table
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ SHAPE_PATHS = {
     "triangle-left": "M1 5l8 5v-10z",
 }
 SCRIPTS = ("tables.js", "charts.js", "page.js")
-LEADERS = 3  # rows in the overview of a protocol
+FILTERS = {"family": "Family", "cost": "Cost", "causal": "Causal", "cross": "Cross-attention"}
 AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
 LONG = 40  # characters; longer texts in a table are broken into lines
 
@@ -93,12 +94,18 @@ class Chapter:
         return f"{tasks} · {mechanisms} · {count(runs, 'run')}"
 
     @property
-    def leaders(self) -> list[tuple[str, str, str]]:
-        """Mechanism, label and score of the best rows."""
+    def verdict(self) -> tuple[str, ...]:
+        """Sentences of the verdict on the first table."""
+        found = verdict(self.board)
+        return found.sentences if found else ()
+
+    @property
+    def podium(self) -> list[tuple[str, str, str]]:
+        """Mechanism, label and score of the best rows of the first table, unless they tie."""
         means = self.board.means
         metric = means[0].metric if means else self.board.columns[0].metric
-        scored = [(row, row.score) for row in self.board.ranked if row.score is not None]
-        return [(row.row_name, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
+        best = [(row, row.score) for row in podium(self.board.groups[0])]
+        return [(row.row_name, row.label, metric.format(x)) for row, x in best if x is not None]
 
 
 def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | None = None) -> Path:
@@ -173,6 +180,8 @@ def _template() -> "Template":
     environment.filters |= {
         "attributes": _attributes,
         "dash": _dash,
+        "filters": _filters,
+        "tasks": _tasks,
         "reserved_height": _reserved_height,
     }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
@@ -221,7 +230,25 @@ def _attributes(entry: Entry, column: Column, is_first: bool) -> dict[str, Any]:
         found["data-n"] = repr(entry.value) if repr(entry.value) != entry.text else ""
     elif entry.value != entry.text:
         found["data-t"] = entry.value
+    if AT_CHANCE in entry.detail:
+        found["data-chance"] = ""
     return found
+
+
+def _filters(table: Table) -> list[tuple[str, str, list[str]]]:
+    """Return the traits in which the rows of a table differ: name, label and values."""
+    traits = [row[0].traits for row in table.rows]
+    found = []
+    for name, label in FILTERS.items():
+        values = dict.fromkeys(one[name] for one in traits if name in one)
+        if len(values) > 1:
+            found.append((name, label, sorted(values)))
+    return found
+
+
+def _tasks(table: Table) -> list[tuple[int, str]]:
+    """Return the place and name of each column that enters the mean of a table."""
+    return [(i, column.name) for i, column in enumerate(table.columns) if column.role == "task"]
 
 
 def _class(entry: Entry, column: Column) -> str | None:

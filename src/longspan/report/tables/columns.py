@@ -84,7 +84,7 @@ class Line:
     @property
     def baseline_cost(self) -> Cost:
         """Cost of the baseline on the task, where it was measured on the same hardware."""
-        base = self.board.baseline
+        base = self.board.baseline_of(self.row)
         cell = base.cells[self.board.columns.index(self.task)] if base else None
         same = cell is not None and cell.cost.hardware == self.cost.hardware is not None
         return cell.cost if cell and same else Cost()
