@@ -64,7 +64,8 @@ Changes = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Override a field: training.steps=100, mechanism.window=8, task.length=512.",
+        help="Override a field: training.steps=100, mechanism.window=8, task.length=512; of one "
+        "mechanism or task: local.window=8, listops.steps=100.",
     ),
 ]
 BudgetText = Annotated[

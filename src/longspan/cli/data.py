@@ -190,7 +190,7 @@ def _task(
     cls = TASKS[check_name(name, TASKS, "task")]
     chosen = get(protocol or DEFAULT_PROTOCOL)
     if protocol is not None:
-        check_name(name, chosen.tasks, f"task of protocol {protocol!r}")
+        chosen.check_task(name)
     options = dict(chosen.recipe(name).task_options) if name in chosen.tasks else {}
     if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
         options["source"] = "release"

@@ -86,7 +86,7 @@ def check(
     protocol = get(name)
     chosen = split_names(tasks, "--tasks") or list(protocol.tasks)
     for task in chosen:
-        check_name(task, protocol.tasks, f"task of protocol {name!r}")
+        protocol.check_task(task)
     checks = [x for x in check_sources(protocol) if x.task in chosen]
     shown = [x for x in checks if every or x.verdict != "equal"]
     unsourced = unsourced_fields(protocol, chosen) if checks else {}
