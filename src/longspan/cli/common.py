@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
 
-Protocol = Annotated[str, typer.Option(help="Name of a protocol; `longspan list protocols`.")]
 Mechanisms = Annotated[
     str | None,
     typer.Option(help="Comma-separated mechanisms.", show_default="all"),

@@ -22,7 +22,6 @@ from longspan.cli.common import (
     Json,
     Measure,
     Parallel,
-    Protocol,
     RayCluster,
     RetryFailed,
     Rows,
@@ -40,6 +39,7 @@ from longspan.cli.common import (
     split_names,
 )
 from longspan.cli.planning import print_plan
+from longspan.cli.plugins import Imports, Protocol
 from longspan.cli.reporting import print_report, print_results
 from longspan.config import Budget, parse_budget
 from longspan.errors import OptionError, RunError, check_name
@@ -94,6 +94,7 @@ def arena(
     gpus_per_run: GpusPerRun = None,
     retry_failed: RetryFailed = False,
     parallel: Parallel = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
@@ -136,6 +137,7 @@ def train(
     data: Data = None,
     device: Device = None,
     parallel: Parallel = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run."""

@@ -7,6 +7,7 @@ adds no position encoding to a mechanism that carries positions (`Traits.carries
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override
@@ -101,6 +102,8 @@ class Protocol:
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
         references: reference rows, which are run by name.
+        file: file outside the package that defines it; None: a protocol of the package, or one
+            without a file.
     """
 
     name: str
@@ -115,6 +118,7 @@ class Protocol:
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[ReferenceRow, ...] = ()
+    file: Path | None = None
 
     def row(
         self, task: str, name: str, seed: int, changes: Mapping[str, Any] | None = None
@@ -256,7 +260,7 @@ def register(protocol: Protocol) -> Protocol:
         OptionError: the name is taken.
     """
     if protocol.name in PROTOCOLS:
-        raise OptionError(f"protocol {protocol.name!r} is already registered")
+        raise OptionError(f"protocol {protocol.name!r} is already registered; choose another name")
     PROTOCOLS[protocol.name] = protocol
     return protocol
 
