@@ -283,7 +283,15 @@ def _place(name: str, path: Path | None, error: BaseException) -> str:
     if path is not None:
         lines = [line for file, line in frames if file == str(path)]
         return f"{name}, line {lines[-1]}" if lines else name
-    package = str(Path(__file__).parents[1])
-    others = (package, "<frozen", str(importlib.__file__), contextlib.__file__)
-    own = [x for x in frames if not x[0].startswith(others)]
+    roots = _module_files(name)
+    own = [x for x in frames if roots and x[0].startswith(roots)]
     return f"{name} ({own[-1][0]}, line {own[-1][1]})" if own else name
+
+
+def _module_files(name: str) -> tuple[str, ...]:
+    """Return the file or the folders of a module's package."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(name.partition(".")[0])
+        if spec is not None:
+            return tuple(spec.submodule_search_locations or [str(spec.origin)])
+    return ()
