@@ -1,6 +1,7 @@
 """Protocols as TOML files: layers, what they equal, and rejected files."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +163,11 @@ def test_file_in_another_encoding_is_rejected(tmp_path):
     path.write_bytes('summary = "é"\n'.encode("latin-1"))
     with pytest.raises(PluginError, match="not a TOML file: 'utf-8' codec can't decode"):
         load_protocol(str(path))
+
+
+@pytest.mark.parametrize("place", ["docs/arena.md", "src/longspan/arena/protocols/files.py"])
+def test_documented_file_is_valid(tmp_path, place):
+    text = (Path(__file__).parents[2] / place).read_text()
+    blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]
+    (example,) = (block for block in blocks if "[tasks.recall]" in block)
+    assert "recall" in load(tmp_path, example.replace('name = "mine"', "")).tasks
