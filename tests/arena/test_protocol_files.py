@@ -19,6 +19,7 @@ source = "section 4"
 
 [training]
 batch_size = 16
+steps = 900
 
 [mechanisms.local]
 window = 5
@@ -51,7 +52,8 @@ def test_file_mixes_tasks_and_changes_what_it_names(tmp_path):
     changes = {
         "recall": {"training.batch_size": 16, "training.steps": 300, "task.length": 64,
                    "training.max_grad_norm": None},
-        "listops": {"training.batch_size": 16, "model.num_hidden_layers": 1},
+        "listops": {"training.batch_size": 16, "training.steps": 900,
+                    "model.num_hidden_layers": 1},
     }  # fmt: skip
     windows = {("recall", "local"): 7, ("listops", "local"): 5, ("recall", "dilated"): 3}
     for task, origin in (("recall", "diagnostic"), ("listops", "lra-small")):
