@@ -16,7 +16,7 @@ TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for pa
 LAYERS = (
     (
         *("bounds", "config", "metrics", "shapes", "errors", "files", "temporaries", "memory"),
-        *("results", "space"),
+        *("results", "space", "entry_points"),
     ),
     ("attention",),
     ("models",),

@@ -28,6 +28,10 @@ class NoWeightsError(InputError):
     """Model or mechanism whose output is not a weighted sum of values."""
 
 
+class PluginError(LongspanError, ImportError):
+    """Plug-in that cannot be imported, or that registers an invalid or taken name."""
+
+
 class DataError(LongspanError, ValueError):
     """Missing, truncated, inconsistent or unsupported file."""
 

@@ -15,12 +15,12 @@ from longspan.results import TrialRecord, Tuning, load_results
 from longspan.results.commands import commands_of, run_command
 
 COMMITTED = Path(__file__).parents[2] / "results"
-TASKS = ["quick/listops", "lra-small/listops"]
+TASKS = ["lra-scaled/listops", "lra-small/listops"]
 
 
 @pytest.fixture(scope="module")
 def template():
-    return load_results([COMMITTED / "quick" / "listops"])[0]
+    return load_results([COMMITTED / "lra-scaled" / "listops"])[0]
 
 
 def parse(command):
@@ -69,14 +69,14 @@ def test_commands_of_committed_records_make_their_configurations(folder):
     ],
 )
 def test_overrides_are_quoted_and_parsed_back(template, changes):
-    made = get("quick").row("listops", "longformer", 3, changes)
+    made = get("smoke").row("listops", "longformer", 3, changes)
     found = parse(run_command(record_of(template, made)))
     assert found == made
 
 
 def test_budget_and_reference_row_are_named(template):
     budget = parse_budget("seconds=600")
-    made = replace_budget(get("quick").row("listops", "full", 0), budget)
+    made = replace_budget(get("smoke").row("listops", "full", 0), budget)
     assert parse(run_command(record_of(template, made))) == made
     row = get("lra-paper").references[0]
     made = get("lra-paper").row(row.tasks[0], row.name, 1)
@@ -84,7 +84,7 @@ def test_budget_and_reference_row_are_named(template):
 
 
 def test_selected_values_of_a_search_are_set(template):
-    made = get("quick").row("listops", "full", 0, {"training.learning_rate": 3e-4})
+    made = get("smoke").row("listops", "full", 0, {"training.learning_rate": 3e-4})
     trial = TrialRecord(
         changes={}, seed=0, config_hash="0" * 10, metrics=None, loss=None, failure="died"
     )

@@ -17,6 +17,7 @@ from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.grid import arena, grid, misfit
 from longspan.arena.paths import RunPaths
 from longspan.arena.plan import order_runs, plan
+from longspan.arena.plugins import load_plugin, load_protocol
 from longspan.arena.protocols import PROTOCOLS, Protocol, get
 from longspan.arena.run import run
 from longspan.arena.search import Search, SearchSpace, search, searches
@@ -43,6 +44,8 @@ __all__ = [
     "arena",
     "get",
     "grid",
+    "load_plugin",
+    "load_protocol",
     "make_model",
     "misfit",
     "order_runs",

@@ -16,9 +16,15 @@ from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.protocols import PROTOCOLS
 from longspan.arena.provenance import device_name, git_commit, versions
-from longspan.arena.rescore import check_request, choose_rows, load_run, prepare_model
+from longspan.arena.rescore import (
+    check_registered,
+    check_request,
+    choose_rows,
+    load_run,
+    prepare_model,
+)
 from longspan.config import TaskConfig, replace_fields
-from longspan.errors import OptionError
+from longspan.errors import OptionError, UnknownNameError
 from longspan.models import lengthen
 from longspan.results import CrossEvaluation, Result, load_result
 from longspan.tasks import Task, build, configure
@@ -52,12 +58,14 @@ def evaluate_elsewhere(
         progress: receives the progress of building the data set.
 
     Raises:
-        UnknownNameError: there is no such task, option or split.
+        UnknownNameError: there is no such task, option or split, or a plug-in is not loaded.
         OptionError: the model does not fit the task; the message lists the reasons.
         DataError: the record, the model or the data is absent, or the run's data differs.
     """
     check_request(split, examples, batch_size)
-    config = task_config(load_result(record), task, changes or {})
+    result = load_result(record)
+    check_registered(record, result)
+    config = task_config(result, task, changes or {})
     target = build(config.name, config.options)
     result, trained, model = load_run(record, paths)
     _refuse(record, config, misfits(trained, target))
@@ -105,7 +113,7 @@ def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) ->
     """Return the configuration of the task to evaluate on.
 
     Raises:
-        UnknownNameError: there is no such task or option.
+        UnknownNameError: there is no such task or option, or the run's protocol is not registered.
         OptionError: a change is none of the task, an option has an invalid value, or the run was
             trained on the same task and options.
     """
@@ -126,8 +134,13 @@ def task_config(result: Result, task: str | None, changes: Mapping[str, Any]) ->
 
 
 def _protocol_options(name: str, task: str) -> dict[str, Any]:
-    protocol = PROTOCOLS.get(name)
-    if protocol is None or task not in protocol.tasks:
+    if name not in PROTOCOLS:
+        raise UnknownNameError(
+            f"the run's protocol {name!r} is not registered here, and it may set the options of "
+            f"{task}; pass its file: --import FILE"
+        )
+    protocol = PROTOCOLS[name]
+    if task not in protocol.tasks:
         return {}
     return dict(protocol.recipe(task).task_options)
 

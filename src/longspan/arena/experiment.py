@@ -77,7 +77,7 @@ def override(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """
     config = replace_fields(experiment.config, changes)
     before, after = flatten(experiment.config), flatten(config)
-    made = {name: value for name, value in changes.items() if before[name] != after[name]}
+    made = {name: after[name] for name in changes if before[name] != after[name]}
     # Reject values that the task rejects.
     TASKS[config.task.name].Options(**config.task.options)
     return dataclasses.replace(

@@ -17,9 +17,10 @@ from longspan.arena.paths import RunPaths
 from longspan.arena.plan import CountFlops, order_runs
 from longspan.arena.resume import FinishedRuns, refuse_changed_recipe
 from longspan.arena.run import clean_up, is_distributed, run_on_main
+from longspan.arena.scopes import check_limits
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
-from longspan.errors import LongspanError, OptionError, check_name
+from longspan.errors import LongspanError, OptionError
 from longspan.results import Failure, Result, write_record
 from longspan.tasks import build
 
@@ -44,7 +45,8 @@ def grid(
         mechanisms: names of mechanisms, and of reference rows of the protocol; None: every
             registered mechanism that can be built.
         seeds: seeds.
-        changes: fields to override, by dotted name.
+        changes: fields to override, by dotted name, some of them for one task or row, as
+            `longspan.arena.scopes` describes.
         budget: quantity to hold equal; None: that of the protocol.
         paths: finished runs there are not built to test whether they fit; None: all are built.
 
@@ -53,17 +55,18 @@ def grid(
         by name, and tasks that a reference row does not exist for.
 
     Raises:
-        OptionError: a mechanism requested by name does not fit, or a reference row exists for none
-            of the tasks.
+        OptionError: a mechanism requested by name does not fit, a reference row exists for none of
+            the tasks, or a change applies to no run.
         UnknownNameError: there is no such protocol, task, mechanism, reference row or field.
     """
     chosen = protocols.get(protocol)
     tasks = list(dict.fromkeys(chosen.tasks if tasks is None else tasks))
     named = list(dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms))
     for task in tasks:
-        check_name(task, chosen.tasks, f"task of protocol {protocol!r}")
+        chosen.check_task(task)
     seeds, experiments = dict.fromkeys(seeds), []
     pairs, left_out = row_pairs(chosen, tasks, named)
+    check_limits(changes or (), pairs, chosen.row_names)
     for task, mechanism in pairs:
         first = chosen.row(task, mechanism, 0, changes)
         first = replace_budget(first, budget or chosen.budget)

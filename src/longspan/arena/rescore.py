@@ -13,10 +13,11 @@ from transformers.utils import logging as transformers_logging
 from longspan.arena.model import model_class
 from longspan.arena.paths import RunPaths
 from longspan.arena.resume import data_mismatch
-from longspan.errors import DataError, OptionError, check_name
+from longspan.attention import MECHANISMS
+from longspan.errors import DataError, OptionError, UnknownNameError, check_name
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import Inference, Result, Score, load_result
-from longspan.tasks import Task, build
+from longspan.tasks import TASKS, Task, build
 from longspan.tasks.base import SPLITS, Split
 from longspan.tasks.batching import sample_rows
 from longspan.training.checkpoint import UNREADABLE, Checkpoints
@@ -39,10 +40,30 @@ def load_run(record: Path, paths: RunPaths) -> FinishedRun:
 
     Raises:
         DataError: the record or the model is absent, or the data differs.
+        UnknownNameError: a plug-in that registers the mechanism or the task is not loaded.
     """
     result = load_result(record)
+    check_registered(record, result)
     task = _open_task(result, paths)
     return FinishedRun(result, task, _selected_model(record, result, task))
+
+
+def check_registered(record: Path, result: Result) -> None:
+    """Check that the mechanism and the task of a record are registered.
+
+    Raises:
+        UnknownNameError: a plug-in that registers them is not loaded.
+    """
+    names = {"mechanism": result.mechanism, "task": result.task}
+    registries: dict[str, dict] = {"mechanism": MECHANISMS, "task": TASKS}
+    for kind, name in names.items():
+        if name not in registries[kind]:
+            digest = (result.external_sources or {}).get(kind)
+            file = "the file" if digest is None else f"the file of sha256 {digest[:12]}"
+            raise UnknownNameError(
+                f"{record.name} was made with {kind} {name!r}, which is not registered here; pass "
+                f"{file} that registers it: --import FILE"
+            )
 
 
 def rescore(record: Path, split: str, paths: RunPaths) -> Score:

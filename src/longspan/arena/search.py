@@ -16,6 +16,7 @@ from longspan.arena.experiment import Experiment, override, replace_budget
 from longspan.arena.grid import misfit_of_unfinished, row_pairs
 from longspan.arena.paths import RunPaths
 from longspan.arena.run import is_distributed
+from longspan.arena.scopes import check_limits
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
 from longspan.errors import OptionError
@@ -34,7 +35,8 @@ class SearchSpace:
         grid: values by dotted field or "seed"; they replace those of the protocol's grid, or add
             fields to it. Added fields count as overrides.
         seeds: seeds in place of the grid's; None: the grid's, or 0.
-        changes: fields to override in every trial, by dotted name.
+        changes: fields to override, by dotted name. Names here and in `grid` may be limited to a
+            task or row, as `longspan.arena.scopes` describes.
         budget: quantity to hold equal; None: that of the protocol.
     """
 
@@ -89,22 +91,24 @@ def search(protocol: str, task: str, mechanism: str, space: SearchSpace) -> Sear
             "(--workers N assigns GPUs round-robin)"
         )
     chosen = protocols.get(protocol)
-    base = chosen.row(task, mechanism, 0, space.changes)
+    changes = chosen.changes(task, mechanism, space.changes)
+    added = chosen.changes(task, mechanism, space.grid)
+    base = chosen.row(task, mechanism, 0, changes)
     budget = space.budget or chosen.budget
     base = replace_budget(base, budget)
     own = chosen.grids.get(task, {})
-    grid = {name: _distinct(name, values) for name, values in {**own, **space.grid}.items()}
+    grid = {name: _distinct(name, values) for name, values in {**own, **added}.items()}
     grid_seeds = grid.pop(SEED, (0,))
     if space.seeds is not None and SEED in space.grid:
         raise OptionError(
             f"seeds are given twice: {list(space.seeds)}, and {list(grid_seeds)} in the grid"
         )
     seeds = grid_seeds if space.seeds is None else _distinct(SEED, tuple(space.seeds))
-    _check(base, grid, space.changes)
+    _check(base, grid, changes)
     trials = []
     for values in itertools.product(*grid.values()):
         combination = dict(zip(grid, values, strict=True))
-        made = chosen.row(task, mechanism, 0, {**space.changes, **combination})
+        made = chosen.row(task, mechanism, 0, {**changes, **combination})
         made = _without_protocol_values(replace_budget(made, budget), base, own)
         trials += [
             Trial(changes=combination, experiment=dataclasses.replace(made, seed=seed))
@@ -146,7 +150,9 @@ def searches(
         tasks = _tasks_with_grid(protocol, space, skipped)
     named = dict.fromkeys(MECHANISMS if mechanisms is None else mechanisms)
     trial_paths = paths and paths.for_trials()
-    pairs, left_out = row_pairs(protocols.get(protocol), dict.fromkeys(tasks), named)
+    chosen = protocols.get(protocol)
+    pairs, left_out = row_pairs(chosen, dict.fromkeys(tasks), named)
+    check_limits([*space.changes, *space.grid], pairs, chosen.row_names)
     skipped += left_out
     for task, mechanism in pairs:
         made = search(protocol, task, mechanism, space)
@@ -167,9 +173,11 @@ def _tasks_with_grid(protocol: str, space: SearchSpace, skipped: list[Skipped]) 
     chosen, found = protocols.get(protocol), []
     for task in chosen.tasks if space.grid else chosen.grids:
         # Options of a mechanism do not apply to the baseline.
-        own = {name: x for name, x in space.changes.items() if name.startswith("task.")}
+        changes = chosen.changes(task, BASELINE, space.changes)
+        own = {name: x for name, x in changes.items() if name.startswith("task.")}
         base = override(chosen.experiment(task, BASELINE, 0), own)
-        if reason := _selects_on_test(base, {**chosen.grids.get(task, {}), **space.grid}):
+        grid = chosen.changes(task, BASELINE, space.grid)
+        if reason := _selects_on_test(base, {**chosen.grids.get(task, {}), **grid}):
             skipped.append(Skipped(task, reason))
         else:
             found.append(task)

@@ -37,7 +37,9 @@ def register(
     def add(cls: type["Attention"]) -> type["Attention"]:
         if name in MECHANISMS:
             owner = MECHANISMS[name].__qualname__
-            raise OptionError(f"mechanism {name!r} is already registered, by {owner}")
+            raise OptionError(
+                f"mechanism {name!r} is already registered, by {owner}; choose another name"
+            )
         MECHANISMS[name] = cls
         cls.name, cls.size_option = name, size_option
         return cls

@@ -15,6 +15,7 @@ from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
 from longspan.cli.common import INTERRUPTED, Json, LogLines, print_error, print_note
 from longspan.cli.listing import print_described, print_list
+from longspan.cli.plugins import Imports, name_protocol
 from longspan.errors import LongspanError, check_name
 
 app = typer.Typer(
@@ -47,6 +48,7 @@ def _common(
 @app.command(name="list")
 def list_(
     what: Annotated[str, typer.Argument(help="mechanisms, tasks or protocols.")] = "mechanisms",
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """List mechanisms with traits and options, tasks, or protocols."""
@@ -55,7 +57,10 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="Mechanism, task or protocol.")],
+    name: Annotated[
+        str, typer.Argument(help="Mechanism, task or protocol.", callback=name_protocol)
+    ],
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Show one mechanism (with its attention weights on a small sample), task or protocol."""

@@ -21,6 +21,7 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
+from longspan.cli.plugins import Imports
 from longspan.errors import LongspanError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def analyze(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Analyze the attention of trained models: span, rollouts, similarity of embeddings.

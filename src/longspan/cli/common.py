@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PROTOCOL = "lra-small"  # of commands on one task
 
-Protocol = Annotated[str, typer.Option(help="Name of a protocol; `longspan list protocols`.")]
 Mechanisms = Annotated[
     str | None,
     typer.Option(help="Comma-separated mechanisms.", show_default="all"),
@@ -64,7 +63,8 @@ Changes = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Override a field: training.steps=100, mechanism.window=8, task.length=512.",
+        help="Override a field: training.steps=100, mechanism.window=8, task.length=512; of one "
+        "mechanism or task: local.window=8, listops.steps=100.",
     ),
 ]
 BudgetText = Annotated[

@@ -22,6 +22,7 @@ from longspan.cli.common import (
     print_json,
     print_text,
 )
+from longspan.cli.plugins import Imports, name_protocol
 from longspan.errors import DataError, OptionError, check_name
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ Recipe = Annotated[
     str | None,
     typer.Option(
         "--protocol",
-        help="Protocol whose task options to use.",
+        help="Protocol, or file of one, whose task options to use.",
         show_default=f"{DEFAULT_PROTOCOL}, if it has the task",
+        callback=name_protocol,
     ),
 ]
 Options = Annotated[
@@ -49,7 +51,9 @@ _CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\ufffd"
 
 
 @app.command(name="list")
-def list_(cache: Cache = None, data: Data = None, as_json: Json = False) -> None:
+def list_(
+    cache: Cache = None, data: Data = None, imports: Imports = None, as_json: Json = False
+) -> None:
     """List the tasks with their sizes, sources and built data sets."""
     from longspan.tasks.data_cards import list_tasks
 
@@ -71,6 +75,7 @@ def build(
     set_: Options = None,
     cache: Cache = None,
     data: Data = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Build a task's data set into the cache, with the options of a protocol."""
@@ -87,6 +92,7 @@ def import_(
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Build a task's data set from published files on this machine, or from the hub."""
@@ -115,6 +121,7 @@ def import_(
 def verify(
     task: Annotated[str | None, typer.Argument(help="Task.", show_default="all")] = None,
     cache: Cache = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Verify the checksums of built data sets."""
@@ -139,7 +146,11 @@ def verify(
 
 @app.command()
 def card(
-    task: TaskName, protocol: Recipe = None, set_: Options = None, cache: Cache = None
+    task: TaskName,
+    protocol: Recipe = None,
+    set_: Options = None,
+    cache: Cache = None,
+    imports: Imports = None,
 ) -> None:
     """Print the data card of a task in Markdown, with statistics if it is built."""
     from longspan.tasks import data_cards
@@ -159,6 +170,7 @@ def show(
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
+    imports: Imports = None,
 ) -> None:
     """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS
@@ -190,7 +202,7 @@ def _task(
     cls = TASKS[check_name(name, TASKS, "task")]
     chosen = get(protocol or DEFAULT_PROTOCOL)
     if protocol is not None:
-        check_name(name, chosen.tasks, f"task of protocol {protocol!r}")
+        chosen.check_task(name)
     options = dict(chosen.recipe(name).task_options) if name in chosen.tasks else {}
     if released and "source" in {field.name for field in dataclasses.fields(cls.Options)}:
         options["source"] = "release"

@@ -18,6 +18,7 @@ from longspan.cli.common import (
     print_note,
     print_text,
 )
+from longspan.cli.plugins import Imports
 
 if TYPE_CHECKING:
     from longspan.arena import RunPaths
@@ -53,6 +54,7 @@ def evaluate(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Score the saved model of a run again, without dropout, and time it.

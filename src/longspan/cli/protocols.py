@@ -9,6 +9,7 @@ from rich.text import Text
 
 from longspan.cli.common import Json, Mechanisms, print_json, print_table, print_text, split_names
 from longspan.cli.listing import print_described, print_list
+from longspan.cli.plugins import Imports, ProtocolName
 from longspan.errors import check_name
 
 if TYPE_CHECKING:
@@ -18,17 +19,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, show, compare and check protocols.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Name of a protocol; `longspan protocols list`.")]
-
 
 @app.command(name="list")
-def list_(as_json: Json = False) -> None:
+def list_(imports: Imports = None, as_json: Json = False) -> None:
     """List protocols, as `longspan list protocols` does."""
     print_list("protocols", as_json)
 
 
 @app.command()
-def show(name: Name, as_json: Json = False) -> None:
+def show(name: ProtocolName, imports: Imports = None, as_json: Json = False) -> None:
     """Show the values and choices of a protocol, as `longspan show` does."""
     from longspan.arena import PROTOCOLS
 
@@ -37,12 +36,13 @@ def show(name: Name, as_json: Json = False) -> None:
 
 @app.command()
 def diff(
-    a: Name,
-    b: Name,
+    a: ProtocolName,
+    b: ProtocolName,
     tasks: Annotated[
         str | None, typer.Option(help="Comma-separated tasks.", show_default="all")
     ] = None,
     mechanisms: Mechanisms = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Show the fields that differ between two protocols, and the sources' values."""
@@ -67,13 +67,14 @@ def diff(
 
 @app.command()
 def check(
-    name: Name,
+    name: ProtocolName,
     tasks: Annotated[
         str | None, typer.Option(help="Comma-separated tasks.", show_default="all")
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Include the values that equal those of the sources.")
     ] = False,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Compare a protocol with its sources: field, our value, the source's value and its place.
@@ -86,7 +87,7 @@ def check(
     protocol = get(name)
     chosen = split_names(tasks, "--tasks") or list(protocol.tasks)
     for task in chosen:
-        check_name(task, protocol.tasks, f"task of protocol {name!r}")
+        protocol.check_task(task)
     checks = [x for x in check_sources(protocol) if x.task in chosen]
     shown = [x for x in checks if every or x.verdict != "equal"]
     unsourced = unsourced_fields(protocol, chosen) if checks else {}
@@ -94,7 +95,8 @@ def check(
         values = [dataclasses.asdict(x) for x in shown]
         print_json({"checks": values, "unsourced_fields": unsourced})
     elif not checks:
-        print_text(f"{name} is longspan's own protocol; it has no source to be compared with")
+        own = "longspan's own protocol" if protocol.file is None else f"from {protocol.file.name}"
+        print_text(f"{name} is {own}; it has no source to be compared with")
     else:
         _print_checks(shown, checks)
         fields = (f"{field} ({', '.join(where)})" for field, where in unsourced.items())

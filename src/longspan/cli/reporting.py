@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from longspan.cli.common import IS_MAIN, Json, out, print_note
+from longspan.cli.plugins import Imports
 from longspan.errors import DataError, check_name
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def report(
         Path | None, typer.Option(help="Write every chart into this folder, for papers.")
     ] = None,
     figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg",
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Print tables and write one self-contained HTML page from records."""

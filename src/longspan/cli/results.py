@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from longspan.cli.common import Json, print_json, print_table, print_text
+from longspan.cli.plugins import Imports
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
@@ -35,6 +36,7 @@ def list_(
     commands: Annotated[
         bool, typer.Option("--commands", help="Print the line that repeats each run instead.")
     ] = False,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """List records."""
@@ -72,6 +74,7 @@ def check(
         list[Path] | None,
         typer.Argument(help="Records, or folders of them.", show_default=str(FOLDER)),
     ] = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Check records against themselves, their protocol and each other.
@@ -105,7 +108,7 @@ def _print_validation(validation: "Validation") -> None:
 
 
 @app.command()
-def diff(a: Source, b: Source, as_json: Json = False) -> None:
+def diff(a: Source, b: Source, imports: Imports = None, as_json: Json = False) -> None:
     """Show the runs that differ between two sets of records.
 
     Without a folder, a revision has that of the other argument, else `results`.

@@ -22,7 +22,6 @@ from longspan.cli.common import (
     Json,
     Measure,
     Parallel,
-    Protocol,
     RayCluster,
     RetryFailed,
     Rows,
@@ -40,6 +39,7 @@ from longspan.cli.common import (
     split_names,
 )
 from longspan.cli.planning import print_plan
+from longspan.cli.plugins import Imports, Protocol
 from longspan.cli.reporting import print_report, print_results
 from longspan.config import Budget, parse_budget
 from longspan.errors import OptionError, RunError, check_name
@@ -94,6 +94,7 @@ def arena(
     gpus_per_run: GpusPerRun = None,
     retry_failed: RetryFailed = False,
     parallel: Parallel = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Run every mechanism on every task of a protocol; print the table, write the report.
@@ -136,13 +137,17 @@ def train(
     data: Data = None,
     device: Device = None,
     parallel: Parallel = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Train one mechanism on one task; the same command resumes an interrupted run."""
     from longspan.arena import get, misfit, replace_budget
+    from longspan.arena.scopes import check_limits
 
     paths = make_paths(runs, cache, data, device, parallel)
-    experiment = get(protocol).row(task, mechanism, seed, parse_changes(set_))
+    chosen, changes = get(protocol), parse_changes(set_)
+    experiment = chosen.row(task, mechanism, seed, changes)
+    check_limits(changes, [(task, mechanism)], chosen.row_names)
     experiment = replace_budget(experiment, _budget(budget) or experiment.config.budget)
     if reason := misfit(experiment):
         raise OptionError(reason)
@@ -185,7 +190,7 @@ def _experiments(chosen: Selection, paths: "RunPaths") -> "list[Experiment]":
     """Return the experiments of a grid of runs; print what is left out."""
     from longspan.arena import grid
 
-    tasks, unavailable = _available_tasks(chosen, paths)
+    tasks = _available_tasks(chosen, paths)
     experiments, skipped = grid(
         chosen.protocol,
         tasks=tasks,
@@ -195,7 +200,7 @@ def _experiments(chosen: Selection, paths: "RunPaths") -> "list[Experiment]":
         budget=chosen.space.budget,
         paths=paths,
     )
-    _print_skipped([*unavailable, *skipped])
+    _print_skipped(skipped)
     return experiments
 
 
@@ -203,11 +208,11 @@ def _searches(chosen: Selection, paths: "RunPaths") -> "list[Search]":
     """Return the searches of a protocol; print what is left out."""
     from longspan.arena import searches
 
-    tasks, unavailable = _available_tasks(chosen, paths, with_grid=not chosen.space.grid)
+    tasks = _available_tasks(chosen, paths, with_grid=not chosen.space.grid)
     found, skipped = searches(
         chosen.protocol, chosen.space, tasks=tasks, mechanisms=chosen.mechanisms, paths=paths
     )
-    _print_skipped([*unavailable, *skipped])
+    _print_skipped(skipped)
     return found
 
 
@@ -280,8 +285,8 @@ def _print_skipped(items: "list[Skipped]") -> None:
 
 def _available_tasks(
     chosen: Selection, paths: "RunPaths", with_grid: bool = False
-) -> "tuple[list[str] | None, list[Skipped]]":
-    """Return the tasks of a command, and those whose data is missing.
+) -> list[str] | None:
+    """Return the tasks of a command; print those whose data is missing.
 
     Tasks requested by name are returned as they are.
     """
@@ -290,7 +295,7 @@ def _available_tasks(
 
     protocol, tasks, unavailable = get(chosen.protocol), [], []
     if chosen.tasks is not None or (with_grid and not protocol.grids):
-        return chosen.tasks, []
+        return chosen.tasks
     for name in protocol.grids if with_grid else protocol.tasks:
         task = build(name, dict(protocol.recipe(name).task_options))
         reason = task.describe_missing_data(paths.data, paths.cache)
@@ -298,4 +303,5 @@ def _available_tasks(
             tasks.append(name)
         else:
             unavailable.append(Skipped(name, reason))
-    return tasks, unavailable
+    _print_skipped(unavailable)
+    return tasks

@@ -49,7 +49,8 @@ def result_from(file: JsonFile) -> Result:
     try:
         main = record.main
     except LongspanError as error:
-        raise DataError(f"{file.path}: {error}") from error
+        remedy = "--import FILE registers the metrics of a plug-in"
+        raise DataError(f"{file.path}: {error}; {remedy}") from error
     if missing := [split for split, x in record.scores.items() if main.name not in x.metrics]:
         raise DataError(
             f"{file.path}: scores of {', '.join(missing)} lack the main metric {main.name}"

@@ -22,7 +22,8 @@ def register(cls: type[Task]) -> type[Task]:
     """
     name = cls.info.name
     if name in TASKS:
-        raise OptionError(f"task {name!r} is already registered by {TASKS[name].__qualname__}")
+        owner = TASKS[name].__qualname__
+        raise OptionError(f"task {name!r} is already registered by {owner}; choose another name")
     reserved = {field.name for field in dataclasses.fields(TaskConfig)}
     if taken := reserved & {field.name for field in dataclasses.fields(cls.Options)}:
         raise OptionError(f"task {name!r} may not name an option {', '.join(sorted(taken))}")

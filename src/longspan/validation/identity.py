@@ -41,7 +41,8 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
         experiment = _requested(record)
     except LongspanError as error:
         expected = "registered names, and overrides that the protocol accepts"
-        yield file.finding("config", error, expected, "correct it, or register the name first")
+        remedy = "correct it, or register the name with --import FILE"
+        yield file.finding("config", error, expected, remedy)
         return
     recipe, config = flatten(experiment.config), flatten(record.config)
     for name, expected in recipe.items():

@@ -4,7 +4,8 @@ The nodes return records to the driver, which writes them: each record is writte
 without a file system that the nodes share. Checkpoints stay on the node that wrote them: with a
 shared file system a run resumes on any node, without one on its own node.
 
-Every node needs longspan. A driver in a working tree of longspan sends that tree to the nodes.
+Every node needs longspan. A driver in a working tree of longspan sends that tree to the nodes, and
+every driver the files of its plug-ins; a plug-in that is a module must be installed on every node.
 """
 
 import collections
@@ -30,6 +31,7 @@ from longspan.arena.executors.ray_task import EventQueue, run_on_node
 from longspan.arena.experiment import Experiment
 from longspan.arena.lock import hold_lock
 from longspan.arena.paths import RunPaths
+from longspan.arena.plugins import loaded_plugins
 from longspan.arena.resume import load_checked
 from longspan.arena.run import save
 from longspan.errors import BusyError, LongspanError, OptionError, RunError
@@ -191,9 +193,8 @@ class _RayGrid:
             return
         driver = __version__, experiment.hash
         threads = max(1, int(self.cpus))
-        reference = self.task.remote(
-            index, experiment, self.node_paths, driver, threads, self.queue
-        )
+        where = self.node_paths, driver, loaded_plugins(), threads, self.queue
+        reference = self.task.remote(index, experiment, *where)
         self.submitted[reference] = index
 
     def _collect(self, reference: Any, index: int) -> Iterator[tuple[int, RunOutcome]]:

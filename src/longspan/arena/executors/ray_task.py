@@ -12,6 +12,7 @@ from longspan.arena.executors.outcomes import RunOutcome, skip_experiment
 from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
+from longspan.arena.plugins import Plugin, restore_plugins
 from longspan.arena.run import train
 
 
@@ -37,6 +38,7 @@ def run_on_node(
     experiment: Experiment,
     paths: RunPaths,
     driver: tuple[str, str],
+    plugins: tuple[Plugin, ...],
     threads: int,
     queue: Any,
 ) -> RunOutcome:
@@ -47,9 +49,14 @@ def run_on_node(
         experiment: the experiment to run.
         paths: paths on this node.
         driver: the driver's longspan version and hash of the experiment.
+        plugins: the driver's plug-ins.
         threads: number of threads for this run.
         queue: handle of the `EventQueue`.
+
+    Raises:
+        PluginError: a plug-in cannot be loaded on this node.
     """
+    restore_plugins(plugins)
     if (here := (__version__, experiment.hash)) != driver:
         return skip_experiment(
             experiment,

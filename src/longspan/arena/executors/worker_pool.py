@@ -23,6 +23,7 @@ from longspan.arena.executors.outcomes import FailureKind, RunOutcome, make_fail
 from longspan.arena.executors.worker_process import serve_experiments
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
+from longspan.arena.plugins import loaded_plugins
 from longspan.errors import OptionError, RunError
 
 logger = logging.getLogger(__name__)
@@ -170,7 +171,7 @@ class _Worker:
             self.pipe.close()
         self.oom_kills = _count_oom_kills()
         self.pipe, child_pipe = context.Pipe()
-        arguments = (child_pipe, self.paths, self.threads)
+        arguments = (child_pipe, self.paths, self.threads, loaded_plugins())
         self.process = context.Process(target=serve_experiments, args=arguments, daemon=True)
         with _worker_environment(self.threads, self.gpu):
             self.process.start()

@@ -12,10 +12,13 @@ import torch
 from longspan.arena.executors.events import Event, EventSender
 from longspan.arena.executors.runner import ExperimentRunner
 from longspan.arena.paths import RunPaths
+from longspan.arena.plugins import Plugin, restore_plugins
 
 
-def serve_experiments(pipe: Connection, paths: RunPaths, threads: int) -> None:
-    """Receive `(index, experiment)` pairs until None, and run each.
+def serve_experiments(
+    pipe: Connection, paths: RunPaths, threads: int, plugins: tuple[Plugin, ...]
+) -> None:
+    """Load plug-ins, receive `(index, experiment)` pairs until None, and run each.
 
     Sends ("ready", 0, device name) first; then, of each run, any number of
     ("build", 0, progress) and ("event", index, event), and ("outcome", index, outcome) last.
@@ -25,6 +28,7 @@ def serve_experiments(pipe: Connection, paths: RunPaths, threads: int) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    restore_plugins(plugins)
     runner = ExperimentRunner(paths, lambda *progress: pipe.send(("build", 0, progress)))
     pipe.send(("ready", 0, runner.device))
     try:

@@ -7,9 +7,11 @@ adds no position encoding to a mechanism that carries positions (`Traits.carries
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.arena.experiment import Experiment, override
+from longspan.arena.scopes import select_changes
 from longspan.attention import MECHANISMS, options_of
 from longspan.config import (
     Budget,
@@ -21,7 +23,7 @@ from longspan.config import (
 )
 from longspan.errors import OptionError, UnknownNameError, check_name
 from longspan.results import BASELINE, ROW
-from longspan.tasks import configure
+from longspan.tasks import TASKS, configure
 
 MechanismOptions = Mapping[str, Mapping[str, Any]]  # options by mechanism
 
@@ -100,6 +102,8 @@ class Protocol:
         grids: hyperparameter values that the source searches, by task and dotted field or "seed";
             the recipe is one combination.
         references: reference rows, which are run by name.
+        file: file outside the package that defines it; None: a protocol of the package, or one
+            without a file.
     """
 
     name: str
@@ -114,6 +118,7 @@ class Protocol:
     budget: Budget = dataclasses.field(default_factory=Budget)
     grids: Mapping[str, Mapping[str, tuple[Any, ...]]] = dataclasses.field(default_factory=dict)
     references: tuple[ReferenceRow, ...] = ()
+    file: Path | None = None
 
     def row(
         self, task: str, name: str, seed: int, changes: Mapping[str, Any] | None = None
@@ -124,28 +129,67 @@ class Protocol:
             task: task of the protocol.
             name: name of a mechanism or of a reference row.
             seed: seed.
-            changes: fields to override, by dotted name.
+            changes: fields to override, by dotted name; some may be limited to a task or row, as
+                `longspan.arena.scopes` describes.
 
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such row or field.
-            OptionError: the reference row does not exist for the task, a change contradicts it, or
-                a field rejects its value.
+            OptionError: the reference row does not exist for the task, a change contradicts it or
+                another change, or a field rejects its value.
         """
+        changes = self.changes(task, name, changes or {})
         reference = self._reference(name)
         if reference is None:
-            return override(self.experiment(task, name, seed), changes or {})
+            return override(self.experiment(task, name, seed), changes)
         if task not in reference.tasks:
             raise OptionError(
                 f"reference row {name!r} is a row of {', '.join(reference.tasks)} only"
             )
         made = override(self.experiment(task, reference.mechanism, seed), reference.changes)
-        made = override(dataclasses.replace(made, overrides={ROW: name}), changes or {})
+        made = override(dataclasses.replace(made, overrides={ROW: name}), changes)
         if fixed := sorted(made.overrides.keys() & reference.changes.keys()):
             raise OptionError(
                 f"reference row {name!r} sets {fixed[0]}={reference.changes[fixed[0]]}, got "
                 f"{made.overrides[fixed[0]]}; run {reference.mechanism!r} with another value"
             )
         return made
+
+    def changes(self, task: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the changes that apply to a row on a task, by dotted name of the field.
+
+        Raises:
+            UnknownNameError: the protocol has no such task, or there is no such row or field.
+            OptionError: two changes of a field contradict each other.
+        """
+        reference = self._reference(name)
+        self.check_task(task)
+        mechanism = name if reference is None else reference.mechanism
+        rows = self.row_names
+        return select_changes(changes, task=task, row=name, mechanism=mechanism, rows=rows)
+
+    @property
+    def row_names(self) -> list[str]:
+        """Names of all rows: mechanisms and reference rows."""
+        return [*MECHANISMS, *(reference.name for reference in self.references)]
+
+    def check_task(self, name: str) -> str:
+        """Return the name of a task of the protocol.
+
+        Raises:
+            UnknownNameError: the protocol does not have it; the message names protocols that do, or
+                suggests near names.
+        """
+        if name in self.tasks or name not in TASKS:
+            return check_name(name, self.tasks, f"task of protocol {self.name!r}")
+        others = sorted(x.name for x in PROTOCOLS.values() if name in x.tasks)
+        if not others:
+            raise UnknownNameError(
+                f"no protocol has task {name!r}; write one that does, and add --protocol FILE"
+            )
+        raise UnknownNameError(
+            f"protocol {self.name!r} has no task {name!r}; {name} is in {', '.join(others)}: add "
+            f"--protocol {others[0]}"
+        )
 
     def row_tasks(self, name: str) -> tuple[str, ...]:
         """Return the tasks that a row exists for: a mechanism for all, a reference row for some.
@@ -181,7 +225,7 @@ class Protocol:
         Raises:
             UnknownNameError: the protocol has no such task, or there is no such mechanism.
         """
-        check_name(task, self.tasks, f"task of protocol {self.name!r}")
+        self.check_task(task)
         check_name(mechanism, MECHANISMS, "mechanism")
         recipe = self.recipe(task)
         defaults = MechanismConfig(name=mechanism, options=options_of(mechanism))
@@ -216,7 +260,7 @@ def register(protocol: Protocol) -> Protocol:
         OptionError: the name is taken.
     """
     if protocol.name in PROTOCOLS:
-        raise OptionError(f"protocol {protocol.name!r} is already registered")
+        raise OptionError(f"protocol {protocol.name!r} is already registered; choose another name")
     PROTOCOLS[protocol.name] = protocol
     return protocol
 

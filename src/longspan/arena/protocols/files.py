@@ -1,0 +1,307 @@
+"""Protocols written as TOML files.
+
+A file mixes tasks of any protocols and changes what differs:
+
+```toml
+name = "mine"                      # default: the file's name without suffix
+base = "quick"                     # its tasks, options and budget; default: none
+summary = "Recall and ListOps, short."
+source = "our paper, section 4"
+budget = "steps"                   # as --budget takes it
+
+[training]                         # of every task; [model] likewise
+steps = 200
+
+[mechanisms.local]                 # of every task
+window = 16
+
+[tasks.recall]                     # a further task, or changes to one of the base
+from = "diagnostic"                # protocol that the task starts from
+task = { length = 64 }
+training = { batch_size = 32 }
+mechanisms.local.window = 8
+```
+
+The later of these applies: `from` or `base`, tables of every task, tables of the task. TOML has no
+null: write "none" for a number that may be none, such as `max_grad_norm`.
+"""
+
+import contextlib
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from longspan.arena.protocols.base import (
+    PROTOCOLS,
+    MechanismOptions,
+    Protocol,
+    Recipe,
+    ReferenceRow,
+)
+from longspan.attention import MECHANISMS, options_of
+from longspan.config import Budget, ModelConfig, TrainingConfig, parse_budget
+from longspan.errors import LongspanError, OptionError, check_name
+from longspan.tasks import TASKS, configure
+
+TEXTS = ("name", "base", "summary", "source", "differs", "budget")
+TABLES = ("model", "training", "mechanisms", "tasks")
+TASK_TABLES = ("task", "model", "training", "mechanisms")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+T = TypeVar("T", ModelConfig, TrainingConfig)
+
+
+class _FieldError(OptionError):
+    """Invalid field; the message starts with its name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TaskEntry:
+    """A task of a file: the protocol it starts from, its recipe, and options by mechanism."""
+
+    origin: Protocol | None
+    recipe: Recipe
+    mechanism_options: MechanismOptions
+
+
+def read_protocol(path: Path, content: bytes) -> Protocol:
+    """Return the protocol that a TOML file describes.
+
+    Args:
+        path: path of the file, whose stem is the default name.
+        content: content of the file.
+
+    Raises:
+        UnknownNameError: there is no such table; the message suggests near names.
+        OptionError: the file is no TOML, a field is unknown or a value is invalid; the message
+            names the field.
+    """
+    table = _parse(content)
+    _check_fields(table, (*TEXTS, *TABLES), "field of a protocol")
+    name = table.get("name", path.stem)
+    if not NAME.fullmatch(name):
+        raise OptionError(
+            f"name must consist of letters, digits, '_', '.' and '-', got {name!r}; set name"
+        )
+    base = None
+    if "base" in table:
+        with _naming("base"):
+            base = PROTOCOLS[check_name(table["base"], PROTOCOLS, "protocol")]
+    return _checked(_make(path, name, table, base, _task_entries(table, base)))
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    """Parse TOML, and check which of the first fields are texts and tables."""
+    try:
+        table = tomllib.loads(content.decode("utf-8"))
+    except ValueError as error:  # of UTF-8 too
+        raise OptionError(f"not a TOML file: {error}") from error
+    for field in TEXTS:
+        if not isinstance(table.get(field, ""), str):
+            raise OptionError(f"{field} must be text, got {table[field]!r:.60}")
+    for field in TABLES:
+        _check_table(table.get(field, {}), field)
+    return table
+
+
+def _task_entries(table: Mapping[str, Any], base: Protocol | None) -> dict[str, _TaskEntry]:
+    """Return the tasks of the base, then those of the file."""
+    common = {part: table.get(part, {}) for part in ("model", "training", "mechanisms")}
+    _check_common(common)
+    own = table.get("tasks", {})
+    names = dict.fromkeys([*(base.tasks if base else ()), *own])
+    if not names:
+        raise OptionError('a protocol needs a task: add [tasks.NAME], or base = "PROTOCOL"')
+    entries = {}
+    for name in names:
+        with _naming(f"tasks.{name}"):
+            check_name(name, TASKS, "task")
+            entries[name] = _task_entry(name, _check_table(own.get(name, {})), common, base)
+    return entries
+
+
+def _task_entry(
+    task: str, own: dict[str, Any], common: Mapping[str, Any], base: Protocol | None
+) -> _TaskEntry:
+    _check_fields(own, ("from", *TASK_TABLES), "field of a task")
+    for part in TASK_TABLES:
+        _check_table(own.get(part, {}), part)
+    origin = base if base is not None and task in base.tasks else None
+    if "from" in own:
+        origin = _origin(task, own["from"])
+    start = None if origin is None else origin.recipe(task)
+    changed = _with_nulls(own.get("task", {}), _types(TASKS[task].Options))
+    options = {**(start.task_options if start else {}), **changed}
+    with _naming("task"):
+        configure(task, options)
+    recipe = Recipe(
+        task_options=options,
+        model=_settings(ModelConfig, start and start.model, common, own, "model"),
+        training=_settings(TrainingConfig, start and start.training, common, own, "training"),
+    )
+    layers = [_read_mechanisms(x.get("mechanisms", {})) for x in (common, own)]
+    inherited = {} if origin is None else {x: origin.options_for(task, x) for x in MECHANISMS}
+    return _TaskEntry(
+        origin=origin,
+        recipe=recipe,
+        mechanism_options=_merge({x: y for x, y in inherited.items() if y}, *layers),
+    )
+
+
+def _origin(task: str, name: Any) -> Protocol:
+    with _naming("from"):
+        origin = PROTOCOLS[check_name(name, PROTOCOLS, "protocol")]
+        if task not in origin.tasks:
+            raise OptionError(
+                f"protocol {name!r} has no task {task!r}; it has {', '.join(origin.tasks)}"
+            )
+    return origin
+
+
+def _settings(
+    cls: type[T], start: T | None, common: Mapping[str, Any], own: Mapping[str, Any], part: str
+) -> T:
+    """Return the settings of a task: those it starts from, then those of the file."""
+    fields = _with_nulls({**common[part], **own.get(part, {})}, _types(cls))
+    with _naming(part):
+        _check_fields(fields, _types(cls), "field")
+        if start is not None:
+            return dataclasses.replace(start, **fields)
+        try:
+            return cls(**fields)
+        except OptionError as error:
+            required = [x.name for x in dataclasses.fields(cls) if x.default is dataclasses.MISSING]
+            if not (missing := [name for name in required if name not in fields]):
+                raise
+            raise OptionError(
+                f'requires {", ".join(missing)}; set them, or start from a protocol: from = "NAME"'
+            ) from error
+
+
+def _check_common(common: Mapping[str, Any]) -> None:
+    """Check the names in the tables of every task."""
+    for part, cls in (("model", ModelConfig), ("training", TrainingConfig)):
+        with _naming(part):
+            _check_fields(common[part], _types(cls), "field")
+    _read_mechanisms(common["mechanisms"])
+
+
+def _read_mechanisms(table: Mapping[str, Any]) -> MechanismOptions:
+    """Return the options by mechanism of a table."""
+    found = {}
+    with _naming("mechanisms"):
+        for name, options in table.items():
+            check_name(name, MECHANISMS, "mechanism")
+            _check_table(options, name)
+            _check_fields(options, options_of(name), f"option of mechanism {name!r}")
+            found[name] = _with_nulls(options, get_type_hints(MECHANISMS[name].__init__))
+    return found
+
+
+def _types(cls: type) -> dict[str, Any]:
+    return {field.name: field.type for field in dataclasses.fields(cls)}
+
+
+def _with_nulls(table: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with None in place of "none" where the type takes None and no text."""
+    optional = {
+        name for name, x in types.items() if NoneType in get_args(x) and str not in get_args(x)
+    }
+    return {name: None if x == "none" and name in optional else x for name, x in table.items()}
+
+
+def _merge(*layers: MechanismOptions) -> MechanismOptions:
+    """Return options by mechanism; those of later layers take precedence."""
+    names = dict.fromkeys(name for layer in layers for name in layer)
+    return {
+        name: {option: x for layer in layers for option, x in layer.get(name, {}).items()}
+        for name in names
+    }
+
+
+def _make(
+    path: Path,
+    name: str,
+    table: Mapping[str, Any],
+    base: Protocol | None,
+    entries: Mapping[str, _TaskEntry],
+) -> Protocol:
+    first, *others = entries.values()
+    shared = {
+        mechanism: options
+        for mechanism, options in first.mechanism_options.items()
+        if all(x.mechanism_options.get(mechanism) == options for x in others)
+    }
+    own = {
+        task: {x: y for x, y in entry.mechanism_options.items() if x not in shared}
+        for task, entry in entries.items()
+    }
+    origins = {task: x.origin for task, x in entries.items() if x.origin is not None}
+    starts = ", ".join(f"{task} from {origin.name}" for task, origin in origins.items())
+    return Protocol(
+        name=name,
+        summary=table.get("summary", f"Protocol of the file {path.name}."),
+        source=table.get("source", path.name),
+        tasks=tuple(entries),
+        differs=table.get("differs", f"Changed: {starts}." if starts else "Not published."),
+        recipe={task: entry.recipe for task, entry in entries.items()}.__getitem__,
+        mechanism_options=shared,
+        task_mechanism_options={task: options for task, options in own.items() if options},
+        budget=_budget(table, base),
+        grids={x: y.grids[x] for x, y in origins.items() if x in y.grids},
+        references=_references(base, origins),
+        file=path,
+    )
+
+
+def _budget(table: Mapping[str, Any], base: Protocol | None) -> Budget:
+    with _naming("budget"):
+        if "budget" in table:
+            return parse_budget(table["budget"])
+    return Budget() if base is None else base.budget
+
+
+def _references(base: Protocol | None, origins: Mapping[str, Protocol]) -> tuple[ReferenceRow, ...]:
+    """Return the reference rows of the base, for the tasks that start from it."""
+    kept = []
+    for reference in () if base is None else base.references:
+        tasks = tuple(task for task in reference.tasks if origins.get(task) is base)
+        if tasks:
+            kept.append(dataclasses.replace(reference, tasks=tasks))
+    return tuple(kept)
+
+
+def _checked(protocol: Protocol) -> Protocol:
+    """Return a protocol whose every configuration with options is valid."""
+    for task in protocol.tasks:
+        for mechanism in MECHANISMS:
+            with _naming(f"{mechanism} on {task}"):
+                protocol.config(task, mechanism)
+    return protocol
+
+
+def _check_fields(table: Mapping[str, Any], names: Iterable[str], what: str) -> None:
+    names = list(names)
+    for field in table:
+        check_name(field, names, what)
+
+
+def _check_table(value: Any, name: str | None = None) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        subject = "" if name is None else f"{name} "
+        raise OptionError(f"{subject}must be a table, got {value!r:.60}")
+    return value
+
+
+@contextlib.contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Put a field in front of the message of an error."""
+    try:
+        yield
+    except LongspanError as error:
+        # Tables in tables have one dotted name.
+        joint = "." if isinstance(error, _FieldError) else ": "
+        raise _FieldError(f"{where}{joint}{error}") from error

@@ -1,0 +1,157 @@
+"""Settings limited to a task or to a row of the table: `listops.steps=100`, `local.window=16`.
+
+A setting has the name `[TASK.][ROW.]PART.FIELD`. ROW is a mechanism or a reference row, PART one of
+task, mechanism, model and training. After TASK or ROW the part may be left out, if only one part
+has the field: after ROW it is mechanism, model or training, after TASK alone task, model or
+training. Of several settings of a field, the one that is limited to the fewest runs applies.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from longspan.attention import options_of
+from longspan.config import MechanismConfig, ModelConfig, TrainingConfig
+from longspan.config.run import PARTS
+from longspan.errors import OptionError, UnknownNameError, check_name
+from longspan.tasks import TASKS
+
+
+class Setting(NamedTuple):
+    """Name of a setting: the task and the row that it is limited to, and the field.
+
+    Attributes:
+        name: name as it was given.
+        task: task that it is limited to; None: every task.
+        row: mechanism or reference row that it is limited to; None: every row.
+        field: PART.FIELD, or FIELD alone.
+    """
+
+    name: str
+    task: str | None
+    row: str | None
+    field: str
+
+    @property
+    def num_limits(self) -> int:
+        """Number of limits: task, row, both or none."""
+        return (self.task is not None) + (self.row is not None)
+
+    def applies(self, task: str, row: str) -> bool:
+        """Return whether the setting applies to a row on a task."""
+        return self.task in (None, task) and self.row in (None, row)
+
+
+def parse_setting(name: str, rows: Collection[str]) -> Setting:
+    """Parse the name of a setting.
+
+    Args:
+        name: name, such as training.steps, local.window or listops.local.window.
+        rows: names of all mechanisms and reference rows.
+
+    Raises:
+        UnknownNameError: there is no such part, task or row; the message suggests near names.
+        OptionError: the name has two tasks or two rows.
+    """
+    limits: dict[str, str] = {}
+    field = name
+    while (head := field.partition("."))[1] and head[0] not in PARTS:
+        word, _, field = head
+        check_name(word, [*PARTS, *TASKS, *rows], "part, task or mechanism")
+        kind = "task" if word in TASKS else "mechanism"
+        if kind in limits:
+            raise OptionError(
+                f"setting {name!r} names two {kind}s; use [TASK.][MECHANISM.]PART.FIELD"
+            )
+        limits[kind] = word
+    return Setting(name, limits.get("task"), limits.get("mechanism"), field)
+
+
+def select_changes(
+    changes: Mapping[str, Any], *, task: str, row: str, mechanism: str, rows: Collection[str]
+) -> dict[str, Any]:
+    """Return the settings that apply to a run, by dotted name of the field.
+
+    Args:
+        changes: values by name; see the module's description.
+        task: task of the run.
+        row: row of the run.
+        mechanism: mechanism of the row.
+        rows: names of all mechanisms and reference rows.
+
+    Raises:
+        UnknownNameError: there is no such part, task, row, option or field.
+        OptionError: two settings give a field different values, and neither is limited to fewer
+            runs.
+    """
+    made: dict[str, Any] = {}
+    applied: dict[str, Setting] = {}
+    settings = [(parse_setting(name, rows), value) for name, value in changes.items()]
+    for setting, value in sorted(settings, key=lambda pair: -pair[0].num_limits):
+        if not setting.applies(task, row):
+            continue
+        field = _full_field(setting, task, mechanism)
+        other = applied.setdefault(field, setting)
+        if made.setdefault(field, value) != value and other.num_limits == setting.num_limits:
+            remedy = f"keep one, or set {task}.{row}.{field}"
+            raise OptionError(
+                f"{other.name} and {setting.name} both set {field} of {row} on {task}; {remedy}"
+            )
+    return made
+
+
+def check_limits(
+    names: Iterable[str], runs: Collection[tuple[str, str]], rows: Collection[str]
+) -> None:
+    """Check that every setting applies to a run.
+
+    Args:
+        names: names of the settings.
+        runs: pairs of task and row.
+        rows: names of all mechanisms and reference rows.
+
+    Raises:
+        UnknownNameError: there is no such part, task or row.
+        OptionError: a setting applies to none of the runs; the message lists their tasks and rows.
+    """
+    for name in names:
+        setting = parse_setting(name, rows)
+        if runs and not any(setting.applies(*pair) for pair in runs):
+            tasks, named = (", ".join(dict.fromkeys(words)) for words in zip(*runs, strict=True))
+            raise OptionError(
+                f"setting {name!r} applies to no run of this command; its tasks are {tasks}; its "
+                f"mechanisms are {named}"
+            )
+
+
+def _full_field(setting: Setting, task: str, mechanism: str) -> str:
+    """Return PART.FIELD of a setting; a part that was left out is found by its field."""
+    field = setting.field
+    if "." in field or not setting.num_limits:
+        return field
+    parts = {"model": _fields(ModelConfig), "training": _fields(TrainingConfig)}
+    if setting.row is not None:
+        own = [*options_of(mechanism), "backend"]
+        parts = {"mechanism": own, **parts}
+        owner = f"mechanism {mechanism!r}"
+    else:
+        own = _fields(TASKS[task].Options)
+        parts = {"task": own, **parts}
+        owner = f"task {task!r}"
+    found = [part for part, fields in parts.items() if field in fields]
+    limit = setting.name[: -len(field)]
+    if len(found) > 1:
+        names = " or ".join(f"{limit}{part}.{field}" for part in found)
+        raise OptionError(f"setting {setting.name!r} has several meanings; write {names}")
+    if not found:
+        every = [x for fields in parts.values() for x in fields]
+        near = ", ".join(difflib.get_close_matches(field, every))
+        options = ", ".join(x for x in own if x not in _fields(MechanismConfig))
+        hint = f"did you mean {near}?" if near else f"it has {options or 'no options'}"
+        raise UnknownNameError(f"{owner} has no option {field!r}; {hint}")
+    return f"{found[0]}.{field}"
+
+
+def _fields(cls: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]

@@ -1,0 +1,54 @@
+"""Options that load plug-ins and protocol files before a command starts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longspan.entry_points import plugin_entry_points
+
+
+def _load_plugins(sources: list[str] | None) -> list[str] | None:
+    """Load the plug-ins of installed packages, then those of --import."""
+    if sources or plugin_entry_points():
+        from longspan.arena.plugins import load_entry_points, load_plugin
+
+        load_entry_points()
+        for source in sources or ():
+            load_plugin(source)
+    return sources
+
+
+def name_protocol(text: str | None) -> str | None:
+    """Return the name of a protocol; a file is loaded."""
+    if text is None or Path(text).suffix not in (".py", ".toml"):
+        return text
+    from longspan.arena import load_protocol
+
+    return load_protocol(text).name
+
+
+# Eager: protocol files and all other values may name what a plug-in registers.
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        help="Plug-in to import: a Python file, a module or a protocol file. Repeatable.",
+        callback=_load_plugins,
+        is_eager=True,
+    ),
+]
+Protocol = Annotated[
+    str,
+    typer.Option(
+        help="Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
+        callback=name_protocol,
+    ),
+]
+ProtocolName = Annotated[
+    str,
+    typer.Argument(
+        help="Protocol, `longspan protocols list`; or a file, mine.toml or mine.py.",
+        callback=name_protocol,
+    ),
+]

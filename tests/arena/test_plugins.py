@@ -1,0 +1,248 @@
+"""Plug-ins: what they register, their errors, and worker processes that import them."""
+
+import importlib
+import sys
+import types
+
+import pytest
+from callbacks import LogRuns
+
+import tiny
+from longspan.arena import PROTOCOLS, WorkerPoolExecutor, arena, load_plugin, load_protocol
+from longspan.arena import plugins as plugins_module
+from longspan.arena.executors.ray_task import run_on_node
+from longspan.arena.plugins import load_entry_points, loaded_plugins, restore_plugins
+from longspan.arena.provenance import external_sources
+from longspan.attention import MECHANISMS
+from longspan.attention.registry import KERNELS
+from longspan.errors import PluginError
+from longspan.files import file_sha256
+from longspan.metrics import METRICS
+from longspan.tasks import TASKS
+
+MECHANISM = '''"""Local attention under another name."""
+
+from longspan.attention import register
+from longspan.attention.mechanisms.local import LocalAttention
+
+
+@register("of_a_user", size_option="window")
+class OfAUser(LocalAttention):
+    """Local attention under another name."""
+'''
+PROTOCOL = """
+import dataclasses
+from longspan.arena.protocols import get, register
+
+register(dataclasses.replace(get("quick"), name={name!r}))
+"""
+
+pytestmark = pytest.mark.usefixtures("registries")
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MECHANISM)
+    return path
+
+
+def names():
+    return [sorted(registry) for registry in (MECHANISMS, TASKS, PROTOCOLS, METRICS)]
+
+
+def test_file_registers_its_mechanism_once(plugin):
+    assert load_plugin(str(plugin)) == load_plugin(str(plugin)) == loaded_plugins()[0]
+    assert "of_a_user" in MECHANISMS
+    config = tiny.experiment("of_a_user").config
+    assert external_sources(config) == {"mechanism": file_sha256(plugin)}
+
+
+def test_file_may_import_modules_beside_it(tmp_path):
+    (tmp_path / "beside_the_plugin.py").write_text("NAME = 'of_a_user'\n")
+    (tmp_path / "mine.py").write_text(
+        "from beside_the_plugin import NAME\n" + MECHANISM.replace('"of_a_user"', "NAME")
+    )
+    load_plugin(str(tmp_path / "mine.py"))
+    assert "of_a_user" in MECHANISMS
+
+
+INVALID = {
+    "missing module": ("import torch\nimport nowhere_to_be_found\n", "line 2: ModuleNotFoundError"),
+    "syntax": ("x = 1\ndef f(:\n", "line 2: SyntaxError: "),
+    "taken mechanism": (
+        MECHANISM.replace("of_a_user", "local"),
+        "line 7: mechanism 'local' is already registered, by LocalAttention; choose another name",
+    ),
+    "taken task": (
+        "from longspan.tasks import TASKS, register\n\nregister(TASKS['recall'])\n",
+        "line 3: task 'recall' is already registered by RecallTask; choose another name",
+    ),
+    "taken protocol": (
+        PROTOCOL.format(name="quick"),
+        "line 5: protocol 'quick' is already registered; choose another name",
+    ),
+    "second of two": (
+        MECHANISM + "\n\nraise ValueError('no\\nsecond line')\n",
+        "line 12: ValueError: no",
+    ),
+    "exit": ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3"),
+    "inside torch": ("import torch\n\ntorch.zeros(2) @ torch.zeros(3)\n", "line 3: RuntimeError"),
+    "name of a task": (
+        MECHANISM.replace("of_a_user", "recall"),
+        "mechanism 'recall' has the name of a task; choose another name",
+    ),
+    "name of a part": (
+        MECHANISM.replace("of_a_user", "model"),
+        "mechanism 'model' has the name of a part of a configuration",
+    ),
+    "path": (MECHANISM.replace("of_a_user", "../up"), "must consist of letters, digits, '_'"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_failing_plugin_is_named_with_its_line_and_registers_nothing(tmp_path, case):
+    text, message = INVALID[case]
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    before = names()
+    with pytest.raises(PluginError) as raised:
+        load_plugin(str(path))
+    assert str(raised.value).startswith(f"plug-in {path}")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert names() == before
+    assert loaded_plugins() == ()
+    # Corrected, it is imported.
+    path.write_text(MECHANISM)
+    load_plugin(str(path))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere_to_be_found", "there is no module 'nowhere_to_be_found'; install it"),
+        ("nowhere.to_be.found", "there is no module 'nowhere.to_be.found'; install it"),
+        ("mine", "there is no module 'mine'; did you mean mine.py?"),
+        ("nowhere.py", "nowhere.py cannot be read (No such file or directory)"),
+        ("./mine.txt", "./mine.txt is no plug-in; use a .py or .toml file, or a module's name"),
+    ],
+)
+def test_absent_plugin_is_rejected(plugin, monkeypatch, source, message):
+    monkeypatch.chdir(plugin.parent)
+    with pytest.raises(PluginError) as raised:
+        load_plugin(source)
+    assert str(raised.value) == message
+
+
+def test_module_is_imported_by_name_and_its_error_names_its_file(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in (("good_plugin", MECHANISM), ("bad_plugin", "\n1 / 0\n")):
+        (tmp_path / f"{name}.py").write_text(text)
+    load_plugin("good_plugin")
+    assert "of_a_user" in MECHANISMS
+    with pytest.raises(PluginError) as raised:
+        load_plugin("bad_plugin")
+    file = tmp_path / "bad_plugin.py"
+    expected = f"plug-in bad_plugin ({file}, line 2): ZeroDivisionError: division by zero"
+    assert str(raised.value) == expected
+    del sys.modules["good_plugin"]
+
+
+def test_entry_points_are_imported_and_a_failing_one_names_its_package(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "installed_plugin.py").write_text(MECHANISM)
+    metadata = tmp_path / "of_a_user-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: of-a-user\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[longspan.plugins]\nmine = installed_plugin\n")
+    importlib.invalidate_caches()
+    load_entry_points()
+    assert "of_a_user" in MECHANISMS
+    (metadata / "entry_points.txt").write_text("[longspan.plugins]\nmine = absent_plugin\n")
+    with pytest.raises(
+        PluginError, match=r"no module 'absent_plugin'.*the package of-a-user names"
+    ):
+        load_entry_points()
+    del sys.modules["installed_plugin"]
+
+
+def test_python_file_defines_a_protocol(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(PROTOCOL.format(name="first"))
+    protocol = load_protocol(str(path))
+    assert (protocol.name, protocol.file) == ("first", path)
+    assert PROTOCOLS["first"] is protocol
+    second = tmp_path / "second.py"
+    second.write_text("".join(PROTOCOL.format(name=name) for name in ("second", "third")))
+    assert load_protocol(str(second)).name == "second"
+    several = tmp_path / "several.py"
+    several.write_text("".join(PROTOCOL.format(name=name) for name in ("fourth", "fifth")))
+    with pytest.raises(PluginError, match=r"several protocols; pass --import .* fourth, fifth"):
+        load_protocol(str(several))
+    none = tmp_path / "none.py"
+    none.write_text(MECHANISM)
+    with pytest.raises(PluginError, match="registers no protocol; call"):
+        load_protocol(str(none))
+
+
+def test_worker_processes_import_plugins(plugin, tiny_cache, tmp_path):
+    load_plugin(str(plugin))
+    load_plugin(str(write_protocol(tmp_path)))
+    # Workers run the version that the command started with.
+    digest = file_sha256(plugin)
+    plugin.write_text("1 / 0\n")
+    paths = tiny.paths(tmp_path / "runs", tiny_cache)
+    experiment = tiny.experiment("of_a_user")
+    results, failed = arena([experiment], paths, LogRuns(), executor=WorkerPoolExecutor(1))
+    assert not failed
+    assert results[0].mechanism == "of_a_user"
+    assert results[0].external_sources == {"mechanism": digest}
+
+
+def write_protocol(folder):
+    path = folder / "other.toml"
+    path.write_text('base = "quick"\n')
+    return path
+
+
+def test_nodes_without_the_files_load_copies(plugin, tmp_path, monkeypatch):
+    load_plugin(str(plugin))
+    load_plugin(str(write_protocol(tmp_path)))
+    sent, digest = loaded_plugins(), file_sha256(plugin)
+    # A node: nothing is registered, and the files do not exist.
+    monkeypatch.setattr(plugins_module, "_LOADED", {})
+    del MECHANISMS["of_a_user"], PROTOCOLS["other"]
+    plugin.unlink()
+    (tmp_path / "other.toml").unlink()
+    experiment = tiny.experiment("local")
+    paths = tiny.paths(tmp_path, tmp_path)
+    other_version = ("0", experiment.hash)
+    outcome = run_on_node(0, experiment, paths, other_version, sent, 1, None)
+    assert "has another longspan" in outcome.reason
+    config = tiny.experiment("of_a_user").config
+    assert external_sources(config) == {"mechanism": digest}
+    assert PROTOCOLS["other"].file.read_bytes() == sent[1].content
+    # Ray runs several experiments in a process.
+    restore_plugins(sent)
+    assert loaded_plugins() == sent
+
+
+def test_failed_registration_of_a_kernel_is_undone(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from longspan.attention import MECHANISMS, register_kernel\n"
+        "register_kernel(MECHANISMS['full'], 'mine', list, automatic=True)(print)\n1 / 0\n"
+    )
+    with pytest.raises(PluginError):
+        load_plugin(str(path))
+    assert "mine" not in KERNELS.get(MECHANISMS["full"], {})
+
+
+def test_debug_traceback_keeps_the_cause(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("1 / 0\n")
+    with pytest.raises(PluginError) as raised:
+        load_plugin(str(path))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert isinstance(raised.value.__cause__.__traceback__, types.TracebackType)

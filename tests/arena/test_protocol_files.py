@@ -1,0 +1,175 @@
+"""Protocols as TOML files: layers, what they equal, and rejected files."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from longspan.arena import PROTOCOLS, get, grid, load_protocol
+from longspan.arena.protocols.compare import compare
+from longspan.attention import MECHANISMS
+from longspan.config import Budget
+from longspan.errors import PluginError
+
+pytestmark = pytest.mark.usefixtures("registries")
+
+MIXED = """
+summary = "Recall and ListOps."
+source = "section 4"
+
+[training]
+batch_size = 16
+steps = 900
+
+[mechanisms.local]
+window = 5
+
+[tasks.recall]
+from = "diagnostic"
+task = { length = 64 }
+training = { steps = 300, max_grad_norm = "none" }
+mechanisms.local.window = 7
+mechanisms.dilated.window = 3
+
+[tasks.listops]
+from = "lra-small"
+model = { num_hidden_layers = 1 }
+"""
+
+
+def load(folder, text, name="mine"):
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return load_protocol(str(path))
+
+
+def test_file_mixes_tasks_and_changes_what_it_names(tmp_path):
+    protocol = load(tmp_path, MIXED)
+    assert (protocol.name, protocol.summary) == ("mine", "Recall and ListOps.")
+    assert (protocol.tasks, protocol.source) == (("recall", "listops"), "section 4")
+    assert protocol.file == tmp_path / "mine.toml"
+    assert get("mine") is protocol
+    changes = {
+        "recall": {"training.batch_size": 16, "training.steps": 300, "task.length": 64,
+                   "training.max_grad_norm": None},
+        "listops": {"training.batch_size": 16, "training.steps": 900,
+                    "model.num_hidden_layers": 1},
+    }  # fmt: skip
+    windows = {("recall", "local"): 7, ("listops", "local"): 5, ("recall", "dilated"): 3}
+    for task, origin in (("recall", "diagnostic"), ("listops", "lra-small")):
+        for mechanism in MECHANISMS:
+            changed = dict(changes[task])
+            if (task, mechanism) in windows:
+                changed["mechanism.window"] = windows[task, mechanism]
+            expected = get(origin).row(task, mechanism, 0, changed).config
+            assert protocol.config(task, mechanism) == expected
+            assert protocol.config(task, mechanism).hash == expected.hash
+    experiments, _ = grid("mine", mechanisms=["local"])
+    assert {x.task for x in experiments} == {"recall", "listops"}
+    assert all(not x.overrides for x in experiments)
+
+
+@pytest.mark.parametrize("name", ["quick", "diagnostic", "lra-paper", "s4-style"])
+def test_file_of_a_base_alone_equals_the_base(tmp_path, name):
+    made, base = load(tmp_path, f'base = "{name}"\n'), get(name)
+    assert compare(made, base) == []
+    assert made.references == base.references
+    assert made.budget == base.budget
+
+
+def test_file_adds_a_task_to_its_base_and_sets_a_budget(tmp_path):
+    text = 'base = "diagnostic"\nname = "more"\nbudget = "seconds=10min"\n[tasks.listops]\n'
+    protocol = load(tmp_path, text + 'from = "lra-small"\n')
+    assert protocol.tasks == ("recall", "copying", "listops")
+    assert protocol.budget == Budget(kind="seconds", limit=600.0)
+    assert protocol.name == "more"
+    fields = {x.field for x in compare(protocol, get("diagnostic"))}
+    assert fields == {"budget.kind", "budget.limit", "covered"}
+
+
+def test_file_without_a_base_states_the_whole_recipe(tmp_path):
+    recipe = get("diagnostic").recipe("recall")
+    lines = ["[tasks.recall]"]
+    for part in ("model", "training"):
+        lines.append(f"[tasks.recall.{part}]")
+        for field in dataclasses.fields(getattr(recipe, part)):
+            value = getattr(getattr(recipe, part), field.name)
+            if field.default is dataclasses.MISSING:
+                lines.append(f"{field.name} = {value!r}")
+    protocol = load(tmp_path, "\n".join(lines))
+    made = protocol.recipe("recall")
+    for part in ("model", "training"):
+        for field in dataclasses.fields(getattr(made, part)):
+            is_required = field.default is dataclasses.MISSING
+            expected = getattr(recipe, part) if is_required else None
+            value = getattr(expected, field.name) if is_required else field.default
+            assert getattr(getattr(made, part), field.name) == value
+
+
+TASK = '[tasks.recall]\nfrom = "diagnostic"\n'
+INVALID = {
+    "syntax": ("base = quick\n", "not a TOML file: Invalid value (at line 1, column 8)"),
+    "field": ('bse = "quick"\n', "no field of a protocol called 'bse'; did you mean base?"),
+    "base": ('base = "quik"\n', "base: no protocol called 'quik'; did you mean quick?"),
+    "no task": ('summary = "x"\n', 'a protocol needs a task: add [tasks.NAME], or base = "PROTO'),
+    "text": ("base = 3\n", "base must be text, got 3"),
+    "table": ("tasks = 3\n", "tasks must be a table, got 3"),
+    "task": ("[tasks.recal]\n", "tasks.recal: no task called 'recal'; did you mean recall?"),
+    "task value": ("[tasks]\nrecall = 3\n", "tasks.recall: must be a table, got 3"),
+    "task field": (TASK + "form = 1\n", "tasks.recall: no field of a task called 'form'; did you"),
+    "from": (
+        '[tasks.recall]\nfrom = "lra-small"\n',
+        "tasks.recall.from: protocol 'lra-small' has no task 'recall'; it has listops, ",
+    ),
+    "task option": (TASK + "task = { lenght = 3 }\n", "tasks.recall.task: no option of task "
+                    "'recall' called 'lenght'; did you mean length?"),
+    "task option value": (TASK + 'task = { length = "x" }\n', "recall.task: length should be"),
+    "model": (TASK + "model = { hidden = 3 }\n", "tasks.recall.model: no field called 'hidden'"),
+    "training": (TASK + "training = { stps = 3 }\n", "tasks.recall.training: no field called 'stps'"
+                 "; did you mean steps"),
+    "value": (TASK + "training = { steps = 0 }\n", "tasks.recall.training: steps must be at least"),
+    "every": ("[training]\nstps = 3\n" + TASK, "training: no field called 'stps'; did you mean"),
+    "null": (TASK + 'training = { steps = "none" }\n', "steps should be a valid integer, got"),
+    "mechanism": ("[mechanisms.locl]\nwindow = 3\n" + TASK, "mechanisms: no mechanism called 'lo"),
+    "option": (TASK + "mechanisms.local.windw = 3\n", "tasks.recall.mechanisms: no option of "
+               "mechanism 'local' called 'windw'; did you mean window?"),
+    "lacking option": (TASK + "mechanisms.full.window = 3\n", "no option of mechanism 'full' "
+                       "called 'window'; there are none"),
+    "date": (TASK + "mechanisms.local.window = 2020-01-01\n", "window of 'local' must be JSON"),
+    "incomplete": (
+        "[tasks.recall]\n[tasks.recall.training]\nsteps = 3\n",
+        "tasks.recall.model: requires hidden_size, num_hidden_layers, num_attention_heads, "
+        'intermediate_size, classifier_hidden_size; set them, or start from a protocol: from = "N',
+    ),
+    "budget": ('budget = "sconds=3"\n' + TASK, "budget: no budget called 'sconds'; did you"),
+    "name": ('name = "a/b"\n' + TASK, "name must consist of letters, digits, '_', '.' and '-'"),
+    "taken": ('name = "quick"\n' + TASK, "protocol 'quick' is already registered; choose another"),
+    "task's name": ('name = "recall"\n' + TASK, "protocol 'recall' has the name of a task"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_file_is_rejected_with_its_name_and_field(tmp_path, case):
+    text, message = INVALID[case]
+    with pytest.raises(PluginError) as raised:
+        load(tmp_path, text)
+    found = str(raised.value)
+    assert found.startswith(f"protocol {tmp_path / 'mine.toml'}: ")
+    assert message in found
+    assert "\n" not in found
+    assert "mine" not in PROTOCOLS
+
+
+def test_file_in_another_encoding_is_rejected(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_bytes('summary = "é"\n'.encode("latin-1"))
+    with pytest.raises(PluginError, match="not a TOML file: 'utf-8' codec can't decode"):
+        load_protocol(str(path))
+
+
+@pytest.mark.parametrize("place", ["docs/arena.md", "src/longspan/arena/protocols/files.py"])
+def test_documented_file_is_valid(tmp_path, place):
+    text = (Path(__file__).parents[2] / place).read_text()
+    blocks = [block.partition("```")[0] for block in text.split("```toml\n")[1:]]
+    (example,) = (block for block in blocks if "[tasks.recall]" in block)
+    assert "recall" in load(tmp_path, example.replace('name = "mine"', "")).tasks
