@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from statistics import correlation
 
-from longspan.report.charts.styles import PRINT_WIDTH, assign_styles, save_chart
+from longspan.report.charts.figures import families_by_label
+from longspan.report.charts.styles import assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Leaderboard
@@ -41,8 +42,8 @@ def main() -> None:
             pages.append(compare_with_published(board))
         if board.protocol == "quick":
             update_readme(board)
-            styles = assign_styles({row.row_name: row.family for row in board.rows})
-            chart = score_against_cost(board, 0, board.hardware[0], styles, width=PRINT_WIDTH)
+            styles = assign_styles(families_by_label([board]))
+            chart = score_against_cost(board, 0, board.hardware[0], styles)
             save_chart(chart, PICTURE)
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")

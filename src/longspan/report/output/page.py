@@ -11,10 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.files import atomic_write
-from longspan.report.charts.figures import Figure, FigureSource
+from longspan.report.charts.figures import Figure, FigureSource, families_by_label
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.pictures import Picture
-from longspan.report.charts.styles import Spec, Style, Styles, assign_styles
+from longspan.report.charts.styles import (
+    BOWTIE,
+    HEXAGON,
+    HOURGLASS,
+    PAGE,
+    STAR,
+    Spec,
+    Style,
+    Styles,
+    assign_styles,
+)
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.numbers import count
 from longspan.report.output.vega import pack, packed_libraries
@@ -35,10 +45,15 @@ SHAPE_PATHS = {
     "cross": "M3.5 0h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
     "triangle-right": "M9 5l-8 5v-10z",
     "triangle-left": "M1 5l8 5v-10z",
+    STAR: "M5 .1l1.2 3.4 3.6.1-2.9 2.2 1.1 3.5-3-2.1-3 2.1 1.1-3.5-2.9-2.2 3.6-.1z",
+    HEXAGON: "M2.8 1.1h4.4l2.3 3.9-2.3 3.9h-4.4l-2.3-3.9z",
+    HOURGLASS: "M1 1h8l-8 8h8z",
+    BOWTIE: "M1 1v8l8-8v8z",
 }
 SCRIPTS = ("tables.js", "charts.js", "page.js")
 LEADERS = 3  # rows in the overview of a protocol
 AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
+KINDS_HEIGHT, SLANTED_HEIGHT = 24, 48  # pixels of a legend of kinds; of slanted names below
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
@@ -98,7 +113,7 @@ class Chapter:
         means = self.board.means
         metric = means[0].metric if means else self.board.columns[0].metric
         scored = [(row, row.score) for row in self.board.ranked if row.score is not None]
-        return [(row.row_name, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
+        return [(row.label, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
 
 
 def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | None = None) -> Path:
@@ -117,8 +132,7 @@ def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | Non
 
 def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -> str:
     """Return the page of some leaderboards as text."""
-    rows = {row.row_name: row.family for board in boards for row in board.rows}
-    styles = assign_styles(rows, has_legends=False)
+    styles = assign_styles(families_by_label(boards), PAGE)
     chapters = [
         _chapter(f"protocol-{i}", board, styles, context or Context())
         for i, board in enumerate(boards, 1)
@@ -238,5 +252,12 @@ def _class(entry: Entry, column: Column) -> str | None:
 
 def _reserved_height(chart: Spec) -> int:
     """Return the pixels kept free for a chart, so that drawing it moves nothing."""
-    sized = any(layer["encoding"].get("size", {}).get("legend") for layer in chart["layer"])
-    return int(chart["height"]) + AXIS_HEIGHT + (LEGEND_HEIGHT if sized else 0)
+    channels = [x for layer in chart["layer"] for x in layer["encoding"].items()]
+    legends = {name: x.get("legend") for name, x in channels if isinstance(x, dict)}
+    axes = [x.get("axis") or {} for name, x in channels if name == "x"]
+    if legends.get("size"):
+        more = LEGEND_HEIGHT
+    else:
+        more = KINDS_HEIGHT if any(legends.values()) else 0
+    more += SLANTED_HEIGHT * any(isinstance(axis.get("labelAngle"), dict) for axis in axes)
+    return int(chart["height"]) + AXIS_HEIGHT + more

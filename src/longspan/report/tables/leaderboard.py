@@ -120,7 +120,7 @@ def _measured(board: Leaderboard, *columns: Column) -> list[Column]:
 
 def _name(row: Row) -> Entry:
     marks = "".join(f"[{note + 1}]" for note in row.notes)
-    return Entry(value=row.label, text=f"{row.label} {marks}".strip(), mechanism=row.row_name)
+    return Entry(value=row.label, text=f"{row.label} {marks}".strip(), mechanism=row.label)
 
 
 def _task_column(board: Leaderboard, i: int) -> Column:
