@@ -255,9 +255,7 @@ def _reserved_height(chart: Spec) -> int:
     channels = [x for layer in chart["layer"] for x in layer["encoding"].items()]
     legends = {name: x.get("legend") for name, x in channels if isinstance(x, dict)}
     axes = [x.get("axis") or {} for name, x in channels if name == "x"]
-    if legends.get("size"):
-        more = LEGEND_HEIGHT
-    else:
-        more = KINDS_HEIGHT if any(legends.values()) else 0
+    kinds = KINDS_HEIGHT if any(legends.values()) else 0
+    more = LEGEND_HEIGHT if legends.get("size") else kinds
     more += SLANTED_HEIGHT * any(isinstance(axis.get("labelAngle"), dict) for axis in axes)
     return int(chart["height"]) + AXIS_HEIGHT + more
