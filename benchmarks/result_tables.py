@@ -9,21 +9,24 @@ import json
 from pathlib import Path
 from statistics import correlation
 
+from longspan.metrics import Metric
+from longspan.report import numbers
 from longspan.report.charts.figures import families_by_label
 from longspan.report.charts.styles import assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.leaderboard.build import build_leaderboards
-from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
+from longspan.report.leaderboard.verdict import verdict
 from longspan.report.output.text import markdown
-from longspan.report.tables.leaderboard import leaderboard
+from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.published import Pair, pair_published, read_published
-from longspan.results import load_results
+from longspan.results import BASELINE, load_results
 
 ROOT = Path(__file__).parents[1]
 LAYER_RECORD = ROOT / "benchmarks" / "results" / "layer-cpu.json"
 RESULTS, README, PICTURE = ROOT / "results", ROOT / "README.md", ROOT / "docs" / "quick.svg"
 OPEN, CLOSE = "<!-- rendered by benchmarks/tables.py -->", "<!-- end -->"
-SPEEDS = [("float32", 4096), ("float32", 16384), ("bfloat16", 16384)]
+DTYPE, LENGTHS = "float32", (4096, 16384)  # of the layers in README.md
 
 HEAD = """# Results
 
@@ -37,13 +40,14 @@ def main() -> None:
     boards = build_leaderboards(load_results([RESULTS]))
     pages = [HEAD]
     for board in boards:
-        pages.append(markdown([leaderboard(board)]))
+        pages.append(markdown(leaderboards(board)))
         if board.protocol == "lra-scaled":
             pages.append(compare_with_published(board))
         if board.protocol == "quick":
             update_readme(board)
             styles = assign_styles(families_by_label([board]))
-            chart = score_against_cost(board, 0, board.hardware[0], styles)
+            place = None if board.means else 0
+            chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")
@@ -94,25 +98,49 @@ def agreement(one: list[float], other: list[float]) -> str:
 
 
 def update_readme(board: Leaderboard) -> None:
-    """Replace the table between the marks in README.md: scores of `quick` and speed of a layer."""
-    rows = json.loads(LAYER_RECORD.read_text())["rows"]
-    speed_ups = {(x["mechanism"], x["dtype"], x["length"]): x["full_over_this"] for x in rows}
-    heads = [f"speed, {length // 1024}K {dtype}" for dtype, length in SPEEDS]
-    lines = [
-        "| mechanism | `quick` ListOps, % | above majority | " + " | ".join(heads) + " |",
-        "|---|---:|---:|" + "---:|" * len(SPEEDS),
-    ]
-    for row in sorted(board.rows, key=lambda row: row.mechanism != "full"):
-        cell, name = row.cells[0], row.mechanism
-        if cell is None or cell.score is None or cell.margin is None:
-            continue
-        ratios = [speed_ups.get((name, dtype, length)) for dtype, length in SPEEDS]
-        speeds = ["–" if ratio is None else f"{ratio:.1f} x" for ratio in ratios]
-        score = f"{100 * cell.score:.1f} | {100 * cell.margin:+.1f}"
-        lines.append(f"| `{name}` | {score} | " + " | ".join(speeds) + " |")
+    """Replace the part between the marks in README.md: verdict, and scores with costs."""
     page = README.read_text()
     before, after = page.split(OPEN)[0], page.split(CLOSE)[1]
-    README.write_text(before + "\n".join([OPEN, *lines, CLOSE]) + after)
+    lines = [OPEN, *readme_lines(board, json.loads(LAYER_RECORD.read_text())["rows"]), CLOSE]
+    README.write_text(before + "\n".join(lines) + after)
+
+
+def readme_lines(board: Leaderboard, layers: list[dict]) -> list[str]:
+    """Return the verdict on a leaderboard, and its scores next to the cost of one layer.
+
+    Args:
+        board: leaderboard.
+        layers: rows of the record of `benchmarks/layer.py`.
+    """
+    found, by_key = verdict(board), {(x["mechanism"], x["dtype"], x["length"]): x for x in layers}
+    kinds = [f"{kind}, {length // 1024}K" for length in LENGTHS for kind in ("speed", "memory")]
+    heads = [*(f"{x.label}{unit(x.metric)}" for x in board.columns), *kinds]
+    lines = [f"| mechanism | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+    for row in sorted(board.groups[0].ranked, key=lambda row: row.row_name != BASELINE):
+        scores = [score_text(cell, board.columns[i]) for i, cell in enumerate(row.cells)]
+        costs = [text for x in LENGTHS for text in layer_costs(by_key, row.mechanism, x)]
+        lines.append(f"| `{row.label}` | {' | '.join([*scores, *costs])} |")
+    return [*([" ".join(found.sentences), ""] if found else []), *lines]
+
+
+def unit(metric: Metric) -> str:
+    return f", {metric.unit}" if metric.unit else ""
+
+
+def score_text(cell: Cell | None, column: TaskColumn) -> str:
+    if cell is None:
+        return "–"
+    return numbers.score(cell.score, column.metric) + (" (chance)" if cell.is_at_chance else "")
+
+
+def layer_costs(by_key: dict[tuple, dict], mechanism: str, length: int) -> list[str]:
+    """Return speed and peak memory of one layer, relative to the baseline in the same run."""
+    own, base = (by_key.get((name, DTYPE, length)) for name in (mechanism, BASELINE))
+    if own is None or base is None:
+        return ["–", "–"]
+    memories = (own["peak_memory"], base["peak_memory"])
+    memory = "–" if None in memories else f"{memories[0] / memories[1]:.1f} x"
+    return [f"{own['full_over_this']:.1f} x", memory]
 
 
 if __name__ == "__main__":

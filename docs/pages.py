@@ -3,7 +3,7 @@
     python docs/pages.py
 
 Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), and for
-reports the published scores of the tasks and the families of the mechanisms. A test checks that
+reports the published scores of the tasks and the traits of the mechanisms. A test checks that
 these files are current.
 """
 
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent / "mechanisms"
 LAYER = Path(__file__).parents[1] / "benchmarks" / "results" / "layer-cpu.json"
 TOKENS, CELL, GAP = 32, 6, 12  # of a picture: tokens, pixels per token, gap
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
-PUBLISHED, FAMILIES = REPORT / "published.json", REPORT / "families.json"
+PUBLISHED, REPORT_TRAITS = REPORT / "published.json", REPORT / "mechanisms.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
 SHADES = 4
@@ -241,15 +241,21 @@ def published() -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def families_file() -> str:
-    """Render the families of the mechanisms, for reports, which do not import torch."""
-    lines = (f"{json.dumps(family)}: {json.dumps(names)}" for family, names in families().items())
+def traits_file() -> str:
+    """Render the traits of the mechanisms, for reports, which do not import torch."""
+    names = [name for group in families().values() for name in group]
+    fields = ("family", "cost", "causal", "cross", "paper")
+    traits = {name: MECHANISMS[name].traits for name in names}
+    rows = {name: {x: getattr(one, x) for x in fields} for name, one in traits.items()}
+    lines = (
+        f"{json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in rows.items()
+    )
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:
     PUBLISHED.write_text(published())
-    FAMILIES.write_text(families_file())
+    REPORT_TRAITS.write_text(traits_file())
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())
 

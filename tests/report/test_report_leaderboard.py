@@ -20,7 +20,8 @@ from longspan.report.charts.figures import FigureSource
 from longspan.report.charts.styles import assign_styles
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.front import find_score_wins
-from longspan.report.tables.leaderboard import leaderboard
+from longspan.report.tables.leaderboard import leaderboard, leaderboards
+from longspan.report.tables.runs import cost
 from longspan.results import parameter_excess
 
 MEAN_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
@@ -299,7 +300,7 @@ def test_rank_bold_and_arrow_follow_same_comparisons():
     assert found == {"good": (1, True, "↑"), "even": (2, False, ""), "full": (2, False, "")}
 
 
-def test_row_with_wide_interval_is_marked_as_tie_and_not_bold():
+def test_rows_that_tie_for_the_best_are_marked_and_none_is_bold():
     """Compare a row with seeds of 1 to 46 %, a row of 31 % and a significantly worse row."""
     shares = {"best": (310, 312, 311), "wide": (10, 460, 230), "bad": (149, 150, 151)}
     runs = [
@@ -310,7 +311,7 @@ def test_row_with_wide_interval_is_marked_as_tie_and_not_bold():
     board = build_leaderboard(runs)
     entries = {line[0].value: line[1] for line in leaderboard(board).rows}
     assert find_row(board, "wide").cells[0].placement.rank == 1
-    assert (entries["best"].text, entries["best"].emphasis) == ("31.1", "best")
+    assert (entries["best"].text, entries["best"].emphasis) == ("31.1 ≈", None)
     assert (entries["wide"].text, entries["wide"].emphasis) == ("23.3 ≈", None)
     assert (entries["bad"].text, entries["bad"].emphasis) == ("15.0", None)
 
@@ -326,12 +327,12 @@ def test_no_row_is_bold_without_significant_difference():
     ("scores", "metric", "second"),
     [
         ({"a": 0.5, "b": 0.4, "c": 0.3}, "accuracy", {"b"}),
-        ({"a": 0.5, "b": 0.4, "c": 0.4, "d": 0.3}, "accuracy", {"b", "c"}),
+        ({"a": 0.5, "b": 0.4, "c": 0.4, "d": 0.3}, "accuracy", set()),  # two share the second
         ({"a": 0.5, "b": 0.5, "c": 0.4}, "accuracy", set()),  # two rows share the best score
         ({"a": 1.0, "b": 2.0, "c": 3.0}, "bits_per_byte", {"b"}),
     ],
 )
-def test_second_best_has_one_better_row(scores, metric, second):
+def test_bold_and_underlined_rows_do_not_tie(scores, metric, second):
     statistics = {
         name: np.stack([np.arange(1000) < 1000 * x, np.ones(1000)], 1).astype(float)
         if metric == "accuracy"
@@ -342,7 +343,9 @@ def test_second_best_has_one_better_row(scores, metric, second):
     lines = leaderboard(build_leaderboard(runs)).rows
     assert {line[0].value for line in lines if line[1].underline == "second best"} == second
     best = {line[0].value for line in lines if line[1].emphasis}
-    assert best == ({"a"} if second else {"a", "b"})
+    assert best == (set() if scores["a"] == scores["b"] else {"a"})
+    tied = {line[0].value for line in lines if "≈" in line[1].text}
+    assert tied == ({"a", "b"} if scores["a"] == scores["b"] else set())
 
 
 def test_rows_without_example_scores_differ_if_intervals_do_not_overlap():
@@ -350,7 +353,7 @@ def test_rows_without_example_scores_differ_if_intervals_do_not_overlap():
     runs = [record(m, score=x) for m, x in (("full", 0.40), ("b", 0.375), ("c", 0.34))]
     board = build_leaderboard(runs)
     assert [row.placement.rank for row in board.rows] == [1, 1, 2]
-    assert [row.placement.marks for row in board.rows] == ["", "≈", "↓"]
+    assert [row.placement.marks for row in board.rows] == ["≈", "≈", "↓"]
     both = [*runs, *(record(r.mechanism, "other", score=r.score()) for r in runs)]
     board = build_leaderboard(both)
     assert [row.cells[0].placement.rank for row in board.rows] == [1, 1, 2]
@@ -363,6 +366,112 @@ def test_overridden_rows_are_not_compared():
     board = build_leaderboard(runs)
     assert find_row(board, "good").cells[0].placement is None
     assert find_row(board, "even").cells[0].placement.adjusted_p == pytest.approx(1.0)
+
+
+SHORT = {"training.steps": 9}
+
+
+def test_rows_with_equal_overrides_are_ranked_among_each_other():
+    """Keep the ranks of each table, with `full` of the same overrides as the baseline."""
+    runs = records_with_differences()
+    short = [dataclasses.replace(x, overrides=SHORT, config_hash=x.mechanism) for x in runs]
+    board = build_leaderboard([*runs, *short])
+    own, other = board.groups
+    assert (own.overrides, other.overrides) == ("", "training.steps = 9")
+    for group in (own, other):
+        found = {row.mechanism: row.cells[0].placement for row in group.ranked}
+        assert {name: x.rank for name, x in found.items()} == {"good": 1, "even": 2, "full": 2}
+        assert found["good"].arrow == "↑"
+        assert found["good"].adjusted_p == pytest.approx(2 * 2**-40)
+    first, second = leaderboards(board)
+    assert len(first.rows) == len(second.rows) == 3
+    assert second.title == "Leaderboard of lra-small with training.steps = 9: test accuracy, %"
+    assert "Ranked among each other alone" in second.notes[0]
+    assert first.name != second.name
+    assert not any("Not ranked" in note for note in board.notes)
+
+
+def test_rows_of_different_overrides_are_compared_by_intervals_alone():
+    runs = records_with_differences()
+    short = [dataclasses.replace(x, overrides=SHORT, config_hash=x.mechanism) for x in runs]
+    board = build_leaderboard([*runs, *short])
+    at = [i for i, row in enumerate(board.rows) if row.overrides]
+    kept = [i for i, row in enumerate(board.rows) if not row.overrides]
+    assert np.isnan(board.contrasts[0].p[np.ix_(at, kept)]).all()
+    assert not np.isnan(board.contrasts[0].p[np.ix_(at, at)]).any()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "table"),
+    [
+        ({**SHORT, "mechanism.window": 16}, "training.steps = 9"),
+        ({"mechanism.window": 16}, ""),
+        ({"training.steps": 7}, ""),
+    ],
+)
+def test_lone_overrides_are_shown_unranked_in_the_nearest_table(overrides, table):
+    short = [record(name, overrides=SHORT) for name in ("full", "linear")]
+    board = build_leaderboard([record("full"), *short, record("local", overrides=overrides)])
+    row = next(row for row in board.rows if row.mechanism == "local")
+    assert (row.overrides, row.is_ranked, row.placement) == (table, False, None)
+    assert "Not ranked; it overrides the protocol" in board.notes[row.notes[0]]
+
+
+def test_reference_rows_are_never_ranked():
+    runs = [record(overrides={"row": name}) for name in ("words", "cnn-stem")]
+    board = build_leaderboard([record(), *runs])
+    assert [group.overrides for group in board.groups] == [""]
+    assert {row.row_name for row in board.rows if not row.is_ranked} == {"words", "cnn-stem"}
+
+
+def test_budget_is_in_the_title_and_leaves_rows_ranked():
+    changed = {"budget": "seconds=600"}
+    runs = [record(x, budget=TIME_BUDGET, overrides=changed) for x in ("full", "linear")]
+    board = build_leaderboard(runs)
+    assert all(row.is_ranked for row in board.rows)
+    (table,) = leaderboards(board)
+    assert table.title.startswith("Leaderboard of lra-small, equal training time (10 min): ")
+
+
+def test_cost_ratios_are_to_the_baseline_with_the_same_overrides():
+    runs = [record(name, tokens_per_second=x) for name, x in (("full", 100.0), ("linear", 300.0))]
+    short = [
+        dataclasses.replace(x, overrides=SHORT, config_hash=x.mechanism, tokens_per_second=y)
+        for x, y in zip(runs, (10.0, 20.0), strict=True)
+    ]
+    board = build_leaderboard([*runs, *short])
+    (table,) = cost(board)
+    ratios = dict(
+        zip(
+            [line[0].value for line in table.rows],
+            [line[table.keys.index("speed_ratio")].value for line in table.rows],
+            strict=True,
+        )
+    )
+    assert ratios["linear (training.steps=9)"] == pytest.approx(2.0)
+    assert ratios["linear"] == pytest.approx(3.0)
+
+
+def chance_and_other(share_of_recall):
+    """Return records of two mechanisms: `a` leads on listops, and its score on recall varies."""
+    return [
+        record_of_answers(name, 0, np.arange(1000) < 1000 * share, task)
+        for name, shares in (("a", (0.9, share_of_recall)), ("b", (0.5, 0.1)))
+        for task, share in zip(("listops", "recall"), shares, strict=True)
+    ]
+
+
+def test_mean_with_a_score_at_chance_is_not_bold_and_says_so():
+    lines = leaderboard(build_leaderboard(chance_and_other(0.3))).rows
+    assert [line[3].emphasis for line in lines] == ["best", None]
+    assert "chance" not in lines[0][3].detail
+    lines = leaderboard(build_leaderboard(chance_and_other(0.11))).rows
+    assert [line[0].value for line in lines] == ["a", "b"]
+    assert [line[3].emphasis for line in lines] == [None, None]
+    assert [line[3].underline for line in lines] == [None, None]
+    assert lines[0][2].detail.endswith(" · at chance")
+    assert lines[0][3].detail.endswith(" · 1 at chance")
+    assert "chance" not in lines[0][1].detail
 
 
 def test_wins_of_the_front_are_those_of_the_ranks():

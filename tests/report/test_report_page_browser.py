@@ -284,6 +284,111 @@ def test_filter_keeps_rows_with_every_word(page):
     assert len(names(page, table)) == 18
 
 
+def test_rows_are_filtered_by_trait(page):
+    page.locator(f"{BOARD} select[data-trait=family]").select_option("kernel")
+    assert names(page) == ["performer", "linear"]
+    assert "2 of 5 rows" in status(page)
+    page.locator(f"{BOARD} select[data-trait=family]").select_option("any")
+    page.locator(f"{BOARD} select[data-trait=cost]").select_option("T^2")
+    assert names(page) == ["full"]
+    page.locator(f"{BOARD} select[data-trait=cross]").select_option("no")
+    assert names(page) == []
+    # Every mechanism of this table has a causal form: there is nothing to choose.
+    assert page.locator(f"{BOARD} select[data-trait=causal]").count() == 0
+
+
+def test_mean_is_of_the_chosen_tasks_and_has_no_rank(page):
+    box = page.locator(f"{BOARD} fieldset")
+    heading = page.locator(f"{BOARD} th[data-role=mean]")
+    html = "(rows) => rows.map((row) => row.outerHTML)"
+    before = page.locator(f"{BOARD} tr").evaluate_all(html)
+    box.get_by_label("text").uncheck()
+    assert heading.text_content() == "Mean of listops"
+    assert "without rank and interval" in status(page)
+    _, text = export_csv(page)
+    head, *lines = csv.reader(io.StringIO(text))
+    assert head[:5] == ["mechanism", "listops", "text", "mean_of_listops", "rank"]
+    assert len(lines) == len(SCORES) + 2
+    assert all(line[3:5] == [line[1], ""] for line in lines)
+    scores = [float(line[3]) for line in lines[: len(SCORES)]]
+    assert scores == sorted(scores, reverse=True)
+    # The baselines have a mean of the same tasks.
+    floor = page.locator(f"{BOARD} tbody.floor td[data-label='Mean of listops']")
+    assert floor.first.text_content() == "10.0"
+    box.get_by_label("listops").uncheck()
+    cells = page.locator(f"{BOARD} td[data-label='Mean of no task']").all_text_contents()
+    assert cells == ["–"] * (len(SCORES) + 2)
+    for name in ("listops", "text"):
+        box.get_by_label(name).check()
+    assert page.locator(f"{BOARD} tr").evaluate_all(html) == before
+
+
+def test_recomputed_mean_is_sorted_and_counts_scores_at_chance(browser, tmp_path):
+    shares = {"full": (0.9, 0.11, 0.5), "linear": (0.5, 0.6, 0.5), "local": (0.7, 0.1, 0.5)}
+    runs = [
+        record_of_answers(name, 0, [j < 1000 * share for j in range(1000)], task)
+        for name, row in shares.items()
+        for task, share in zip("abc", row, strict=True)
+    ]
+    page = browser.new_page(offline=True)
+    page.goto(write_page(build_leaderboards(runs), tmp_path / "report.html").as_uri())
+    page.locator(f"{BOARD} fieldset").get_by_label("c").uncheck()
+    assert names(page) == ["linear", "full", "local"]
+    means = page.locator(f"{BOARD} tbody").first.locator("td[data-label='Mean of a, b']")
+    assert means.all_text_contents() == ["55.0", "50.51 at chance", "40.01 at chance"]
+    page.locator(f"{BOARD} fieldset").get_by_label("b").uncheck()
+    assert names(page) == ["full", "local", "linear"]
+    heading = page.locator(f"{BOARD} th[data-role=mean] button")
+    heading.click()
+    heading.click()
+    assert names(page) == ["linear", "local", "full"]
+    page.close()
+
+
+def test_rows_have_links_and_a_command_to_copy(open_page):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    row = page.locator(f"{BOARD} tr[data-mechanism=performer]")
+    assert row.get_by_role("link", name="paper").get_attribute("href").startswith("https://arxiv")
+    assert "0123456" in row.locator(".links").text_content()
+    row.get_by_role("button", name="Copy the command of performer").click()
+    page.wait_for_function("document.getElementById('status').textContent === 'Command copied.'")
+    assert page.evaluate("navigator.clipboard.readText()") == (
+        "longspan arena --protocol lra-small --tasks listops --mechanisms performer --seeds 0,1\n"
+        "longspan arena --protocol lra-small --tasks text --mechanisms performer --seeds 0,1"
+    )
+
+
+def test_command_is_selected_without_a_clipboard(open_page):
+    page = open_page()
+    page.evaluate("navigator.clipboard.writeText = () => Promise.reject(); null")
+    page.locator(f"{BOARD} tr[data-mechanism=full] .copy").click()
+    page.wait_for_function("document.getElementById('status').textContent === 'Command selected.'")
+    assert "--mechanisms full" in page.evaluate("getSelection().toString()")
+    assert page.locator(f"{BOARD} .commands code").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_rows_are_blocks_of_named_values_on_a_phone(open_page, scheme):
+    page = open_page(390, color_scheme=scheme)
+    frame = page.locator(f"{BOARD} .scroll")
+    assert frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth") == 0
+    row = page.locator(f"{BOARD} tr[data-mechanism=performer]")
+    shown = "(cell) => [getComputedStyle(cell, '::before').content, cell.firstChild.textContent]"
+    pairs = dict(row.locator("td").evaluate_all(f"(cells) => cells.map({shown})"))
+    assert {'"listops"', '"Mean"', '"Tokens/s"', '"Memory"'} <= set(pairs)
+    assert pairs['"Memory"'] == "3.00 MiB"
+    boxes = row.locator("td, th").evaluate_all(
+        "(cells) => cells.map((cell) => [cell.scrollWidth - cell.clientWidth,"
+        " parseFloat(getComputedStyle(cell).fontSize)])"
+    )
+    assert all(over <= 0 and size >= 12 for over, size in boxes)
+    # The headings still sort, and filtered rows are gone.
+    page.locator(f"{BOARD} thead").get_by_role("button", name="listops").click()
+    assert names(page)[0] in ("bigbird", "local")
+    page.locator(f"{BOARD}-filter").fill("performer")
+    assert page.locator(f"{BOARD} tr[data-mechanism=full]").is_hidden()
+
+
 def test_selected_mechanisms_are_highlighted_in_tables_and_charts(page):
     count = draw_charts(page)
     page.locator("#mechanisms summary").press("Enter")
@@ -480,7 +585,7 @@ def test_values_are_shown_on_hover_and_by_arrow_keys(page):
     assert not hint.is_visible()
     chart.locator("path[opacity]").first.hover(force=True)
     page.wait_for_function("!document.getElementById('hint').hidden")
-    assert "Test accuracy" in hint.text_content()
+    assert "Pareto front" in hint.text_content()
 
 
 def test_heatmap_values_are_read_by_arrow_keys(page):

@@ -11,6 +11,7 @@ from rich.text import Text
 from longspan.cli.common import Json, print_json, print_table, print_text
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
+from longspan.results.commands import run_command
 
 if TYPE_CHECKING:
     from longspan.results import Result
@@ -31,6 +32,9 @@ def list_(
         list[Path] | None,
         typer.Argument(help="Folders of results.", show_default=str(FOLDER)),
     ] = None,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Print the line that repeats each run instead.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List records."""
@@ -39,6 +43,10 @@ def list_(
     rows = [_row(record) for record in load_results(folders or [FOLDER])]
     if as_json:
         print_json(rows)
+        return
+    if commands:
+        for row in rows:
+            print_text(_printable(row["command"]))
         return
     names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date")
     shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
@@ -54,6 +62,7 @@ def _row(record: "Result") -> dict[str, Any]:
         "metric": record.metric,
         "test": record.score() if "test" in record.scores else None,
         **{name: getattr(record, name) for name in ("config_hash", "overrides", "date")},
+        "command": run_command(record),
     }
 
 

@@ -1,21 +1,19 @@
 """Families of the mechanisms, for colors and groups."""
 
 import functools
-import json
-from importlib import resources
+
+from longspan.report.traits import read_traits
 
 OTHER = "other"  # family of a mechanism that the registry lacks
 
 
 @functools.cache
 def mechanisms_by_family() -> dict[str, tuple[str, ...]]:
-    """Read the names of the registered mechanisms by family, in the order of the taxonomy.
-
-    Mechanisms need torch and reports do not: `docs/pages.py` renders `families.json` from the
-    registry.
-    """
-    text = resources.files("longspan.report").joinpath("families.json").read_text("utf-8")
-    return {family: tuple(names) for family, names in json.loads(text).items()}
+    """Return the names of the registered mechanisms by family, in the order of the taxonomy."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, traits in read_traits().items():
+        found[traits.family] = (*found.get(traits.family, ()), name)
+    return found
 
 
 def families() -> tuple[str, ...]:

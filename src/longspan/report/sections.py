@@ -11,7 +11,7 @@ from longspan.report.published_figures import PublishedFigure
 from longspan.report.tables import runs
 from longspan.report.tables.attention_span import attention_span
 from longspan.report.tables.cross_evaluations import cross_evaluations
-from longspan.report.tables.leaderboard import leaderboard
+from longspan.report.tables.leaderboard import leaderboards
 from longspan.report.tables.published import PublishedScore, published
 from longspan.report.tables.published_figures import published_figures
 from longspan.report.tables.settings import settings
@@ -62,19 +62,19 @@ SECTIONS = (
     Section(
         name="leaderboard",
         title="Leaderboard",
-        tables=lambda board, _: [leaderboard(board)],
-        figures=FigureSource.scores,
+        tables=lambda board, _: leaderboards(board),
     ),
     Section(
-        name="cost",
-        title="Cost",
-        tables=lambda board, _: runs.cost(board),
+        name="quality-and-cost",
+        title="Quality against cost",
         figures=FigureSource.costs,
         caption=(
             "Test score against training speed, with peak memory as the area of the marks, and "
             f"against peak memory, with speed as the area. Bars are 95 % intervals. {RULE}"
         ),
     ),
+    Section(name="intervals", title="Scores with intervals", figures=FigureSource.scores),
+    Section(name="cost", title="Cost", tables=lambda board, _: runs.cost(board)),
     Section(
         name="curves",
         title="Learning curves",

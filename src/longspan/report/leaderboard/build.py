@@ -19,8 +19,10 @@ from longspan.report.leaderboard.grouping import (
     label_rows,
     newest_results,
     open_failures,
+    shared_overrides,
     split_rows,
 )
+from longspan.report.leaderboard.levels import is_at_chance
 from longspan.report.leaderboard.means import choose_means, mean_score
 from longspan.report.leaderboard.notes import largest_excess, notes_of
 from longspan.report.leaderboard.ranking import mean_interval, rank_rows, row_order
@@ -75,17 +77,21 @@ def _build(runs: list[Result], failed: list[Failure]) -> Leaderboard:
     means = choose_means(columns)
     groups = add_failures(split_rows(runs), failed)
     devices = sorted({hardware_of(run) for run in runs})
-    notes_by_row = [notes_of(group, several_devices=len(devices) > 1) for group in groups]
+    tables = shared_overrides(groups)
+    notes_by_row = [
+        notes_of(group, is_ranked=is_ranked, several_devices=len(devices) > 1)
+        for group, (_, is_ranked) in zip(groups, tables, strict=True)
+    ]
     notes = sorted({note for own in notes_by_row for note in own})
     rows, samples = [], []
     labels = label_rows([[*finished, *lost] for finished, lost in groups])
-    for group, label, own in zip(groups, labels, notes_by_row, strict=True):
+    for group, label, own, table in zip(groups, labels, notes_by_row, tables, strict=True):
         cells, statistics_ = _cells(group, tasks)
         places = tuple(notes.index(note) for note in own)
-        rows.append(_row(group, label, cells, places, means, columns))
+        rows.append(_row(group, label, table, cells, places, means, columns))
         samples.append(statistics_)
     metric = means[0].metric if means else common_metric(columns)
-    order = sorted(range(len(rows)), key=lambda i: row_order(rows[i], metric))
+    order = sorted(range(len(rows)), key=lambda i: (rows[i].overrides, *row_order(rows[i], metric)))
     ranked, contrasts = rank_rows(
         [rows[i] for i in order], [samples[i] for i in order], columns, means
     )
@@ -183,12 +189,13 @@ def _cell(
     values = [run.score("test") for run in runs]
     score = statistics.fmean(values)
     num_examples = min(run.scores["test"].num_examples for run in runs)
-    return replace(
+    scored = replace(
         cell,
         score=score,
         interval=interval(values, column.metric, num_examples, sample),
         margin=None if column.majority is None else score - column.majority,
     )
+    return replace(scored, is_at_chance=is_at_chance(scored, column))
 
 
 def _family(group: Group) -> str | None:
@@ -203,6 +210,7 @@ def _family(group: Group) -> str | None:
 def _row(
     group: Group,
     label: str,
+    table: tuple[str, bool],
     cells: tuple[Cell | None, ...],
     notes: tuple[int, ...],
     means: Sequence[Mean],
@@ -222,6 +230,8 @@ def _row(
         family=_family(group),
         notes=notes,
         is_overridden=bool(first.overrides),
+        overrides=table[0],
+        is_ranked=table[1],
         cells=cells,
         means=values,
         score=score,

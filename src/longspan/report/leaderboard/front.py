@@ -8,7 +8,7 @@ from longspan.metrics import Metric
 from longspan.report.leaderboard.ranking import find_wins
 from longspan.report.leaderboard.values import Cell, Leaderboard, Row
 from longspan.report.numbers import Number
-from longspan.report.statistics.contrasts import Contrasts, combine
+from longspan.report.statistics.contrasts import combine
 
 # docs/arena.md repeats it.
 RULE = (
@@ -21,7 +21,7 @@ RULE = (
 def find_score_wins(board: Leaderboard, column: int | None) -> np.ndarray:
     """Return whether the row (first index) beats the column, over all rows of a leaderboard.
 
-    Rows that override the protocol have no paired test; their intervals decide.
+    Rows that are not ranked among each other have no paired test; their intervals decide.
 
     Args:
         board: leaderboard.
@@ -36,16 +36,7 @@ def find_score_wins(board: Leaderboard, column: int | None) -> np.ndarray:
         contrasts = board.contrasts[column]
     values = [one.score if one else None for one in scored]
     intervals = [one.interval if one else None for one in scored]
-    return find_wins(values, intervals, _of_all_rows(contrasts, board), metric)
-
-
-def _of_all_rows(contrasts: Contrasts, board: Leaderboard) -> Contrasts:
-    """Return the contrasts of the ranked rows at their places among all rows, NaN elsewhere."""
-    places = [i for i, row in enumerate(board.rows) if not row.is_overridden]
-    count = len(board.rows)
-    whole = np.full((len(contrasts), count, count), np.nan)
-    whole[:, np.array(places, int)[:, None], np.array(places, int)] = np.stack(contrasts)
-    return Contrasts(*whole)
+    return find_wins(values, intervals, contrasts, metric)
 
 
 def on_front(costs: Sequence[Number], wins: np.ndarray) -> list[bool]:

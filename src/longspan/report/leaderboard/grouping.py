@@ -1,6 +1,7 @@
 """Grouping of runs into leaderboards, rows and columns, and the labels of rows."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -138,6 +139,37 @@ def first_run(row: Group) -> Result | Failure:
 
 def _recipe(run: Result | Failure) -> tuple[str, str]:
     return run.mechanism, value_text(run.overrides)
+
+
+def shared_overrides(groups: Sequence[Group]) -> list[tuple[str, bool]]:
+    """Return for each row the overrides that name its table, and whether it is ranked there.
+
+    Rows with equal overrides are ranked among each other. A row whose overrides no other row has is
+    shown, unranked, with the rows that share its overrides other than those of its mechanism's
+    options, else with those of the protocol. Reference rows are never ranked.
+    """
+    own = [_overrides(group) for group in groups]
+    wider = [_overrides(group, with_options=False) for group in groups]
+    mechanisms = [first_run(group).reference is None for group in groups]
+    counts = Counter(name for name, ranked in zip(own, mechanisms, strict=True) if ranked)
+    shared = {name for name, number in counts.items() if number > 1 or not name}
+    found = []
+    for name, fallback, is_mechanism in zip(own, wider, mechanisms, strict=True):
+        if name in shared:
+            found.append((name, is_mechanism))
+        else:
+            found.append((fallback if fallback in shared else "", False))
+    return found
+
+
+def _overrides(group: Group, *, with_options: bool = True) -> str:
+    """Return the overrides of a row as text; the budget is named by the leaderboard."""
+    chosen = {
+        name: value
+        for name, value in first_run(group).overrides.items()
+        if name not in (ROW, "budget") and (with_options or not name.startswith("mechanism."))
+    }
+    return list_values(chosen)
 
 
 def label_rows(groups: Sequence[Sequence[Result | Failure]]) -> list[str]:

@@ -20,14 +20,15 @@ from longspan.results import (
 )
 
 
-def notes_of(group: Group, *, several_devices: bool) -> list[str]:
-    """Return the notes on a row, as sentences."""
+def notes_of(group: Group, *, is_ranked: bool, several_devices: bool) -> list[str]:
+    """Return the notes on a row, as sentences; the table names overrides that its rows share."""
     runs, failures = group
     notes = []
     first = first_run(group)
     if first.reference is not None:
         notes.append("Not ranked: a reference row of the protocol, not a mechanism.")
-    if overrides := {name: x for name, x in first.overrides.items() if name != ROW}:
+    overrides = {name: x for name, x in first.overrides.items() if name != ROW}
+    if overrides and not is_ranked:
         notes.append(f"Not ranked; it overrides the protocol: {list_values(overrides)}.")
     if any(run.selected_on == "test" for run in runs):
         notes.append("Checkpoint selected on test: the score is optimistic.")

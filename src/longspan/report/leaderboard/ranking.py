@@ -34,7 +34,7 @@ def rank_rows(
     columns: Sequence[TaskColumn],
     means: Sequence[Mean],
 ) -> tuple[list[Row], list[Contrasts]]:
-    """Place every row on every task and by its mean; overridden rows are not ranked.
+    """Place every ranked row on every task and by its mean, among the rows of its table.
 
     Args:
         rows: rows of a leaderboard.
@@ -43,31 +43,58 @@ def rank_rows(
         means: means over tasks, the first of which decides.
 
     Returns:
-        The rows, and the contrasts of the ranked ones by task.
+        The rows, and the contrasts of all of them by task.
     """
-    ranked = [i for i, row in enumerate(rows) if not row.is_overridden]
-    inside = [rows[i] for i in ranked]
-    contrasts = [compare_samples([samples[i][c] for i in ranked]) for c in range(len(columns))]
-    base = only_baseline(inside)
-    at = None if base is None else inside.index(base)
+    placed, whole = list(rows), np.full((len(columns), 5, len(rows), len(rows)), np.nan)
+    for name in dict.fromkeys(row.overrides for row in rows):
+        at = [i for i, row in enumerate(rows) if row.is_ranked and row.overrides == name]
+        inside = [rows[i] for i in at]
+        contrasts = [compare_samples([samples[i][c] for i in at]) for c in range(len(columns))]
+        for i, row in zip(at, _rank_group(inside, contrasts, columns, means), strict=True):
+            placed[i] = row
+        if at:
+            whole[:, :, np.array(at)[:, None], np.array(at)] = np.array(contrasts)
+    return placed, [Contrasts(*one) for one in whole]
+
+
+def _rank_group(
+    rows: Sequence[Row],
+    contrasts: Sequence[Contrasts],
+    columns: Sequence[TaskColumn],
+    means: Sequence[Mean],
+) -> list[Row]:
+    """Place the rows of one table, all of which are ranked."""
+    base = only_baseline(rows)
+    at = None if base is None else rows.index(base)
     by_task = [
-        _place([row.cells[c] for row in inside], contrasts[c], column.metric, at)
+        _place([row.cells[c] for row in rows], contrasts[c], column.metric, at)
         for c, column in enumerate(columns)
     ]
-    overall: list[Placement | None] = [None] * len(inside)
+    overall: list[Placement | None] = [None] * len(rows)
     if means:
         whole = combine([contrasts[c] for c in means[0].columns])
-        overall = _place(inside, whole, means[0].metric, at)
+        found = _place(rows, whole, means[0].metric, at)
+        overall = [_without_chance(*one, means[0]) for one in zip(rows, found, strict=True)]
     elif len(columns) == 1:
         overall = by_task[0]
-    placed = list(rows)
-    for n, i in enumerate(ranked):
-        cells = tuple(
-            cell and replace(cell, placement=placements[n])
-            for cell, placements in zip(rows[i].cells, by_task, strict=True)
+    return [
+        replace(
+            row,
+            cells=tuple(
+                cell and replace(cell, placement=placements[n])
+                for cell, placements in zip(row.cells, by_task, strict=True)
+            ),
+            placement=overall[n],
         )
-        placed[i] = replace(rows[i], cells=cells, placement=overall[n])
-    return placed, contrasts
+        for n, row in enumerate(rows)
+    ]
+
+
+def _without_chance(row: Row, placement: Placement | None, mean: Mean) -> Placement | None:
+    """Return the placement without the marks of the best if a score of the mean is at chance."""
+    if placement is None or not row.tasks_at_chance(mean):
+        return placement
+    return replace(placement, is_best=False, is_second=False)
 
 
 def mean_interval(cells: Sequence[Cell | None], one: Mean) -> Interval | None:
@@ -117,18 +144,21 @@ def _place(
     if base is not None and values[base] is None:
         base = None
     p, adjusted = _test_against(base, values, contrasts)
+    ranks = [None if value is None else 1 + int(wins[:, i].sum()) for i, value in enumerate(values)]
     known = [metric.signed(value) for value in values if value is not None]
+    has_wins = bool(wins.any())
     placements: list[Placement | None] = []
-    for i, value in enumerate(values):
-        if value is None:
+    for i, (rank, value) in enumerate(zip(ranks, values, strict=True)):
+        if rank is None or value is None:
             placements.append(None)
             continue
-        rank, better = 1 + int(wins[:, i].sum()), sum(x > metric.signed(value) for x in known)
+        is_alone = ranks.count(rank) == 1
+        better = sum(x > metric.signed(value) for x in known)
         placement = Placement(
             rank=rank,
-            is_best=better == 0 and bool(wins.any()),
-            is_second=better == 1 and bool(wins.any()),
-            is_tied=rank == 1 and better > 0 and bool(wins.any()),
+            is_best=rank == 1 and is_alone and has_wins,
+            is_second=rank == 2 and is_alone and ranks.count(1) == 1 and better == 1,
+            is_tied=rank == 1 and not is_alone and has_wins,
             arrow="" if base is None else "↑" if wins[i, base] else "↓" if wins[base, i] else "",
             difference=None if p[i] is None else float(contrasts.difference[i, base]),
             p=p[i],

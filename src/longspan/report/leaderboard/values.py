@@ -32,9 +32,9 @@ class Placement:
 
     Attributes:
         rank: 1 + the number of rows that beat this one.
-        is_best: the score is the best, and at least one row is beaten.
-        is_second: exactly one row has a better score, and at least one row is beaten.
-        is_tied: the score is not the best, but no row beats it, and at least one row is beaten.
+        is_best: every other row is beaten, and no row beats this one.
+        is_second: the best row alone beats this one, and no other row.
+        is_tied: no row beats this one, which shares that with others; a further row is beaten.
         arrow: ↑ beats the baseline, ↓ is beaten by it.
         difference: row less baseline, on the seeds and examples of both; None without a test.
         p: two-sided p of the paired test of `difference`.
@@ -65,6 +65,7 @@ class Cell:
     interval: Interval | None
     margin: Number | None  # score less the majority baseline
     cost: Cost
+    is_at_chance: bool = False  # not better than the majority class
     failures: tuple[Failure, ...] = ()
     placement: Placement | None = None
 
@@ -109,6 +110,9 @@ class Row:
         reference: name of the reference row; None for a row of a mechanism.
         family: family of the mechanism; None for a reference row.
         notes: positions in the notes of the leaderboard.
+        is_overridden: the row is a reference row, or overrides the protocol.
+        overrides: overrides that the rows of its table share; empty for the protocol's own.
+        is_ranked: whether the row is ranked among those of its table.
         means: in the order of the leaderboard's.
         score: value that the rows are ranked by: the first mean, or the score on the only task.
         interval: of `score`.
@@ -122,6 +126,8 @@ class Row:
     family: str | None
     notes: tuple[int, ...]
     is_overridden: bool
+    overrides: str
+    is_ranked: bool
     cells: tuple[Cell | None, ...]
     means: tuple[Number | None, ...]
     score: Number | None
@@ -135,10 +141,38 @@ class Row:
         """Name of the reference row, else of the mechanism."""
         return self.reference or self.mechanism
 
+    def tasks_at_chance(self, mean: Mean) -> int:
+        """Return the number of tasks of a mean on which the row is at chance."""
+        cells = [self.cells[column] for column in mean.columns]
+        return sum(cell.is_at_chance for cell in cells if cell)
+
     def runs(self, column: int) -> tuple[Result, ...]:
         """Return the runs on a task."""
         cell = self.cells[column]
         return cell.runs if cell else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGroup:
+    """Rows of one table: those of the protocol, or those that share overrides.
+
+    Attributes:
+        overrides: overrides that the ranked rows share; empty for the protocol's own.
+        rows: ranked rows, and unranked ones that are shown with them, best first.
+    """
+
+    overrides: str
+    rows: tuple[Row, ...]
+
+    @property
+    def ranked(self) -> list[Row]:
+        """Rows that are ranked among each other."""
+        return [row for row in self.rows if row.is_ranked]
+
+    @property
+    def baseline(self) -> Row | None:
+        """Row of the baseline mechanism; None unless exactly one is ranked."""
+        return only_baseline(self.ranked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +183,11 @@ class Leaderboard:
         budget: budget as text; None for equal steps.
         columns: tasks.
         means: means over tasks; none with a single task, or with several metrics.
-        rows: best first; rows without a score follow by name.
+        rows: by group; within one, best first, and rows without a score last by name.
         selection: rules that selected the tested checkpoints.
         hardware: devices that costs were measured on.
-        contrasts: paired comparisons of the ranked rows, in their order, by column.
+        contrasts: paired comparisons of all rows by column; NaN for two rows that are not ranked
+            among each other.
     """
 
     protocol: str
@@ -176,14 +211,22 @@ class Leaderboard:
         return common_metric(self.columns)
 
     @property
-    def ranked(self) -> list[Row]:
-        """Rows that keep to the protocol."""
-        return [row for row in self.rows if not row.is_overridden]
+    def groups(self) -> tuple[RowGroup, ...]:
+        """Rows by table, those of the protocol first."""
+        names = dict.fromkeys(row.overrides for row in self.rows)
+        return tuple(
+            RowGroup(overrides=name, rows=tuple(row for row in self.rows if row.overrides == name))
+            for name in names
+        )
 
     @property
     def baseline(self) -> Row | None:
-        """Row of the baseline mechanism; None unless exactly one keeps to the protocol."""
-        return only_baseline(self.ranked)
+        """Row of the baseline mechanism in the first group."""
+        return self.groups[0].baseline
+
+    def baseline_of(self, row: Row) -> Row | None:
+        """Return the row of the baseline mechanism under the overrides of a row."""
+        return next(group.baseline for group in self.groups if group.overrides == row.overrides)
 
 
 def only_baseline(rows: Sequence[Row]) -> Row | None:

@@ -26,10 +26,11 @@ from longspan.report.charts.styles import (
     assign_styles,
 )
 from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.leaderboard.verdict import podium, verdict
 from longspan.report.numbers import count
 from longspan.report.output.vega import pack, packed_libraries
 from longspan.report.sections import SECTIONS, Context, Section
-from longspan.report.tables.leaderboard import LEGEND
+from longspan.report.tables.leaderboard import AT_CHANCE, LEGEND
 from longspan.report.tables.table import Column, Entry, Table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ SHAPE_PATHS = {
     BOWTIE: "M1 1v8l8-8v8z",
 }
 SCRIPTS = ("tables.js", "charts.js", "page.js")
-LEADERS = 3  # rows in the overview of a protocol
+FILTERS = {"family": "Family", "cost": "Cost", "causal": "Causal", "cross": "Cross-attention"}
 AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
 KINDS_HEIGHT, SLANTED_HEIGHT = 24, 48  # pixels of a legend of kinds; of slanted names below
 LONG = 40  # characters; longer texts in a table are broken into lines
@@ -108,12 +109,18 @@ class Chapter:
         return f"{tasks} · {mechanisms} · {count(runs, 'run')}"
 
     @property
-    def leaders(self) -> list[tuple[str, str, str]]:
-        """Mechanism, label and score of the best rows."""
+    def verdict(self) -> tuple[str, ...]:
+        """Verdict on the first table, in words."""
+        found = verdict(self.board)
+        return found.sentences if found else ()
+
+    @property
+    def podium(self) -> list[tuple[str, str, str]]:
+        """Mechanism, label and score of the best rows of the first table, unless they tie."""
         means = self.board.means
         metric = means[0].metric if means else self.board.columns[0].metric
-        scored = [(row, row.score) for row in self.board.ranked if row.score is not None]
-        return [(row.label, row.label, metric.format(x)) for row, x in scored[:LEADERS]]
+        best = [(row, row.score) for row in podium(self.board.groups[0])]
+        return [(row.label, row.label, metric.format(x)) for row, x in best if x is not None]
 
 
 def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | None = None) -> Path:
@@ -187,6 +194,8 @@ def _template() -> "Template":
     environment.filters |= {
         "attributes": _attributes,
         "dash": _dash,
+        "filters": _filters,
+        "tasks": _tasks,
         "reserved_height": _reserved_height,
     }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
@@ -235,7 +244,25 @@ def _attributes(entry: Entry, column: Column, is_first: bool) -> dict[str, Any]:
         found["data-n"] = repr(entry.value) if repr(entry.value) != entry.text else ""
     elif entry.value != entry.text:
         found["data-t"] = entry.value
+    if AT_CHANCE in entry.detail:
+        found["data-chance"] = ""
     return found
+
+
+def _filters(table: Table) -> list[tuple[str, str, list[str]]]:
+    """Return the traits in which the rows of a table differ: name, label and values."""
+    traits = [row[0].traits for row in table.rows]
+    found = []
+    for name, label in FILTERS.items():
+        values = dict.fromkeys(one[name] for one in traits if name in one)
+        if len(values) > 1:
+            found.append((name, label, sorted(values)))
+    return found
+
+
+def _tasks(table: Table) -> list[tuple[int, str]]:
+    """Return the place and name of each column that enters the mean of a table."""
+    return [(i, column.name) for i, column in enumerate(table.columns) if column.role == "task"]
 
 
 def _class(entry: Entry, column: Column) -> str | None:

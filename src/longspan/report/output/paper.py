@@ -10,11 +10,19 @@ from typing import Literal, get_args
 
 from longspan.metrics import Metric
 from longspan.report.families import OTHER, families
-from longspan.report.leaderboard.values import Cell, Leaderboard, Mean, Placement, Row
+from longspan.report.leaderboard.values import (
+    Cell,
+    Leaderboard,
+    Mean,
+    Placement,
+    Row,
+    RowGroup,
+)
 from longspan.report.numbers import Number, count, metric_name, score
 from longspan.report.output.text import tex
 from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.leaderboard import baselines, interval_text
+from longspan.report.tables.table import slug
 
 Spread = Literal["none", "interval", "seeds"]
 SPREADS: tuple[str, ...] = get_args(Spread)
@@ -33,29 +41,36 @@ RULE = (
 
 
 def paper_tables(boards: Sequence[Leaderboard], spread: Spread = "none") -> str:
-    """Return a LaTeX table for each leaderboard.
+    """Return a LaTeX table for each group of rows that are ranked among each other.
 
     Args:
         boards: leaderboards.
         spread: figure beside each score: none, its 95 % interval, or the standard deviation over
             seeds.
     """
-    return "\n\n".join([HEAD, *(_table(board, spread) for board in boards)]) + "\n"
+    tables = [
+        _table(board, group, f"{board.title} {i or ''}", spread)
+        for board in boards
+        for i, group in enumerate(board.groups)
+    ]
+    return "\n\n".join([HEAD, *tables]) + "\n"
 
 
-def _table(board: Leaderboard, spread: Spread) -> str:
+def _table(board: Leaderboard, group: RowGroup, name: str, spread: Spread) -> str:
     width = 1 + len(board.columns) + len(board.means)
-    notes = _notes_in_order(board)
+    notes = list(
+        dict.fromkeys(x for _, rows in _by_family(group) for row in rows for x in row.notes)
+    )
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering",
-            f"\\caption{{{_caption(board, spread)}}}",
-            f"\\label{{tab:{_label(board)}}}",
+            f"\\caption{{{_caption(board, group, spread)}}}",
+            f"\\label{{tab:{slug(name)}}}",
             f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}",
             r"\toprule",
             _line(["Mechanism", *_headings(board)]),
-            *_groups(board, notes, spread, width),
+            *_families(board, group, notes, spread),
             *_footer(board),
             r"\bottomrule",
             r"\end{tabular}",
@@ -66,10 +81,6 @@ def _table(board: Leaderboard, spread: Spread) -> str:
             r"\end{table}",
         ]
     )
-
-
-def _label(board: Leaderboard) -> str:
-    return "".join(x if x.isalnum() else "-" for x in board.title.lower()).strip("-")
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -90,20 +101,21 @@ def _metric(metric: Metric) -> str:
     return f"{metric_name(metric)} {'↑' if metric.higher_is_better else '↓'}"
 
 
-def _caption(board: Leaderboard, spread: Spread) -> str:
+def _caption(board: Leaderboard, group: RowGroup, spread: Spread) -> str:
     metric = "score" if board.metric is None else metric_name(board.metric)
     if board.metric is not None and not board.metric.higher_is_better:
         metric += " (lower is better)"
-    seeds = {len(cell.runs) for row in board.rows for cell in row.cells if cell and cell.runs}
+    seeds = {len(cell.runs) for row in group.rows for cell in row.cells if cell and cell.runs}
     low, high = min(seeds, default=0), max(seeds, default=0)
     over = count(high, "seed") if low == high else f"{low} to {count(high, 'seed')}"
+    changed = f" with {group.overrides}" if group.overrides else ""
     splits = [
         f"{task.label} {task.num_scored:,} of {task.num_examples:,}"
         for task in board.columns
         if task.num_scored is not None
     ]
     sentences = [
-        tex(f"Test {metric}, under the protocol {board.title}, mean over {over}."),
+        tex(f"Test {metric}, under the protocol {board.title}{changed}, mean over {over}."),
         tex(f"Test split, scored examples: {'; '.join(splits)}."),
         tex(f"Tested checkpoint: {', '.join(board.selection)}."),
         SPREAD_NOTES[spread],
@@ -112,16 +124,10 @@ def _caption(board: Leaderboard, spread: Spread) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _notes_in_order(board: Leaderboard) -> list[int]:
-    """Return the notes in the order in which the rows of the table name them."""
-    rows = [row for _, group in _by_family(board) for row in group]
-    return list(dict.fromkeys(note for row in rows for note in row.notes))
-
-
-def _by_family(board: Leaderboard) -> list[tuple[str, list[Row]]]:
+def _by_family(group: RowGroup) -> list[tuple[str, list[Row]]]:
     """Return the rows of each family, best first, in the order of the taxonomy."""
-    order = [None, *families()]
-    known = [(name, [row for row in board.rows if _family(row) == name]) for name in order]
+    order = [*families(), None]
+    known = [(name, [row for row in group.rows if _family(row) == name]) for name in order]
     return [(name or "reference rows", rows) for name, rows in known if rows]
 
 
@@ -131,9 +137,13 @@ def _family(row: Row) -> str | None:
     return row.family if row.family in families() else OTHER
 
 
-def _groups(board: Leaderboard, notes: Sequence[int], spread: Spread, width: int) -> list[str]:
+def _families(
+    board: Leaderboard, group: RowGroup, notes: Sequence[int], spread: Spread
+) -> list[str]:
+    """Return the rows of the table, with a line above each family and its name."""
+    width = 1 + len(board.columns) + len(board.means)
     lines = []
-    for family, rows in _by_family(board):
+    for family, rows in _by_family(group):
         lines += [r"\midrule", f"  \\multicolumn{{{width}}}{{l}}{{\\emph{{{tex(family)}}}}} \\\\"]
         lines += [_line([_name(row, notes), *_scores(board, row, spread)]) for row in rows]
     return lines

@@ -13,6 +13,8 @@ from longspan.report.tables.table import Entry, Table
 def terminal(tables: Sequence[Table]) -> Iterator[RenderableType]:
     """Yield tables and their explanations for a rich console; each explanation once, at the end."""
     for table in tables:
+        if table.verdict:
+            yield Text("\n" + "\n".join(table.verdict))
         yield _grid(table)
     for about in dict.fromkeys(table.about for table in tables if table.about):
         yield Text(f"\n{about}")

@@ -33,7 +33,8 @@ def _markdown_table(table: Table) -> str:
     rule = [":--" if column.kind == "text" else "--:" for column in table.columns]
     rows = [[_markdown_entry(entry) for entry in row] for row in (*table.rows, *table.footer)]
     lines = "\n".join(f"| {' | '.join(line)} |" for line in [names, rule, *rows])
-    return "\n\n".join([f"### {_plain(table.title)}", lines, *map(_plain, table.notes)])
+    title, said = f"### {_plain(table.title)}", " ".join(map(_plain, table.verdict))
+    return "\n\n".join(filter(None, [title, said, lines, *map(_plain, table.notes)]))
 
 
 def _markdown_entry(entry: Entry) -> str:
@@ -135,6 +136,7 @@ def _plain_values(table: Table) -> dict[str, Any]:
         "name": table.name,
         "title": table.title,
         "about": table.about,
+        "verdict": list(table.verdict),
         "columns": [
             {"key": key, "name": column.name, "kind": column.kind, "about": column.about}
             for key, column in zip(keys, table.columns, strict=True)
@@ -142,6 +144,7 @@ def _plain_values(table: Table) -> dict[str, Any]:
         "rows": rows,
         "footer": footer,
         "notes": list(table.notes),
+        "commands": [list(lines) for lines in table.commands],
     }
 
 

@@ -34,6 +34,7 @@ from longspan.report.numbers import (
 from longspan.report.statistics.intervals import Interval, mean
 from longspan.report.tables.table import Column, Entry
 from longspan.results import BASELINE, Result
+from longspan.results.commands import commands_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Line:
     @property
     def baseline_cost(self) -> Cost:
         """Cost of the baseline on the task, where it was measured on the same hardware."""
-        base = self.board.baseline
+        base = self.board.baseline_of(self.row)
         cell = base.cells[self.board.columns.index(self.task)] if base else None
         same = cell is not None and cell.cost.hardware == self.cost.hardware is not None
         return cell.cost if cell and same else Cost()
@@ -321,6 +322,12 @@ SCORES = (
         value=lambda x: x.cell and ", ".join(sorted({run.backend_used for run in x.cell.runs})),
     ),
     HARDWARE,
+    Column(
+        name="Commands",
+        kind="text",
+        about="Lines that repeat the runs.",
+        value=lambda x: x.cell and "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
+    ),
 )
 
 GENERALIZATION_GAP = (

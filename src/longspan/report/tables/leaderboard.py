@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from longspan.metrics import Metric
 from longspan.report.leaderboard.means import FAILED, SIXTH, mean_baseline
@@ -11,8 +12,11 @@ from longspan.report.leaderboard.values import (
     Mean,
     Placement,
     Row,
+    RowGroup,
     TaskColumn,
 )
+from longspan.report.leaderboard.verdict import verdict
+from longspan.report.links import row_links
 from longspan.report.numbers import (
     MISSING,
     Number,
@@ -33,22 +37,26 @@ from longspan.report.tables.columns import (
     TOKENS_PER_SECOND,
     score_entry,
 )
-from longspan.report.tables.table import Column, Entries, Entry, Table, make_table
-from longspan.results import BASELINE
+from longspan.report.tables.table import Column, Entries, Entry, Role, Table, make_table
+from longspan.report.traits import row_traits
+from longspan.results import BASELINE, Failure, Result
+from longspan.results.commands import commands_of
 
 # The one rule behind ranks, bold and underlined type, ties and arrows; docs/arena.md repeats it.
 RULE = (
     "One row beats another if its score is better and the difference is significant: two-sided "
     "p < 0.05 in a paired test over the same seeds and test examples, for the pair alone. Where "
     "two rows share no scored examples, their 95 % intervals must not overlap.\n"
-    "Rank: 1 + the number of rows that beat this one. Bold: the best score. Underlined: the second "
-    "best, below one row alone. ≈: not the best score, but no row beats it; a wide interval is "
-    f"enough for that. Where no row beats another, none of these is marked. ↑: beats {BASELINE}. "
-    f"↓: is beaten by {BASELINE}."
+    "Rank: 1 + the number of rows that beat this one. Bold: the best score, if no other row is "
+    "unbeaten. Underlined: the second best, if it is beaten by the bold one alone and no other row "
+    "has its rank. ≈: unbeaten together with other rows; a wide interval is enough for that. Where "
+    f"no row beats another, none of these is marked. ↑: beats {BASELINE}. ↓: is beaten by "
+    f"{BASELINE}."
 )
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
-    "(accuracy only), and the number of seeds.\n"
+    "(accuracy only), and the number of seeds. At chance: the interval reaches down to the "
+    "majority class; a mean with such a score is neither bold nor underlined.\n"
     f"{RULE}\n"
     "Intervals cover seeds and test examples where the score of every example was recorded, else "
     "seeds. For a single seed, or seeds that tie, they cover test examples and say nothing about "
@@ -57,70 +65,109 @@ LEGEND = (
     f"as {100 * FAILED:.0f} % where nothing was learned. Costs need all tasks; memory is the "
     "largest."
 )
-
+AT_CHANCE = "at chance"
 
 RANK = Column(
     name="Rank",
     kind="lower",
     about="By the first mean, or the only task.",
     value=lambda row: row.placement and row.placement.rank,
+    role="rank",
 )
 
 
-def leaderboard(board: Leaderboard) -> Table:
-    """Return the leaderboard, best row first, baselines without learning last."""
-    columns = _columns(board)
-    return make_table(
-        f"{board.title}-leaderboard",
-        _title(board),
+def leaderboards(board: Leaderboard) -> list[Table]:
+    """Return the table of the protocol, then one for each set of overrides that rows share."""
+    return [leaderboard(board, group) for group in board.groups]
+
+
+def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
+    """Return one table of a leaderboard, best row first, baselines without learning last.
+
+    Args:
+        board: leaderboard.
+        group: rows of the table; those of the protocol by default.
+    """
+    group = group or board.groups[0]
+    columns = _columns(board, group)
+    table = make_table(
+        f"{board.title}-leaderboard {group.overrides}",
+        _title(board, group),
         columns,
-        board.rows,
+        group.rows,
         metric=board.metric,
         about=LEGEND,
         footer=[_baseline(board, *line, len(columns)) for line in baselines(board)],
-        notes=(*_numbered(board.notes), *_intervals(board)),
+        notes=(*_of_overrides(group), *_numbered(board, group), *_intervals(group)),
+    )
+    found = verdict(board, group)
+    return replace(
+        table,
+        verdict=found.sentences if found else (),
+        commands=tuple(tuple(commands_of(_records(row))) for row in group.rows),
     )
 
 
-def _title(board: Leaderboard) -> str:
+def _records(row: Row) -> list[Result | Failure]:
+    found: list[Result | Failure] = []
+    for cell in filter(None, row.cells):
+        found.extend(cell.runs)
+        found.extend(cell.failures)
+    return found
+
+
+def _title(board: Leaderboard, group: RowGroup) -> str:
+    name = f"{board.title} with {group.overrides}" if group.overrides else board.title
     metric = board.metric
     if metric is None:
-        return f"Leaderboard of {board.title}: test scores"
-    return f"Leaderboard of {board.title}: test {metric_name(metric)}"
+        return f"Leaderboard of {name}: test scores"
+    return f"Leaderboard of {name}: test {metric_name(metric)}"
 
 
-def _columns(board: Leaderboard) -> list[Column]:
+def _of_overrides(group: RowGroup) -> list[str]:
+    if not group.overrides:
+        return []
+    return [f"Ranked among each other alone: rows that override {group.overrides}."]
+
+
+def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
     return [
         Column("Mechanism", "text", value=_name),
         *(_task_column(board, i) for i in range(len(board.columns))),
         *(_mean_column(board.means, i) for i in range(len(board.means))),
-        *([RANK] if any(row.placement for row in board.rows) else []),
+        *([RANK] if any(row.placement for row in group.rows) else []),
+        TOKENS_PER_SECOND,
+        MEMORY,
+        *_measured(group, INFERENCE_SPEED, INFERENCE_MEMORY),
         Column(
             name="Parameters",
             kind="lower",
             about=f"Below: difference from {BASELINE}.",
             value=_parameters,
         ),
-        TOKENS_PER_SECOND,
-        MEMORY,
-        *_measured(board, INFERENCE_SPEED, INFERENCE_MEMORY),
         GFLOPS,
         Column("Family", "text", FAMILY_ABOUT, lambda row: row.family),
     ]
 
 
-def _measured(board: Leaderboard, *columns: Column) -> list[Column]:
+def _measured(group: RowGroup, *columns: Column) -> list[Column]:
     """Return the columns in which a row has a value."""
     return [
         column
         for column in columns
-        if any(column.entry(row).value is not None for row in board.rows)
+        if any(column.entry(row).value is not None for row in group.rows)
     ]
 
 
 def _name(row: Row) -> Entry:
     marks = "".join(f"[{note + 1}]" for note in row.notes)
-    return Entry(value=row.label, text=f"{row.label} {marks}".strip(), mechanism=row.label)
+    return Entry(
+        value=row.label,
+        text=f"{row.label} {marks}".strip(),
+        mechanism=row.label,
+        links=row_links(row),
+        traits=row_traits(row),
+    )
 
 
 def _task_column(board: Leaderboard, i: int) -> Column:
@@ -137,7 +184,14 @@ def _task_column(board: Leaderboard, i: int) -> Column:
             f"{column.source}."
         )
     kind = "higher" if metric.higher_is_better else "lower"
-    return Column(name, kind, about, lambda row: _score(row.cells[i], column))  # type: ignore[arg-type]
+    return Column(
+        name=name,
+        kind=kind,  # type: ignore[arg-type]
+        about=about,
+        value=lambda row: _score(row.cells[i], column),
+        role="task" if board.means and i in board.means[0].columns else None,
+        metric=metric,
+    )
 
 
 def _score(cell: Cell | None, column: TaskColumn) -> Entry:
@@ -153,6 +207,8 @@ def _score(cell: Cell | None, column: TaskColumn) -> Entry:
     if cell.margin is not None:
         details.append(score_difference(cell.margin, metric))
     details.append(count(len(cell.runs), "seed"))
+    if cell.is_at_chance:
+        details.append(AT_CHANCE)
     return _placed(cell.score, score(cell.score, metric), " · ".join(details), cell.placement)
 
 
@@ -181,14 +237,13 @@ def _mean_column(means: Sequence[Mean], i: int) -> Column:
         value = row.means[i]
         if value is None or i > 0:
             return score_entry(value, mean.metric)
-        return _placed(
-            value,
-            score(value, mean.metric),
-            interval_text(row.interval, mean.metric),
-            row.placement,
-        )
+        details = [interval_text(row.interval, mean.metric)]
+        if number := row.tasks_at_chance(mean):
+            details.append(f"{number} {AT_CHANCE}")
+        return _placed(value, score(value, mean.metric), " · ".join(details), row.placement)
 
-    return Column(mean.label, "score", mean.about, entry)
+    role: Role | None = "mean" if i == 0 else None
+    return Column(mean.label, "score", mean.about, entry, role=role, metric=mean.metric)
 
 
 def _parameters(row: Row) -> Entry:
@@ -219,13 +274,14 @@ def _baseline(
     return (Entry(value=name, text=name), *scores, *[Entry(value=None)] * (width - 1 - len(scores)))
 
 
-def _numbered(notes: Sequence[str]) -> list[str]:
-    return [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
+def _numbered(board: Leaderboard, group: RowGroup) -> list[str]:
+    used = {note for row in group.rows for note in row.notes}
+    return [f"[{i + 1}] {board.notes[i]}" for i in sorted(used)]
 
 
-def _intervals(board: Leaderboard) -> list[str]:
-    """Return a note on what the intervals of this leaderboard cover."""
-    cells = [cell for row in board.rows for cell in row.cells if cell and cell.interval]
+def _intervals(group: RowGroup) -> list[str]:
+    """Return a note on what the intervals of this table cover."""
+    cells = [cell for row in group.rows for cell in row.cells if cell and cell.interval]
     kinds = Counter(cell.interval.over for cell in cells if cell.interval)
     if len(kinds) < 2:
         return [f"All intervals cover {kind}." for kind in kinds]

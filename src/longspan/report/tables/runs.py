@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from longspan.report.leaderboard.values import Leaderboard
+from longspan.report.leaderboard.verdict import verdict_sentences
 from longspan.report.tables import columns
 from longspan.report.tables.columns import Line, lines_of
 from longspan.report.tables.table import Column, Table, make_table
@@ -31,7 +32,8 @@ FAILURES = "Runs without a score. A task with a failed run has no mean over seed
 def scores(board: Leaderboard) -> list[Table]:
     """Return the table of every mechanism on every task."""
     lines = lines_of(board)
-    return _table(board, "scores", "All scores", columns.SCORES, lines, SCORES)
+    found = _table(board, "scores", "All scores", columns.SCORES, lines, SCORES)
+    return [replace(table, verdict=verdict_sentences(board)) for table in found]
 
 
 def cost(board: Leaderboard) -> list[Table]:

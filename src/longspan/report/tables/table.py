@@ -5,7 +5,7 @@ number.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from longspan.report.numbers import MISSING
 
 Value = int | float | str | None
 Kind = Literal["text", "higher", "lower", "score"]
+Role = Literal["task", "mean", "rank"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class Entry:
             it; None for normal type.
         underline: reason for underlined type, likewise.
         mechanism: mechanism that the entry names; pages draw its mark.
+        links: texts and addresses of sources; pages show them, None for an address that is unknown.
+        traits: values that pages filter rows by.
     """
 
     value: Value
@@ -36,6 +39,8 @@ class Entry:
     emphasis: str | None = None
     underline: str | None = None
     mechanism: str | None = None
+    links: tuple[tuple[str, str | None], ...] = ()
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class Column:
         value: function from the subject of a row to its value, or to a whole entry.
         show: function from a value to its text.
         wraps: pages may break its text into lines.
+        role: part in a mean that pages compute for chosen tasks; None for none.
+        metric: metric of the column, for such a mean.
     """
 
     name: str
@@ -58,6 +65,8 @@ class Column:
     value: Callable[[Any], Value | Entry] = field(default=lambda _: None, repr=False)
     show: Callable[[Any], str] = field(default=str, repr=False)
     wraps: bool = False
+    role: Role | None = None
+    metric: Metric | None = None
 
     def entry(self, subject: Any) -> Entry:
         """Return the entry of a row."""
@@ -82,6 +91,8 @@ class Table:
         about: how to read tables of this kind; printed once for all of them.
         footer: rows that stay at the end however the others are sorted.
         notes: remarks on this table.
+        verdict: sentences that say what the table shows, for its head.
+        commands: lines that repeat the runs of each row.
     """
 
     name: str
@@ -91,6 +102,8 @@ class Table:
     about: str = ""
     footer: tuple[Entries, ...] = ()
     notes: tuple[str, ...] = ()
+    verdict: tuple[str, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
 
     @property
     def keys(self) -> list[str]:

@@ -1,0 +1,212 @@
+"""Verdict on a leaderboard: what its statistics say, in a few sentences.
+
+Everything follows from the ranks, the intervals and the costs of the table below it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from longspan.report.leaderboard.levels import SOLVED, has_solved_level, is_solved
+from longspan.report.leaderboard.values import Cost, Leaderboard, Row, RowGroup, TaskColumn
+from longspan.report.numbers import Number, magnitude, memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskVerdict:
+    """Rows of one table on one task, by label.
+
+    Attributes:
+        scored: rows with a score.
+        at_chance: rows that are not better than the majority class.
+        unbeaten: rows that no row beats; none of them beats another.
+        solved: rows whose whole 95 % interval is at least `SOLVED`.
+    """
+
+    task: str
+    can_be_solved: bool
+    scored: tuple[str, ...]
+    at_chance: tuple[str, ...]
+    unbeaten: tuple[str, ...]
+    solved: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Verdict on the ranked rows of one table.
+
+    Attributes:
+        rows: ranked rows, by label.
+        solved: rows that solve every task.
+        fastest: of those that solve every task, the fastest in training; None where their speeds
+            were not all measured on the same hardware.
+        smallest: of those, the one with the least training memory; likewise.
+        sentences: the verdict in words, the most important sentence first.
+    """
+
+    rows: tuple[str, ...]
+    tasks: tuple[TaskVerdict, ...]
+    solved: tuple[str, ...]
+    fastest: str | None
+    smallest: str | None
+    sentences: tuple[str, ...]
+
+
+def verdict(board: Leaderboard, group: RowGroup | None = None) -> Verdict | None:
+    """Return the verdict on the ranked rows of a table; None unless two of them have a score.
+
+    Args:
+        board: leaderboard.
+        group: its table; the first one by default.
+    """
+    rows = (group or board.groups[0]).ranked
+    if sum(any(cell and cell.score is not None for cell in row.cells) for row in rows) < 2:
+        return None
+    tasks = [_on_task(rows, column, i) for i, column in enumerate(board.columns)]
+    solvers = [row for row in rows if all(row.label in task.solved for task in tasks)]
+    fastest = _first(solvers, lambda cost: _negated(cost.tokens_per_second))
+    smallest = _first(solvers, lambda cost: cost.peak_memory)
+    sentences = [
+        *_overall(rows, tasks, solvers),
+        *_costs(fastest, smallest),
+        *(sentence for task in tasks for sentence in _sentences(task, rows, tasks)),
+    ]
+    return Verdict(
+        rows=tuple(row.label for row in rows),
+        tasks=tuple(tasks),
+        solved=tuple(row.label for row in solvers),
+        fastest=fastest.label if fastest else None,
+        smallest=smallest.label if smallest else None,
+        sentences=tuple(sentences),
+    )
+
+
+def verdict_sentences(board: Leaderboard) -> tuple[str, ...]:
+    """Return the verdicts on all tables of a leaderboard in words."""
+    found: list[str] = []
+    for group in board.groups:
+        one = verdict(board, group)
+        prefix = f"With {group.overrides}: " if group.overrides else ""
+        found += [f"{prefix}{sentence}" for sentence in (one.sentences if one else ())]
+    return tuple(found)
+
+
+def podium(group: RowGroup, size: int = 3) -> list[Row]:
+    """Return the best rows, as far as each beats all that follow it and none is at chance."""
+    scored = [row for row in group.ranked if row.placement is not None]
+    ranks = [row.placement.rank for row in scored if row.placement]
+    found: list[Row] = []
+    for place, row in enumerate(scored[:size], 1):
+        is_alone = ranks[place - 1] == place and all(rank > place for rank in ranks[place:])
+        if len(scored) < 2 or not is_alone or any(cell and cell.is_at_chance for cell in row.cells):
+            break
+        found.append(row)
+    return found
+
+
+def _on_task(rows: Sequence[Row], column: TaskColumn, i: int) -> TaskVerdict:
+    scored = [(row, cell) for row in rows if (cell := row.cells[i]) and cell.score is not None]
+    unbeaten = (row for row, cell in scored if cell.placement and cell.placement.rank == 1)
+    return TaskVerdict(
+        task=column.label,
+        can_be_solved=has_solved_level(column),
+        scored=tuple(row.label for row, _ in scored),
+        at_chance=tuple(row.label for row, cell in scored if cell.is_at_chance),
+        unbeaten=tuple(row.label for row in unbeaten),
+        solved=tuple(row.label for row, cell in scored if is_solved(cell, column)),
+    )
+
+
+def _first(rows: Sequence[Row], cost: Callable[[Cost], Number | None]) -> Row | None:
+    """Return the cheapest row; None unless all have the cost, measured on the same hardware."""
+    costs = [(cost(row.cost), row) for row in rows]
+    known = [(value, row) for value, row in costs if value is not None]
+    hardware = {row.cost.hardware for row in rows}
+    if len(rows) < 2 or len(known) < len(rows) or len(hardware) > 1:
+        return None
+    return min(known, key=lambda one: one[0])[1]
+
+
+def _negated(value: Number | None) -> Number | None:
+    return None if value is None else -value
+
+
+def _overall(
+    rows: Sequence[Row], tasks: Sequence[TaskVerdict], solvers: Sequence[Row]
+) -> list[str]:
+    """Say how many rows solve every task, if one can and at least one row solves one."""
+    if not all(task.can_be_solved for task in tasks) or not any(task.solved for task in tasks):
+        return []
+    number = str(len(solvers)) if solvers else "None"
+    verb = "solves" if len(solvers) < 2 else "solve"
+    sentence = f"{number} of {_count(rows)} {verb} {_list_tasks(tasks)} "
+    sentence += f"(95 % interval at {100 * SOLVED:.0f} % or more)"
+    missing = sum(any(row.label not in task.scored for task in tasks) for row in rows)
+    if missing:
+        where = "it" if len(tasks) == 1 else "a task"
+        sentence += f"; {missing} {_have(missing)} no score on {where}"
+    return [f"{sentence}."]
+
+
+def _list_tasks(tasks: Sequence[TaskVerdict]) -> str:
+    names = [task.task for task in tasks]
+    if len(names) > 2:
+        return f"all {len(names)} tasks"
+    return names[0] if len(names) == 1 else f"both {' and '.join(names)}"
+
+
+def _costs(fastest: Row | None, smallest: Row | None) -> list[str]:
+    parts = []
+    if fastest is not None:
+        speed = magnitude(fastest.cost.tokens_per_second)
+        parts.append(f"fastest in training {fastest.label} ({speed} tokens/s)")
+    if smallest is not None:
+        parts.append(f"least memory {smallest.label} ({memory(smallest.cost.peak_memory)})")
+    return [f"Of these: {', '.join(parts)}."] if parts else []
+
+
+def _sentences(task: TaskVerdict, rows: Sequence[Row], tasks: Sequence[TaskVerdict]) -> list[str]:
+    """Say of one task who solves it, who cannot be told apart, and who is at chance."""
+    number, best = len(task.scored), task.unbeaten
+    if not number:
+        return [f"{task.task}: no score."]
+    parts = []
+    if task.solved:
+        if len(tasks) > 1:
+            parts.append(f"{len(task.solved)} of {number} solve it")
+    elif number > len(task.at_chance):
+        parts.append(_describe_best(best, number))
+    if task.at_chance:
+        parts.append(_describe_chance(len(task.at_chance), number))
+    if number < len(rows) and not _is_said(tasks):
+        missing = len(rows) - number
+        parts.append(f"{missing} {_have(missing)} no score")
+    return [f"{task.task}: {'; '.join(parts)}."] if parts else []
+
+
+def _is_said(tasks: Sequence[TaskVerdict]) -> bool:
+    """Return whether the sentence on all tasks has named the rows without a score."""
+    return len(tasks) == 1 and bool(tasks[0].solved)
+
+
+def _describe_best(best: Sequence[str], number: int) -> str:
+    if len(best) == number > 1:
+        return f"the {number} rows cannot be told apart"
+    if len(best) == 1:
+        return f"{best[0]} is best"
+    return f"the best {len(best)} of {number} rows cannot be told apart"
+
+
+def _describe_chance(at_chance: int, number: int) -> str:
+    if at_chance == number:
+        return "no row is better than the majority class"
+    return f"{at_chance} {'is' if at_chance == 1 else 'are'} not better than the majority class"
+
+
+def _count(rows: Sequence[Row]) -> str:
+    """Return the number of rows, named by what they are."""
+    is_one_each = len({row.row_name for row in rows}) == len(rows)
+    return f"{len(rows)} {'mechanisms' if is_one_each else 'rows'}"
+
+
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"

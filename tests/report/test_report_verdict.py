@@ -1,0 +1,196 @@
+"""Verdict in words: derived from intervals, ranks and costs, for every shape of leaderboard."""
+
+import importlib.util
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_records import build_leaderboard, failure, record, record_of_answers
+from rich.console import Console
+
+from longspan.report.leaderboard.levels import SOLVED
+from longspan.report.leaderboard.verdict import podium, verdict, verdict_sentences
+from longspan.report.output.page import render_page
+from longspan.report.output.terminal import terminal
+from longspan.report.output.text import markdown, to_json
+from longspan.report.sections import Context, section_tables
+
+MAJORITY = 0.1  # of `record_of_answers`
+COUNT = 1000
+
+
+def board_of(scores, **changes):
+    """Return a leaderboard of single runs: shares of correct answers by task, for each row."""
+    return build_leaderboard(
+        record_of_answers(name, 0, np.arange(COUNT) < COUNT * share, task, **changes.get(name, {}))
+        for name, shares in scores.items()
+        for task, share in shares.items()
+    )
+
+
+def both(needle, recall):
+    return {"needle": needle, "recall": recall}
+
+
+TWO = {
+    "full": both(1.0, 1.0),
+    "linear": both(1.0, 0.5),
+    "local": both(0.1, 0.5),
+    "bigbird": both(1.0, 0.99),
+}
+
+
+def test_verdict_counts_who_solves_what_and_who_is_at_chance():
+    speeds = {
+        "full": {"tokens_per_second": 1e4, "peak_memory": 2**21},
+        "bigbird": {"tokens_per_second": 3e4, "peak_memory": 2**22},
+        "linear": {"tokens_per_second": 9e4, "peak_memory": 2**10},
+    }
+    found = verdict(board_of(TWO, **speeds))
+    assert found.sentences == (
+        "2 of 4 mechanisms solve both needle and recall (95 % interval at 95 % or more).",
+        "Of these: fastest in training bigbird (30.0k tokens/s), least memory full (2.00 MiB).",
+        "needle: 3 of 4 solve it; 1 is not better than the majority class.",
+        "recall: 2 of 4 solve it.",
+    )
+    assert set(found.solved) == {"full", "bigbird"}
+    assert (found.fastest, found.smallest) == ("bigbird", "full")
+
+
+@pytest.mark.parametrize(("share", "solved"), [(0.96, 0), (0.97, 1)])
+def test_a_solved_task_has_its_whole_interval_above_the_level(share, solved):
+    # Wilson's intervals of 1,000 answers reach down to 94.6 and 95.8 %.
+    assert SOLVED == 0.95
+    board = board_of({"full": {"needle": share}, "linear": {"needle": 0.5}})
+    assert len(verdict(board).solved) == solved
+
+
+@pytest.mark.parametrize(("share", "at_chance"), [(0.118, 1), (0.122, 0)])
+def test_chance_is_within_the_interval(share, at_chance):
+    # Wilson's intervals reach down to 9.9 and 10.3 %; the majority class has 10 %.
+    board = board_of({"full": {"x": 0.5}, "linear": {"x": share}})
+    assert len(verdict(board).tasks[0].at_chance) == at_chance
+    assert board.columns[0].majority == MAJORITY
+
+
+def test_rows_that_cannot_be_told_apart_are_counted():
+    scores = {f"m{i}": {"x": 0.5 + i / 1000} for i in range(5)}
+    assert verdict(board_of(scores)).sentences == ("x: the 5 rows cannot be told apart.",)
+    scores["last"] = {"x": 0.1}
+    assert verdict(board_of(scores)).sentences == (
+        "x: the best 5 of 6 rows cannot be told apart; 1 is not better than the majority class.",
+    )
+    scores["first"] = {"x": 0.9}
+    assert verdict(board_of(scores)).sentences[0].startswith("x: first is best;")
+
+
+def test_nothing_learned_is_said():
+    board = board_of({"full": {"x": 0.1}, "linear": {"x": 0.09}})
+    assert verdict(board).sentences == ("x: no row is better than the majority class.",)
+
+
+def test_task_without_a_solver_makes_none():
+    board = board_of({"full": both(1.0, 0.5), "linear": both(0.5, 0.3)})
+    assert verdict(board).sentences == (
+        "None of 2 mechanisms solves both needle and recall (95 % interval at 95 % or more).",
+        "needle: 1 of 2 solve it.",
+        "recall: full is best.",
+    )
+
+
+def test_single_solved_task_is_named_once():
+    board = board_of({"full": {"x": 1.0}, "linear": {"x": 0.3}})
+    assert verdict(board).sentences == (
+        "1 of 2 mechanisms solves x (95 % interval at 95 % or more).",
+    )
+
+
+def test_missing_scores_are_counted_and_solve_nothing():
+    runs = [record_of_answers(m, 0, np.ones(COUNT), t) for m in ("full", "linear") for t in "ab"]
+    runs.append(record_of_answers("local", 0, np.ones(COUNT), "a"))
+    board = build_leaderboard(runs, [failure("local", "b", 0)])
+    found = verdict(board)
+    assert found.sentences[0] == (
+        "2 of 3 mechanisms solve both a and b (95 % interval at 95 % or more); "
+        "1 has no score on a task."
+    )
+    assert found.sentences[-1] == "b: 2 of 2 solve it; 1 has no score."
+    assert found.tasks[1].scored == ("full", "linear")
+
+
+def test_cost_is_compared_on_one_device_and_only_if_all_solvers_have_it():
+    other = board_of(TWO, full={"device": "cuda"})
+    assert verdict(other).fastest is None
+    unknown = verdict(board_of(TWO, full={"peak_memory": None}))
+    assert (unknown.fastest is None, unknown.smallest) == (False, None)
+
+
+def test_metrics_without_a_best_value_and_single_rows():
+    runs = [record(name, score=x, metric="bits_per_byte") for name, x in (("a", 1.2), ("b", 1.4))]
+    (sentence,) = verdict(build_leaderboard(runs)).sentences
+    assert "solve" not in sentence
+    assert "chance" not in sentence
+    assert verdict(build_leaderboard([record()])) is None
+    assert verdict(build_leaderboard([], [failure(), failure("full")])) is None
+
+
+def test_verdicts_of_overridden_rows_name_the_overrides():
+    changed = {"overrides": {"training.steps": 9}}
+    board = board_of({"full": {"x": 1.0}, "linear": {"x": 1.0}}, full=changed, linear=changed)
+    assert verdict_sentences(board)[0].startswith("With training.steps = 9: 2 of 2 ")
+
+
+@pytest.mark.parametrize(
+    ("shares", "places"),
+    [
+        ((0.9, 0.7, 0.5, 0.3), 3),
+        ((0.9, 0.7, 0.7, 0.3), 1),
+        ((0.9, 0.9, 0.5, 0.3), 0),
+        ((0.9, 0.7, 0.1), 2),
+        ((0.9,), 0),
+    ],
+)
+def test_podium_ends_before_rows_that_tie_or_are_at_chance(shares, places):
+    board = board_of({f"m{i}": {"x": share} for i, share in enumerate(shares)})
+    (group,) = board.groups
+    assert [row.label for row in podium(group)] == [f"m{i}" for i in range(places)]
+    assert ("<ol>" in render_page([board])) == (places > 0)
+
+
+def test_verdict_heads_every_output():
+    board = board_of(TWO)
+    said = verdict(board).sentences
+    tables = section_tables([board], Context(), "leaderboard")
+    console = Console(width=300, record=True, file=io.StringIO())
+    for part in terminal(tables):
+        console.print(part)
+    shown = console.export_text()
+    assert 0 < shown.index(said[0]) < shown.index(said[-1]) < shown.index("Leaderboard of")
+    assert markdown(tables).index("2 of 4 mechanisms solve") < markdown(tables).index("| Mechanism")
+    for section in ("leaderboard", "scores"):
+        (table,) = json.loads(to_json(section_tables([board], Context(), section)))
+        assert table["verdict"] == list(said)
+    page = render_page([board])
+    assert page.index(f"<p>{said[0]}</p>") < page.index("<table>")
+
+
+def test_readme_has_verdict_tasks_speed_and_memory():
+    path = Path(__file__).parents[2] / "benchmarks" / "result_tables.py"
+    spec = importlib.util.spec_from_file_location("result_tables", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    layer = {"dtype": "float32", "length": 4096}
+    layers = [
+        {**layer, "mechanism": "full", "full_over_this": 1.0, "peak_memory": 200},
+        {**layer, "mechanism": "linear", "full_over_this": 4.0, "peak_memory": 50},
+    ]
+    said, blank, head, _, first, *others = module.readme_lines(board_of(TWO), layers)
+    assert said.startswith("2 of 4 mechanisms solve both")
+    assert blank == ""
+    columns = ["needle, %", "recall, %", "speed, 4K", "memory, 4K", "speed, 16K", "memory, 16K"]
+    assert [part.strip() for part in head.strip("|").split("|")] == ["mechanism", *columns]
+    assert first == "| `full` | 100.0 | 100.0 | 1.0 x | 1.0 x | – | – |"
+    assert "| `linear` | 100.0 | 50.0 | 4.0 x | 0.2 x | – | – |" in others
+    assert "| `local` | 10.0 (chance) | 50.0 | – | – | – | – |" in others
