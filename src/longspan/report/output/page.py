@@ -29,9 +29,11 @@ from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import podium, verdict
 from longspan.report.numbers import count
 from longspan.report.output.vega import pack, packed_libraries
+from longspan.report.run_sections import RUN_SECTIONS
 from longspan.report.sections import SECTIONS, Context, Section
 from longspan.report.tables.leaderboard import AT_CHANCE, LEGEND
 from longspan.report.tables.table import Column, Entry, Table
+from longspan.results import Result
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -72,6 +74,14 @@ class Part:
         """Return the legends of the tables, each once; leaderboards are explained at the top."""
         found = dict.fromkeys(table.about for table in self.tables if table.about)
         return [about for about in found if about != LEGEND]
+
+    @property
+    def drawn(self) -> list[str]:
+        """Labels of the rows in its charts, in the order of the first chart; none for one row."""
+        charts = [figure.content for figure in self.figures if isinstance(figure.content, dict)]
+        values = [value for chart in charts for value in chart["data"]["values"]]
+        found = list(dict.fromkeys(x["mechanism"] for x in values if "mechanism" in x))
+        return found if len(found) > 1 else []
 
     @property
     def is_small(self) -> bool:
@@ -123,31 +133,60 @@ class Chapter:
         return [(row.label, row.label, metric.format(x)) for row, x in best if x is not None]
 
 
-def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | None = None) -> Path:
-    """Write the page of some leaderboards atomically; return its path.
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Sections and headings of a page about one run, instead of an overview of leaderboards."""
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+
+
+def subject_of_run(run: Result) -> Subject:
+    """Return the subject of the page of one run."""
+    return Subject(
+        title=f"{run.row_name} on {run.task}, seed {run.seed}",
+        lead=f"One run under the protocol {run.protocol}, of {run.date[:10]}.",
+        sections=RUN_SECTIONS,
+    )
+
+
+def write_page(
+    boards: Sequence[Leaderboard],
+    path: Path,
+    context: Context | None = None,
+    subject: Subject | None = None,
+) -> Path:
+    """Write the page of some leaderboards, or of one run, atomically; return its path.
 
     The same leaderboards give the same page.
 
     Raises:
         RunError: the file cannot be written.
     """
-    text = render_page(boards, context)
+    text = render_page(boards, context, subject)
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
-def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -> str:
-    """Return the page of some leaderboards as text."""
+def render_page(
+    boards: Sequence[Leaderboard],
+    context: Context | None = None,
+    subject: Subject | None = None,
+) -> str:
+    """Return the page of some leaderboards, or of one run, as text."""
+    sections = subject.sections if subject else SECTIONS
     styles = assign_styles(families_by_label(boards), PAGE)
     chapters = [
-        _chapter(f"protocol-{i}", board, styles, context or Context())
+        _chapter(f"protocol-{i}", board, styles, context or Context(), sections)
         for i, board in enumerate(boards, 1)
     ]
     figures = [figure for chapter in chapters for part in chapter.parts for figure in part.figures]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
     return _template().render(
         chapters=chapters,
+        subject=subject,
         styles=styles.by_name,
         families=_families(styles),
         marks={name: i for i, name in enumerate(styles.by_name)},
@@ -168,10 +207,16 @@ def _families(styles: Styles) -> dict[str, dict[str, Style]]:
     return {family: dict(items) for family, items in groups}
 
 
-def _chapter(name: str, board: Leaderboard, styles: Styles, context: Context) -> Chapter:
+def _chapter(
+    name: str,
+    board: Leaderboard,
+    styles: Styles,
+    context: Context,
+    sections: Sequence[Section],
+) -> Chapter:
     source = FigureSource(board=board, styles=styles, analyses=context.analyses)
     parts = []
-    for section in SECTIONS:
+    for section in sections:
         tables = section.tables(board, context) if section.tables else []
         figures = list(section.figures(source)) if section.figures else []
         if tables or figures:

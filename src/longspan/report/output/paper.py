@@ -6,7 +6,6 @@ underlined, both by the rule of the leaderboard. The caption says how the scores
 
 import statistics
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 from longspan.metrics import Metric
 from longspan.report.families import OTHER, families
@@ -24,8 +23,7 @@ from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.leaderboard import baselines, interval_text
 from longspan.report.tables.table import slug
 
-Spread = Literal["none", "interval", "seeds"]
-SPREADS: tuple[str, ...] = get_args(Spread)
+SPREADS = ("none", "interval", "seeds")
 DASH = "--"
 HEAD = "% Needs \\usepackage{booktabs}."
 SPREAD_NOTES = {
@@ -34,13 +32,14 @@ SPREAD_NOTES = {
     "seeds": "$\\pm$: standard deviation over seeds, of scores with two seeds or more.",
 }
 RULE = (
-    "Bold: best; underlined: second best, below one row alone; $\\approx$: not the best, but no "
-    "row beats it. A row beats another if its score is better and a paired test over seeds and "
-    "test examples has $p < 0.05$."
+    "Bold: the best score, if no other row is unbeaten; underlined: the second best, beaten by the "
+    "bold one alone; $\\approx$: unbeaten together with other rows. A row beats another if its "
+    "score is better and a paired test over seeds and test examples has $p < 0.05$."
 )
+CHANCE = "$\\dagger$: not better than the majority class."
 
 
-def paper_tables(boards: Sequence[Leaderboard], spread: Spread = "none") -> str:
+def paper_tables(boards: Sequence[Leaderboard], spread: str = "none") -> str:
     """Return a LaTeX table for each group of rows that are ranked among each other.
 
     Args:
@@ -56,7 +55,7 @@ def paper_tables(boards: Sequence[Leaderboard], spread: Spread = "none") -> str:
     return "\n\n".join([HEAD, *tables]) + "\n"
 
 
-def _table(board: Leaderboard, group: RowGroup, name: str, spread: Spread) -> str:
+def _table(board: Leaderboard, group: RowGroup, name: str, spread: str) -> str:
     width = 1 + len(board.columns) + len(board.means)
     notes = list(
         dict.fromkeys(x for _, rows in _by_family(group) for row in rows for x in row.notes)
@@ -101,7 +100,7 @@ def _metric(metric: Metric) -> str:
     return f"{metric_name(metric)} {'↑' if metric.higher_is_better else '↓'}"
 
 
-def _caption(board: Leaderboard, group: RowGroup, spread: Spread) -> str:
+def _caption(board: Leaderboard, group: RowGroup, spread: str) -> str:
     metric = "score" if board.metric is None else metric_name(board.metric)
     if board.metric is not None and not board.metric.higher_is_better:
         metric += " (lower is better)"
@@ -120,8 +119,13 @@ def _caption(board: Leaderboard, group: RowGroup, spread: Spread) -> str:
         tex(f"Tested checkpoint: {', '.join(board.selection)}."),
         SPREAD_NOTES[spread],
         RULE,
+        CHANCE if any(_is_at_chance(row) for row in group.rows) else "",
     ]
     return " ".join(filter(None, sentences))
+
+
+def _is_at_chance(row: Row) -> bool:
+    return any(cell is not None and cell.is_at_chance for cell in row.cells)
 
 
 def _by_family(group: RowGroup) -> list[tuple[str, list[Row]]]:
@@ -137,9 +141,7 @@ def _family(row: Row) -> str | None:
     return row.family if row.family in families() else OTHER
 
 
-def _families(
-    board: Leaderboard, group: RowGroup, notes: Sequence[int], spread: Spread
-) -> list[str]:
+def _families(board: Leaderboard, group: RowGroup, notes: Sequence[int], spread: str) -> list[str]:
     """Return the rows of the table, with a line above each family and its name."""
     width = 1 + len(board.columns) + len(board.means)
     lines = []
@@ -154,7 +156,7 @@ def _name(row: Row, notes: Sequence[int]) -> str:
     return tex(row.label) + (f"$^{{{marks}}}$" if marks else "")
 
 
-def _scores(board: Leaderboard, row: Row, spread: Spread) -> list[str]:
+def _scores(board: Leaderboard, row: Row, spread: str) -> list[str]:
     cells = [
         _cell(cell, task.metric, spread)
         for task, cell in zip(board.columns, row.cells, strict=True)
@@ -162,15 +164,16 @@ def _scores(board: Leaderboard, row: Row, spread: Spread) -> list[str]:
     return cells + [_mean(row, i, one, spread) for i, one in enumerate(board.means)]
 
 
-def _cell(cell: Cell | None, metric: Metric, spread: Spread) -> str:
+def _cell(cell: Cell | None, metric: Metric, spread: str) -> str:
     if cell is None or cell.score is None:
         return tex(cell.failure_kinds) if cell and cell.failure_kinds else DASH
     values = [run.score("test") for run in cell.runs]
     beside = _beside(cell.interval, values, metric, spread)
-    return _emphasize(cell.score, metric, cell.placement) + beside
+    chance = "\\rlap{$^{\\dagger}$}" if cell.is_at_chance else ""
+    return _emphasize(cell.score, metric, cell.placement) + chance + beside
 
 
-def _mean(row: Row, i: int, one: Mean, spread: Spread) -> str:
+def _mean(row: Row, i: int, one: Mean, spread: str) -> str:
     value = row.means[i]
     if value is None:
         return DASH
@@ -204,9 +207,7 @@ def _emphasize(value: Number, metric: Metric, placement: Placement | None) -> st
     return text + ("\\rlap{$^{\\approx}$}" if placement.is_tied else "")
 
 
-def _beside(
-    interval: Interval | None, values: Sequence[float], metric: Metric, spread: Spread
-) -> str:
+def _beside(interval: Interval | None, values: Sequence[float], metric: Metric, spread: str) -> str:
     """Return what stands beside a score; empty where it is unknown."""
     if spread == "interval" and interval is not None:
         return f" {{\\scriptsize {tex(interval_text(interval, metric))}}}"
