@@ -28,6 +28,43 @@ Places = Annotated[
 ]
 
 
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        help="Path of the HTML page; of the LaTeX file with --style paper.",
+        show_default="report.html; the terminal for LaTeX",
+    ),
+]
+Shown = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated mechanisms and reference rows to show, ranked among each other.",
+        show_default="all",
+    ),
+]
+FormatName = Annotated[
+    str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
+]
+StyleName = Annotated[
+    str, typer.Option(help="page; or paper: LaTeX tables, figures as wide as a column.")
+]
+SpreadName = Annotated[
+    str | None,
+    typer.Option(help="Next to each score, with --style paper: interval, seeds or none."),
+]
+SectionName = Annotated[
+    str | None,
+    typer.Option(
+        help="Section to print: leaderboard, significance, slices, cost, ...",
+        show_default="leaderboard; scores for csv and json; score for a record",
+    ),
+]
+FiguresFolder = Annotated[
+    Path | None, typer.Option(help="Write every chart into this folder, for papers.")
+]
+FigureFormat = Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Look:
     """Options of what is printed and written.
@@ -36,7 +73,7 @@ class Look:
         format: format of the printed tables.
         section: section to print; None for the default.
         style: `page`, or `paper` for LaTeX tables and figures as papers print them.
-        spread: figure beside each score in the style of papers; None without one.
+        spread: figure next to each score in the style of papers; None without one.
         figures: folder of figures; None writes none.
         figure_format: format of the figures.
     """
@@ -74,41 +111,14 @@ class Look:
 
 def report(
     places: Places = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            help="Path of the HTML page; of the LaTeX file with --style paper.",
-            show_default="report.html; the terminal for LaTeX",
-        ),
-    ] = None,
-    mechanisms: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated mechanisms and reference rows to show, ranked among each other.",
-            show_default="all",
-        ),
-    ] = None,
-    format: Annotated[
-        str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
-    ] = "terminal",
-    style: Annotated[
-        str, typer.Option(help="page; or paper: LaTeX tables, figures as wide as a column.")
-    ] = "page",
-    spread: Annotated[
-        str | None,
-        typer.Option(help="Beside each score, with --style paper: interval, seeds or none."),
-    ] = None,
-    section: Annotated[
-        str | None,
-        typer.Option(
-            help="Section to print: leaderboard, significance, slices, cost, ...",
-            show_default="leaderboard; scores for csv and json",
-        ),
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Write every chart into this folder, for papers.")
-    ] = None,
-    figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg",
+    output: Output = None,
+    mechanisms: Shown = None,
+    format: FormatName = "terminal",
+    style: StyleName = "page",
+    spread: SpreadName = None,
+    section: SectionName = None,
+    figures: FiguresFolder = None,
+    figure_format: FigureFormat = "svg",
     as_json: Json = False,
 ) -> None:
     """Print tables and write one self-contained HTML page from records."""

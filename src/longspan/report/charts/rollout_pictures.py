@@ -134,8 +134,8 @@ def _legend(y: int, is_image: bool) -> list[str]:
         colors = overlay_colors(np.full((1, 64), 128.0), steps)
     return [
         draw_label(MARGIN, y + FONT, "Share of the output: lowest"),
-        draw_pixels(MARGIN + 164, y + 1, 80, 14, encode_colors(colors)),
-        draw_label(MARGIN + 250, y + FONT, "highest 1 %"),
+        draw_pixels(MARGIN + 172, y + 1, 76, 14, encode_colors(colors)),
+        draw_label(MARGIN + 254, y + FONT, "highest 1 %"),
     ]
 
 

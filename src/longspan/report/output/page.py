@@ -57,6 +57,7 @@ SCRIPTS = ("tables.js", "charts.js", "page.js")
 FILTERS = {"family": "Family", "cost": "Cost", "causal": "Causal", "cross": "Cross-attention"}
 AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
 KINDS_HEIGHT, SLANTED_HEIGHT = 24, 48  # pixels of a legend of kinds; of slanted names below
+WIDE_PICTURE = 400  # pixels from which a picture has a row of its own
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
@@ -85,8 +86,17 @@ class Part:
 
     @property
     def is_small(self) -> bool:
-        """True without charts: heatmaps need little room, and pictures have a row of their own."""
-        return not any(isinstance(figure.content, dict) for figure in self.figures)
+        """True for heatmaps, which need little room, and pictures in a row of their own."""
+        return not any(
+            isinstance(figure.content, dict)
+            or (isinstance(figure.content, Picture) and not is_wide(figure.content))
+            for figure in self.figures
+        )
+
+
+def is_wide(picture: Picture) -> bool:
+    """Return whether a picture has a row of its own."""
+    return picture.width > WIDE_PICTURE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +254,7 @@ def _template() -> "Template":
         "reserved_height": _reserved_height,
     }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
+    environment.tests["wide"] = is_wide
     environment.tests["picture"] = lambda content: isinstance(content, Picture)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     return environment.get_template("page.html")

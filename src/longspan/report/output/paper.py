@@ -44,7 +44,7 @@ def paper_tables(boards: Sequence[Leaderboard], spread: str = "none") -> str:
 
     Args:
         boards: leaderboards.
-        spread: figure beside each score: none, its 95 % interval, or the standard deviation over
+        spread: figure after each score: none, its 95 % interval, or the standard deviation over
             seeds.
     """
     tables = [
@@ -208,7 +208,7 @@ def _emphasize(value: Number, metric: Metric, placement: Placement | None) -> st
 
 
 def _beside(interval: Interval | None, values: Sequence[float], metric: Metric, spread: str) -> str:
-    """Return what stands beside a score; empty where it is unknown."""
+    """Return the text after a score; empty where it is unknown."""
     if spread == "interval" and interval is not None:
         return f" {{\\scriptsize {tex(interval_text(interval, metric))}}}"
     if spread == "seeds" and len(values) > 1:
