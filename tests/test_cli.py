@@ -58,7 +58,7 @@ FLAGS = {
     "analyze": {"RECORDS", "--samples", "--examples", "--rollout", "--token", "--plot", "--device",
                 "--json", "--help", *PATH_FLAGS},
     "results": {"--help"},
-    "results list": {"FOLDERS", "--json", "--help"},
+    "results list": {"FOLDERS", "--commands", "--json", "--help"},
     "results check": {"PATHS", "--json", "--help"},
     "results diff": {"A", "B", "--json", "--help"},
 }  # fmt: skip

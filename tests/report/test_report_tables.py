@@ -382,6 +382,22 @@ def test_markdown_rows_have_equal_number_of_columns():
     assert "| chance | 10.0 | 50.0 | 30.0 | – |" in text
 
 
+def test_narrow_terminal_keeps_scores_speed_and_memory_and_names_what_it_leaves_out():
+    names = ("sparse_transformer", "position_infused")
+    runs = [record(name, task) for name in names for task in ("listops", "text")]
+    table = leaderboard(build_leaderboard(runs))
+    text = print_terminal([table], 100)
+    assert max(map(len, text.splitlines())) <= 100
+    head = next(line for line in text.splitlines() if "Mechanism" in line)
+    assert head.split() == ["Mechanism", "listops", "text", "Mean", "Rank", "Tokens/s", "Memory"]
+    assert all(name in text for name in (*names, "33.9–38.1", "+18.6 · 1 seed", "1.50 GiB"))
+    left_out = "Inference examples/s, Inference memory, Parameters, GFLOPs, Family"
+    assert f"Left out for want of width: {left_out}." in " ".join(text.split())
+    wide = print_terminal([table], 300)
+    assert "Left out" not in wide
+    assert "33.9–38.1 · +18.6 · 1 seed" in wide
+
+
 @pytest.mark.parametrize("write", [markdown, latex, lambda tables: print_terminal(tables, 10_000)])
 def test_legend_is_printed_once(write):
     boards = build_leaderboards([record(), record(protocol="quick")])

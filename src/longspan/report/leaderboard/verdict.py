@@ -1,4 +1,4 @@
-"""Verdict on a leaderboard: what its statistics say, in a few sentences.
+"""Verdict on a leaderboard: what its statistics say, as a few sentences.
 
 Everything follows from the ranks, the intervals and the costs of the table below it.
 """
@@ -40,7 +40,7 @@ class Verdict:
         fastest: of those that solve every task, the fastest in training; None where their speeds
             were not all measured on the same hardware.
         smallest: of those, the one with the least training memory; likewise.
-        sentences: the verdict in words, the most important sentence first.
+        sentences: the verdict as text, the most important sentence first.
     """
 
     rows: tuple[str, ...]
@@ -81,7 +81,7 @@ def verdict(board: Leaderboard, group: RowGroup | None = None) -> Verdict | None
 
 
 def verdict_sentences(board: Leaderboard) -> tuple[str, ...]:
-    """Return the verdicts on all tables of a leaderboard in words."""
+    """Return the verdicts on all tables of a leaderboard as sentences."""
     found: list[str] = []
     for group in board.groups:
         one = verdict(board, group)

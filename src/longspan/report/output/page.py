@@ -130,7 +130,7 @@ class Chapter:
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """Verdict on the first table, in words."""
+        """Sentences of the verdict on the first table."""
         found = verdict(self.board)
         return found.sentences if found else ()
 

@@ -34,7 +34,6 @@ from longspan.report.numbers import (
 from longspan.report.statistics.intervals import Interval, mean
 from longspan.report.tables.table import Column, Entry
 from longspan.results import BASELINE, Result
-from longspan.results.commands import commands_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,12 +321,6 @@ SCORES = (
         value=lambda x: x.cell and ", ".join(sorted({run.backend_used for run in x.cell.runs})),
     ),
     HARDWARE,
-    Column(
-        name="Commands",
-        kind="text",
-        about="Lines that repeat the runs.",
-        value=lambda x: x.cell and "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
-    ),
 )
 
 GENERALIZATION_GAP = (

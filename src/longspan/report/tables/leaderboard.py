@@ -131,6 +131,12 @@ def _of_overrides(group: RowGroup) -> list[str]:
 
 
 def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
+    minor = [
+        *_measured(group, INFERENCE_SPEED, INFERENCE_MEMORY),
+        Column("Parameters", "lower", f"Below: difference from {BASELINE}.", _parameters),
+        GFLOPS,
+        Column("Family", "text", FAMILY_ABOUT, lambda row: row.family),
+    ]
     return [
         Column("Mechanism", "text", value=_name),
         *(_task_column(board, i) for i in range(len(board.columns))),
@@ -138,15 +144,7 @@ def _columns(board: Leaderboard, group: RowGroup) -> list[Column]:
         *([RANK] if any(row.placement for row in group.rows) else []),
         TOKENS_PER_SECOND,
         MEMORY,
-        *_measured(group, INFERENCE_SPEED, INFERENCE_MEMORY),
-        Column(
-            name="Parameters",
-            kind="lower",
-            about=f"Below: difference from {BASELINE}.",
-            value=_parameters,
-        ),
-        GFLOPS,
-        Column("Family", "text", FAMILY_ABOUT, lambda row: row.family),
+        *(replace(column, is_minor=True) for column in minor),
     ]
 
 

@@ -10,6 +10,7 @@ from longspan.report.tables import columns
 from longspan.report.tables.columns import Line, lines_of
 from longspan.report.tables.table import Column, Table, make_table
 from longspan.results import BASELINE, Result
+from longspan.results.commands import commands_of
 
 SCORES = (
     f"Differences and p are paired, against {BASELINE} on the same examples and seeds; the "
@@ -28,11 +29,18 @@ TUNING = "Every trial, scored on validation alone. Bold: selected, and then scor
 ALARMS = "Alarms raised during training in runs that finished."
 FAILURES = "Runs without a score. A task with a failed run has no mean over seeds."
 
+COMMANDS = Column(
+    name="Commands",
+    kind="text",
+    about="Lines that repeat the runs.",
+    value=lambda x: x.cell and "\n".join(commands_of((*x.cell.runs, *x.cell.failures))),
+)
+
 
 def scores(board: Leaderboard) -> list[Table]:
     """Return the table of every mechanism on every task."""
     lines = lines_of(board)
-    found = _table(board, "scores", "All scores", columns.SCORES, lines, SCORES)
+    found = _table(board, "scores", "All scores", (*columns.SCORES, COMMANDS), lines, SCORES)
     return [replace(table, verdict=verdict_sentences(board)) for table in found]
 
 

@@ -55,6 +55,7 @@ class Column:
         value: function from the subject of a row to its value, or to a whole entry.
         show: function from a value to its text.
         wraps: pages may break its text into lines.
+        is_minor: a narrow terminal leaves the column out, and names it.
         role: part in a mean that pages compute for chosen tasks; None for none.
         metric: metric of the column, for such a mean.
     """
@@ -65,6 +66,7 @@ class Column:
     value: Callable[[Any], Value | Entry] = field(default=lambda _: None, repr=False)
     show: Callable[[Any], str] = field(default=str, repr=False)
     wraps: bool = False
+    is_minor: bool = False
     role: Role | None = None
     metric: Metric | None = None
 
