@@ -11,7 +11,8 @@ from statistics import correlation
 
 from longspan.metrics import Metric
 from longspan.report import numbers
-from longspan.report.charts.styles import PRINT_WIDTH, assign_styles, save_chart
+from longspan.report.charts.figures import families_by_label
+from longspan.report.charts.styles import assign_styles, save_chart
 from longspan.report.charts.tradeoff import score_against_cost
 from longspan.report.leaderboard.build import build_leaderboards
 from longspan.report.leaderboard.values import Cell, Leaderboard, TaskColumn
@@ -44,9 +45,9 @@ def main() -> None:
             pages.append(compare_with_published(board))
         if board.protocol == "quick":
             update_readme(board)
-            styles = assign_styles({row.row_name: row.family for row in board.rows})
+            styles = assign_styles(families_by_label([board]))
             place = None if board.means else 0
-            chart = score_against_cost(board, place, board.hardware[0], styles, width=PRINT_WIDTH)
+            chart = score_against_cost(board, place, board.hardware[0], styles)
             save_chart(chart, PICTURE)
     pages.append((RESULTS / "NOTES.md").read_text())
     (RESULTS / "README.md").write_text("\n".join(pages).rstrip() + "\n")

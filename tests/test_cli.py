@@ -23,7 +23,7 @@ import tiny
 from longspan.arena import PROTOCOLS
 from longspan.attention import MECHANISMS
 from longspan.config import Budget
-from longspan.results import Failure, RunRecord, load_results
+from longspan.results import Failure, RunRecord, load_results, result_paths
 from longspan.tasks import TASKS
 
 PATH_FLAGS = {"--cache", "--data"}
@@ -54,8 +54,8 @@ FLAGS = {
     "data card": {"TASK", "--protocol", "--set", "--cache", "--import", "--help"},
     "data show": {"TASK", "--split", "--row", "--count", "--png", "--svg", "--protocol", "--set",
                   "--cache", "--import", "--help"},
-    "report": {"FOLDERS", "--output", "--format", "--section", "--figures",
-               "--figure-format", "--json", "--import", "--help"},
+    "report": {"PLACES", "--output", "--mechanisms", "--format", "--style", "--spread",
+               "--section", "--figures", "--figure-format", "--json", "--import", "--help"},
     "analyze": {"RECORDS", "--samples", "--examples", "--rollout", "--token", "--plot", "--device",
                 "--json", "--import", "--help", *PATH_FLAGS},
     "results": {"--help"},
@@ -333,6 +333,42 @@ def test_report_prints_formats_and_writes_page(cli, finished, tmp_path):
     assert len({len(row) for row in rows}) == 1
     code, out, _ = cli("report", finished, "--output", page, "--json")
     assert len(json.loads(out)[0]["rows"]) >= 2
+
+
+def test_report_writes_a_table_for_a_paper(cli, finished, tmp_path):
+    shown = ["report", finished, "--style", "paper", "--mechanisms", "local"]
+    code, out, err = cli(*shown)
+    assert (code, err) == (0, "")
+    assert "\\toprule" in out
+    assert not (tmp_path / "report.html").exists()
+    table, figures = tmp_path / "x.tex", tmp_path / "figures"
+    written = ["--output", table, "--figures", figures, "--figure-format", "pdf"]
+    code, printed, err = cli(*shown, *written)
+    assert (code, printed) == (0, "")
+    assert table.read_text() == out
+    assert err.startswith(f"table: {table}")
+    assert {path.suffix for path in figures.iterdir()} == {".pdf"}
+
+
+def test_report_shows_chosen_mechanisms_only(cli, finished, tmp_path):
+    page = ["--output", tmp_path / "report.html", "--format", "csv"]
+    _, out, _ = cli("report", finished, *page)
+    _, chosen, _ = cli("report", finished, *page, "--mechanisms", "local")
+    every, found = (
+        {row["mechanism"] for row in csv.DictReader(io.StringIO(text))} for text in (out, chosen)
+    )
+    assert found == {"local"} < every
+
+
+def test_report_of_a_record_is_a_page_of_the_run(cli, finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = next(path for path in result_paths(finished) if path.name.startswith("local"))
+    code, out, err = cli("report", record, "--format", "csv")
+    assert code == 0
+    page = tmp_path / f"{record.stem}.html"
+    assert err == f"report: {page.name}\n"
+    assert "longspan train local listops" in page.read_text()
+    assert next(csv.DictReader(io.StringIO(out)))["split"] == "test"
 
 
 def test_arena_tune_option_runs_search(cli, tiny_cache, tmp_path):

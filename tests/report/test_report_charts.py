@@ -31,6 +31,7 @@ from longspan.report.charts.placement import (
     Box,
     Place,
     cost_axis,
+    label_area,
     leader_end,
     place_labels,
     score_axis,
@@ -260,7 +261,7 @@ def test_every_figure_is_written_as_svg_and_png(tmp_path):
     assert all(f">{name}<" in curves.read_text(encoding="utf-8") for name in NAMES)
     for path in files[1::2]:
         assert read_pixels(path.read_bytes())[0][0][:3] == (255, 255, 255)
-    with pytest.raises(OptionError, match="svg, png, both, got 'gif'"):
+    with pytest.raises(OptionError, match="svg, pdf, png, both, got 'gif'"):
         write_figures([], tmp_path, "gif")
 
 
@@ -403,11 +404,46 @@ def test_front_compares_overridden_rows_by_their_intervals():
     assert on == {"bigbird": "yes", "linear": "no", "performer": "yes"}
 
 
+PANEL = Area(0, 0, 480, 360)
+
+
 def test_labels_avoid_drawn_lines():
     box = Box(200, 100, 8, 9)
-    (free,) = place_labels([box], 480)
-    (moved,) = place_labels([box], 480, [Area.of_line(200, 100, 480, 100)])
+    (free,) = place_labels([box], PANEL)
+    (moved,) = place_labels([box], PANEL, [Area.of_line(200, 100, 480, 100)])
     assert (free.align, moved.align) == ("left", "right")
+
+
+@pytest.mark.parametrize("width", [260, 480])
+def test_labels_collide_with_nothing(width):
+    """Crowd 20 marks at random: shown labels cover no mark, no label, and stay inside."""
+    panel = Area(0, 0, width, 360)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        boxes = [
+            Box(x, y, radius, int(letters))
+            for x, y, radius, letters in zip(
+                rng.uniform(10, width - 10, 20),
+                rng.uniform(10, 350, 20),
+                rng.uniform(3, 9, 20),
+                rng.integers(4, 18, 20),
+                strict=True,
+            )
+        ]
+        bars = [Area.of_line(box.x, box.y - 30, box.x, box.y + 30) for box in boxes]
+        name = Area(width - 80, 300, width, 313)
+        found = place_labels(boxes, panel, bars, [name])
+        areas = [label_area(x, at) for x, at in zip(boxes, found, strict=True) if at is not None]
+        assert len(areas) >= (19 if width == 480 else 15)
+        assert all(panel.contains(area) for area in areas)
+        taken = [*areas, name, *(box.area for box in boxes)]
+        for i, area in enumerate(areas):
+            assert not any(area.overlap(other) for n, other in enumerate(taken) if n != i)
+
+
+def test_label_without_free_place_is_left_out():
+    found = place_labels([Box(50, 8, 4, 12), Box(50, 8, 4, 12)], Area(0, 0, 100, 16))
+    assert found == [None, None]
 
 
 def test_far_labels_have_a_leader():
@@ -420,15 +456,15 @@ def test_far_labels_have_a_leader():
 
 def test_labels_avoid_marks_and_each_other():
     boxes = [Box(200, 100, 8, 9), Box(230, 100, 8, 9), Box(200, 125, 8, 9)]
-    found = place_labels(boxes, 480)
+    found = place_labels(boxes, PANEL)
     assert found[0].align == "right"
     assert found[1].align == "left"
     assert all(abs(box.x + place.dx) < 480 for box, place in zip(boxes, found, strict=True))
 
 
 def test_labels_at_edge_are_placed_inwards():
-    (right,) = place_labels([Box(470, 100, 8, 9)], 480)
-    (left,) = place_labels([Box(10, 100, 8, 9)], 480)
+    (right,) = place_labels([Box(470, 100, 8, 9)], PANEL)
+    (left,) = place_labels([Box(10, 100, 8, 9)], PANEL)
     assert (right.align, left.align) == ("right", "left")
 
 
@@ -458,7 +494,7 @@ def test_charts_are_saved_as_svg_and_png(tmp_path):
 
 def test_unknown_suffixes_are_rejected(tmp_path):
     chart = score_against_cost(small_leaderboard(), 0, "cpu, float32", STYLES)
-    with pytest.raises(OptionError, match=r"as .svg or .png, got 'cost.gif'"):
+    with pytest.raises(OptionError, match=r"as .svg, .pdf or .png, got 'cost.gif'"):
         save_chart(chart, tmp_path / "cost.gif")
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from report_records import build_leaderboard, failure, record
 
+from longspan.report.charts.figures import families_by_label
 from longspan.report.charts.styles import assign_styles
 from longspan.report.published_figures import PublishedFigure, read_published_figures
 from longspan.report.sections import Context, section_tables
@@ -171,7 +172,7 @@ def test_family_of_foreign_mechanism_is_that_of_its_record():
         "mine": "kernel",
         "other_one": "other",
     }
-    styles = assign_styles({row.row_name: row.family for row in board.rows}).by_name
+    styles = assign_styles(families_by_label([board])).by_name
     assert styles["mine"].family == "kernel"
 
 

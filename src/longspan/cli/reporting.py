@@ -2,76 +2,222 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from longspan.cli.common import IS_MAIN, Json, out, print_note
+from longspan.cli.common import IS_MAIN, Json, out, print_note, split_names
 from longspan.cli.plugins import Imports
-from longspan.errors import DataError, check_name
+from longspan.errors import DataError, OptionError, check_name
+from longspan.files import atomic_write
 
 if TYPE_CHECKING:
     from longspan.report.leaderboard.values import Leaderboard
-    from longspan.report.sections import Context
+    from longspan.report.output.page import Subject
+    from longspan.report.sections import Context, Section
     from longspan.results import Failure, Result
 
 T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "csv", "json", "latex")
-FIGURES = ("svg", "png", "both")
-Folders = Annotated[
-    list[Path] | None, typer.Argument(help="Folders of results.", show_default="runs")
+FIGURES = ("svg", "pdf", "png", "both")
+STYLES = ("page", "paper")
+Places = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Folders of results, or the record of one run.", show_default="runs"),
 ]
 
 
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        help="Path of the HTML page; of the LaTeX file with --style paper.",
+        show_default="report.html; the terminal for LaTeX",
+    ),
+]
+Shown = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated mechanisms and reference rows to show, ranked among each other.",
+        show_default="all",
+    ),
+]
+FormatName = Annotated[
+    str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
+]
+StyleName = Annotated[
+    str, typer.Option(help="page; or paper: LaTeX tables, figures as wide as a column.")
+]
+SpreadName = Annotated[
+    str | None,
+    typer.Option(help="Next to each score, with --style paper: interval, seeds or none."),
+]
+SectionName = Annotated[
+    str | None,
+    typer.Option(
+        help="Section to print: leaderboard, significance, slices, cost, ...",
+        show_default="leaderboard; scores for csv and json; score for a record",
+    ),
+]
+FiguresFolder = Annotated[
+    Path | None, typer.Option(help="Write every chart into this folder, for papers.")
+]
+FigureFormat = Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Options of what is printed and written.
+
+    Attributes:
+        format: format of the printed tables.
+        section: section to print; None for the default.
+        style: `page`, or `paper` for LaTeX tables and figures as papers print them.
+        spread: figure next to each score in the style of papers; None without one.
+        figures: folder of figures; None writes none.
+        figure_format: format of the figures.
+    """
+
+    format: str
+    section: str | None
+    style: str
+    spread: str | None
+    figures: Path | None
+    figure_format: str
+
+    def check(self) -> None:
+        """Check names and combinations before anything is read.
+
+        Raises:
+            UnknownNameError: a format, a style or a spread does not exist; the message suggests
+                near names.
+            OptionError: an option does not go with the style.
+        """
+        from longspan.report.output.paper import SPREADS
+
+        check_name(self.format, FORMATS, "format")
+        check_name(self.figure_format, FIGURES, "figure format")
+        check_name(self.style, STYLES, "style")
+        if self.spread is not None:
+            check_name(self.spread, SPREADS, "spread")
+        if self.style == "paper":
+            if self.section is not None:
+                raise OptionError("--style paper prints the leaderboard; leave --section out")
+            if self.format not in ("terminal", "latex"):
+                raise OptionError(f"--style paper prints LaTeX; leave --format {self.format} out")
+        elif self.spread is not None:
+            raise OptionError("--spread needs --style paper")
+
+
 def report(
-    folders: Folders = None,
-    output: Annotated[Path, typer.Option(help="Path of the HTML page.")] = Path("report.html"),
-    format: Annotated[
-        str, typer.Option(help=f"Format of the printed tables: {', '.join(FORMATS)}.")
-    ] = "terminal",
-    section: Annotated[
-        str | None,
-        typer.Option(
-            help="Section to print: leaderboard, significance, slices, cost, ...",
-            show_default="leaderboard; scores for csv and json",
-        ),
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Write every chart into this folder, for papers.")
-    ] = None,
-    figure_format: Annotated[str, typer.Option(help=f"{', '.join(FIGURES)}.")] = "svg",
+    places: Places = None,
+    output: Output = None,
+    mechanisms: Shown = None,
+    format: FormatName = "terminal",
+    style: StyleName = "page",
+    spread: SpreadName = None,
+    section: SectionName = None,
+    figures: FiguresFolder = None,
+    figure_format: FigureFormat = "svg",
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Print tables and write one self-contained HTML page from records."""
+    look = Look(
+        format="json" if as_json else format,
+        section=section,
+        style=style,
+        spread=spread,
+        figures=figures,
+        figure_format=figure_format,
+    )
+    look.check()
+    found = places or [Path("runs")]
+    if any(place.is_file() for place in found):
+        _report_run(found, mechanisms, output, look)
+    else:
+        _report_folders(found, split_names(mechanisms, "--mechanisms"), output, look)
+
+
+def _report_folders(
+    folders: Sequence[Path], names: list[str] | None, output: Path | None, look: Look
+) -> None:
+    """Report on folders of results."""
+    from longspan.report.sections import WITH_TABLES
     from longspan.results import load_failures, load_results
 
-    _check_names(format, figure_format, section)
-    places = folders or [Path("runs")]
-    results = load_results(places)
-    boards, context = _build(results, places, load_failures(places))
-    _write_page(boards, context, output)
-    _print(boards, context, "json" if as_json else format, section)
-    if figures is not None:
-        from longspan.report.charts.figures import write_figures
+    if look.section is not None:
+        check_name(look.section, WITH_TABLES, "section")
+    results, failures = load_results(folders), load_failures(folders)
+    if names is not None:
+        known = {run.row_name for run in [*results, *failures]}
+        chosen = {check_name(name, known, "mechanism in these records") for name in names}
+        results = [run for run in results if run.row_name in chosen]
+        failures = [one for one in failures if one.row_name in chosen]
+    boards, context = _build(results, folders, failures)
+    if look.style == "paper":
+        _print_paper(boards, look.spread, output)
+    else:
+        _write_page(boards, context, output or Path("report.html"))
+        _print(boards, context, look.format, look.section)
+    _write_figures(boards, context, look)
 
-        files = write_figures(boards, figures, figure_format, context.analyses)
-        print_note("figures:", f"{len(files)} in {figures}")
 
-
-def _check_names(format: str, figure_format: str, section: str | None) -> None:
-    """Check names before anything is read.
+def _report_run(
+    places: Sequence[Path], mechanisms: str | None, output: Path | None, look: Look
+) -> None:
+    """Report on the record of one run.
 
     Raises:
-        UnknownNameError: a format or section does not exist; the message suggests near names.
+        OptionError: there are other places, or options of leaderboards.
+        DataError: the file is not the record of a finished run.
     """
-    from longspan.report.sections import WITH_TABLES
+    from longspan.report.output.page import subject_of_run
+    from longspan.results import FAILED, load_failure, load_result
 
-    check_name(format, FORMATS, "format")
-    check_name(figure_format, FIGURES, "figure format")
-    if section is not None:
-        check_name(section, WITH_TABLES, "section")
+    path = places[0]
+    if len(places) > 1:
+        raise OptionError("report takes folders of results, or the record of one run alone")
+    if mechanisms is not None or look.style == "paper":
+        raise OptionError("--mechanisms and --style paper need folders of results, got one record")
+    if path.name.endswith(FAILED):
+        failure = load_failure(path)
+        raise DataError(f"{path} is of a failed run ({failure.kind}): {failure.reason}")
+    run = load_result(path)
+    subject = subject_of_run(run)
+    if look.section is not None:
+        check_name(look.section, [x.name for x in subject.sections if x.tables], "section")
+    boards, context = _build([run], [path.parent], [])
+    _write_page(boards, context, output or Path(f"{run.stem}.html"), subject)
+    shown = look.section or "score"
+    _print(boards, context, look.format, shown, subject.sections)
+    _write_figures(boards, context, look)
+
+
+def _print_paper(boards: "list[Leaderboard]", spread: str | None, output: Path | None) -> None:
+    """Print LaTeX tables, or write them to a file."""
+    from longspan.report.output.paper import paper_tables
+
+    text = paper_tables(boards, spread or "none")
+    if output is not None:
+        with atomic_write(output) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        print_note("table:", str(output))
+    elif IS_MAIN:
+        sys.stdout.write(text)
+
+
+def _write_figures(boards: "list[Leaderboard]", context: "Context", look: Look) -> None:
+    """Write the figures into the folder that was asked for, if any."""
+    if look.figures is None:
+        return
+    from longspan.report.charts.figures import write_figures
+    from longspan.report.charts.styles import PAPER, PRINT
+
+    medium = PAPER if look.style == "paper" else PRINT
+    files = write_figures(boards, look.figures, look.figure_format, context.analyses, medium)
+    print_note("figures:", f"{len(files)} in {look.figures}")
 
 
 def print_report(results: "list[Result]", folder: Path, as_json: bool) -> None:
@@ -131,24 +277,33 @@ def _build(
     )
 
 
-def _write_page(boards: "list[Leaderboard]", context: "Context", path: Path) -> None:
+def _write_page(
+    boards: "list[Leaderboard]",
+    context: "Context",
+    path: Path,
+    subject: "Subject | None" = None,
+) -> None:
     from longspan.report.output.page import write_page
 
-    write_page(boards, path, context)
+    write_page(boards, path, context, subject)
     print_note("report:", str(path))
 
 
 def _print(
-    boards: "list[Leaderboard]", context: "Context", format: str, section: str | None = None
+    boards: "list[Leaderboard]",
+    context: "Context",
+    format: str,
+    section: str | None = None,
+    sections: "Sequence[Section] | None" = None,
 ) -> None:
     """Print the tables of one section; notices go to the error stream."""
     from longspan.report.output.terminal import terminal
     from longspan.report.output.text import WRITERS
-    from longspan.report.sections import section_tables
+    from longspan.report.sections import SECTIONS, section_tables
 
     # Programs that read CSV or JSON need one line for each score.
     default = "scores" if format in ("csv", "json") else "leaderboard"
-    tables = section_tables(boards, context, section or default)
+    tables = section_tables(boards, context, section or default, sections or SECTIONS)
     if not tables:
         print_note("note:", f"no record has the data of section {section}")
     if format == "terminal":

@@ -159,18 +159,20 @@ SECTIONS = (
         tables=lambda board, _: settings(board),
     ),
 )
-WITH_TABLES = {section.name: section.tables for section in SECTIONS if section.tables}
+WITH_TABLES = [section.name for section in SECTIONS if section.tables]
 
 
 def section_tables(
-    boards: Sequence[Leaderboard], context: Context, only: str | None = None
+    boards: Sequence[Leaderboard],
+    context: Context,
+    only: str | None = None,
+    sections: Sequence[Section] = SECTIONS,
 ) -> list[Table]:
     """Return the tables of all sections, or of one, leaderboard by leaderboard.
 
     Raises:
         UnknownNameError: no section with tables has this name; the message suggests near names.
     """
-    names = [check_name(only, WITH_TABLES, "section")] if only else list(WITH_TABLES)
-    return [
-        table for board in boards for name in names for table in WITH_TABLES[name](board, context)
-    ]
+    tables = {section.name: section.tables for section in sections if section.tables}
+    names = [check_name(only, tables, "section")] if only else list(tables)
+    return [table for board in boards for name in names for table in tables[name](board, context)]

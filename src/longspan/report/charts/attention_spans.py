@@ -1,11 +1,11 @@
 """Charts of the attention span of trained models."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from longspan.report.charts.intervals import Reference, dot_chart, series_chart
+from longspan.report.charts.intervals import dot_chart, series_chart
+from longspan.report.charts.rules import Reference
 from longspan.report.charts.styles import (
-    GRAY,
     Spec,
     Styles,
     layered_chart,
@@ -21,8 +21,15 @@ from longspan.results import BASELINE, Analysis, AttentionSpans
 TITLE = "Attention span, tokens"
 OURS, PUBLISHED = "measured", "published (Tay et al. 2021)"
 UNIFORM = "uniform attention"
+PUBLISHED_COLOR, UNIFORM_COLOR = "#0072B2", "#D55E00"
 
-Measured = tuple[Analysis, AttentionSpans]
+
+class Measured(NamedTuple):
+    """Attention spans of one trained model, with the label of its row."""
+
+    label: str
+    analysis: Analysis
+    spans: AttentionSpans
 
 
 def span_by_task(spans: Sequence[RequiredSpan], styles: Styles) -> Spec | None:
@@ -31,27 +38,31 @@ def span_by_task(spans: Sequence[RequiredSpan], styles: Styles) -> Spec | None:
     if not bars:
         return None
     kinds = list(dict.fromkeys(bar["kind"] for bar in bars))
-    colors = {OURS: styles.by_name[BASELINE].color, PUBLISHED: GRAY}
+    own = styles.by_name[spans[0].analyzed.row.label].color
+    colors = {OURS: own, PUBLISHED: PUBLISHED_COLOR, UNIFORM: UNIFORM_COLOR}
     order = [span.task for span in spans]
     axis = {"labelAngle": 0, "domain": True}
     x = {**nominal("task"), "title": None, "sort": order, "axis": axis}
     x |= {"scale": {"paddingInner": 0.35}}
     offset = {"xOffset": {**nominal("kind"), "sort": kinds}}
     y = {**quantitative("value"), "title": TITLE, "axis": {"tickCount": 5}}
-    scale = {"domain": kinds, "range": [colors[kind] for kind in kinds]}
-    color = {**nominal("kind"), "scale": scale, "legend": {"title": None, "orient": "top"}}
+    named = [*kinds, UNIFORM]
+    scale = {"domain": named, "range": [colors[kind] for kind in named]}
+    legend = {"title": None, "orient": "top", "labelLimit": 0, "symbolOpacity": 1}
+    legend["columns"] = styles.medium.legend_columns(named)
+    color = {**nominal("kind"), "scale": scale, "legend": legend}
     about = {"task": "Task", "kind": "Span", "shown": "Mean", "over": "Over"}
     bars_layer = {
-        "mark": {"type": "bar", "opacity": 0.6},
+        "mark": {"type": "bar", "opacity": 0.45},
         "encoding": {"x": x, **offset, "y": y, "color": color, "tooltip": tooltip(about)},
     }
     errors = {
-        "mark": {"type": "rule", "color": "#888888", "strokeWidth": 1.5},
-        "encoding": {"x": x, **offset, **low_to_high("y", y)},
+        "mark": {"type": "rule", "strokeWidth": 1.5},
+        "encoding": {"x": x, **offset, **low_to_high("y", y), "color": color},
     }
     return layered_chart(
         bars,
-        [bars_layer, errors, *_uniform_ticks(spans, x)],
+        [bars_layer, errors, _uniform_ticks(spans, x, color)],
         "Required attention span by task: mean distance between query and key, weighted by "
         f"attention, of trained models with {BASELINE} attention",
         height=260,
@@ -87,25 +98,18 @@ def _bars(span: RequiredSpan) -> list[dict[str, Any]]:
     return bars
 
 
-def _uniform_ticks(spans: Sequence[RequiredSpan], x: Spec) -> list[Spec]:
+def _uniform_ticks(spans: Sequence[RequiredSpan], x: Spec, color: Spec) -> Spec:
     """Mark the span of uniform attention on each task."""
     ticks = [
-        {"task": span.task, "value": span.uniform, "name": UNIFORM, "shown": _tokens(span.uniform)}
+        {"task": span.task, "value": span.uniform, "kind": UNIFORM, "shown": _tokens(span.uniform)}
         for span in spans
     ]
-    about = {"task": "Task", "name": "Span", "shown": "Mean"}
-    place = {"x": x, "y": quantitative("value")}
-    mark = {"type": "tick", "thickness": 2, "color": GRAY, "strokeDash": [3, 2]}
-    text = {"type": "text", "fontSize": 10, "baseline": "bottom", "dy": -4}
-    named = {"values": ticks[:1]}
-    return [
-        {
-            "data": {"values": ticks},
-            "mark": {**mark, "bandSize": 60},
-            "encoding": {**place, "tooltip": tooltip(about)},
-        },
-        {"data": named, "mark": text, "encoding": {**place, "text": nominal("name")}},
-    ]
+    about = tooltip({"task": "Task", "kind": "Span", "shown": "Mean"})
+    return {
+        "data": {"values": ticks},
+        "mark": {"type": "tick", "thickness": 2, "bandSize": 60},
+        "encoding": {"x": x, "y": quantitative("value"), "color": color, "tooltip": about},
+    }
 
 
 def span_by_mechanism(measured: Sequence[Measured], styles: Styles) -> Spec | None:
@@ -113,14 +117,14 @@ def span_by_mechanism(measured: Sequence[Measured], styles: Styles) -> Spec | No
     dots = [
         {
             "row": _name(one, measured),
-            "mechanism": one.row_name,
-            "value": spans.mean.mean,
-            "low": spans.mean.mean - spans.mean.deviation,
-            "high": spans.mean.mean + spans.mean.deviation,
-            "shown": f"{_tokens(spans.mean.mean)} ± {_tokens(spans.mean.deviation)}",
-            "over": count(spans.samples, "sample"),
+            "mechanism": one.label,
+            "value": one.spans.mean.mean,
+            "low": one.spans.mean.mean - one.spans.mean.deviation,
+            "high": one.spans.mean.mean + one.spans.mean.deviation,
+            "shown": f"{_tokens(one.spans.mean.mean)} ± {_tokens(one.spans.mean.deviation)}",
+            "over": count(one.spans.samples, "sample"),
         }
-        for one, spans in sorted(measured, key=lambda x: -x[1].mean.mean)
+        for one in sorted(measured, key=lambda x: -x.spans.mean.mean)
     ]
     text = "Attention span by mechanism: mean distance weighted by attention"
     return dot_chart(dots, TITLE, _uniform(measured), text, styles)
@@ -131,13 +135,13 @@ def span_by_layer(measured: Sequence[Measured], styles: Styles) -> Spec | None:
     points = [
         {
             "row": _name(one, measured),
-            "mechanism": one.row_name,
+            "mechanism": one.label,
             "place": str(i),
             "value": span.mean,
             "shown": _tokens(span.mean),
         }
-        for one, spans in measured
-        for i, span in enumerate(spans.layers, 1)
+        for one in measured
+        for i, span in enumerate(one.spans.layers, 1)
     ]
     text = "Attention span by layer and mechanism"
     return series_chart(points, "Layer", TITLE, _uniform(measured), text, styles)
@@ -147,13 +151,13 @@ def _tokens(value: Number) -> str:
     return f"{significant(value)} tokens"
 
 
-def _name(one: Analysis, measured: Sequence[Measured]) -> str:
-    """Return the row, with configuration and seed where it has several analyses."""
-    several = sum(other.row_name == one.row_name for other, _ in measured) > 1
-    return f"{one.row_name} {one.config_hash[:4]}/{one.seed}" if several else one.row_name
+def _name(one: Measured, measured: Sequence[Measured]) -> str:
+    """Return the label of the row, with the seed where it has several analyses."""
+    several = sum(other.label == one.label for other in measured) > 1
+    return f"{one.label}, seed {one.analysis.seed}" if several else one.label
 
 
 def _uniform(measured: Sequence[Measured]) -> Reference | None:
     """Return the span of uniform attention on the samples."""
-    spans = [spans.uniform for _, spans in measured]
+    spans = [one.spans.uniform for one in measured]
     return (UNIFORM, sum(spans) / len(spans)) if spans else None

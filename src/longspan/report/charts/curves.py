@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from longspan.report.charts.rules import HEIGHT, free_corner
 from longspan.report.charts.styles import (
     FOCUS,
     Spec,
@@ -15,6 +16,7 @@ from longspan.report.charts.styles import (
     low_to_high,
     nominal,
     quantitative,
+    step_axis,
     tooltip,
     values_axis,
 )
@@ -26,7 +28,6 @@ Quantity = Literal["validation score", "training loss"]
 QUANTITIES: tuple[Quantity, ...] = ("validation score", "training loss")
 POINTS = 150  # of a curve; a panel shows no more
 CROWD = 6  # rows; the bands of more would hide each other
-STEP_AXIS = {"tickCount": 5, "format": "~s"}
 TOOLTIP = {"row": "Mechanism", "last": "Last", "steps": "Steps", "seeds": "Over"}
 
 
@@ -47,7 +48,7 @@ def learning_curves(
     is_score = quantity == "validation score"
     name = axis_title("Validation", task.metric) if is_score else "Training loss"
     base = {
-        "x": {**quantitative("step"), "title": "Training step", "axis": STEP_AXIS},
+        "x": {**quantitative("step"), "title": "Training step", "axis": step_axis()},
         "detail": nominal("line"),
         "color": styles.encode("color"),
     }
@@ -55,9 +56,9 @@ def learning_curves(
     layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
-    rules = _majority_rules(board, column) if is_score else []
+    rules = _majority_rules(board, column, lines) if is_score else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
-    return layered_chart(lines, [*rules, *layers], text, height=240)
+    return layered_chart(lines, [*rules, *layers], text, height=HEIGHT)
 
 
 def _line_layers(
@@ -93,15 +94,22 @@ def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     }
 
 
-def _majority_rules(board: Leaderboard, column: int) -> list[Spec]:
+def _majority_rules(board: Leaderboard, column: int, lines: Sequence[dict[str, Any]]) -> list[Spec]:
     metric = board.columns[column].metric
     runs = [run for row in board.rows for run in row.runs(column)]
     scores = [run.scores["validation"] for run in runs if "validation" in run.scores]
     values = {x.majority_baseline for x in scores if x.majority_baseline is not None}
+    first = min(line["step"][0] for line in lines)
+    width = max(line["step"][-1] for line in lines) - first or 1
+    drawn = [
+        [((step - first) / width, at) for step, at in zip(x["step"], x["value"], strict=True)]
+        for x in lines
+    ]
+    name, shown = "majority class", [metric.shown(value) for value in sorted(values)]
     return [
         part
-        for value in sorted(values)
-        for part in horizontal_rule(metric.shown(value), "majority class")
+        for value in shown
+        for part in horizontal_rule(value, name, free_corner((name, value), drawn))
     ]
 
 
@@ -139,7 +147,7 @@ def _line(
     seeds = [run.seed for run, _ in group]
     line = {
         "line": f"{row.label} {seeds[0]}",
-        "mechanism": row.row_name,
+        "mechanism": row.label,
         "row": row.label,
         "seeds": f"seed {seeds[0]}" if len(seeds) == 1 else count(len(seeds), "seed"),
         "steps": steps[-1],

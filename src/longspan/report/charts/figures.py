@@ -18,8 +18,15 @@ from longspan.report.charts.intervals import score_intervals, slice_series
 from longspan.report.charts.pictures import Picture
 from longspan.report.charts.rollout_pictures import draw_rollouts
 from longspan.report.charts.similarity_maps import draw_similarity, draw_similarity_grid
-from longspan.report.charts.styles import PRINT_WIDTH, Spec, Styles, assign_styles, save_chart
-from longspan.report.charts.tradeoff import PAGE_WIDTH, PANELS, score_against_cost
+from longspan.report.charts.styles import (
+    PRINT,
+    Medium,
+    Spec,
+    Styles,
+    assign_styles,
+    save_chart,
+)
+from longspan.report.charts.tradeoff import PANELS, score_against_cost
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.tables.analyzed import analyzed_rows
 from longspan.report.tables.required_span import required_spans
@@ -27,7 +34,7 @@ from longspan.report.tables.slices import properties
 from longspan.report.tables.table import slug
 from longspan.results import BASELINE, Analysis
 
-FORMATS = ("svg", "png", "both")
+FORMATS = {"svg": (".svg",), "pdf": (".pdf",), "png": (".png",), "both": (".svg", ".png")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +64,12 @@ class FigureSource:
         """Draw scores against speed and memory: the first mean, then each task, by hardware."""
         board = self.board
         tasks: list[int | None] = [*range(len(board.columns))]
-        width = PRINT_WIDTH if self.styles.has_legends else PAGE_WIDTH
         for device in board.hardware:
             suffix = f" {device}" if len(board.hardware) > 1 else ""
             for place in [None, *tasks] if board.means else tasks:
                 label = board.means[0].label if place is None else board.columns[place].label
                 for panel in PANELS:
-                    chart = score_against_cost(
-                        board, place, device, self.styles, panel=panel, width=width
-                    )
+                    chart = score_against_cost(board, place, device, self.styles, panel=panel)
                     name = f"cost {label} {panel.name}{suffix}"
                     yield from self._chart(name, f"{label}, {panel.name}, {device}", chart)
 
@@ -92,7 +96,7 @@ class FigureSource:
         caption = f"Required attention span: {BASELINE}, by task"
         yield from self._chart("required span", caption, required)
         for task, analyses in self._analyses_by_task():
-            group: list[Measured] = [(one, one.spans) for one in analyses if one.spans]
+            group = [Measured(name, one, one.spans) for name, one in analyses if one.spans]
             chart = span_by_mechanism(group, self.styles)
             yield from self._chart(f"span {task}", f"{task}, attention span", chart)
             chart = span_by_layer(group, self.styles)
@@ -101,8 +105,8 @@ class FigureSource:
     def rollouts(self) -> Iterator[Figure]:
         """Draw the attention rollouts of each analyzed model."""
         for _, group in self._analyses_by_task():
-            for one in group:
-                yield from rollout_figures(one)
+            for name, one in group:
+                yield from rollout_figures(one, name)
 
     def similarities(self) -> Iterator[Figure]:
         """Draw the similarity of position and of token embeddings.
@@ -111,19 +115,20 @@ class FigureSource:
         and by tile for the others, since each such map has a million cells.
         """
         for _, group in self._analyses_by_task():
-            lead = min(group, key=lambda one: one.row_name != BASELINE)
-            for one in group:
-                yield from similarity_figures(one, is_fine=one is lead)
+            _, lead = min(group, key=lambda pair: pair[1].row_name != BASELINE)
+            for name, one in group:
+                yield from similarity_figures(one, name, is_fine=one is lead)
 
     def all(self) -> list[Figure]:
         """Draw every figure."""
         charts = (self.scores, self.costs, self.curves, self.slices, self.spans)
         return [figure for draw in (*charts, self.similarities, self.rollouts) for figure in draw()]
 
-    def _analyses_by_task(self) -> Iterator[tuple[str, list[Analysis]]]:
+    def _analyses_by_task(self) -> Iterator[tuple[str, list[tuple[str, Analysis]]]]:
+        """Yield each task with its analyses and the labels of their rows."""
         for i, task in enumerate(self.board.columns):
             if rows := analyzed_rows(self.board, i, self.analyses):
-                yield task.label, [one for row in rows for one in row.analyses]
+                yield task.label, [(x.row.label, one) for x in rows for one in x.analyses]
 
     def _chart(self, name: str, caption: str, chart: Spec | None) -> Iterator[Figure]:
         if chart is not None:
@@ -131,27 +136,27 @@ class FigureSource:
             yield Figure(name=name, caption=caption, content=chart)
 
 
-def rollout_figures(one: Analysis) -> Iterator[Figure]:
-    """Draw the attention rollouts of an analyzed model, if there are any."""
+def rollout_figures(one: Analysis, name: str) -> Iterator[Figure]:
+    """Draw the attention rollouts of an analyzed model, if there are any; `name` is its row."""
     if one.rollouts:
         kind = f"rollout from {one.rollouts[0].start}"
-        yield _figure("rollout", one, draw_rollouts(one.rollouts), kind)
+        yield _figure("rollout", one, name, draw_rollouts(one.rollouts), kind)
 
 
-def similarity_figures(one: Analysis, *, is_fine: bool) -> Iterator[Figure]:
+def similarity_figures(one: Analysis, name: str, *, is_fine: bool) -> Iterator[Figure]:
     """Draw the similarity of position and of token embeddings, where they exist."""
-    for name, found in (("position", one.positions), ("token", one.tokens)):
+    for part, found in (("position", one.positions), ("token", one.tokens)):
         if found is not None:
-            kind = f"{name} embedding"
+            kind = f"{part} embedding"
             is_grid = is_fine and found.grid is not None
             draw = draw_similarity_grid if is_grid else draw_similarity
-            yield _figure(name, one, draw(found, kind), f"{kind}s")
+            yield _figure(part, one, name, draw(found, kind), f"{kind}s")
 
 
-def _figure(name: str, one: Analysis, content: Heatmap | Picture, kind: str) -> Figure:
-    name = slug(f"{one.protocol} {name} {one.task} {one.row_name} {one.config_hash} {one.seed}")
-    caption = f"{one.row_name} on {one.task}, seed {one.seed}: {kind}"
-    return Figure(name=name, caption=caption, content=content)
+def _figure(part: str, one: Analysis, name: str, content: Heatmap | Picture, kind: str) -> Figure:
+    stem = slug(f"{one.protocol} {part} {one.task} {one.row_name} {one.config_hash} {one.seed}")
+    caption = f"{name} on {one.task}, seed {one.seed}: {kind}"
+    return Figure(name=stem, caption=caption, content=content)
 
 
 def write_figures(
@@ -159,14 +164,16 @@ def write_figures(
     folder: Path,
     format: str,
     analyses: Sequence[Analysis] = (),
+    medium: Medium = PRINT,
 ) -> list[Path]:
     """Write every figure of a report for print: on white, with legends.
 
     Args:
         boards: leaderboards of the report.
         folder: folder, created if needed; files of the same names are replaced.
-        format: "svg", "png" or "both"; heatmaps are always png.
+        format: one of `FORMATS`; heatmaps are always png, and pictures with text svg or png.
         analyses: analyses of some of the runs.
+        medium: `PRINT`, or `PAPER` for a column of a paper.
 
     Returns:
         The files, in the order of the page.
@@ -177,15 +184,19 @@ def write_figures(
     """
     if format not in FORMATS:
         raise OptionError(f"figures are written as {', '.join(FORMATS)}, got {format!r}")
-    styles = assign_styles({row.row_name: row.family for board in boards for row in board.rows})
+    styles = assign_styles(families_by_label(boards), medium)
     sources = [FigureSource(board=board, styles=styles, analyses=analyses) for board in boards]
-    suffixes = ("svg", "png") if format == "both" else (format,)
     return [
         path
         for source in sources
         for figure in source.all()
-        for path in _write(figure, folder, suffixes)
+        for path in _write(figure, folder, FORMATS[format], medium)
     ]
+
+
+def families_by_label(boards: Sequence[Leaderboard]) -> dict[str, str | None]:
+    """Return the family of every row by its label."""
+    return {row.label: row.family for board in boards for row in board.rows}
 
 
 def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Path]:
@@ -204,17 +215,20 @@ def write_attention_maps(analyses: Sequence[Analysis], folder: Path) -> list[Pat
     figures = (
         figure
         for one in analyses
-        for figure in (*rollout_figures(one), *similarity_figures(one, is_fine=True))
+        for figure in (
+            *rollout_figures(one, one.row_name),
+            *similarity_figures(one, one.row_name, is_fine=True),
+        )
     )
-    return [path for figure in figures for path in _write(figure, folder, ("png",))]
+    return [path for figure in figures for path in _write(figure, folder, FORMATS["png"], PRINT)]
 
 
-def _write(figure: Figure, folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    content, paths = figure.content, [folder / f"{figure.name}.{x}" for x in suffixes]
+def _write(figure: Figure, folder: Path, suffixes: Sequence[str], medium: Medium) -> list[Path]:
+    content, paths = figure.content, [folder / f"{figure.name}{suffix}" for suffix in suffixes]
     if isinstance(content, Picture):
         return [content.save(path) for path in paths]
     if not isinstance(content, Heatmap):
-        return [save_chart(content, path) for path in paths]
+        return [save_chart(content, path, medium) for path in paths]
     path = folder / f"{figure.name}.png"
     with atomic_write(path) as temporary:
         temporary.write_bytes(content.png(scale=8))

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from longspan.metrics import Metric
+from longspan.report.charts.rules import HEIGHT, Reference, free_corner
 from longspan.report.charts.styles import (
+    LETTER,
     Spec,
     Styles,
     axis_title,
@@ -23,8 +25,6 @@ from longspan.report.statistics.intervals import Interval
 from longspan.report.tables.leaderboard import interval_text
 from longspan.report.tables.slices import slice_scores
 
-Reference = tuple[str, Number]  # name and value that a chart marks by a dashed rule
-
 
 def score_intervals(board: Leaderboard, column: int, styles: Styles) -> Spec | None:
     """Draw the test scores on one task with 95 % intervals, best first; None below two rows."""
@@ -33,7 +33,7 @@ def score_intervals(board: Leaderboard, column: int, styles: Styles) -> Spec | N
     dots = [
         {
             "row": row.label,
-            "mechanism": row.row_name,
+            "mechanism": row.label,
             "value": metric.shown(cell.score),
             **score_range(cell.score, cell.interval, metric),
             "over": count(len(cell.runs), "seed"),
@@ -80,7 +80,7 @@ def dot_chart(
     styles = styles.select(dot["mechanism"] for dot in dots)
     order = [dot["row"] for dot in dots]
     x = values_axis("value", title)
-    rows = {"title": None, "sort": order, "axis": {"grid": False, "labelLimit": 150}}
+    rows = {"title": None, "sort": order, "axis": {"grid": False, "labelLimit": 260}}
     # The axis names the rows, so no legend does.
     base = {"y": {**nominal("row"), **rows}, "color": {**styles.encode("color"), "legend": None}}
     about = {"row": "Mechanism", "shown": title.partition(",")[0], "over": "Over"}
@@ -110,7 +110,7 @@ def slice_series(board: Leaderboard, column: int, name: str, styles: Styles) -> 
     points = [
         {
             "row": row.label,
-            "mechanism": row.row_name,
+            "mechanism": row.label,
             "place": label,
             "value": round(task.metric.shown(value), 3),
             "shown": task.metric.format(value),
@@ -146,18 +146,53 @@ def series_chart(
         return None
     styles = styles.select(point["mechanism"] for point in points)
     order = list(dict.fromkeys(point["place"] for point in points))
-    x_axis = {"labelAngle": 0, "labelOverlap": True}
+    x = {"field": "place", "type": "ordinal", "title": place, "sort": order}
     base = {
-        "x": {"field": "place", "type": "ordinal", "title": place, "sort": order, "axis": x_axis},
+        "x": {**x, "axis": _places_axis(order)},
         "y": values_axis("value", title),
         "detail": nominal("row"),
         "color": styles.encode("color"),
     }
     about = {"row": "Mechanism", "place": place, "shown": title.partition(",")[0]}
+    dash = {**styles.encode("dash"), "legend": None}
     lines = {
         "mark": {"type": "line", "strokeWidth": 1.25},
-        "encoding": {**base, "strokeDash": styles.encode("dash"), "opacity": focus_opacity(0.45)},
+        "encoding": {**base, "strokeDash": dash, "opacity": focus_opacity(0.45)},
     }
     marks = _marks({**base, "shape": styles.encode("shape")}, 40, tooltip(about))
-    rules = horizontal_rule(reference[1], reference[0]) if reference else []
-    return layered_chart(points, [*rules, lines, marks], text, height=240)
+    rules = []
+    if reference:
+        shares = {name: (i + 0.5) / len(order) for i, name in enumerate(order)}
+        series = [
+            [(shares[point["place"]], point["value"]) for point in group]
+            for group in _by_row(points)
+        ]
+        rules = horizontal_rule(reference[1], reference[0], free_corner(reference, series))
+    # Between places without an order a line has no meaning.
+    layers = [lines, marks] if has_order(order) else [marks]
+    return layered_chart(points, [*rules, *layers], text, height=HEIGHT)
+
+
+def _by_row(points: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for point in points:
+        groups.setdefault(point["row"], []).append(point)
+    return list(groups.values())
+
+
+def has_order(places: Sequence[str]) -> bool:
+    """Return whether places are numbers or ranges of numbers, not names such as classes."""
+    return all(place.lstrip("<>=≤≥ ")[:1].isdigit() for place in places)
+
+
+def _places_axis(places: Sequence[str]) -> Spec:
+    """Return the axis of places; names are slanted rather than left out or cut."""
+    if has_order(places):
+        return {"labelAngle": 0, "labelOverlap": True}
+    needed = f"width < {len(places) * (LETTER * max(map(len, places)) + 8):.0f}"
+    return {
+        "labelAngle": {"expr": f"{needed} ? -45 : 0"},
+        "labelAlign": {"expr": f"{needed} ? 'right' : 'center'"},
+        "labelBaseline": {"expr": f"{needed} ? 'middle' : 'top'"},
+        **{"labelOverlap": False, "labelLimit": 0, "grid": True},
+    }

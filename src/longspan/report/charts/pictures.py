@@ -45,13 +45,15 @@ class Picture:
         return self._svg(f'<rect width="100%" height="100%" fill="{PAPER}"/>', f' color="{INK}"')
 
     def save(self, path: Path) -> Path:
-        """Write the picture; the suffix decides: .svg, else PNG."""
+        """Write the picture; the suffix decides: .svg, .pdf, else PNG."""
         import vl_convert
         from PIL import Image
 
         with atomic_write(path) as temporary:
             if path.suffix == ".svg":
                 temporary.write_text(self.file_svg, encoding="utf-8")
+            elif path.suffix == ".pdf":
+                temporary.write_bytes(vl_convert.svg_to_pdf(self.file_svg))
             else:
                 # Written again, since the renderer hardly compresses.
                 image = Image.open(io.BytesIO(vl_convert.svg_to_png(self.file_svg, scale=2)))

@@ -10,6 +10,10 @@ from longspan.report.numbers import Number
 CHARACTER = 6.0  # pixels of a letter at font size 11
 LINE = 13.0  # pixels of a line of text
 STROKE = 1.5  # pixels to either side of a drawn line
+STEP = 6.0  # pixels between the samples of a slanted line
+ROUNDS = 8  # in which labels are moved
+FARTHEST = 8  # lines of text between a mark and its label
+HIDES, CROSSES = 10.0, 15.0  # cost of a covered square pixel, and of a crossed line
 
 
 class Box(NamedTuple):
@@ -20,6 +24,12 @@ class Box(NamedTuple):
     radius: Number
     letters: int
 
+    @property
+    def area(self) -> "Area":
+        """Square around the mark."""
+        x, y, radius = self.x, self.y, self.radius
+        return Area(x - radius, y - radius, x + radius, y + radius)
+
 
 class Place(NamedTuple):
     """Offset of a label from its mark, in pixels, and the alignment of its text."""
@@ -27,6 +37,16 @@ class Place(NamedTuple):
     dx: Number
     dy: Number
     align: Literal["left", "center", "right"]
+
+
+class Corner(NamedTuple):
+    """Place of the name of a horizontal rule: an end of the rule, and its upper or lower side."""
+
+    side: Literal["left", "right"] = "right"
+    baseline: Literal["top", "bottom"] = "bottom"
+
+
+RIGHT_END = Corner()
 
 
 class Axis(NamedTuple):
@@ -94,6 +114,15 @@ class Area(NamedTuple):
         ends = (min(x, to_x), min(y, to_y), max(x, to_x), max(y, to_y))
         return cls(ends[0] - STROKE, ends[1] - STROKE, ends[2] + STROKE, ends[3] + STROKE)
 
+    def contains(self, other: "Area") -> bool:
+        """Return whether another rectangle is inside."""
+        return (
+            self.left <= other.left
+            and self.top <= other.top
+            and other.right <= self.right
+            and other.bottom <= self.bottom
+        )
+
     def overlap(self, other: "Area") -> float:
         """Return the area that two rectangles share."""
         wide = min(self.right, other.right) - max(self.left, other.left)
@@ -101,26 +130,87 @@ class Area(NamedTuple):
         return max(0.0, wide) * max(0.0, high)
 
 
-def place_labels(boxes: Sequence[Box], width: Number, drawn: Sequence[Area] = ()) -> list[Place]:
-    """Place each label in turn where it covers the least of what is drawn so far.
+class Label(NamedTuple):
+    """A label at a place, with the line that leads to it from afar."""
+
+    place: Place
+    area: Area
+    leader: Area | None
+
+    def collides(self, others: Sequence["Label"]) -> float:
+        """Return the cost of what it shares with other labels and their lines."""
+        crossed = sum(
+            bool(one.leader and one.leader.overlap(self.area))
+            + bool(self.leader and self.leader.overlap(one.area))
+            for one in others
+        )
+        return HIDES * _covered(self.area, [one.area for one in others]) + CROSSES * crossed
+
+
+def place_labels(
+    boxes: Sequence[Box], panel: Area, lines: Sequence[Area] = (), names: Sequence[Area] = ()
+) -> list[Place | None]:
+    """Place each label where it covers the least of marks, lines and other labels.
+
+    Labels are placed in turn, and again with all others in place, until none moves. A label that
+    would still cover a mark or a label before it has no place.
 
     Args:
-        boxes: marks with their labels.
-        width: width of the panel in pixels.
-        drawn: what is drawn besides the marks.
+        boxes: marks with their labels, the most important first.
+        panel: area that labels stay inside.
+        lines: lines besides the marks; a label may cross them where it must.
+        names: text besides the labels.
     """
-    taken = [
-        Area(box.x - box.radius, box.y - box.radius, box.x + box.radius, box.y + box.radius)
+    taken = [*(box.area for box in boxes), *names]
+    options = [
+        [
+            (label, _cost(label.area, taken, lines) + preference)
+            for preference, label in enumerate(_labels(box))
+            if panel.contains(label.area)
+        ]
         for box in boxes
     ]
-    taken += drawn
-    chosen = []
-    for box in boxes:
-        areas = {place: _area(box, place) for place in _candidates(box)}
-        best = min(areas, key=lambda place: _cost(areas[place], taken, width))
-        chosen.append(best)
-        taken.append(areas[best])
+    chosen = _settle(options)
+    places: list[Place | None] = []
+    for label in chosen:
+        is_free = label is not None and not _covered(label.area, taken)
+        places.append(label.place if label and is_free else None)
+        taken += [label.area] if label and is_free else []
+    return places
+
+
+def _settle(options: Sequence[Sequence[tuple[Label, float]]]) -> list[Label | None]:
+    """Choose one label of each list in turn, given the others, until none moves."""
+    chosen: list[Label | None] = [None] * len(options)
+    for _ in range(ROUNDS):
+        before = list(chosen)
+        for i, own in enumerate(options):
+            others = [one for n, one in enumerate(chosen) if one and n != i]
+            costs = [(cost + label.collides(others), n) for n, (label, cost) in enumerate(own)]
+            chosen[i] = own[min(costs)[1]][0] if costs else None
+        if chosen == before:
+            break
     return chosen
+
+
+def _covered(area: Area, others: Sequence[Area]) -> float:
+    return sum(area.overlap(other) for other in others)
+
+
+def _cost(area: Area, taken: Sequence[Area], lines: Sequence[Area]) -> float:
+    # Text on a mark hides it; text on a line is harder to read, however thin the line.
+    crossed = sum(area.overlap(line) > 0 for line in lines)
+    return HIDES * _covered(area, taken) + CROSSES * crossed
+
+
+def _labels(box: Box) -> list[Label]:
+    """Return the label of a mark at every place, in order of preference."""
+    found = []
+    for place in _candidates(box):
+        end = leader_end(box, place)
+        leader = None if end is None else Area.of_line(box.x, box.y, box.x, end)
+        found.append(Label(place, label_area(box, place), leader))
+    return found
 
 
 def _candidates(box: Box) -> list[Place]:
@@ -130,7 +220,7 @@ def _candidates(box: Box) -> list[Place]:
     # Farther places separate the labels of a cluster.
     along = [
         Place(0, sign * (side + 4 + LINE * lines), "center")
-        for lines in range(4)
+        for lines in range(FARTHEST)
         for sign in (-1, 1)
     ]
     corners = [
@@ -138,7 +228,12 @@ def _candidates(box: Box) -> list[Place]:
         for y in (-1, 1)
         for x in (1, -1)
     ]
-    return [*across, *along[:2], *corners, *along[2:]]
+    # A label to one side of the line that leads to it.
+    aside = [
+        Place(x * 3, place.dy, "left" if x > 0 else "right") for place in along[2:] for x in (1, -1)
+    ]
+    far = sorted([*along[2:], *aside], key=lambda place: abs(place.dy))
+    return [*across, *along[:2], *corners, *far]
 
 
 def leader_end(box: Box, place: Place) -> Number | None:
@@ -152,14 +247,43 @@ def leader_end(box: Box, place: Place) -> Number | None:
     return box.y + place.dy - math.copysign(LINE / 2, place.dy)
 
 
-def _area(box: Box, place: Place) -> Area:
+def label_area(box: Box, place: Place) -> Area:
+    """Return the area that a label covers at a place."""
     long = box.letters * CHARACTER
     left = box.x + place.dx - {"left": 0, "center": long / 2, "right": long}[place.align]
     top = box.y + place.dy - LINE / 2
     return Area(left, top, left + long, top + LINE)
 
 
-def _cost(area: Area, taken: Sequence[Area], width: Number) -> float:
-    # Text outside the panel is cut off, which is worse than overlap.
-    outside = max(0.0, -area.left) + max(0.0, area.right - width)
-    return sum(area.overlap(other) for other in taken) + 100 * LINE * outside
+def rule_corner(y: Number, name: str, width: Number, drawn: Sequence[Area]) -> Corner:
+    """Return the place at a horizontal rule where its name covers the least.
+
+    Args:
+        y: pixels from the top of the panel to the rule.
+        name: name of the rule.
+        width: width of the panel in pixels.
+        drawn: marks and lines.
+    """
+    corners = [
+        Corner(side, baseline) for baseline in ("bottom", "top") for side in ("right", "left")
+    ]
+    return min(corners, key=lambda at: _covered(rule_name_area(y, name, width, at), drawn))
+
+
+def rule_name_area(y: Number, name: str, width: Number, corner: Corner) -> Area:
+    """Return the area of the name of a horizontal rule."""
+    long = len(name) * CHARACTER
+    left = 0 if corner.side == "left" else width - long
+    top = y - LINE - 2 if corner.baseline == "bottom" else y + 2
+    return Area(left, top, left + long, top + LINE)
+
+
+def line_areas(points: Sequence[tuple[Number, Number]]) -> list[Area]:
+    """Return small areas along a line through some points in pixels."""
+    found = []
+    for (x, y), (to_x, to_y) in itertools.pairwise(points):
+        parts = max(1, math.ceil(math.hypot(to_x - x, to_y - y) / STEP))
+        for i in range(parts + 1):
+            at, up = x + (to_x - x) * i / parts, y + (to_y - y) * i / parts
+            found.append(Area(at - STROKE, up - STROKE, at + STROKE, up + STROKE))
+    return found

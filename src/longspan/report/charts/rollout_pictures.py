@@ -1,4 +1,4 @@
-"""Attention rollouts of several examples side by side: over their images, or behind their text."""
+"""Attention rollouts of several examples: over images side by side, behind texts in a column."""
 
 import textwrap
 from collections.abc import Sequence
@@ -12,32 +12,31 @@ from longspan.report.numbers import count, significant
 from longspan.results import Rollout
 
 IMAGE_SIDE, IMAGE_GAP, IMAGES_IN_LINE = 168, 24, 6
-CELL_WIDTH, LINE_HEIGHT, COLUMNS, MAX_LINES = 7, 16, 64, 24  # of text
-TEXT_GAP, TEXTS_IN_LINE = 40, 2
+# Of text. A column is no wider than the screen of a phone.
+CELL_WIDTH, LINE_HEIGHT, COLUMNS, MAX_LINES = 7, 16, 46, 34
 OPACITY = 0.6  # of the glow behind text: letters stay readable on both themes
 LABEL = 17  # pixels of a line of labels
 IMAGE_LABEL = 28  # characters of a line of labels above an image
-MARGIN, LEGEND_WIDTH, LEGEND_HEIGHT = 12, 420, 32
+MARGIN, LEGEND_WIDTH, LEGEND_HEIGHT = 12, 322, 32
 TOP_SHARE = 0.01  # share of the tokens that have the strongest color: a few would hide the others
 
 
 def draw_rollouts(rollouts: Sequence[Rollout]) -> Picture:
     """Draw the rollouts of one model: each sequence with its share of every token or pixel."""
     is_image = rollouts[0].side is not None
-    draw, in_line = (_draw_image, IMAGES_IN_LINE) if is_image else (_draw_text, TEXTS_IN_LINE)
+    draw, in_line = (_draw_image, IMAGES_IN_LINE) if is_image else (_draw_text, 1)
     width = IMAGE_SIDE if is_image else COLUMNS * CELL_WIDTH
-    gap = IMAGE_GAP if is_image else TEXT_GAP
     elements, top = [], MARGIN
     for first in range(0, len(rollouts), in_line):
         line = [
-            draw(one, MARGIN + i * (width + gap), top)
+            draw(one, MARGIN + i * (width + IMAGE_GAP), top)
             for i, one in enumerate(rollouts[first : first + in_line])
         ]
         elements += [element for drawn, _ in line for element in drawn]
         top = max(bottom for _, bottom in line) + 24
     shown = min(len(rollouts), in_line)
     return Picture(
-        width=3 * MARGIN + max(shown * (width + gap) - gap, LEGEND_WIDTH),
+        width=3 * MARGIN + max(shown * (width + IMAGE_GAP) - IMAGE_GAP, LEGEND_WIDTH),
         height=top + LEGEND_HEIGHT,
         elements=(*elements, *_legend(top, is_image)),
         text=_describe(rollouts),
@@ -135,8 +134,8 @@ def _legend(y: int, is_image: bool) -> list[str]:
         colors = overlay_colors(np.full((1, 64), 128.0), steps)
     return [
         draw_label(MARGIN, y + FONT, "Share of the output: lowest"),
-        draw_pixels(MARGIN + 196, y + 1, 120, 14, encode_colors(colors)),
-        draw_label(MARGIN + 326, y + FONT, "highest 1 %"),
+        draw_pixels(MARGIN + 172, y + 1, 76, 14, encode_colors(colors)),
+        draw_label(MARGIN + 254, y + FONT, "highest 1 %"),
     ]
 
 

@@ -1,13 +1,15 @@
-"""Styles of charts: a color for each family, a dash and a shape for each of its mechanisms."""
+"""Styles of charts: a color for each family, a dash and a shape for each of its rows."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from longspan.errors import OptionError
 from longspan.files import atomic_write
 from longspan.metrics import Metric
+from longspan.report.charts.placement import RIGHT_END, Corner
 from longspan.report.families import OTHER, families
 from longspan.report.numbers import Number, metric_name
 
@@ -17,18 +19,25 @@ COLORS = (
     *("#666666", "#0072B2", "#E69F00", "#009E73"),
     *("#D55E00", "#56B4E9", "#CC79A7", "#8B4513"),
 )
-# The mechanisms of a family differ in dash and shape.
+# The rows of a family differ in dash and shape: its mechanisms, and variants of one mechanism.
 DASHES = (
     *((1, 0), (6, 3), (2, 2), (8, 3, 2, 3)),
     *((12, 4), (8, 3, 2, 3, 2, 3), (1, 4), (12, 3, 6, 3)),
+    *((2, 6), (16, 3, 2, 3), (4, 6), (16, 6)),
 )
+STAR = "M0-.9L.21-.29L.86-.28L.34.11L.53.73L0 .36L-.53.73L-.34.11L-.86-.28L-.21-.29Z"
+HEXAGON = "M-.4-.7L.4-.7L.8 0L.4.7L-.4.7L-.8 0Z"
+HOURGLASS = "M-.7-.7L.7-.7L-.7.7L.7.7Z"
+BOWTIE = "M-.7-.7L-.7.7L.7-.7L.7.7Z"
 SHAPES = (
     *("circle", "square", "triangle-up", "diamond"),
     *("triangle-down", "cross", "triangle-right", "triangle-left"),
+    *(STAR, HEXAGON, HOURGLASS, BOWTIE),
 )
 GRAY = "#888888"
-PRINT_WIDTH = 720  # pixels
-PRINT = {"font": "Helvetica, Arial, sans-serif", "text": {"color": "#555d65"}}
+INK = "#555d65"  # of names in a file
+LETTER = 6.2  # pixels of a letter of a legend or an axis, about
+AXIS = 45  # pixels of the axis beside a plot
 # Pages set `focus` to the selected mechanisms; the others fade.
 FOCUS = "length(focus) == 0 || indexof(focus, datum.mechanism) >= 0"
 
@@ -45,63 +54,126 @@ class Style(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Medium:
+    """Place that charts are drawn for.
+
+    Attributes:
+        width: pixels of the plot, for which names are placed; in a page a typical one.
+        legends: side of the charts that has their legends; None where the page around has them.
+        total: pixels of a whole file, to which its plot is fitted; None: `width` and the rest.
+        config: part of the specification's `config` that sets fonts and colors of a file.
+    """
+
+    width: int
+    legends: Literal["right", "bottom"] | None
+    total: int | None = None
+    config: Spec = field(default_factory=dict)
+
+    def legend_columns(self, names: Iterable[str]) -> int:
+        """Return the columns of a legend that fit under a plot and its axis."""
+        longest = max(map(len, names), default=1)
+        return max(1, int((self.width + AXIS) // (LETTER * longest + 36)))
+
+
+_FONT = {"font": "Helvetica, Arial, sans-serif", "text": {"color": INK}}
+_PAPER_TEXT = {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
+PAGE = Medium(width=480, legends=None)
+PRINT = Medium(width=720, legends="right", config=_FONT)
+# A column of a paper is 3.3 inches, 320 pixels, wide; a pixel there is 0.75 points.
+PAPER = Medium(
+    width=270,
+    legends="bottom",
+    total=320,
+    config={**_FONT, "axis": _PAPER_TEXT, "legend": {**_PAPER_TEXT, "symbolSize": 60}},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Styles:
-    """Styles by mechanism; charts have legends unless a page shows one for all of them."""
+    """Styles by label of the row, and the medium of the charts.
+
+    Data of charts names the row in the field `mechanism`, by which pages select.
+    """
 
     by_name: dict[str, Style]
-    has_legends: bool = True
+    medium: Medium = PRINT
 
-    def select(self, mechanisms: Iterable[str]) -> "Styles":
-        """Return the styles of some of the mechanisms, unchanged: those that a chart draws."""
-        drawn = set(mechanisms)
+    def select(self, rows: Iterable[str]) -> "Styles":
+        """Return the styles of some of the rows, unchanged: those that a chart draws."""
+        drawn = set(rows)
         styles = {name: style for name, style in self.by_name.items() if name in drawn}
         return replace(self, by_name=styles)
 
     def encode_family(self) -> Spec:
         """Return the encoding of families by color, with a legend above the chart."""
         colors = {style.family: style.color for style in self.by_name.values()}
+        columns = self.medium.legend_columns(colors) if self.medium.legends == "bottom" else 3
         return {
             **nominal("family"),
             "scale": {"domain": list(colors), "range": list(colors.values())},
             "legend": {
-                **{"title": "Family", "orient": "top", "direction": "horizontal", "columns": 3},
-                **{"symbolType": "circle", "symbolOpacity": 1, "symbolStrokeWidth": 0},
+                **{"title": "Family", "orient": "top", "direction": "horizontal"},
+                **{"columns": columns, "symbolType": "circle"},
+                **{"symbolOpacity": 1, "symbolStrokeWidth": 0},
             },
         }
 
     def encode(self, kind: Literal["color", "dash", "shape"]) -> Spec:
-        """Return the encoding of mechanisms by color, by dash of lines or by shape of points."""
+        """Return the encoding of rows by color, by dash of lines or by shape of points.
+
+        Encodings of one chart share a legend. Its symbols are strokes in a chart of lines alone.
+        A chart with points has no legend of dashes, which would outline the shapes.
+        """
         values = [getattr(style, kind) for style in self.by_name.values()]
         plain = [list(value) if isinstance(value, tuple) else value for value in values]
-        # A long symbol shows its dash.
-        line = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 1.5}
-        legend = {"title": None, "symbolOpacity": 1, **(line if kind == "dash" else {})}
         return {
             **nominal("mechanism"),
             "scale": {"domain": list(self.by_name), "range": plain},
-            "legend": legend if self.has_legends else None,
+            "legend": self._legend(kind),
+        }
+
+    def _legend(self, kind: str) -> Spec | None:
+        side = self.medium.legends
+        if side is None:
+            return None
+        # A long symbol shows its dash; one with a shape has no outline of dashes.
+        symbols: dict[str, Spec] = {
+            "dash": {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 1.5},
+            "shape": {"symbolStrokeWidth": 0, "symbolSize": 60},
+        }
+        below = {"direction": "horizontal", "columns": self.medium.legend_columns(self.by_name)}
+        return {
+            **{"title": None, "symbolOpacity": 1, "labelLimit": 0, "orient": side},
+            **(below if side == "bottom" else {}),
+            **symbols.get(kind, {}),
         }
 
 
-def assign_styles(rows: Mapping[str, str | None], *, has_legends: bool = True) -> Styles:
+def assign_styles(rows: Mapping[str, str | None], medium: Medium = PRINT) -> Styles:
     """Give every row the color of its family, and a dash and a shape within it.
 
     Styles are in the order of the families, then of the names, and so are legends.
 
     Args:
-        rows: family by name of the mechanism or reference row; None or a family that the taxonomy
-            lacks counts as `OTHER`.
-        has_legends: whether charts have legends.
+        rows: family by label of the row; None or a family that the taxonomy lacks counts as
+            `OTHER`.
+        medium: place that charts are drawn for.
     """
     by_family: dict[str, list[str]] = {family: [] for family in families()}
-    for name in sorted(rows):
+    for name in sorted(rows, key=_natural):
         by_family.get(rows[name] or OTHER, by_family[OTHER]).append(name)
     styles = {
         name: Style(family, color, DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)])
         for (family, names), color in zip(by_family.items(), COLORS, strict=True)
         for i, name in enumerate(names)
     }
-    return Styles(by_name=styles, has_legends=has_legends)
+    return Styles(by_name=styles, medium=medium)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return the sorting key under which window=16 is before window=128."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
 def nominal(field: str) -> Spec:
@@ -145,17 +217,25 @@ def focus_opacity(full: Number = 1.0, faint: Number = 0.08, test: str = FOCUS) -
     return {"condition": {"test": test, "value": full}, "value": faint}
 
 
-def horizontal_rule(value: Number, name: str) -> list[Spec]:
-    """Return a named dashed rule across a chart."""
-    text = {"align": "right", "baseline": "bottom", "dy": -2}
-    return _rule("y", value, name, {"x": {"value": "width"}}, text)
+def horizontal_rule(value: Number, name: str, corner: Corner = RIGHT_END) -> list[Spec]:
+    """Return a named dashed rule across a chart, with the name at one of its ends."""
+    dy = -2 if corner.baseline == "bottom" else 3
+    text = {"align": corner.side, "baseline": corner.baseline, "dy": dy}
+    end = {"x": {"value": 0 if corner.side == "left" else "width"}}
+    return _rule("y", value, name, end, text)
 
 
 def vertical_rule(value: Number, name: str, middle: Number) -> list[Spec]:
-    """Return a named dashed rule up a chart, with the name on the side of the middle."""
+    """Return a named dashed rule up a chart, with the name above it, towards the middle."""
     left = value < middle
-    text = {"align": "left" if left else "right", "dx": 3 if left else -3}
-    return _rule("x", value, name, {"y": {"value": 0}}, {**text, "baseline": "top", "dy": 2})
+    text = {"align": "left" if left else "right", "dx": -3 if left else 3}
+    return _rule("x", value, name, {"y": {"value": 0}}, {**text, "baseline": "bottom", "dy": -3})
+
+
+def step_axis() -> Spec:
+    """Return the axis of training steps: 200, 400, and 1k, 10k from thousands on."""
+    text = "datum.value < 1000 ? format(datum.value, ',') : format(datum.value, '~s')"
+    return {"tickCount": 5, "labelExpr": text, "labelSeparation": 4}
 
 
 def _rule(channel: str, value: Number, name: str, end: Spec, text: Spec) -> list[Spec]:
@@ -193,22 +273,37 @@ def layered_chart(
     }
 
 
-def save_chart(chart: Spec, path: Path, *, width: int = PRINT_WIDTH) -> Path:
-    """Render a chart as a still picture, `width` pixels wide; the suffix decides: svg or png.
+def save_chart(chart: Spec, path: Path, medium: Medium = PRINT) -> Path:
+    """Render a chart as a still picture for a medium; the suffix decides: svg, pdf or png.
 
     Raises:
         OptionError: the suffix is another one.
     """
     kind = path.suffix.lower()
-    if kind not in (".svg", ".png"):
-        raise OptionError(f"a chart is saved as .svg or .png, got {path.name!r}")
+    if kind not in (".svg", ".pdf", ".png"):
+        raise OptionError(f"a chart is saved as .svg, .pdf or .png, got {path.name!r}")
     import vl_convert
 
-    config = {**PRINT, **chart["config"]}
-    still = {**chart, "width": width, "background": "white", "config": config}
+    config = _merge(chart["config"], medium.config)
+    still = {**chart, "width": medium.width, "background": "white", "config": config}
+    if medium.total is not None:
+        fit = {"type": "fit-x", "contains": "padding"}
+        still |= {"width": medium.total, "autosize": fit}
     with atomic_write(path) as temporary:
         if kind == ".svg":
             temporary.write_text(vl_convert.vegalite_to_svg(still), encoding="utf-8")
+        elif kind == ".pdf":
+            temporary.write_bytes(vl_convert.vegalite_to_pdf(still))
         else:
             temporary.write_bytes(vl_convert.vegalite_to_png(still, scale=3))
     return path
+
+
+def _merge(config: Spec, more: Spec) -> Spec:
+    """Return a configuration with the fields of another added, part by part."""
+    return {
+        name: {**config[name], **more[name]}
+        if name in config and name in more
+        else (config | more)[name]
+        for name in {**config, **more}
+    }

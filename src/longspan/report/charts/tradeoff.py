@@ -4,27 +4,15 @@ One panel has training speed across and memory as the area of the marks, the oth
 and speed as the area.
 """
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from longspan.metrics import Metric
 from longspan.report.charts.intervals import score_range
-from longspan.report.charts.placement import (
-    LINE,
-    Area,
-    Axis,
-    Box,
-    cost_axis,
-    leader_end,
-    place_labels,
-    score_axis,
-    shrink,
-)
+from longspan.report.charts.placement import Axis, cost_axis, score_axis
 from longspan.report.charts.styles import (
     GRAY,
     Spec,
@@ -38,6 +26,7 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
+from longspan.report.charts.tradeoff_layout import FLOOR, HEIGHT, WIDE, Dot, Scene
 from longspan.report.families import OTHER
 from longspan.report.leaderboard.costs import cost_over_tasks
 from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
@@ -45,12 +34,6 @@ from longspan.report.leaderboard.means import mean_baseline
 from longspan.report.leaderboard.values import Cost, Leaderboard, Mean, Row
 from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
-
-HEIGHT = 360  # pixels
-PAGE_WIDTH = 480  # pixels of a typical container, for which labels are placed
-RULE_NAME = 80  # pixels of the name of the majority class
-LARGEST, SMALLEST = 900.0, 120.0  # square pixels of the largest mark: at most, at least
-Dot = dict[str, Any]
 
 
 class Quantity(NamedTuple):
@@ -107,7 +90,6 @@ def score_against_cost(
     styles: Styles,
     *,
     panel: Panel = PANELS[0],
-    width: int = PAGE_WIDTH,
 ) -> Spec | None:
     """Draw the test score against a cost; None if there is no row to draw.
 
@@ -117,7 +99,6 @@ def score_against_cost(
         hardware: condition whose measurements are drawn; costs of two devices do not compare.
         styles: styles of the mechanisms.
         panel: costs across and as area.
-        width: width in pixels that labels are placed for.
     """
     metric, label, base = _subject(board, column)
     found = {
@@ -137,7 +118,7 @@ def score_against_cost(
     )
     floor = None if base is None else metric.shown(base)
     styles = styles.select(dot["mechanism"] for dot in dots)
-    return _chart(dots, floor, text, metric, styles, panel, width)
+    return _chart(dots, floor, text, metric, styles, panel)
 
 
 def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Number | None]:
@@ -184,7 +165,7 @@ def _point(
     across, area = (getattr(cost, one.field) for one in (panel.across, panel.area))
     return {
         "row": row.label,
-        "mechanism": row.row_name,
+        "mechanism": row.label,
         "family": row.family or OTHER,
         "hardware": cost.hardware,
         "score": metric.shown(score),
@@ -219,24 +200,29 @@ def _chart(
     metric: Metric,
     styles: Styles,
     panel: Panel,
-    width: int,
 ) -> Spec:
     across = cost_axis([dot["across"] for dot in dots])
     up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], floor)
-    dots, largest = _label(_size(dots), across, up, width, floor)
+    inside = floor is not None and up.low <= floor <= up.high
+    scene = Scene(across=across, up=up, floor=floor if inside else None)
+    dots, largest = scene.size_marks(_size(dots), styles.medium.width)
+    corner = scene.floor_corner(dots, styles.medium.width)
+    dots = scene.label(dots, styles.medium.width, corner)
     plain = {
         "x": _axis("across", panel.across.axis_title, across),
         "y": _axis("score", axis_title("Test", metric), up),
     }
-    layers = _layers(plain, _areas(dots, largest, panel.area), styles, panel)
-    inside = floor is not None and up.low <= floor <= up.high
-    rules = horizontal_rule(floor, "majority class") if floor is not None and inside else []
+    layers = _layers(plain, _areas(dots, largest, panel.area), styles, panel, dots)
+    rules = horizontal_rule(scene.floor, FLOOR, corner) if scene.floor is not None else []
     return layered_chart(dots, [*rules, *layers], text, height=HEIGHT)
 
 
-def _layers(plain: Spec, areas: Spec, styles: Styles, panel: Panel) -> list[Spec]:
+def _layers(
+    plain: Spec, areas: Spec, styles: Styles, panel: Panel, dots: Sequence[Dot]
+) -> list[Spec]:
     """Return the layers of the front, intervals, marks and names."""
-    family = styles.encode_family()
+    is_named = styles.medium.legends is None or all(dot["placed"] for dot in dots)
+    family = styles.encode_family() if is_named else styles.encode("color")
     base = {**plain, "stroke": family}
     front = {
         "transform": [{"filter": "isValid(datum.line)"}],
@@ -265,7 +251,7 @@ def _layers(plain: Spec, areas: Spec, styles: Styles, panel: Panel) -> list[Spec
             "fill": family,
             "stroke": family,
             "size": areas,
-            "shape": {**styles.encode("shape"), "legend": None},
+            "shape": {**styles.encode("shape"), **({"legend": None} if is_named else {})},
             "fillOpacity": filled,
             "opacity": focus_opacity(1),
             "tooltip": tooltip(about),
@@ -275,27 +261,41 @@ def _layers(plain: Spec, areas: Spec, styles: Styles, panel: Panel) -> list[Spec
 
 
 def _names(plain: Spec) -> list[Spec]:
-    """Return the layers of names, and of lines from a mark to a far name."""
-    places = {name: {"expr": f"datum.{name}"} for name in ("dx", "dy", "align")}
-    # A narrow chart has no room for names; there the legend of the page identifies mechanisms.
-    wide = {"condition": {"test": "width > 420", "value": 1}, "value": 0}
+    """Return the layers of names, and of lines from a mark to a far name.
+
+    A plot that is narrower than its medium has names in places of its own.
+    """
+    wide = f"width > {WIDE}"
+    places = {
+        name: {"expr": f"{wide} ? datum.{name} : datum.{name}Narrow"}
+        for name in ("dx", "dy", "align")
+    }
+    shown = f"{wide} ? datum.placed : datum.placedNarrow"
+    opacity = {"condition": {"test": shown, "value": 1}, "value": 0}
     names = {
         "mark": {"type": "text", "fontSize": 11, "baseline": "middle", **places},
-        "encoding": {**plain, "text": nominal("row"), "opacity": wide},
+        "encoding": {**plain, "text": nominal("row"), "opacity": opacity},
     }
-    leaders = {
-        "transform": [{"filter": "isValid(datum.leader)"}],
+    return [*(_leaders(plain, is_wide=is_wide) for is_wide in (True, False)), names]
+
+
+def _leaders(plain: Spec, *, is_wide: bool) -> Spec:
+    """Return the lines to the far names of a wide or of a narrow plot."""
+    field, sign = ("leader", ">") if is_wide else ("leaderNarrow", "<=")
+    opacity = {"condition": {"test": f"width {sign} {WIDE}", "value": 1}, "value": 0}
+    return {
+        "transform": [{"filter": f"isValid(datum.{field})"}],
         "mark": {"type": "rule", "strokeWidth": 0.75, "color": GRAY},
-        "encoding": {**plain, "y2": {"field": "leader"}, "opacity": wide},
+        "encoding": {**plain, "y2": {"field": field}, "opacity": opacity},
     }
-    return [leaders, names]
 
 
 def _axis(field: str, title: str, axis: Axis) -> Spec:
     """Return a position encoding that covers exactly the axis."""
     scale = {"domain": [axis.low, axis.high], "nice": False}
     kind = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
-    ticks = {"format": ",.4~r", "tickCount": 6}  # no exponent, no zeros behind the point
+    # No exponent, no zeros behind the point.
+    ticks = {"format": ",.4~r", "tickCount": 6, "labelOverlap": "greedy", "labelSeparation": 5}
     return {**quantitative(field), "title": title, "scale": {**kind, **scale}, "axis": ticks}
 
 
@@ -324,55 +324,4 @@ def _size(dots: Sequence[Dot]) -> list[Dot]:
     return [
         {**dot, "size": max(least, smallest if dot["area"] is None else dot["area"])}
         for dot in dots
-    ]
-
-
-def _label(
-    dots: Sequence[Dot], across: Axis, up: Axis, width: int, floor: Number | None
-) -> tuple[list[Dot], float]:
-    """Add the place of each name; return the dots, and the area of the largest mark."""
-    most = max(dot["size"] for dot in dots)
-
-    def down(score: Number) -> float:
-        return HEIGHT - up.pixel(score, HEIGHT)
-
-    boxes = [
-        Box(
-            x=across.pixel(dot["across"], width),
-            y=down(dot["score"]),
-            radius=math.sqrt(LARGEST * dot["size"] / most / math.pi),
-            letters=len(dot["row"]),
-        )
-        for dot in dots
-    ]
-    factor = shrink(boxes, math.sqrt(SMALLEST / LARGEST))
-    small = [box._replace(radius=factor * box.radius) for box in boxes]
-    bars = [
-        Area.of_line(box.x, down(dot["low"]), box.x, down(dot["high"]))
-        for dot, box in zip(dots, boxes, strict=True)
-    ]
-    rules = []
-    if floor is not None:
-        named = Area(width - RULE_NAME, down(floor) - LINE - 2, width, down(floor))
-        rules = [Area.of_line(0, down(floor), width, down(floor)), named]
-    places = place_labels(small, width, [*bars, *rules, *_front_areas(dots, boxes)])
-    labeled = []
-    for dot, box, place in zip(dots, small, places, strict=True):
-        end = leader_end(box, place)
-        leader = None if end is None else up.value(HEIGHT - end, HEIGHT)
-        labeled.append({**dot, **place._asdict(), "leader": leader})
-    return labeled, LARGEST * factor**2
-
-
-def _front_areas(dots: Sequence[Dot], boxes: Sequence[Box]) -> list[Area]:
-    """Return the areas of the steps of the front's line."""
-    places = {dot["line"]: box for dot, box in zip(dots, boxes, strict=True)}
-    line = [places[i] for i in sorted(i for i in places if i is not None)]
-    return [
-        area
-        for one, other in itertools.pairwise(line)
-        for area in (
-            Area.of_line(one.x, one.y, other.x, one.y),
-            Area.of_line(other.x, one.y, other.x, other.y),
-        )
     ]

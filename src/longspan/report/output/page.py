@@ -11,17 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.files import atomic_write
-from longspan.report.charts.figures import Figure, FigureSource
+from longspan.report.charts.figures import Figure, FigureSource, families_by_label
 from longspan.report.charts.heatmaps import Heatmap
 from longspan.report.charts.pictures import Picture
-from longspan.report.charts.styles import Spec, Style, Styles, assign_styles
+from longspan.report.charts.styles import (
+    BOWTIE,
+    HEXAGON,
+    HOURGLASS,
+    PAGE,
+    STAR,
+    Spec,
+    Style,
+    Styles,
+    assign_styles,
+)
 from longspan.report.leaderboard.values import Leaderboard
 from longspan.report.leaderboard.verdict import podium, verdict
 from longspan.report.numbers import count
 from longspan.report.output.vega import pack, packed_libraries
+from longspan.report.run_sections import RUN_SECTIONS
 from longspan.report.sections import SECTIONS, Context, Section
 from longspan.report.tables.leaderboard import AT_CHANCE, LEGEND
 from longspan.report.tables.table import Column, Entry, Table
+from longspan.results import Result
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -36,10 +48,16 @@ SHAPE_PATHS = {
     "cross": "M3.5 0h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
     "triangle-right": "M9 5l-8 5v-10z",
     "triangle-left": "M1 5l8 5v-10z",
+    STAR: "M5 .1l1.2 3.4 3.6.1-2.9 2.2 1.1 3.5-3-2.1-3 2.1 1.1-3.5-2.9-2.2 3.6-.1z",
+    HEXAGON: "M2.8 1.1h4.4l2.3 3.9-2.3 3.9h-4.4l-2.3-3.9z",
+    HOURGLASS: "M1 1h8l-8 8h8z",
+    BOWTIE: "M1 1v8l8-8v8z",
 }
 SCRIPTS = ("tables.js", "charts.js", "page.js")
 FILTERS = {"family": "Family", "cost": "Cost", "causal": "Causal", "cross": "Cross-attention"}
 AXIS_HEIGHT, LEGEND_HEIGHT = 72, 116  # pixels below the plot of a chart; two legends
+KINDS_HEIGHT, SLANTED_HEIGHT = 24, 48  # pixels of a legend of kinds; of slanted names below
+WIDE_PICTURE = 400  # pixels from which a picture has a row of its own
 LONG = 40  # characters; longer texts in a table are broken into lines
 
 
@@ -59,9 +77,26 @@ class Part:
         return [about for about in found if about != LEGEND]
 
     @property
+    def drawn(self) -> list[str]:
+        """Labels of the rows in its charts, in the order of the first chart; none for one row."""
+        charts = [figure.content for figure in self.figures if isinstance(figure.content, dict)]
+        values = [value for chart in charts for value in chart["data"]["values"]]
+        found = list(dict.fromkeys(x["mechanism"] for x in values if "mechanism" in x))
+        return found if len(found) > 1 else []
+
+    @property
     def is_small(self) -> bool:
-        """True without charts: heatmaps need little room, and pictures have a row of their own."""
-        return not any(isinstance(figure.content, dict) for figure in self.figures)
+        """True for heatmaps, which need little room, and pictures in a row of their own."""
+        return not any(
+            isinstance(figure.content, dict)
+            or (isinstance(figure.content, Picture) and not is_wide(figure.content))
+            for figure in self.figures
+        )
+
+
+def is_wide(picture: Picture) -> bool:
+    """Return whether a picture has a row of its own."""
+    return picture.width > WIDE_PICTURE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,35 +140,63 @@ class Chapter:
         means = self.board.means
         metric = means[0].metric if means else self.board.columns[0].metric
         best = [(row, row.score) for row in podium(self.board.groups[0])]
-        return [(row.row_name, row.label, metric.format(x)) for row, x in best if x is not None]
+        return [(row.label, row.label, metric.format(x)) for row, x in best if x is not None]
 
 
-def write_page(boards: Sequence[Leaderboard], path: Path, context: Context | None = None) -> Path:
-    """Write the page of some leaderboards atomically; return its path.
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Sections and headings of a page about one run, instead of an overview of leaderboards."""
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+
+
+def subject_of_run(run: Result) -> Subject:
+    """Return the subject of the page of one run."""
+    return Subject(
+        title=f"{run.row_name} on {run.task}, seed {run.seed}",
+        lead=f"One run under the protocol {run.protocol}, of {run.date[:10]}.",
+        sections=RUN_SECTIONS,
+    )
+
+
+def write_page(
+    boards: Sequence[Leaderboard],
+    path: Path,
+    context: Context | None = None,
+    subject: Subject | None = None,
+) -> Path:
+    """Write the page of some leaderboards, or of one run, atomically; return its path.
 
     The same leaderboards give the same page.
 
     Raises:
         RunError: the file cannot be written.
     """
-    text = render_page(boards, context)
+    text = render_page(boards, context, subject)
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
-def render_page(boards: Sequence[Leaderboard], context: Context | None = None) -> str:
-    """Return the page of some leaderboards as text."""
-    rows = {row.row_name: row.family for board in boards for row in board.rows}
-    styles = assign_styles(rows, has_legends=False)
+def render_page(
+    boards: Sequence[Leaderboard],
+    context: Context | None = None,
+    subject: Subject | None = None,
+) -> str:
+    """Return the page of some leaderboards, or of one run, as text."""
+    sections = subject.sections if subject else SECTIONS
+    styles = assign_styles(families_by_label(boards), PAGE)
     chapters = [
-        _chapter(f"protocol-{i}", board, styles, context or Context())
+        _chapter(f"protocol-{i}", board, styles, context or Context(), sections)
         for i, board in enumerate(boards, 1)
     ]
     figures = [figure for chapter in chapters for part in chapter.parts for figure in part.figures]
     charts = {figure.name: figure.content for figure in figures if isinstance(figure.content, dict)}
     return _template().render(
         chapters=chapters,
+        subject=subject,
         styles=styles.by_name,
         families=_families(styles),
         marks={name: i for i, name in enumerate(styles.by_name)},
@@ -154,10 +217,16 @@ def _families(styles: Styles) -> dict[str, dict[str, Style]]:
     return {family: dict(items) for family, items in groups}
 
 
-def _chapter(name: str, board: Leaderboard, styles: Styles, context: Context) -> Chapter:
+def _chapter(
+    name: str,
+    board: Leaderboard,
+    styles: Styles,
+    context: Context,
+    sections: Sequence[Section],
+) -> Chapter:
     source = FigureSource(board=board, styles=styles, analyses=context.analyses)
     parts = []
-    for section in SECTIONS:
+    for section in sections:
         tables = section.tables(board, context) if section.tables else []
         figures = list(section.figures(source)) if section.figures else []
         if tables or figures:
@@ -185,6 +254,7 @@ def _template() -> "Template":
         "reserved_height": _reserved_height,
     }
     environment.tests["heatmap"] = lambda content: isinstance(content, Heatmap)
+    environment.tests["wide"] = is_wide
     environment.tests["picture"] = lambda content: isinstance(content, Picture)
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     return environment.get_template("page.html")
@@ -265,5 +335,10 @@ def _class(entry: Entry, column: Column) -> str | None:
 
 def _reserved_height(chart: Spec) -> int:
     """Return the pixels kept free for a chart, so that drawing it moves nothing."""
-    sized = any(layer["encoding"].get("size", {}).get("legend") for layer in chart["layer"])
-    return int(chart["height"]) + AXIS_HEIGHT + (LEGEND_HEIGHT if sized else 0)
+    channels = [x for layer in chart["layer"] for x in layer["encoding"].items()]
+    legends = {name: x.get("legend") for name, x in channels if isinstance(x, dict)}
+    axes = [x.get("axis") or {} for name, x in channels if name == "x"]
+    kinds = KINDS_HEIGHT if any(legends.values()) else 0
+    more = LEGEND_HEIGHT if legends.get("size") else kinds
+    more += SLANTED_HEIGHT * any(isinstance(axis.get("labelAngle"), dict) for axis in axes)
+    return int(chart["height"]) + AXIS_HEIGHT + more

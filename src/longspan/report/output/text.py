@@ -56,13 +56,13 @@ def _plain(text: str) -> str:
 def latex(tables: Sequence[Table]) -> str:
     """Return tables in LaTeX with the package booktabs; explanations once, at the end."""
     parts = [_latex_table(table) for table in tables]
-    parts += [f"{{\\footnotesize {_tex(about)}}}" for about in _explanations(tables)]
+    parts += [f"{{\\footnotesize {tex(about)}}}" for about in _explanations(tables)]
     return "\n\n".join(parts) + "\n"
 
 
 def _latex_table(table: Table) -> str:
     alignment = "".join("l" if column.kind == "text" else "r" for column in table.columns)
-    head = _latex_row(_tex(column.name) for column in table.columns)
+    head = _latex_row(tex(column.name) for column in table.columns)
     rows, footer = (
         [_latex_row(map(_latex_entry, row)) for row in part] for part in (table.rows, table.footer)
     )
@@ -70,7 +70,7 @@ def _latex_table(table: Table) -> str:
         [
             r"\begin{table}",
             r"\centering",
-            f"\\caption{{{_tex(table.title)}}}",
+            f"\\caption{{{tex(table.title)}}}",
             f"\\label{{tab:{table.name}}}",
             f"\\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
@@ -80,7 +80,7 @@ def _latex_table(table: Table) -> str:
             *([r"\midrule", *footer] if footer else []),
             r"\bottomrule",
             r"\end{tabular}",
-            *(f"\\par\\smallskip{{\\footnotesize {_tex(note)}}}" for note in table.notes),
+            *(f"\\par\\smallskip{{\\footnotesize {tex(note)}}}" for note in table.notes),
             r"\end{table}",
         ]
     )
@@ -91,15 +91,15 @@ def _latex_row(cells: Any) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    text = _tex(entry.text)
+    text = tex(entry.text)
     if entry.emphasis is not None:
         text = f"\\textbf{{{text}}}"
     if entry.underline is not None:
         text = f"\\underline{{{text}}}"
-    return f"{text} {{\\scriptsize {_tex(entry.detail)}}}" if entry.detail else text
+    return f"{text} {{\\scriptsize {tex(entry.detail)}}}" if entry.detail else text
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
     """Escape the signs that LaTeX interprets."""
     return " ".join("".join(TEX.get(sign, sign) for sign in text).split())
 

@@ -101,7 +101,7 @@ def lines_of(board: Leaderboard) -> list[Line]:
 
 def name_entry(row: Row) -> Entry:
     """Return the label of a row, with the mark of its mechanism."""
-    return Entry(value=row.label, text=row.label, mechanism=row.row_name)
+    return Entry(value=row.label, text=row.label, mechanism=row.label)
 
 
 def score_entry(value: Number | None, metric: Metric, detail: str = "") -> Entry:

@@ -162,7 +162,7 @@ def _name(row: Row) -> Entry:
     return Entry(
         value=row.label,
         text=f"{row.label} {marks}".strip(),
-        mechanism=row.row_name,
+        mechanism=row.label,
         links=row_links(row),
         traits=row_traits(row),
     )

@@ -1,0 +1,182 @@
+"""Tables of one run: scores, groups of examples, learning curve, costs, settings, provenance."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from longspan.config import flatten
+from longspan.report.leaderboard.grouping import hardware_of, list_values, value_text
+from longspan.report.leaderboard.values import Cell, Leaderboard
+from longspan.report.numbers import MISSING, duration, metric_name, significant
+from longspan.report.tables import columns
+from longspan.report.tables.columns import difference_entry, lines_of, score_entry
+from longspan.report.tables.leaderboard import interval_text
+from longspan.report.tables.table import Column, Entry, Table, make_table
+from longspan.results import Point, Result, Slice
+from longspan.results.commands import run_command
+
+PAIR = (
+    Column("Setting", "text", value=lambda pair: pair[0]),
+    Column("Value", "text", value=lambda pair: pair[1], wraps=True),
+)
+SCORE = (
+    "The selected checkpoint, without dropout; train is a sample of the split. The interval covers "
+    "test examples and says nothing about other seeds."
+)
+
+
+def only_cell(board: Leaderboard) -> Cell:
+    """Return the only cell of a leaderboard of one run."""
+    (row,) = board.rows
+    (cell,) = (cell for cell in row.cells if cell is not None)
+    return cell
+
+
+def only_run(board: Leaderboard) -> Result:
+    """Return the only run of a leaderboard."""
+    (run,) = only_cell(board).runs
+    return run
+
+
+def score(board: Leaderboard) -> Table:
+    """Return the scores of a run by split, the main metric with interval and margin."""
+    run, cell = only_run(board), only_cell(board)
+    names = list(dict.fromkeys(name for part in run.scores.values() for name in part.metrics))
+    shown = [
+        Column("Split", "text", value=lambda split: split),
+        *(_metric(run, name, cell) for name in names),
+        Column(
+            name="Majority class",
+            kind="score",
+            value=lambda split: score_entry(run.scores[split].majority_baseline, run.main),
+        ),
+        Column("Loss", "lower", value=lambda split: run.scores[split].loss, show=significant),
+        Column("Examples", "higher", value=lambda split: run.scores[split].num_examples),
+        Column("Targets", "higher", value=lambda split: run.scores[split].num_targets),
+    ]
+    order = sorted(run.scores, key=["test", "validation", "train"].index)
+    title = f"{run.row_name} on {run.task}, seed {run.seed}: scores"
+    return make_table("run-score", title, shown, order, metric=run.main, about=SCORE)
+
+
+def _metric(run: Result, name: str, cell: Cell) -> Column:
+    from longspan.metrics import get_metric
+
+    metric = get_metric(name)
+
+    def entry(split: str) -> Entry:
+        value = run.scores[split].metrics.get(name)
+        if (split, name) != ("test", run.metric):
+            return score_entry(value, metric)
+        details = [interval_text(cell.interval, metric)]
+        if cell.margin is not None:
+            details.append(f"{difference_entry(cell.margin, metric).text} over majority")
+        return score_entry(value, metric, " · ".join(details))
+
+    kind: Any = "higher" if metric.higher_is_better else "lower"
+    return Column(metric_name(metric).capitalize(), kind, value=entry)
+
+
+def groups(board: Leaderboard) -> list[Table]:
+    """Return a table for each property of the test examples, such as class or length."""
+    run = only_run(board)
+    return [_group(run, name, parts) for name, parts in run.slices.items()]
+
+
+def _group(run: Result, name: str, parts: Sequence[Slice]) -> Table:
+    shown = (
+        Column(name.capitalize(), "text", value=lambda part: part.label),
+        Column(
+            name=f"Test {metric_name(run.main)}",
+            kind="score",
+            value=lambda part: score_entry(part.value, run.main),
+        ),
+        Column("Targets", "higher", value=lambda part: part.num_targets),
+    )
+    title = f"{run.task} by {name}"
+    return make_table(f"run-slices-{name}", title, shown, parts, metric=run.main)
+
+
+def curve(board: Leaderboard) -> list[Table]:
+    """Return the points of the learning curve, if there are any."""
+    run = only_run(board)
+    if not run.curve:
+        return []
+    shown = (
+        Column("Step", "higher", value=lambda point: point.step, show=lambda x: f"{x:,}"),
+        Column("Time", "lower", value=lambda point: point.seconds, show=duration),
+        Column("Learning rate", "higher", value=lambda point: point.learning_rate, show=_short),
+        Column("Training loss", "lower", value=lambda x: x.train_loss, show=significant),
+        Column("Validation loss", "lower", value=lambda x: x.validation_loss, show=significant),
+        Column(
+            name=f"Validation {metric_name(run.main)}",
+            kind="score",
+            value=lambda point: _validation(point, run),
+        ),
+    )
+    return [make_table("run-curve", "Learning curve", shown, run.curve, metric=run.main)]
+
+
+def _validation(point: Point, run: Result) -> Entry:
+    is_tested = point.step == run.selected_step
+    entry = score_entry(point.validation_metrics.get(run.metric), run.main)
+    if not is_tested:
+        return entry
+    return Entry(value=entry.value, text=entry.text, emphasis="tested checkpoint")
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def cost(board: Leaderboard) -> list[Table]:
+    """Return the measured costs of a run, one in each row."""
+    (line,) = (line for line in lines_of(board) if line.runs)
+    entries = [(column, column.entry(line)) for column in columns.COST]
+    pairs = [
+        (column.name, entry.text)
+        for column, entry in entries
+        if entry.value is not None and column not in (columns.MECHANISM, columns.TASK)
+    ]
+    pairs.append(("Training steps", f"{only_run(board).steps:,}"))
+    return [make_table("run-cost", "Cost", PAIR, pairs)]
+
+
+def configuration(board: Leaderboard) -> list[Table]:
+    """Return the command of a run, and its whole configuration with what it overrides."""
+    run = only_run(board)
+    tuned = run.tuning and list_values(run.tuning.chosen)
+    changed = run.resolved_budget and list_values(run.resolved_budget.changes)
+    pairs = [
+        ("command", run_command(run)),
+        ("overrides of the protocol", list_values(run.overrides) or "none"),
+        ("selected by the search", tuned),
+        ("changed by the budget", changed),
+        *flatten(run.config).items(),
+    ]
+    return [make_table("run-configuration", "Configuration", PAIR, _texts(pairs))]
+
+
+def provenance(board: Leaderboard) -> list[Table]:
+    """Return where a run comes from: code, data, versions, hardware, date."""
+    run = only_run(board)
+    pairs = [
+        ("protocol", run.protocol),
+        ("date", run.date),
+        ("commit", run.git_commit or MISSING),
+        ("sources outside the package", list_values(dict(run.external_sources or {}))),
+        ("configuration hash", run.config_hash),
+        ("data", run.data_source),
+        ("data sha256", run.data_checksum),
+        ("longest example", run.length),
+        ("checkpoint selected on", run.selected_on),
+        ("tested step", run.selected_step),
+        ("backend used", run.backend_used),
+        ("hardware", hardware_of(run)),
+        *((f"version of {name}", version) for name, version in sorted(run.versions.items())),
+    ]
+    return [make_table("run-provenance", "Provenance", PAIR, _texts(pairs))]
+
+
+def _texts(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Return named values as text, without those that a run lacks."""
+    return [(name, value_text(value)) for name, value in pairs if value not in (None, "")]
