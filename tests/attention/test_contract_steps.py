@@ -288,7 +288,7 @@ def test_first_step_of_own_global_projections_requires_layer_input():
     longformer = build(
         "longformer", **sizes, first_global=True, global_projections=True, causal=True
     )
-    with pytest.raises(InputError, match="the first step, of the global first token, requires"):
+    with pytest.raises(InputError, match="the first step, of the global first tokens, requires"):
         longformer.double().step(*qkv(3))
 
 

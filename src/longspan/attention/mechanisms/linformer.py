@@ -125,7 +125,8 @@ class LinformerAttention(Attention):
         projection, self.projection, self.released = self.projection, None, True
         return projection
 
-    def _shared_refusals(self, shared):
+    def shared_refusals(self, shared):
+        """Return the reason why the projection is missing, superfluous or of another shape."""
         if self.released == (shared is not None):
             given = self.shape if shared is None else tuple(shared.shape)
             return [] if given == self.shape else [f"shared must be {self.shape}, got {given}"]

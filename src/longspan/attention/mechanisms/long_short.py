@@ -124,9 +124,9 @@ class LongShortAttention(PatternAttention):
         out = pattern_attention(q, keys, values, self.pattern, *masks, shared, most)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
-    def _piece(self, q, k, v, key_mask, cache):
+    def attend_cached(self, q, k, v, key_mask, cache):
         """Keep the keys within the window, and the landmarks of complete segments."""
-        held, mask, kept = self._held(k, v, key_mask, cache)
+        held, mask, kept = self.hold_keys(k, v, key_mask, cache)
         keys, values, mask, far = self.keys.grown(held, mask, cache, q.shape[2])
         return softmax_attention(q, keys, values, mask), kept | far
 
