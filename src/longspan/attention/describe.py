@@ -24,6 +24,8 @@ def describe_options(attention: "Attention") -> str:
         for name, value in attention.options.items()
         if name == cls.size_option or name not in defaults or value != defaults[name]
     }
+    if attention.causal:
+        shown["causal"] = shown.pop("causal")  # after the options
     for name, default in DEFAULTS.items():
         if (value := getattr(attention, name)) != default:
             shown[name] = value

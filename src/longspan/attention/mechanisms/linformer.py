@@ -18,6 +18,7 @@ whose rows repeat one row of W = ceil(max_length / rank) weights, each W columns
 with a real token exist.
 """
 
+import dataclasses
 from typing import Any, Literal
 
 import torch
@@ -56,6 +57,7 @@ class LinformerAttention(Attention):
         family="low rank",
         cost="T",
         exact=False,
+        row_sums="any",
         cross=True,
         scale=True,
         shares_parameter=True,
@@ -102,6 +104,8 @@ class LinformerAttention(Attention):
         self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
         self.kind = projection
         pools = projection in ("mean", "max")
+        if projection == "mean":
+            self.traits = dataclasses.replace(type(self).traits, row_sums="one")
         self.rows = heads if sharing == "none" and not pools else 1
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length

@@ -106,6 +106,8 @@ class LongShortAttention(PatternAttention):
         self.conv = (
             make_depthwise_conv(heads, conv_kernel_size, zero=True) if conv_kernel_size else None
         )
+        if conv_kernel_size:
+            self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if causal and segment_rank:
             self.traits = dataclasses.replace(type(self).traits, cost="T^2")
 
@@ -133,7 +135,7 @@ class LongShortAttention(PatternAttention):
     def reference(self, q, k, v, key_mask, global_mask):
         """Apply a dense mask over all tokens, and the landmarks of one run after another."""
         (B, _, T, _), far = q.shape, cast("Any", self.keys.far)
-        mask = self._dense(q, key_mask, global_mask).expand(B, 1, T, T)
+        mask = self.dense_mask(q, key_mask, global_mask).expand(B, 1, T, T)
         real = torch.ones_like(mask[:, 0, 0]) if key_mask is None else key_mask
         t, merged = torch.arange(T, device=q.device), k.transpose(1, 2).flatten(2)[:, None]
         common = t > 0 if self.first_global else t >= 0

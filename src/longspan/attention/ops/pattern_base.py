@@ -37,26 +37,34 @@ class PatternAttention(Attention):
             reasons.append(f"the pattern has {self.pattern.heads} heads, got {q.shape[1]}")
         return reasons
 
-    def attend(self, q, k, v, key_mask, global_mask, *extra):
-        """Attend over the pairs of the pattern."""
-        return self.attend_pattern(q, k, v, key_mask, global_mask, *extra)
+    def attend(self, q, k, v, key_mask, *extra):
+        """Attend over the pairs of the pattern; `extra` are the inputs that the traits declare."""
+        return self.attend_pattern(q, k, v, key_mask, *extra)
 
-    def attend_pattern(self, q, k, v, key_mask, global_mask, *extra):
+    def attend_pattern(self, q, k, v, key_mask, *extra):
         """Run gathered-block attention. `attend` and the first step call it."""
-        bias, most = self._bias(extra), self.max_global_tokens
+        global_mask, bias, most = (
+            self._global_mask(extra),
+            self._bias(extra),
+            self.max_global_tokens,
+        )
         others = {"most": most, "bias": bias, "dropout": self.dropout}
         return pattern_attention(q, k, v, self.pattern, key_mask, global_mask, **others)
 
-    def reference(self, q, k, v, key_mask, global_mask, *extra):
+    def reference(self, q, k, v, key_mask, *extra):
         """Compute full softmax under the pattern's dense mask."""
-        mask = self._dense(q, key_mask, global_mask)
+        mask = self.dense_mask(q, key_mask, self._global_mask(extra))
         return softmax_reference(q, k, v, mask, self._bias(extra), self.dropout)
+
+    def _global_mask(self, extra):
+        """Return the global mask among the optional inputs, or None."""
+        return extra[0] if self.traits.global_tokens else None
 
     def _bias(self, extra):
         """Return the bias among the optional inputs, or None."""
         return extra[-1] if self.traits.bias else None
 
-    def _dense(self, q, key_mask, global_mask):
+    def dense_mask(self, q, key_mask, global_mask=None):
         """Return the allowed pairs, global rows and columns included (1 or B, 1 or H, T, T)."""
         mask = self.pattern.dense(q.shape[2], q.device)[None]
         if global_mask is not None:
@@ -72,7 +80,8 @@ class PatternAttention(Attention):
             return self.by_pieces(q, k, v, key_mask, cache, *extra)
         state = append_tokens(None, {"k": k, "v": v}, key_mask)
         held = self._reachable(state, range(q.shape[2]), q.shape[2])
-        return self.attend_pattern(q, k, v, key_mask, None, *extra), held
+        extra = (*(None,) * self.traits.global_tokens, *extra)
+        return self.attend_pattern(q, k, v, key_mask, *extra), held
 
     def by_pieces(self, q, k, v, key_mask, cache, *extra):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""
