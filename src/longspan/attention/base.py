@@ -52,8 +52,6 @@ class Attention(MechanismHooks):
         backend: requested backend.
         backend_used: backend of the last call.
         options: sizes, `causal` and options with which `build` made the instance; empty without it.
-        signature: name and options of `build`, or class and number of an instance made without it;
-            a cache belongs to one signature.
     """
 
     backend: str = "auto"

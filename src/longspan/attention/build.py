@@ -89,11 +89,14 @@ def build(
             "(traits.weight_dropout)"
         )
     attention.options = {**needed, **options_of(name), **options}
-    described = (f"{option}={value!r}" for option, value in attention.options.items())
-    attention.signature = f"{name}({', '.join(described)})"
+    attention.signature = _signature(name, attention.options)
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
+
+
+def _signature(name: str, options: dict[str, Any]) -> str:
+    return f"{name}({', '.join(f'{option}={value!r}' for option, value in options.items())})"
 
 
 def _size_errors(sizes: dict[str, Any]) -> list[str]:

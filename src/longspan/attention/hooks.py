@@ -1,4 +1,4 @@
-"""What a mechanism implements: two methods, and hooks with defaults.
+"""Methods of a mechanism: two to implement, and hooks with defaults.
 
 Letters, masks and layout are those of `base`.
 """
@@ -33,6 +33,8 @@ class MechanismHooks(nn.Module):
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
         max_global_tokens: largest number of global tokens per row; None: counted in each call.
         weight_dropout: probability with which a weight is dropped in training.
+        signature: name and options of `build`, or class and number of an instance made without it;
+            a cache belongs to one signature.
     """
 
     traits: Traits
@@ -48,6 +50,7 @@ class MechanismHooks(nn.Module):
     has_unused_parameters: bool = False
     max_global_tokens: int | None = None
     weight_dropout: float = 0.0
+    signature: str
 
     def attend(self, q, k, v, key_mask, *global_mask):
         """Compute the output fast. Inputs are checked, and zero at padded positions."""

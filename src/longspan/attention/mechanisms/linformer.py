@@ -102,21 +102,19 @@ class LinformerAttention(Attention):
             wanted = "requires one rank for all layers"
             raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
         self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
-        self.kind = projection
-        pools = projection in ("mean", "max")
+        self.kind, pools = projection, projection in ("mean", "max")
         if projection == "mean":
             self.traits = dataclasses.replace(type(self).traits, row_sums="one")
         self.rows = heads if sharing == "none" and not pools else 1
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length
-        shape = (both, self.rows, 1 if projection == "convolution" else self.rank, columns)
-        self.shape = shape
+        slots = 1 if projection == "convolution" else self.rank
+        self.shape = shape = both, self.rows, slots, columns
         if projection == "random":
             own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
             generator = torch.Generator().manual_seed(own)
-            drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-            matrix = (drawn * self.rank**-0.5).to(torch.get_default_dtype())
-            self.register_buffer("projection", matrix)
+            drawn = torch.randn(shape, generator=generator, dtype=torch.float64) * self.rank**-0.5
+            self.register_buffer("projection", drawn.to(torch.get_default_dtype()))
             return
         self.projection = None if pools else nn.Parameter(torch.empty(shape))
         if self.projection is not None:

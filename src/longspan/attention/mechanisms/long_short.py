@@ -103,13 +103,12 @@ class LongShortAttention(PatternAttention):
         self.heads, self.head_dim, self.first_global = heads, head_dim, first_global
         rank, run = (segment_rank, segment) if causal else (rank, None)
         self.keys = DualKeys(heads, head_dim, rank, run, unnormalized=variant == "xiong")
-        self.conv = (
-            make_depthwise_conv(heads, conv_kernel_size, zero=True) if conv_kernel_size else None
-        )
+        self.conv = None
         if conv_kernel_size:
+            self.conv = make_depthwise_conv(heads, conv_kernel_size, zero=True)
             self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if causal and segment_rank:
-            self.traits = dataclasses.replace(type(self).traits, cost="T^2")
+            self.traits = dataclasses.replace(self.traits, cost="T^2")
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: norms and projection have a fixed number of heads and head dimension."""
