@@ -26,7 +26,7 @@ from longspan.attention.ops.pattern_base import PatternAttention
 
 FILE = Path(__file__).parent / "unpublished.py"
 ROOT = Path(__file__).parents[2]
-NAMES = ("gated_window", "off_by_one_window")
+NAMES = ("example_gate", "example_off_by_one")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,14 +57,14 @@ def test_off_by_one_softmax_equals_its_formula():
     near = (torch.arange(20) - torch.arange(20)[:, None]).abs() <= 5
     weights = scores.exp() * near
     expected = weights @ v / (1 + weights.sum(-1, keepdim=True))
-    torch.testing.assert_close(build_small("off_by_one_window")(q, k, v), expected)
+    torch.testing.assert_close(build_small("example_off_by_one")(q, k, v), expected)
 
 
 @pytest.mark.parametrize(
     ("name", "claim", "remedy"),
     [
-        ("gated_window", "one", "at most one"),
-        ("gated_window", "any", "at most one"),
+        ("example_gate", "one", "at most one"),
+        ("example_gate", "any", "at most one"),
         ("local", "at most one", "one"),
         ("local", "any", "one"),
         ("nystrom", "one", "any"),
@@ -86,7 +86,7 @@ def test_wrong_claim_of_row_sums_is_found_and_named(name, claim, remedy):
     ],
 )
 def test_steps_without_the_gate_name_the_remedy(advance, kind, message):
-    gated = MECHANISMS["gated_window"]
+    gated = MECHANISMS["example_gate"]
     own = {} if advance is None else {"advance": advance}
     ungated = type("Ungated", (gated,), own)(heads=HEADS, head_dim=HEAD_DIM, causal=True)
     inputs = qkv(9)

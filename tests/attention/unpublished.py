@@ -1,10 +1,10 @@
 """Two windows whose weights do not sum to one, as a file outside the package.
 
-gated_window, the gate of Qiu et al. 2025 (https://arxiv.org/abs/2505.06708) from the query:
+example_gate, the gate of Qiu et al. 2025 (https://arxiv.org/abs/2505.06708) from the query:
 
     out_t = sigmoid(g_h . q_t + b_h) sum_{s in W_t} softmax_s(q_t . k_s / sqrt(D)) v_s
 
-off_by_one_window, a softmax with one more in its denominator, as a key of zeros with value zero:
+example_off_by_one, a softmax with one more in its denominator, as a key of zeros with value zero:
 
     out_t = sum_{s in W_t} e_ts v_s / (1 + sum_{s in W_t} e_ts),   e_ts = exp(q_t . k_s / sqrt(D))
 """
@@ -33,7 +33,7 @@ TRAITS = Traits(
 )
 
 
-@register("gated_window", size_option="window")
+@register("example_gate", size_option="window")
 class GatedWindowAttention(PatternAttention):
     """Window attention, times a gate of each query and head."""
 
@@ -79,7 +79,7 @@ class GatedWindowAttention(PatternAttention):
         return out * ((q * gate).sum(-1, keepdim=True) + offset).sigmoid()
 
 
-@register("off_by_one_window", size_option="window")
+@register("example_off_by_one", size_option="window")
 class OffByOneWindowAttention(PatternAttention):
     """Window attention with one more in the denominator."""
 
