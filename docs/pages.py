@@ -126,7 +126,7 @@ def traits_table(cls: type[Attention]) -> str:
     rows.append(f"| uses | {', '.join(traits['inputs'])} |")
     sizes = ", ".join(traits["sizes"]).replace("_", " ") or "none"
     rows.append(f"| requires sizes | {sizes} |")
-    rows.append(f"| paper | {traits['paper']} |")
+    rows.append(f"| paper | {traits['paper'] or 'unpublished'} |")
     head = ["| | |", "|---|---|", f"| family | {traits['family']} |"]
     return "\n".join([*head, f"| time and memory | {traits['cost']} |", *rows])
 

@@ -1,5 +1,6 @@
 """Printed tables of `longspan list` and `longspan show`."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from longspan import catalog
+from longspan.attention import MECHANISMS
 from longspan.cli import common, listing
 from longspan.tasks import TASKS
 
@@ -38,6 +40,15 @@ def test_paper_urls_are_not_wrapped(print_at_width, width):
     for row in catalog.list_mechanisms():
         for address in re.findall(r"https://\S+?(?=,|\s|$)", row["paper"]):
             assert address in text
+
+
+def test_mechanism_without_paper_is_listed_as_unpublished(print_at_width, monkeypatch):
+    unpublished = dataclasses.replace(MECHANISMS["local"].traits, paper=None)
+    monkeypatch.setattr(MECHANISMS["local"], "traits", unpublished)
+    (row,) = (row for row in catalog.list_mechanisms() if row["name"] == "local")
+    assert row["paper"] == "unpublished"
+    assert "unpublished" in print_at_width(200, listing.print_list, "mechanisms")
+    assert "unpublished" in print_at_width(200, listing.print_described, "local")
 
 
 @pytest.mark.parametrize("what", ["mechanisms", "tasks", "protocols"])

@@ -37,6 +37,7 @@ def list_mechanisms() -> list[dict[str, Any]]:
             "name": name,
             **traits,
             "cost": describe_cost(name),
+            "paper": cls.traits.paper or "unpublished",
             "forms": [claim.replace("_", " ") for claim in claims if traits[claim]],
             "options": options_of(name),
             "backends": backends(name),

@@ -12,7 +12,7 @@ import tiny
 from longspan.arena import provenance
 from longspan.arena.provenance import external_sources, git_commit, run_identity
 from longspan.attention import MECHANISMS
-from longspan.attention.base import KERNELS
+from longspan.attention.registry import KERNELS
 
 MECHANISM = '''
 from longspan.attention import register, register_kernel

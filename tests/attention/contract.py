@@ -1,6 +1,7 @@
 """Cases, small inputs, tolerances and checks of the contract tests."""
 
 import copy
+import importlib.util
 import inspect
 import os
 import subprocess
@@ -14,6 +15,22 @@ from torch import Tensor
 import longspan
 from longspan.attention import MECHANISMS, Attention, backends, build
 from longspan.errors import InputError
+
+
+def import_mechanisms(path: str) -> set[str]:
+    """Import a file of mechanisms; return the names that it registers."""
+    before = set(MECHANISMS)
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None, f"{path} is no Python file"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return set(MECHANISMS) - before
+
+
+# A file outside the package, see `--mechanism` in conftest.py.
+PLUGINS = import_mechanisms(x) if (x := os.environ.get("LONGSPAN_TEST_MECHANISM")) else set()
 
 HEADS, HEAD_DIM = 3, 8
 HERE = Path(__file__).parent
@@ -149,7 +166,7 @@ def check_contract(attention: Attention, lengths=(1, 7, 8, 9, 33, 64)) -> None:
         for t in range(T):
             out, cache = attention.step(*(x[:, :, t : t + 1] for x in inputs), cache)
             outs.append(out)
-        assert_near(torch.cat(outs, 2), output, "steps of one token")
+        assert_steps_near(attention, torch.cat(outs, 2), output, "none")
 
 
 def gradients(out: Tensor, inputs, attention: Attention, seed=0):
@@ -165,6 +182,13 @@ def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-1
     torch.testing.assert_close(
         actual, expected, atol=atol, rtol=atol, msg=lambda text: f"{label}: {text}"
     )
+
+
+def assert_steps_near(attention: Attention, actual: Tensor, expected: Tensor, mask: str):
+    """Assert that steps equal forward; `mask` describes the mask."""
+    own = "correct" if "advance" in vars(type(attention)) else "override"
+    label = f"step() differs from forward() ({'no' if mask == 'none' else mask} mask)"
+    assert_near(actual, expected, f"{label}: {own} `advance`")
 
 
 def softmax_deviation(weights, logits):

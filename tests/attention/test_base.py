@@ -1,6 +1,7 @@
 """Building and calling: validation, error messages, kernels and recorded backends."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +136,31 @@ def test_masks_of_wrong_dtype_or_shape_are_rejected(mask):
     for shape in ((1, 9), (3, 1), (3, 8), (3, 1, 9)):
         found = join_refusals(*qkv(9), **{mask: torch.ones(shape, dtype=torch.bool)})
         assert f"{mask} must have shape (3, 9), got {shape}" in found
+
+
+@pytest.mark.parametrize("name", ["mask", "key_mask", "query_mask", "global_mask"])
+def test_masks_reveal_inputs_of_another_layout(name, monkeypatch):
+    """Inputs (B, T, H, D) are valid inputs of T heads, but their masks do not fit them."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    inputs, mask = [x.transpose(1, 2) for x in qkv(9, S=9)], torch.ones(3, 9, dtype=torch.bool)
+    message = (
+        "local does not support these inputs: the layout is (B, H, T, D), got q (3, 9, 3, 8), "
+        "k (3, 9, 3, 8) and a mask (3, 9); use x.transpose(1, 2)"
+    )
+    local = build("local", causal=True)
+    with pytest.raises(InputError, match=re.escape(message) + "$"):
+        local(*inputs, **{name: mask})
+    if name == "mask":
+        with pytest.raises(InputError, match=r"this step: the layout is \(B, H, T, D\), got q"):
+            local.step(*inputs, mask=mask)
+    assert local(*(x.transpose(1, 2) for x in inputs), **{name: mask}) is not None
+
+
+def test_as_many_heads_as_tokens_are_no_other_layout(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    assert build("local")(*qkv(5, H=5), torch.ones(3, 5, dtype=torch.bool)) is not None
+    with pytest.raises(InputError, match=r"inputs: mask must have shape \(3, 5\), got \(3, 6\)"):
+        build("local")(*qkv(5, H=5), torch.ones(3, 6, dtype=torch.bool))
 
 
 def test_key_mask_and_query_mask_have_separate_lengths():

@@ -17,6 +17,8 @@ from contract import (
     run_or_skip,
 )
 
+from longspan.attention import MECHANISMS
+
 T, D = 100, 64
 # Allowed error, relative to that of full attention; the largest of any mechanism is about 7.
 FACTOR = 20
@@ -49,6 +51,8 @@ def test_error_of_large_norms_is_like_that_of_full_attention(name, causal, backe
 
 @every_mechanism
 def test_rows_of_large_norms_are_not_zero(name, causal, backend):
+    if MECHANISMS[name].traits.row_sums != "one":
+        pytest.skip("a gate or a sink may take the whole weight (trait row_sums)")
     q, k, v = qkv(T, D=D, dtype=torch.float32)
     out = run_or_skip(build_small(name, causal, backend, head_dim=D).float(), 30 * q, 30 * k, v)
     assert out.norm(dim=-1).all()

@@ -8,6 +8,7 @@ from contract import (
     HEADS,
     TOLERANCE,
     assert_near,
+    assert_steps_near,
     build_small,
     every_mechanism,
     gradients,
@@ -48,7 +49,7 @@ def test_steps_equal_forward(name, causal, backend, kind):
     inputs = qkv(T, E=5)
     out, cache = run_steps(attention, inputs, mask)
     assert cache.length == T
-    assert_near(out, attention(*inputs, mask), kind)
+    assert_steps_near(attention, out, attention(*inputs, mask), kind)
 
 
 @every_mechanism
@@ -288,7 +289,7 @@ def test_first_step_of_own_global_projections_requires_layer_input():
     longformer = build(
         "longformer", **sizes, first_global=True, global_projections=True, causal=True
     )
-    with pytest.raises(InputError, match="the first step, of the global first token, requires"):
+    with pytest.raises(InputError, match="the first step, of the global first tokens, requires"):
         longformer.double().step(*qkv(3))
 
 

@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.attention.traits import Family
+from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import InputError, OptionError
 
 every_name = pytest.mark.parametrize("name", sorted(MECHANISMS))
@@ -42,11 +43,61 @@ def test_exact_trait_means_softmax_over_the_support(name, causal, backend):
     w, logits = weights(attention, 40)
     if attention.traits.exact:
         assert softmax_deviation(w, logits) < 1e-8
-        assert_near(w.sum(-1), torch.ones_like(w[..., 0]), "sum of the weights of a row")
     else:
         assert softmax_deviation(w, logits) > 1e-2, (
             "the mechanism is exact, but its trait says it is not"
         )
+
+
+@every_mechanism
+def test_rows_sum_as_claimed(name, causal, backend):
+    """Parameters of any value keep the claim: a gate that starts at one is seen too."""
+    attention = build_small(name, causal, backend)
+    torch.manual_seed(5)
+    for parameter in attention.parameters():
+        parameter.data += torch.randn_like(parameter) / 2
+    check_row_sums(attention)
+
+
+def check_row_sums(attention, T=40):
+    with skip_value_norms(attention):
+        w, _ = weights(attention, T)
+        v = qkv(T)[2]
+        assert_near(w @ v, attention(*qkv(T)[:2], v), "output against weights times values", 1e-8)
+    sums, claim = w.sum(-1), attention.traits.row_sums
+    found = f"weights of a row sum to {sums.min():.3f} to {sums.max():.3f}; declare Traits(row_sums"
+    is_one = ((sums - 1).abs() < 1e-8).all()
+    at_most_one = (w >= 0).all() and (sums < 1 + 1e-8).all()
+    match claim:
+        case "one":
+            remedy = "at most one" if at_most_one else "any"
+            assert is_one, f"{found}={remedy!r})"
+        case "at most one":
+            assert at_most_one, f"{found}='any'), or see that no weight is negative"
+            assert not is_one, f"{found}='one')"
+        case "any":
+            assert not at_most_one, f"{found}={'one' if is_one else 'at most one'!r})"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "claim"),
+    [
+        ("linformer", {"projection": "mean"}, "one"),
+        ("linformer", {"projection": "random"}, "any"),
+        ("compressive", {"compression": "conv"}, "any"),
+        ("compressive", {"compression": "dilated"}, "any"),
+        ("long_short", {"conv_kernel_size": 3}, "any"),
+        ("nystrom", {"conv_kernel_size": 3}, "any"),
+    ],
+)
+def test_options_that_change_row_sums_change_the_trait(name, options, claim):
+    torch.manual_seed(5)
+    attention = build_small(name, **options)
+    for parameter in attention.parameters():
+        parameter.data += torch.randn_like(parameter) / 2
+    assert attention.traits.row_sums == claim
+    if name != "compressive":  # convolutions of its values have a fixed width
+        check_row_sums(attention)
 
 
 @every_name
@@ -297,8 +348,8 @@ def test_class_traits_equal_those_of_default_options(name):
 
 
 @every_name
-def test_traits_are_frozen_and_cite_their_paper(name):
+def test_traits_are_frozen_and_cite_a_paper_if_there_is_one(name):
     traits = MECHANISMS[name].traits
-    assert "https://" in traits.paper
+    assert traits.paper is None or "https://" in traits.paper
     with pytest.raises(dataclasses.FrozenInstanceError):
         traits.exact = not traits.exact

@@ -71,7 +71,7 @@ def add_last_global(global_mask):
 @full_and_causal
 @pytest.mark.parametrize(
     "options",
-    [{}, {"dilation": [1, 2, 5]}, {"window": [9, 0], "layer": 1}, {"first_global": True}],
+    [{}, {"dilation": [1, 2, 5]}, {"window": [9, 0], "layer": 1}, {"first_global": 3}],
     ids=str,
 )
 def test_output_and_gradients_equal_the_reference(options, causal):
@@ -97,6 +97,7 @@ def test_output_and_gradients_equal_the_reference(options, causal):
         {"window": 100},
         {"window": [8, 12]},
         {"window": 3, "first_global": True},
+        {"window": 3, "first_global": 4},
     ],
     ids=str,
 )
@@ -457,14 +458,15 @@ def test_invalid_copies_are_rejected():
 
 @full_and_causal
 @pytest.mark.parametrize("projections", [False, True])
-def test_first_global_equals_a_mask_of_the_first_token(causal, projections):
+@pytest.mark.parametrize("count", [True, 3])
+def test_first_global_equals_a_mask_of_the_first_tokens(causal, projections, count):
     T, x = 40, states(40)
     options = {"global_projections": projections, "window": 4}
     torch.manual_seed(3)
-    attention = longformer(causal, first_global=True, **options)
+    attention = longformer(causal, first_global=count, **options)
     masked = longformer(causal, **options)
     masked.load_state_dict(attention.state_dict())
-    first = (torch.arange(T) == 0).expand(3, T)
+    first = (torch.arange(T) < count).expand(3, T)
     extra = {"layer_input": layer_input(x)}
     for key_mask in key_masks(T).values():
         out = attention(*qkv(T), key_mask, **extra)
@@ -473,10 +475,11 @@ def test_first_global_equals_a_mask_of_the_first_token(causal, projections):
         assert_near(out, own, "reference")
 
 
-def test_first_global_decodes_like_forward():
+@pytest.mark.parametrize("count", [True, 5])
+def test_first_global_decodes_like_forward(count):
     T, x = 24, states(24)
     torch.manual_seed(3)
-    attention = longformer(True, first_global=True, global_projections=True, window=4)
+    attention = longformer(True, first_global=count, global_projections=True, window=4)
     q, k, v = qkv(T)
     expected = attention(q, k, v, layer_input=layer_input(x))
     rows, cache = [], None
@@ -486,6 +489,17 @@ def test_first_global_decodes_like_forward():
         out, cache = attention.step(*(y[:, :, part] for y in (q, k, v)), cache, layer_input=known)
         rows.append(out)
     assert_near(torch.cat(rows, 2), expected, "output")
+
+
+def test_first_step_with_some_global_tokens_only_is_refused():
+    attention = longformer(True, first_global=5, global_projections=True, window=4)
+    with pytest.raises(InputError, match=r"first step must have all 5 global tokens.*got T=4"):
+        attention.step(*qkv(4), layer_input=layer_input(states(4)))
+
+
+def test_negative_number_of_global_tokens_is_refused():
+    with pytest.raises(OptionError, match="first_global must be >= 0, got -1"):
+        longformer(first_global=-1)
 
 
 def test_flops_of_a_global_row_with_its_own_projections():

@@ -12,7 +12,7 @@ from typing import Any
 from longspan import __version__
 from longspan.arena.experiment import Experiment
 from longspan.attention import MECHANISMS
-from longspan.attention.base import KERNELS
+from longspan.attention.registry import KERNELS
 from longspan.config import RunConfig
 from longspan.files import file_sha256
 from longspan.tasks import TASKS

@@ -40,6 +40,8 @@ def build(
 ) -> Attention:
     """Build a mechanism.
 
+    Masks of its calls are True at real tokens, the opposite of torch's `key_padding_mask`.
+
     Args:
         name: key in `MECHANISMS`.
         causal: whether output t may depend on inputs 0..t only.
@@ -86,11 +88,15 @@ def build(
             f"{name} cannot be built: weight_dropout is not supported with these options "
             "(traits.weight_dropout)"
         )
-    described = {**needed, **options_of(name), **options}
-    attention.signature = f"{name}({', '.join(f'{n}={x!r}' for n, x in described.items())})"
+    attention.options = {**needed, **options_of(name), **options}
+    attention.signature = _signature(name, attention.options)
     attention.max_global_tokens, attention.weight_dropout = max_global_tokens, weight_dropout
     attention.backend = check_name(backend, backends(name), f"backend of {name!r}")
     return attention
+
+
+def _signature(name: str, options: dict[str, Any]) -> str:
+    return f"{name}({', '.join(f'{option}={value!r}' for option, value in options.items())})"
 
 
 def _size_errors(sizes: dict[str, Any]) -> list[str]:

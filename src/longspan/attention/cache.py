@@ -99,6 +99,13 @@ def append_tokens(
     return state
 
 
+def select_tokens(state: dict[str, Tensor], kept: list[int]) -> dict[str, Tensor]:
+    """Return the state of `append_tokens` with some of its tokens only, given by their place."""
+    device = next(iter(state.values())).device
+    index = torch.tensor(kept, dtype=torch.long, device=device)
+    return {n: x.index_select(1 if n == "real" else 2, index) for n, x in state.items()}
+
+
 def clear_rows(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cache:
     """Return the cache with all tokens of the chosen rows turned into padding.
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from longspan.attention.traits import LayerInput
 from longspan.errors import InputError
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -61,6 +62,21 @@ def mask_refusals(
     if device is not None and mask.device != device:
         reasons.append(f"{name} must be on {device}, got {mask.device}")
     return reasons
+
+
+def layout_refusals(q: Tensor, k: Tensor, *masks: Any) -> list[str]:
+    """Return the reason why the inputs are (B, T, H, D), if a mask shows it.
+
+    A mask then has as many positions as the inputs have heads by the layout (B, H, T, D).
+    """
+    lengths = [(x.shape[0], x.shape[2]) for x in (q, k)]
+    for mask in masks:
+        shape = tuple(mask.shape) if isinstance(mask, Tensor) else ()
+        for x in (q, k):
+            if shape == tuple(x.shape[:2]) and shape not in lengths:
+                given = f"q {tuple(q.shape)}, k {tuple(k.shape)} and a mask {shape}"
+                return [f"the layout is (B, H, T, D), got {given}; use x.transpose(1, 2)"]
+    return []
 
 
 def padding_refusals(
@@ -134,6 +150,20 @@ def global_token_refusals(
         torch._assert_async(found <= most, reason)
         return []
     return [f"{reason}, got {int(found)}"] if int(found) > most else []
+
+
+def layer_input_refusals(k: Tensor, layer_input: Any, supported: bool) -> list[str]:
+    """Return the reasons why this is not the layer input of the keys."""
+    if layer_input is None:
+        return []
+    if not supported:
+        return ["layer_input is not supported (traits.needs_layer_input)"]
+    if not isinstance(layer_input, LayerInput):
+        return [f"layer_input must be a LayerInput, got {type(layer_input).__name__}"]
+    expected, got = (k.shape[0], k.shape[2]), tuple(layer_input.states.shape[:2])
+    if got != expected:
+        return [f"layer_input.states must be (B, S, W) with (B, S) = {expected}, got {got}"]
+    return []
 
 
 def _tensor_refusal(name: str, x: Any) -> str:

@@ -17,6 +17,7 @@ Family = Literal[
 ]
 Size = Literal["heads", "head_dim", "max_length", "layer"]
 Inputs = Literal["qkv", "qv", "v"]
+RowSums = Literal["one", "at most one", "any"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,14 @@ class Traits:
     """Properties of a mechanism. Each is a claim with a contract test.
 
     Attributes:
-        paper: authors, year and address.
+        paper: authors, year and address; None: unpublished.
         family: technique that makes it efficient.
         cost: growth of time and memory with the length; that of an instance follows its options.
-        exact: softmax over the pattern; False: an approximation or another kernel function.
+        exact: softmax over the pattern, up to a factor per row that `row_sums` allows; False: an
+            approximation or another kernel function.
+        row_sums: sum of the weights of a row that has keys. "one": a softmax or an average; "at
+            most one": weights >= 0, and a gate, a sink without a value or an off-by-one softmax
+            takes a share; "any": signed weights, or gates above one.
         causal: has a causal form.
         cross: supports cross-attention (S != T).
         global_tokens: supports `global_mask`.
@@ -45,10 +50,11 @@ class Traits:
         sizes: sizes that `build` passes to the constructor.
     """
 
-    paper: str
+    paper: str | None = None
     family: Family
     cost: Cost
     exact: bool
+    row_sums: RowSums = "one"
     causal: bool = False
     cross: bool = False
     global_tokens: bool = False

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.base import Attention, Traits, append_tokens, register
+from longspan.attention.cache import select_tokens
 from longspan.attention.ops.block_lists import block_list_attention
 from longspan.attention.ops.global_tokens import GlobalTokens, count_slots, replace_global_rows
 from longspan.attention.ops.softmax import softmax_reference
@@ -112,9 +113,10 @@ class BigBirdAttention(Attention):
             reasons.append(f"heads must be {len(self.draws)}, as built; got {q.shape[1]}")
         return reasons + self._too_long(k.shape[2])
 
-    def _step_refusals(self, q, k, v, cache, layer_input):
+    def step_refusals(self, q, k, v, cache, layer_input):
+        """Add a reason: blocks are drawn for a maximum length."""
         length = k.shape[2] + (0 if cache is None else cache.length)
-        return super()._step_refusals(q, k, v, cache, layer_input) + self._too_long(length)
+        return super().step_refusals(q, k, v, cache, layer_input) + self._too_long(length)
 
     def _too_long(self, length):
         limit = f"S={length} exceeds max_length={self.max_length}; build with a larger max_length"
@@ -156,9 +158,19 @@ class BigBirdAttention(Attention):
         return softmax_reference(q, k, v, torch.stack(mask).to(q.device))
 
     def advance(self, q, k, v, key_mask, cache):
-        """Keep all keys: later blocks may draw any of them."""
+        """Keep all keys, which later blocks may draw; without draws, those of three blocks.
+
+        The rule then reads only which block is the first and which are adjacent, so that the kept
+        blocks are processed as a text of their own.
+        """
         state = append_tokens(cache, {"k": k, "v": v}, key_mask)
-        return self._rows(q, state["k"], state["v"], state.get("real"), None)[0], state
+        out = self._rows(q, state["k"], state["v"], state.get("real"), None)[0]
+        if self.draws.shape[2] > 0:
+            return out, state
+        length, block = state["k"].shape[2], self.rule.block
+        near = max(1, length // block - 1) * block
+        kept = [*range(min(block, length)), *range(near, length)]
+        return out, select_tokens(state, kept)
 
     def flops(self, T, head_dim):
         """Count products over listed and global keys, and over all keys for global tokens."""

@@ -94,6 +94,8 @@ class CompressiveAttention(RelativeAttention):
         self.compressed_memory, self.ratio = compressed_memory, ratio
         self.compression = Compression(compression, ratio, heads, head_dim, autoencoder)
         self.has_unused_parameters = self.compression.learned or autoencoder
+        if compression in ("conv", "dilated"):
+            self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if compression == "most_used":
             # The queries of a segment choose the rows that later ones see.
             self.traits = dataclasses.replace(type(self).traits, mixes_queries=True)

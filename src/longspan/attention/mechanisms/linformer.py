@@ -18,6 +18,7 @@ whose rows repeat one row of W = ceil(max_length / rank) weights, each W columns
 with a real token exist.
 """
 
+import dataclasses
 from typing import Any, Literal
 
 import torch
@@ -56,6 +57,7 @@ class LinformerAttention(Attention):
         family="low rank",
         cost="T",
         exact=False,
+        row_sums="any",
         cross=True,
         scale=True,
         shares_parameter=True,
@@ -100,19 +102,19 @@ class LinformerAttention(Attention):
             wanted = "requires one rank for all layers"
             raise OptionError(f"linformer: sharing='layerwise' {wanted}, got {rank}")
         self.max_length, self.rank, self.sharing = max_length, ranks[layer], sharing
-        self.kind = projection
-        pools = projection in ("mean", "max")
+        self.kind, pools = projection, projection in ("mean", "max")
+        if projection == "mean":
+            self.traits = dataclasses.replace(type(self).traits, row_sums="one")
         self.rows = heads if sharing == "none" and not pools else 1
         both = 1 if sharing in ("key_value", "layerwise") else 2
         columns = -(-max_length // self.rank) if projection == "convolution" else max_length
-        shape = (both, self.rows, 1 if projection == "convolution" else self.rank, columns)
-        self.shape = shape
+        slots = 1 if projection == "convolution" else self.rank
+        self.shape = shape = both, self.rows, slots, columns
         if projection == "random":
             own = seed * 1_000_003 + (0 if sharing == "layerwise" else layer)
             generator = torch.Generator().manual_seed(own)
-            drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-            matrix = (drawn * self.rank**-0.5).to(torch.get_default_dtype())
-            self.register_buffer("projection", matrix)
+            drawn = torch.randn(shape, generator=generator, dtype=torch.float64) * self.rank**-0.5
+            self.register_buffer("projection", drawn.to(torch.get_default_dtype()))
             return
         self.projection = None if pools else nn.Parameter(torch.empty(shape))
         if self.projection is not None:
@@ -125,7 +127,8 @@ class LinformerAttention(Attention):
         projection, self.projection, self.released = self.projection, None, True
         return projection
 
-    def _shared_refusals(self, shared):
+    def shared_refusals(self, shared):
+        """Return the reason why the projection is missing, superfluous or of another shape."""
         if self.released == (shared is not None):
             given = self.shape if shared is None else tuple(shared.shape)
             return [] if given == self.shape else [f"shared must be {self.shape}, got {given}"]

@@ -103,11 +103,12 @@ class LongShortAttention(PatternAttention):
         self.heads, self.head_dim, self.first_global = heads, head_dim, first_global
         rank, run = (segment_rank, segment) if causal else (rank, None)
         self.keys = DualKeys(heads, head_dim, rank, run, unnormalized=variant == "xiong")
-        self.conv = (
-            make_depthwise_conv(heads, conv_kernel_size, zero=True) if conv_kernel_size else None
-        )
+        self.conv = None
+        if conv_kernel_size:
+            self.conv = make_depthwise_conv(heads, conv_kernel_size, zero=True)
+            self.traits = dataclasses.replace(type(self).traits, row_sums="any")
         if causal and segment_rank:
-            self.traits = dataclasses.replace(type(self).traits, cost="T^2")
+            self.traits = dataclasses.replace(self.traits, cost="T^2")
 
     def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
         """Add reasons: norms and projection have a fixed number of heads and head dimension."""
@@ -124,16 +125,16 @@ class LongShortAttention(PatternAttention):
         out = pattern_attention(q, keys, values, self.pattern, *masks, shared, most)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
-    def _piece(self, q, k, v, key_mask, cache):
+    def attend_cached(self, q, k, v, key_mask, cache):
         """Keep the keys within the window, and the landmarks of complete segments."""
-        held, mask, kept = self._held(k, v, key_mask, cache)
+        held, mask, kept = self.hold_keys(k, v, key_mask, cache)
         keys, values, mask, far = self.keys.grown(held, mask, cache, q.shape[2])
         return softmax_attention(q, keys, values, mask), kept | far
 
     def reference(self, q, k, v, key_mask, global_mask):
         """Apply a dense mask over all tokens, and the landmarks of one run after another."""
         (B, _, T, _), far = q.shape, cast("Any", self.keys.far)
-        mask = self._dense(q, key_mask, global_mask).expand(B, 1, T, T)
+        mask = self.dense_mask(q, key_mask, global_mask).expand(B, 1, T, T)
         real = torch.ones_like(mask[:, 0, 0]) if key_mask is None else key_mask
         t, merged = torch.arange(T, device=q.device), k.transpose(1, 2).flatten(2)[:, None]
         common = t > 0 if self.first_global else t >= 0

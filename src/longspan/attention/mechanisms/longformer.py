@@ -4,14 +4,19 @@
     out_i = softmax_j(qg_i . kg_j / sqrt(D)) vg_j                    of a global token i, all real j
 
 W_i is the window of i, at most w keys on each side, with gaps in dilated heads; G are the global
-tokens of the row (`global_mask`, whose number may differ between rows, and the first token with
+tokens of the row (`global_mask`, whose number may differ between rows, and the first tokens with
 `first_global`). A key in both counts once. When causal, j <= i everywhere. The window w is
 one-sided; the paper and published checkpoints count both sides: their 512 is 256 here.
+
+Causal, with `first_global=4`, it is a window with sink tokens, as StreamingLLM keeps them (Xiao et
+al. 2024, https://arxiv.org/abs/2309.17453, section 3.2): a cache holds w + 4 keys, however long the
+text. There positions are those within the cache; here they are those of the text.
 
 The published system for classification has a global first token and `global_projections`: qg, kg,
 vg are separate projections of the layer's input, which the model passes as `layer_input`, and start
 as copies of the local ones (`copy_projections`, which the models call). Without the option, global
-tokens use q, k and v (Xiong et al. 2022). Decoding steps have no `global_mask`.
+tokens use q, k and v (Xiong et al. 2022). Decoding steps have no `global_mask`, because a later
+global token would attend to keys that the cache has dropped.
 
 Differences from the public code: it requires even windows that divide each other, drops dilation
 on CPU, ignores its causal option, and limits masked scores to -10000. The function is otherwise the
@@ -66,7 +71,7 @@ class LongformerAttention(PatternAttention):
         layer: int = 0,
         window: int | list[int] = 256,
         dilation: int | list[int] | list[list[int]] = 1,
-        first_global: bool = False,
+        first_global: bool | int = False,
         global_projections: bool = False,
         causal: bool = False,
     ):
@@ -79,14 +84,17 @@ class LongformerAttention(PatternAttention):
             window: keys on each side of a query, w; a list gives one number per layer.
             dilation: step between the keys of a window (1: no gaps); a list gives one number per
                 head, or one list per layer.
-            first_global: whether the first token is global.
+            first_global: number of first tokens that are global; True: one.
             global_projections: whether global tokens have their own projections.
             causal: whether keys after the query are excluded.
         """
+        if first_global < 0:
+            raise OptionError(f"longformer: option first_global must be >= 0, got {first_global}")
         pattern = make_dilated_window("longformer", window, dilation, heads, layer, causal)
-        super().__init__(pattern | Global((0,)) if first_global else pattern, causal)
+        first = tuple(range(int(first_global)))
+        super().__init__(pattern | Global(first) if first else pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
-        self.has_unused_parameters = global_projections and not first_global
+        self.has_unused_parameters = global_projections and not first
         if global_projections:
             self.traits = dataclasses.replace(
                 type(self).traits, scale=False, bias=False, weight_dropout=False
@@ -107,8 +115,9 @@ class LongformerAttention(PatternAttention):
                 reasons.append(f"(heads, D, E) must be {expected}, as built; got {got}")
         return reasons
 
-    def _layer_input_refusals(self, k, layer_input):
-        reasons = super()._layer_input_refusals(k, layer_input)
+    def layer_input_refusals(self, k, layer_input):
+        """Add reasons: the projections read the layer's input, of their own width."""
+        reasons = super().layer_input_refusals(k, layer_input)
         if self.projections is None:
             return reasons
         width = self.projections.query.in_features
@@ -120,17 +129,21 @@ class LongformerAttention(PatternAttention):
             )
         return reasons
 
-    def _step_refusals(self, q, k, v, cache, layer_input):
-        reasons = super()._step_refusals(q, k, v, cache, layer_input)
-        has_own_row = self.projections is not None and self.pattern.layout.globals
-        if has_own_row and cache is None and layer_input is None:
-            reasons.append("the first step, of the global first token, requires layer_input")
+    def step_refusals(self, q, k, v, cache, layer_input):
+        """Add a reason: the first step has the global rows, which read the layer's input."""
+        reasons = super().step_refusals(q, k, v, cache, layer_input)
+        count = len(self.pattern.layout.globals) if self.projections is not None else 0
+        if cache is None and count and layer_input is None:
+            reasons.append("the first step, of the global first tokens, requires layer_input")
+        if cache is None and q.shape[2] < count:
+            wanted = f"the first step must have all {count} global tokens"
+            reasons.append(f"{wanted}, which own projections compute at once; got T={q.shape[2]}")
         return reasons
 
-    def attend(self, q, k, v, key_mask, global_mask, layer_input=None, *bias):
+    def attend_pattern(self, q, k, v, key_mask, global_mask, layer_input=None, *bias):
         """Run gathered-block attention, then compute the rows of global tokens."""
         if self.projections is None:
-            return super().attend(q, k, v, key_mask, global_mask, *bias)
+            return super().attend_pattern(q, k, v, key_mask, global_mask, *bias)
         fixed, most = self.pattern.layout.globals, self.max_global_tokens
         chosen = gather_global_tokens(fixed, k, v, key_mask, global_mask, most)
         out = pattern_rows(q, k, v, self.pattern, key_mask, chosen)

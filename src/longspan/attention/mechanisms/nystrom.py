@@ -46,6 +46,7 @@ class NystromAttention(Attention):
         family="low rank",
         cost="T",
         exact=False,
+        row_sums="any",
         scale=True,
         sizes=("heads",),
         mixes_queries=True,

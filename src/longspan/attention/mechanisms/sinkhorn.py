@@ -116,9 +116,10 @@ class SinkhornAttention(Attention):
         reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
         return reasons + self.sort.shape_reasons(q) + self.sort.length_reasons(q.shape[2])
 
-    def _step_refusals(self, q, k, v, cache, layer_input):
+    def step_refusals(self, q, k, v, cache, layer_input):
+        """Add reasons: sort net and noise have a maximum length."""
         late = [] if cache is None else self.sort.length_reasons(cache.length + q.shape[2])
-        return super()._step_refusals(q, k, v, cache, layer_input) + late
+        return super().step_refusals(q, k, v, cache, layer_input) + late
 
     def attend(self, q, k, v, key_mask, global_mask):
         """Attend to local keys block by block; compute the rows of global tokens separately."""

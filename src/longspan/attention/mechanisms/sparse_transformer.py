@@ -129,12 +129,12 @@ class SparseTransformerAttention(PatternAttention):
         alike = len(set(patterns)) == 1
         super().__init__(patterns[0] if alike else PerHead(tuple(patterns)), causal)
 
-    def attend(self, q, k, v, key_mask, global_mask):
+    def attend_pattern(self, q, k, v, key_mask, global_mask):
         """Compute two parts of one softmax for each pattern, in the heads that have it."""
         masks = (key_mask, global_mask, self.max_global_tokens)
         return attention_by_head(q, k, v, self.pattern, *masks)
 
-    def _kept(self, length):
+    def kept_positions(self, length):
         """Return the positions near the next query, and those of the far sets."""
         grids = [x.columns for x in self.pattern.each if isinstance(x, Strided | Fixed)]
         places, first = {place for grid in grids for place in grid}, self.near.earliest(length)

@@ -111,8 +111,9 @@ class SynthesizerAttention(Attention):
             reasons.append(f"(heads, head_dim) must be {expected}, as built; got {got}")
         return reasons + self._beyond(k.shape[2])
 
-    def _step_refusals(self, q, k, v, cache, layer_input):
-        reasons = super()._step_refusals(q, k, v, cache, layer_input)
+    def step_refusals(self, q, k, v, cache, layer_input):
+        """Add a reason: the matrices have a fixed number of positions."""
+        reasons = super().step_refusals(q, k, v, cache, layer_input)
         return reasons if cache is None else reasons + self._beyond(cache.length + k.shape[2])
 
     def _beyond(self, length):

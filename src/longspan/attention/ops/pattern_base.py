@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from longspan.attention.base import Attention, append_tokens
+from longspan.attention.cache import select_tokens
 from longspan.attention.ops.blocks import fit_layout, pattern_attention
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Causal, Pattern
@@ -13,7 +14,13 @@ PIECE = 256  # tokens of a step that are processed together
 
 
 class PatternAttention(Attention):
-    """Softmax attention over the pairs of `pattern`; a subclass only chooses the pattern."""
+    """Softmax attention over the pairs of `pattern`; a subclass only chooses the pattern.
+
+    A subclass that changes the rows, such as a gate, extends `attend`, `reference` and `advance`
+    with the same operation: none of the three calls another. One that computes the same rows in
+    another way overrides `attend_pattern`; one with other keys than those of the pattern overrides
+    `attend_cached` as well.
+    """
 
     pattern: Pattern
 
@@ -30,22 +37,34 @@ class PatternAttention(Attention):
             reasons.append(f"the pattern has {self.pattern.heads} heads, got {q.shape[1]}")
         return reasons
 
-    def attend(self, q, k, v, key_mask, global_mask, *extra):
-        """Run gathered-block attention."""
-        bias, most = self._bias(extra), self.max_global_tokens
+    def attend(self, q, k, v, key_mask, *extra):
+        """Attend over the pairs of the pattern; `extra` are the inputs that the traits declare."""
+        return self.attend_pattern(q, k, v, key_mask, *extra)
+
+    def attend_pattern(self, q, k, v, key_mask, *extra):
+        """Run gathered-block attention. `attend` and the first step call it."""
+        global_mask, bias, most = (
+            self._global_mask(extra),
+            self._bias(extra),
+            self.max_global_tokens,
+        )
         others = {"most": most, "bias": bias, "dropout": self.dropout}
         return pattern_attention(q, k, v, self.pattern, key_mask, global_mask, **others)
 
-    def reference(self, q, k, v, key_mask, global_mask, *extra):
+    def reference(self, q, k, v, key_mask, *extra):
         """Compute full softmax under the pattern's dense mask."""
-        mask = self._dense(q, key_mask, global_mask)
+        mask = self.dense_mask(q, key_mask, self._global_mask(extra))
         return softmax_reference(q, k, v, mask, self._bias(extra), self.dropout)
+
+    def _global_mask(self, extra):
+        """Return the global mask among the optional inputs, or None."""
+        return extra[0] if self.traits.global_tokens else None
 
     def _bias(self, extra):
         """Return the bias among the optional inputs, or None."""
         return extra[-1] if self.traits.bias else None
 
-    def _dense(self, q, key_mask, global_mask):
+    def dense_mask(self, q, key_mask, global_mask=None):
         """Return the allowed pairs, global rows and columns included (1 or B, 1 or H, T, T)."""
         mask = self.pattern.dense(q.shape[2], q.device)[None]
         if global_mask is not None:
@@ -56,12 +75,13 @@ class PatternAttention(Attention):
         return mask if key_mask is None else mask & key_mask[:, None, None, :]
 
     def advance(self, q, k, v, key_mask, cache, *extra):
-        """Start like `attend`; continue in pieces over the keys that are still reachable."""
+        """Start with `attend_pattern`; continue in pieces over the keys still reachable."""
         if cache is not None:
             return self.by_pieces(q, k, v, key_mask, cache, *extra)
         state = append_tokens(None, {"k": k, "v": v}, key_mask)
         held = self._reachable(state, range(q.shape[2]), q.shape[2])
-        return self.attend(q, k, v, key_mask, None, *extra), held
+        extra = (*(None,) * self.traits.global_tokens, *extra)
+        return self.attend_pattern(q, k, v, key_mask, *extra), held
 
     def by_pieces(self, q, k, v, key_mask, cache, *extra):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""
@@ -72,24 +92,30 @@ class PatternAttention(Attention):
             own = None if key_mask is None else key_mask[:, piece]
             new_q, new_k, new_v = (x[:, :, piece] for x in (q, k, v))
             new_bias = () if bias is None else (bias[:, :, piece],)
-            out, state = self._piece(new_q, new_k, new_v, own, cache, *new_bias)
+            out, state = self.attend_cached(new_q, new_k, new_v, own, cache, *new_bias)
             cache = self.make_cache(length + start + out.shape[2], q, v, state)
             outs.append(out)
         return torch.cat(outs, 2), state
 
-    def _piece(self, q, k, v, key_mask, cache, *bias):
-        """Attend to the cached keys within the pattern, then drop unreachable ones."""
-        held, mask, kept = self._held(k, v, key_mask, cache)
+    def attend_cached(self, q, k, v, key_mask, cache, *bias):
+        """Return the rows of at most PIECE new tokens, over cached and new keys, and the state."""
+        held, mask, kept = self.hold_keys(k, v, key_mask, cache)
         own = [x[..., self._positions(cache, k.shape[2])] for x in bias] or [None]
         return softmax_attention(q, held["k"], held["v"], mask, own[0], self.dropout), kept
 
     def _positions(self, cache, T):
         """Return the positions of the cached keys and of T new ones."""
         before = 0 if cache is None else cache.length
-        return self._kept(before) + list(range(before, before + T))
+        return self.kept_positions(before) + list(range(before, before + T))
 
-    def _held(self, k, v, key_mask, cache):
-        """Return all cached keys, the mask of the new queries, and the keys to cache further."""
+    def hold_keys(self, k, v, key_mask, cache):
+        """Append new tokens to the cached ones.
+
+        Returns:
+            held: tensors `k` and `v` (B, H, L, ...), and `real` (B, L) if any token is padding.
+            mask: keys that each new query may attend (1 or B, 1 or H, T, L).
+            kept: the part of `held` that later queries may attend.
+        """
         before, T = 0 if cache is None else cache.length, k.shape[2]
         held = append_tokens(cache, {"k": k, "v": v}, key_mask)
         position = self._positions(cache, T)
@@ -103,11 +129,9 @@ class PatternAttention(Attention):
     def _reachable(self, held, position: Sequence[int], length: int):
         """Return those of the given keys that queries from `length` on may attend."""
         place = {p: i for i, p in enumerate(position)}
-        keep = [place[p] for p in self._kept(length)]
-        index = torch.tensor(keep, dtype=torch.long, device=held["k"].device)
-        return {n: x.index_select(1 if n == "real" else 2, index) for n, x in held.items()}
+        return select_tokens(held, [place[p] for p in self.kept_positions(length)])
 
-    def _kept(self, length: int) -> list[int]:
+    def kept_positions(self, length: int) -> list[int]:
         """Return the positions before `length` that later queries may attend, in order."""
         globals_ = self.pattern.layout.globals
         if any(p >= length for p in globals_):

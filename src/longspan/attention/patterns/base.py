@@ -101,7 +101,7 @@ class Pattern(ABC):
         In decoding, keys before it can be dropped.
         """
         layout = self.layout
-        first, _ = divmod(start, layout.dilation)
+        first = start // layout.dilation
         first = first // layout.block * layout.block - layout.left
         return max(0, first * layout.dilation)
 
@@ -199,6 +199,10 @@ class Either(_Pair):
         """Whether both parts are causal."""
         return self.first.causal and self.second.causal
 
+    def earliest(self, start):
+        """Return the first position that either part still needs."""
+        return min(self.first.earliest(start), self.second.earliest(start))
+
     def __call__(self, b, h, q, kv):
         """Return whether either pattern has the pair."""
         return self.first(b, h, q, kv) | self.second(b, h, q, kv)
@@ -230,6 +234,10 @@ class Both(_Pair):
     def causal(self):
         """Whether a part is causal."""
         return self.first.causal or self.second.causal
+
+    def earliest(self, start):
+        """Return the first position that the first part still needs."""
+        return self.first.earliest(start)
 
     def __call__(self, b, h, q, kv):
         """Return whether both patterns have the pair."""

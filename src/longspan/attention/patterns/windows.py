@@ -30,6 +30,10 @@ class Window(Pattern):
         """Number of keys after the query."""
         return self.left if self.right is None else self.right
 
+    def earliest(self, start):
+        """Return the first key of the window of `start`."""
+        return max(0, start - self.left * self.dilation)
+
     def __call__(self, b, h, q, kv):
         """Return whether the key is in the window."""
         offset = kv - q
@@ -86,6 +90,10 @@ class Global(Pattern):
         positions = self.positions
         if not positions or min(positions) < 0 or len(set(positions)) < len(positions):
             raise OptionError(f"global positions must be distinct and >= 0, got {positions}")
+
+    def earliest(self, start):
+        """Return `start`: there are no other keys than the global ones."""
+        return start
 
     def __call__(self, b, h, q, kv):
         """Return whether the query or the key is one of the positions."""

@@ -1,0 +1,204 @@
+"""Methods of a mechanism: two to implement, and hooks with defaults.
+
+Letters, masks and layout are those of `base`.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from longspan.attention.cache import Cache, append_tokens
+from longspan.attention.refusals import input_refusals, layer_input_refusals, mask_refusals
+from longspan.attention.traits import LayerInput, Traits
+
+
+class MechanismHooks(nn.Module):
+    """Methods and attributes that a mechanism defines; `Attention` calls them.
+
+    Every mechanism defines `attend`, `reference` and `flops`. The other methods have defaults.
+
+    Attributes:
+        traits: properties with default options; an instance replaces what its options change.
+        name: key in `MECHANISMS`.
+        size_option: option that trades memory for reach, or None; see `register`.
+        small_options: options for sequences of a few dozen tokens, for tests and pictures.
+        causal: whether outputs depend only on earlier positions.
+        detaches_memory: whether gradients stop between a step, or segment, and the ones before it.
+        shared_state: names of state tensors that are equal for heads with the same keys and values.
+        takes_groups: whether `attend` and `reference` take keys and values of G heads; if not, they
+            are repeated for all H heads, in memory as well (a cache keeps G heads).
+        empty_state: value of a state tensor before the first real token, by name; zero if absent.
+        redraw_every: training steps between two calls of `redraw`; None: no redraws.
+        has_unused_parameters: whether some parameters may receive no gradient in a training step.
+        max_global_tokens: largest number of global tokens per row; None: counted in each call.
+        weight_dropout: probability with which a weight is dropped in training.
+        signature: name and options of `build`, or class and number of an instance made without it;
+            a cache belongs to one signature.
+    """
+
+    traits: Traits
+    name: ClassVar[str]
+    size_option: ClassVar[str | None] = None
+    small_options: ClassVar[dict[str, Any]] = {}
+    causal: bool = False
+    detaches_memory: bool = False
+    shared_state: ClassVar[tuple[str, ...]] = ("k", "v")
+    takes_groups: ClassVar[bool] = False
+    empty_state: ClassVar[dict[str, float]] = {}
+    redraw_every: int | None = None
+    has_unused_parameters: bool = False
+    max_global_tokens: int | None = None
+    weight_dropout: float = 0.0
+    signature: str
+
+    def attend(self, q, k, v, key_mask, *global_mask):
+        """Compute the output fast. Inputs are checked, and zero at padded positions."""
+        raise TypeError(f"{type(self).__name__} does not define attend")
+
+    def reference(self, q, k, v, key_mask, *global_mask):
+        """Compute the same function as plainly as possible."""
+        raise TypeError(f"{type(self).__name__} does not define reference")
+
+    def advance(
+        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, cache: Cache | None, *extra
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute a step and the new state. Inputs are checked and zeroed like those of `attend`.
+
+        The default keeps all keys and values (and queries, if the mechanism needs as many of them;
+        and layer inputs), and calls `attend` on the whole sequence, so it needs no override to be
+        right. Mechanisms with a smaller state override it, and those derived from a class whose
+        `advance` does not call the `attend` that they change.
+
+        Args:
+            q: queries of the T new tokens (B, H, T, D).
+            k: their keys, and `v` their values; with G heads if `takes_groups`, else with H.
+            v: values.
+            key_mask: True at real new tokens (B, T), or None for all.
+            cache: what the previous step left; None starts a sequence. `cache.state` holds the
+                tensors that this method returned, `cache.length` counts the tokens before.
+            extra: layer input and bias, as the traits declare.
+
+        Returns:
+            Rows of the new tokens (B, H, T, E), and new tensors by name, batch first, which `step`
+            puts into the next cache. They are new: the given cache stays as it is. Those named in
+            `shared_state` have the heads of the keys in dimension 1. `append_tokens` makes the
+            state of a mechanism that keeps tokens; `clear_rows` describes what `reset` does.
+        """
+        new = {"k": k, "v": v} if self.traits.cross else {"q": q, "k": k, "v": v}
+        layer_input, *others = extra if self.traits.needs_layer_input else (None, *extra)
+        if layer_input is not None:
+            new["states"] = layer_input.states[:, None]
+        state = append_tokens(cache, new, key_mask)
+        if layer_input is not None:
+            layer_input = dataclasses.replace(layer_input, states=state["states"][:, 0])
+        more = self._optional_inputs(layer_input, None, *(others or [None]))
+        keys = state["k"], state["v"], state.get("real")
+        out = self.attend(state.get("q", q), *keys, *(None,) * self.traits.global_tokens, *more)
+        return out[:, :, out.shape[2] - q.shape[2] :], state
+
+    def refusals(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_mask: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        global_mask: Tensor | None = None,
+    ) -> list[str]:
+        """Return the reasons why these inputs are not supported. Mechanisms extend the list."""
+        reasons = input_refusals(q, k, v)
+        (B, _, T, _), S = q.shape, k.shape[-2]
+        reasons += mask_refusals("key_mask", key_mask, (B, S), q.device)
+        reasons += mask_refusals("query_mask", query_mask, (B, T), q.device)
+        reasons += mask_refusals("global_mask", global_mask, (B, S), q.device)
+        if T != S and not self.traits.cross:
+            reasons.append(f"cross-attention is not supported (traits.cross), got T={T} and S={S}")
+        if global_mask is not None and not self.traits.global_tokens:
+            reasons.append("global_mask is not supported (traits.global_tokens)")
+        if self.causal and T > S:
+            reasons.append(f"causal=True requires T <= S, got T={T} and S={S}")
+        return reasons
+
+    def step_refusals(
+        self, q: Tensor, k: Tensor, v: Tensor, cache: Cache | None, layer_input: LayerInput | None
+    ) -> list[str]:
+        """Return the reasons why these tokens cannot continue `cache`. Mechanisms extend the list.
+
+        They are added to those of `refusals` for the new tokens alone.
+        """
+        reasons = [] if layer_input is None else self.layer_input_refusals(k, layer_input)
+        if not self.causal:
+            reasons.append("step() requires causal=True")
+        if q.shape[2] != k.shape[2]:
+            reasons.append(
+                f"step() requires as many queries as keys, got T={q.shape[2]} and S={k.shape[2]}"
+            )
+        return reasons if cache is None else reasons + cache.refusals(self.signature, q, v)
+
+    def layer_input_refusals(self, k: Tensor, layer_input: LayerInput | None) -> list[str]:
+        """Return the reasons why this is no layer input of these keys."""
+        return layer_input_refusals(k, layer_input, self.traits.needs_layer_input)
+
+    def shared_refusals(self, shared: Tensor | None) -> list[str]:
+        """Return the reasons why this is not the parameter that all layers share."""
+        if shared is None or self.traits.shares_parameter:
+            return []
+        return ["shared is not supported (traits.shares_parameter)"]
+
+    def split_refusals(self) -> list[str]:
+        """Return the reasons why a process cannot attend from a part of the queries to all keys.
+
+        If there are none, the rows equal those of a call with all queries.
+        """
+        reasons = []
+        if not self.traits.cross:
+            reasons.append("all queries must be in one process (traits.cross)")
+        if self.causal:
+            reasons.append("causal=True aligns the last query with the last key")
+        return reasons
+
+    def attention_weights(self, q, k, key_mask) -> Tensor | None:
+        """Return the weights (B, H, T, S) if computing them alone is cheaper than mixing values.
+
+        Inputs are zero at padded positions. The default returns None: callers then obtain the
+        weights by mixing the identity.
+        """
+        return None
+
+    def flops(self, T: int, head_dim: int) -> int:
+        """Return the forward FLOPs of one head (a multiply-add counts as two)."""
+        raise TypeError(f"{type(self).__name__} does not define flops")
+
+    def pairs(self, T: int) -> int | tuple[int, ...] | None:
+        """Return the attended pairs of one head, or of each if they differ; None: undefined."""
+        return None
+
+    def redraw(self, seed: int) -> None:
+        """Draw random tensors anew, between training steps. The default does nothing."""
+
+    def release_shared(self) -> nn.Parameter | None:
+        """Give up the parameter that all layers of a model share, and return it; None: none.
+
+        A model calls this once on the mechanism of every layer, registers the parameter of the
+        first as its own, and passes it to every call as `shared`.
+        """
+        return None
+
+    def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
+        """Start projections of the mechanism's own as copies of the layer's.
+
+        A model calls this once on a new mechanism whose `traits.inputs` are "qkv". The default
+        copies nothing.
+        """
+
+    @property
+    def dropout(self) -> float:
+        """Probability with which a weight is dropped now: zero outside training."""
+        return self.weight_dropout if self.training else 0.0
+
+    def _optional_inputs(self, layer_input, shared, bias) -> tuple:
+        """Return the inputs after the masks, as the traits declare."""
+        traits = self.traits
+        inputs = (layer_input,) * traits.needs_layer_input + (shared,) * traits.shares_parameter
+        return inputs + (bias,) * traits.bias

@@ -1,0 +1,71 @@
+"""Caches of windows, with and without sink tokens: as small as the receptive field."""
+
+import pytest
+import torch
+from contract import HEAD_DIM, HEADS, assert_near, key_masks, qkv, reference_copy
+
+from longspan.attention import build
+
+T, SINKS, WINDOW, BLOCK = 150, 4, 6, 5
+LONGFORMER = {"heads": HEADS, "head_dim": HEAD_DIM, "window": WINDOW}
+BIGBIRD = {"heads": HEADS, "max_length": T, "block": BLOCK, "num_random_blocks": 0}
+WINDOWS = {
+    "local": ("local", {"window": WINDOW}, WINDOW),
+    "dilated": ("dilated", {"heads": HEADS, "window": WINDOW, "dilation": 3}, 3 * WINDOW),
+    "longformer": ("longformer", LONGFORMER, WINDOW),
+    "one sink": ("longformer", {**LONGFORMER, "first_global": True}, WINDOW + 1),
+    "sinks": ("longformer", {**LONGFORMER, "first_global": SINKS}, WINDOW + SINKS),
+}
+BLOCKS = {  # the cache grows within a block and shrinks at its end
+    "blockwise": ("blockwise", {"block": 2 * BLOCK}, range(BLOCK, 3 * BLOCK)),
+    "bigbird": ("bigbird", BIGBIRD, range(2 * BLOCK, 3 * BLOCK)),
+    "given blocks": ("bigbird", {**BIGBIRD, "sampling": "given"}, range(2 * BLOCK, 3 * BLOCK)),
+}
+CASES = BLOCKS | {n: (name, own, range(k, k + 1)) for n, (name, own, k) in WINDOWS.items()}
+every_case = pytest.mark.parametrize(("name", "options", "keys"), CASES.values(), ids=list(CASES))
+
+
+def run_steps(attention, inputs, mask, sizes):
+    """Return the outputs of all steps, and the number of cached keys after each."""
+    outs, counts, cache, start = [], [], None, 0
+    for size in sizes:
+        rows = slice(start, start + size)
+        own = None if mask is None else mask[:, rows]
+        out, cache = attention.step(*(x[:, :, rows] for x in inputs), cache, own)
+        outs.append(out)
+        counts.append(cache.state["k"].shape[2])
+        assert {x.shape[1 if n == "real" else 2] for n, x in cache.state.items()} == {counts[-1]}
+        start += size
+    assert start == T
+    return torch.cat(outs, 2), counts
+
+
+@every_case
+@pytest.mark.parametrize("kind", ["none", "ragged", "holes"])
+@pytest.mark.parametrize(
+    "sizes", [(1,) * T, (37,) + (1,) * (T - 37), (2, 1, 33, 14, 100)], ids=["ones", "prompt", "mix"]
+)
+def test_steps_over_a_bounded_cache_equal_forward(name, options, keys, kind, sizes):
+    attention, inputs, mask = build(name, causal=True, **options), qkv(T), key_masks(T)[kind]
+    attention = attention.double()
+    out, counts = run_steps(attention, inputs, mask, sizes)
+    assert_near(out, attention(*inputs, mask), "forward", 1e-12)
+    assert_near(out, reference_copy(attention)(*inputs, mask), "reference")
+    assert max(counts) in keys
+    assert counts[-1] in keys
+
+
+def test_random_blocks_need_every_key():
+    attention = build("bigbird", causal=True, **{**BIGBIRD, "num_random_blocks": 1}).double()
+    _, cache = attention.step(*qkv(T))
+    assert cache.state["k"].shape[2] == T
+
+
+def test_sinks_are_attended_from_any_distance():
+    """Attention sinks of Xiao et al. 2024: the first tokens and a window, nothing between."""
+    attention = build("longformer", causal=True, **LONGFORMER, first_global=SINKS).double()
+    q, k, _ = qkv(T)
+    weights = attention(q, k, torch.eye(T).double().expand(3, HEADS, T, T))
+    key, query = torch.arange(T), torch.arange(T)[:, None]
+    expected = (key <= query) & ((key < SINKS) | (query - key <= WINDOW))
+    assert torch.equal(weights > 0, expected.expand_as(weights))

@@ -1,0 +1,116 @@
+"""Two windows whose weights do not sum to one, as a file outside the package.
+
+example_gate, the gate of Qiu et al. 2025 (https://arxiv.org/abs/2505.06708) from the query:
+
+    out_t = sigmoid(g_h . q_t + b_h) sum_{s in W_t} softmax_s(q_t . k_s / sqrt(D)) v_s
+
+example_off_by_one, a softmax with one more in its denominator, as a key of zeros with value zero:
+
+    out_t = sum_{s in W_t} e_ts v_s / (1 + sum_{s in W_t} e_ts),   e_ts = exp(q_t . k_s / sqrt(D))
+"""
+
+import dataclasses
+
+import torch
+from torch import nn
+
+from longspan.attention.base import Traits, register
+from longspan.attention.ops.blocks import SharedKeys, pattern_attention
+from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.softmax import softmax_attention, softmax_reference
+from longspan.attention.patterns import Window
+
+TRAITS = Traits(
+    family="fixed pattern",
+    cost="T",
+    exact=True,
+    row_sums="at most one",
+    causal=True,
+    global_tokens=True,
+    bias=True,
+    weight_dropout=True,
+    sizes=("heads", "head_dim"),
+)
+
+
+@register("example_gate", size_option="window")
+class GatedWindowAttention(PatternAttention):
+    """Window attention, times a gate of each query and head."""
+
+    traits = TRAITS
+    small_options = {"window": 5}
+
+    def __init__(self, *, heads: int, head_dim: int, window: int = 128, causal: bool = False):
+        """Build the window and the gate, which starts half open.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            window: keys on each side of a query.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__(Window(window, 0 if causal else window), causal)
+        self.gate = nn.Parameter(torch.randn(heads, 1, head_dim) * head_dim**-0.5)
+        self.offset = nn.Parameter(torch.zeros(heads, 1, 1))
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add a reason: the gate has a fixed number of heads and head dimension."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        expected, got = self.gate.shape[::2], (q.shape[1], q.shape[3])
+        if got != expected:
+            reasons.append(f"(heads, head_dim) must be {tuple(expected)}, as built; got {got}")
+        return reasons
+
+    def attend(self, *inputs):
+        """Multiply the rows by the gate."""
+        return self._gated(inputs[0], super().attend(*inputs))
+
+    def reference(self, *inputs):
+        """Multiply the rows by the gate."""
+        return self._gated(inputs[0], super().reference(*inputs))
+
+    def advance(self, *inputs):
+        """Multiply the rows by the gate."""
+        out, state = super().advance(*inputs)
+        return self._gated(inputs[0], out), state
+
+    def _gated(self, q, out):
+        gate, offset = (x.to(q.dtype) for x in (self.gate, self.offset))
+        return out * ((q * gate).sum(-1, keepdim=True) + offset).sigmoid()
+
+
+@register("example_off_by_one", size_option="window")
+class OffByOneWindowAttention(PatternAttention):
+    """Window attention with one more in the denominator."""
+
+    traits = dataclasses.replace(
+        TRAITS, scale=True, global_tokens=False, bias=False, weight_dropout=False, sizes=()
+    )
+    small_options = {"window": 5}
+
+    def __init__(self, *, window: int = 128, causal: bool = False):
+        """Build the window.
+
+        Args:
+            window: keys on each side of a query.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__(Window(window, 0 if causal else window), causal)
+
+    def attend_pattern(self, q, k, v, key_mask):
+        """Add the key of zeros as one that all blocks share."""
+        one = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=q.device)
+        shared = SharedKeys(torch.zeros_like(k[:, :, :1]), torch.zeros_like(v[:, :, :1]), one)
+        return pattern_attention(q, k, v, self.pattern, key_mask, None, shared)
+
+    def attend_cached(self, q, k, v, key_mask, cache):
+        """Add the key of zeros to the cached ones."""
+        held, mask, kept = self.hold_keys(k, v, key_mask, cache)
+        k, v = (nn.functional.pad(held[name], (0, 0, 1, 0)) for name in "kv")
+        return softmax_attention(q, k, v, nn.functional.pad(mask, (1, 0), value=True)), kept
+
+    def reference(self, q, k, v, key_mask):
+        """Pad the dense mask, keys and values."""
+        mask = nn.functional.pad(self.dense_mask(q, key_mask), (1, 0), value=True)
+        k, v = (nn.functional.pad(x, (0, 0, 1, 0)) for x in (k, v))
+        return softmax_reference(q, k, v, mask)
