@@ -65,6 +65,6 @@ class NeedleTask(CopyingTask):
         notes=(
             "A diagnostic task, not part of Long Range Arena. It asks whether information from "
             "any position reaches the last one; nothing has to be looked up by content. Kamradt "
-            "asks a pretrained language model in words; here a small model is trained on symbols."
+            "asks a pretrained language model about a text; here a small model learns symbols."
         ),
     )
