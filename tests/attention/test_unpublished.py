@@ -18,6 +18,7 @@ from contract import (
     check_contract,
     import_mechanisms,
     qkv,
+    reference_copy,
 )
 from test_contract_traits import check_row_sums
 
@@ -49,6 +50,13 @@ def test_weights_that_are_not_normalized_obey_the_contract(name, causal):
     assert attention.traits.paper is None
     check_contract(attention, lengths=(1, 9, 33))
     check_row_sums(attention)
+
+
+def test_bias_without_global_tokens_is_no_global_mask():
+    attention, bias = build_small("example_gate"), torch.randn(1, 1, 9, 9).double()
+    out = attention(*qkv(9), bias=bias)
+    torch.testing.assert_close(out, reference_copy(attention)(*qkv(9), bias=bias))
+    assert not torch.allclose(out, attention(*qkv(9)))
 
 
 def test_off_by_one_softmax_equals_its_formula():
@@ -91,7 +99,7 @@ def test_steps_without_the_gate_name_the_remedy(advance, kind, message):
     ungated = type("Ungated", (gated,), own)(heads=HEADS, head_dim=HEAD_DIM, causal=True)
     inputs = qkv(9)
     expected = ungated.double()(*inputs)
-    out, _ = PatternAttention.advance(ungated, *inputs, None, None)
+    out, _ = PatternAttention.advance(ungated, *inputs, None, None, None)
     with pytest.raises(AssertionError, match=re.escape(f"step() differs from forward() {message}")):
         assert_steps_near(ungated, out, expected, kind)
 

@@ -26,7 +26,6 @@ TRAITS = Traits(
     exact=True,
     row_sums="at most one",
     causal=True,
-    global_tokens=True,
     bias=True,
     weight_dropout=True,
     sizes=("heads", "head_dim"),
@@ -83,9 +82,7 @@ class GatedWindowAttention(PatternAttention):
 class OffByOneWindowAttention(PatternAttention):
     """Window attention with one more in the denominator."""
 
-    traits = dataclasses.replace(
-        TRAITS, scale=True, global_tokens=False, bias=False, weight_dropout=False, sizes=()
-    )
+    traits = dataclasses.replace(TRAITS, scale=True, bias=False, weight_dropout=False, sizes=())
     small_options = {"window": 5}
 
     def __init__(self, *, window: int = 128, causal: bool = False):

@@ -20,7 +20,7 @@ def row_links(row: Row) -> tuple[Link, ...]:
     """
     links: list[Link] = []
     traits = read_traits().get(row.mechanism)
-    if traits and (address := re.search(r"https?://\S+", traits.paper)):
+    if traits and (address := re.search(r"https?://\S+", traits.paper or "")):
         links.append(("paper", address[0]))
     if traits and (site := _project_url("documentation")):
         links.append(("page", f"{site}/mechanisms/{row.mechanism}/"))

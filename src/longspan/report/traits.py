@@ -23,14 +23,14 @@ class MechanismTraits:
         cost: growth of time and memory with the length.
         causal: has a causal form.
         cross: supports cross-attention.
-        paper: authors, year and address.
+        paper: authors, year and address; None: unpublished.
     """
 
     family: str
     cost: str
     causal: bool
     cross: bool
-    paper: str
+    paper: str | None
 
 
 @functools.cache
