@@ -104,7 +104,7 @@ def test_every_row_of_a_large_family_has_a_look_of_its_own():
     assert all(len({look[i] for look in looks}) == len(labels) for i in (0, 1))
 
 
-@pytest.mark.parametrize("steps", [500, 20_000])
+@pytest.mark.parametrize("steps", [1000, 20_000])
 def test_axes_have_plain_numbers(steps):
     runs = [
         record(
@@ -127,7 +127,7 @@ def test_axes_have_plain_numbers(steps):
         assert numbers, name
         assert not [text for text in numbers if re.search(r"[eE]", text)], name
         if "curves" in name:
-            assert ("20k" if steps > 1000 else "500") in numbers
+            assert {"20k"} <= {*numbers} if steps > 1000 else {"400", "1k"} <= {*numbers}
             assert not [text for text in numbers if re.fullmatch(r"0\.\d+k", text)]
 
 
