@@ -101,7 +101,8 @@ def test_record_has_device_versions_and_date(finished_run):
     assert record.versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert record.versions["longspan"] == longspan.__version__
     assert {"python", "transformers", "accelerate", "numpy"} <= set(record.versions)
-    assert record.external_sources == {}
+    assert list(record.source_files) == ["mechanism", "task"]
+    assert list(record.rules) == ["validation", "test"]
     when = datetime.datetime.fromisoformat(record.date)
     assert when.tzinfo is not None
     assert abs(datetime.datetime.now(datetime.UTC) - when) < datetime.timedelta(minutes=30)

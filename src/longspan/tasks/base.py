@@ -28,6 +28,7 @@ from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+HELD_OUT: tuple[Split, ...] = ("validation", "test")  # that rules are scored on
 # Called with (description, done, total) while data is built; total is 0 where unknown.
 ProgressCallback = Callable[[str, int, int], None]
 
