@@ -39,7 +39,7 @@ def alter_steps(results):
 @pytest.mark.usefixtures("without_model_rule")
 def test_valid_records_pass_the_check(cli, results):
     code, out, _ = cli("results", "check", results)
-    assert (code, out) == (0, "8 results, 0 failures, 0 errors, 0 warnings\n")
+    assert (code, out) == (0, "8 results, 0 failures, 0 errors, 0 warnings, 0 notes\n")
 
 
 @pytest.mark.usefixtures("without_model_rule")
@@ -49,7 +49,7 @@ def test_errors_are_printed_with_exit_code_1(cli, results):
     assert code == 1
     line = f"error: {path}: steps: expected 300, found 301; run it again to the end\n"
     assert line in out
-    assert out.endswith("8 results, 0 failures, 1 error, 0 warnings\n")
+    assert out.endswith("8 results, 0 failures, 1 error, 0 warnings, 0 notes\n")
     code, out, _ = cli("results", "check", path, "--json")
     content = json.loads(out)
     assert (code, content["num_results"], content["num_failures"]) == (1, 1, 0)
@@ -57,15 +57,19 @@ def test_errors_are_printed_with_exit_code_1(cli, results):
 
 
 @pytest.mark.usefixtures("without_model_rule")
-def test_equal_warnings_are_printed_once(cli, results):
+@pytest.mark.parametrize(
+    ("commit", "severity"), [("0123456789ab-dirty", "warning"), (None, "note")]
+)
+def test_equal_findings_are_printed_once(cli, results, commit, severity):
     for path in results.rglob("*.json"):
         content = read_json(path)
         assert content["git_commit"] == "0123456789ab"
-        write_json(path, {**content, "git_commit": None})
+        write_json(path, {**content, "git_commit": commit, "changed_files": None})
     code, out, _ = cli("results", "check", results)
     assert code == 0
     assert out.count("git_commit") == 1
-    assert "warning: 8 files: git_commit: expected" in out
+    assert f"{severity}: 8 files: git_commit: expected" in out
+    assert out.count(f"8 {severity}s") == 1
 
 
 def test_control_characters_are_escaped(cli, results):

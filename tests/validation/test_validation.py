@@ -29,7 +29,7 @@ from longspan.results import (
 from longspan.validation import validate_records
 
 COMMITTED = Path(__file__).parents[2] / "results"
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "note"
 
 
 def file_of(folder, mechanism="local", task="listops", seed=0):
@@ -96,6 +96,24 @@ def test_committed_records_have_no_errors():
     assert not validation.of(ERROR)
 
 
+OWN_FILE = "longspan/attention/mechanisms/local.py"
+
+
+def put_source(name, digest):
+    return put({"task": {"name": name, "sha256": digest}}, "source_files")
+
+
+def put_changes(name, digest="ab" * 32):
+    """Return a change of a record to one of a dirty tree in which a file differs; None: unknown."""
+
+    def change(record):
+        record["git_commit"] = "0123456789ab-dirty"
+        record["changed_files"] = None if name is None else {name: digest}
+        record["source_files"] = {"mechanism": {"name": OWN_FILE, "sha256": "ab" * 32}}
+
+    return change
+
+
 TEST, VALIDATION, TRAIN = ("scores", "test"), ("scores", "validation"), ("scores", "train")
 ACCURACY = ("metrics", "accuracy")
 # Change, field and severity of the finding.
@@ -134,9 +152,23 @@ PLANTED_ERRORS = {
     "absent option": (
         remove("config", "mechanism", "options", "window"), "config.mechanism.window", WARNING
     ),
-    "no commit": (put(None, "git_commit"), "git_commit", WARNING),
-    "dirty commit": (put("0123-dirty", "git_commit"), "git_commit", WARNING),
-    "no source": (put({"task": None}, "external_sources"), "external_sources.task", WARNING),
+    "no commit": (put(None, "git_commit"), "git_commit", NOTE),
+    "changed library": (put_changes("longspan/models/layers.py"), "git_commit", WARNING),
+    "deleted file": (put_changes("longspan/bounds.py", None), "git_commit", WARNING),
+    "unknown changes": (put_changes(None), "git_commit", WARNING),
+    "uncommitted mechanism": (put_changes(OWN_FILE), "source_files.mechanism", NOTE),
+    "no source": (put_source(None, None), "source_files.task", WARNING),
+    "own file": (put_source("task.py", "ab" * 32), "source_files.task", NOTE),
+    "no rule": (put({}, "rules", "test"), "rules.test", WARNING),
+    "unknown rule": (put({"last": 0.5}, "rules", "test"), "rules.test", WARNING),
+    "rounded rule": (
+        put(0.30001, "rules", "test", "first operator"), "rules.test.first operator", ERROR
+    ),
+    "rule in percent": (
+        put(30.0, "rules", "validation", "first operator"),
+        "rules.validation.first operator", ERROR,
+    ),
+    "rule of other data": (put(0.5, "rules", "test", "first operator"), "rules.test", ERROR),
     "no test score": (remove(*TEST), "scores.test", ERROR),
     "score in percent": (put(30.0, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),
     "rounded score": (put(0.30001, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),

@@ -16,13 +16,13 @@ from longspan.results.commands import run_command
 if TYPE_CHECKING:
     from longspan.results import Result
     from longspan.results.differences import RunDifference
-    from longspan.validation import Finding, Validation
+    from longspan.validation import Finding, Severity, Validation
 
 app = typer.Typer(help="List, check and compare records.", no_args_is_help=True)
 
 FOLDER = Path("results")
-STYLES = {"error": "red", "warning": "yellow"}
-MAX_WARNINGS = 5  # warnings that are listed one by one if they are equal but for their file
+STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
+MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
 Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FOLDER.")]
 
 
@@ -76,7 +76,8 @@ def check(
 ) -> None:
     """Check records against themselves, their protocol and each other.
 
-    The exit code is 1 if there are errors.
+    The exit code is 1 if there are errors. A warning is a reason for doubt; a note names what a
+    reader cannot check or get from the repository, such as the file of a mechanism.
     """
     from longspan.validation import validate_records
 
@@ -94,13 +95,13 @@ def _print_validation(validation: "Validation") -> None:
     for finding in validation.findings:
         groups[dataclasses.replace(finding, file="")].append(finding)
     for finding, group in groups.items():
-        if finding.severity == "warning" and len(group) > MAX_WARNINGS:
+        if finding.severity != "error" and len(group) > MAX_WARNINGS:
             group = [dataclasses.replace(finding, file=f"{len(group)} files")]
         for each in group:
             text = Text.assemble((f"{each.severity}: ", STYLES[each.severity]), _printable(each))
             print_text(text)
     numbers = {"result": validation.num_results, "failure": validation.num_failures}
-    numbers |= {"error": len(validation.of("error")), "warning": len(validation.of("warning"))}
+    numbers |= {severity: len(validation.of(severity)) for severity in STYLES}
     print_text(", ".join(count(x, noun) for noun, x in numbers.items()))
 
 

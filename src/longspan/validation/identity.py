@@ -13,6 +13,7 @@ from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile
 
 ABSENT = "absent"
+PUBLISH = "publish the file with the record"
 
 
 def check_place(file: RecordFile) -> Iterable[Finding]:
@@ -41,6 +42,10 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
         experiment = _requested(record)
     except LongspanError as error:
         expected = "registered names, and overrides that the protocol accepts"
+        if missing := _unloaded_files(record):
+            remedy = f"load {', '.join(missing)} to check the recipe and the cost too"
+            yield file.finding("config", error, expected, remedy, "note")
+            return
         yield file.finding("config", error, expected, "correct it, or register the name first")
         return
     recipe, config = flatten(experiment.config), flatten(record.config)
@@ -51,6 +56,20 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
     for name, found in config.items():
         remedy = f"name it in the overrides, or run the recipe of {record.protocol}"
         yield from file.compare(f"config.{name}", found, recipe.get(name, ABSENT), remedy)
+
+
+def _unloaded_files(record: Result | Failure) -> list[str]:
+    """Return the files outside the package whose mechanism, task or protocol is unknown here."""
+    known = {
+        "protocol": record.protocol in PROTOCOLS,
+        "task": record.task in TASKS,
+        "mechanism": record.mechanism in MECHANISMS,
+    }
+    return [
+        str(source)
+        for part, source in (record.source_files or {}).items()
+        if source.is_external and not known.get(part.partition(" ")[0], True)
+    ]
 
 
 def _requested(record: Result | Failure) -> Experiment:
@@ -72,15 +91,38 @@ def _requested(record: Result | Failure) -> Experiment:
 
 
 def check_provenance(file: RecordFile) -> Iterator[Finding]:
-    """Require a commit without local changes, and a file of each part from outside the package."""
-    commit = file.record.git_commit
-    if commit is None or commit.endswith("-dirty"):
-        expected, remedy = "a commit without local changes", "run it from a clean checkout"
-        yield file.finding("git_commit", commit, expected, remedy, "warning")
-    external = file.record.external_sources or {}
-    for part in (part for part, digest in external.items() if digest is None):
-        expected, remedy = f"the sha256 of the file of the {part}", f"define the {part} in a file"
-        yield file.finding(f"external_sources.{part}", None, expected, remedy, "warning")
+    """Require code that a reader can get: of a commit, of a release, or named by its sha256."""
+    record = file.record
+    for part, source in (record.source_files or {}).items():
+        if source.sha256 is None:
+            expected, remedy = f"the sha256 of the file of the {part}", f"define the {part} in a file"
+            yield file.finding(f"source_files.{part}", None, expected, remedy, "warning")
+        elif source.is_external:
+            yield file.finding(
+                f"source_files.{part}", source, "a file of longspan", PUBLISH, "note"
+            )
+    if record.git_commit is None:
+        version = record.versions.get("longspan", "unknown")
+        remedy = f"publish the record with the version of longspan, {version}"
+        yield file.finding("git_commit", None, "a commit", remedy, "note")
+    elif record.git_commit.endswith("-dirty"):
+        yield from _check_changes(file)
+
+
+def _check_changes(file: RecordFile) -> Iterator[Finding]:
+    """Name files of the run that the commit lacks; warn of others, whose effect is unknown."""
+    record, changed = file.record, file.record.changed_files
+    expected, remedy = "a commit without local changes", "run it from a clean checkout"
+    if changed is None:
+        yield file.finding("git_commit", record.git_commit, expected, remedy, "warning")
+        return
+    own = {source.name: part for part, source in (record.source_files or {}).items()}
+    for name in (name for name in changed if name in own):
+        field = f"source_files.{own[name]}"
+        yield file.finding(field, f"{name}, not in the commit", "a file of it", PUBLISH, "note")
+    if others := [name for name in changed if name not in own]:
+        found = f"{record.git_commit} with changes in {', '.join(others)}"
+        yield file.finding("git_commit", found, expected, remedy, "warning")
 
 
 RULES = (check_place, check_hash, check_recipe, check_provenance)
