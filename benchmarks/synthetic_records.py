@@ -67,6 +67,7 @@ def record(experiment: Experiment) -> Result:
         git_commit="0123456789ab",
         source_files={},
         changed_files={},
+        added_files={},
         date=f"2026-03-{1 + experiment.seed % 28:02d}T12:00:00+00:00",
         data_source=f"synthetic {task.info.name}",
         data_checksum=hashlib.sha256(task.info.name.encode()).hexdigest(),

@@ -11,6 +11,7 @@ import pytest
 import tiny
 from longspan.arena import provenance
 from longspan.arena.provenance import (
+    added_files,
     changed_files,
     git_commit,
     register_source_file,
@@ -102,32 +103,43 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def find_changes(package, monkeypatch):
-    monkeypatch.setattr(provenance, "git_commit", git_commit.__wrapped__)
-    return changed_files.__wrapped__()
-
-
-def test_changed_files_are_those_that_the_commit_lacks(package, monkeypatch):
-    (package / "kept.py").write_text("")
-    (package / "gone.py").write_text("")
+@pytest.fixture
+def committed(package, monkeypatch):
+    """Return the package with two more committed files, and functions that do not cache."""
+    for name in ("kept.py", "gone.py"):
+        (package / name).write_text("")
     git(package, "add", ".")
     git(package, "commit", "-qm", "second")
-    assert find_changes(package, monkeypatch) == {}
-    changed = [
-        *("mechanisms/mine.py", "mechanisms/ignored.py", "mechanisms/ünd \"so\".py"),
-        *("__init__.py", "staged.py"),
-    ]
-    for name in (*changed, "notes.txt", "../../scripts.py", "../../.gitignore"):
-        (package / name).write_text("changed = True\n")
-    git(package, "add", "staged.py")
-    (package / "gone.py").unlink()
-    expected = {f"longspan/{name}": sha256(package / name) for name in changed}
-    assert find_changes(package, monkeypatch) == {**expected, "longspan/gone.py": None}
+    for function in (git_commit, changed_files, added_files):
+        monkeypatch.setattr(provenance, function.__name__, function.__wrapped__)
+    return package
 
 
-def test_changed_files_are_unknown_outside_working_tree(monkeypatch, tmp_path):
-    monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
-    assert find_changes(tmp_path, monkeypatch) is None
+def test_files_of_a_clean_tree_are_those_of_the_commit(committed):
+    assert (provenance.changed_files(), provenance.added_files()) == ({}, {})
+
+
+def test_changed_and_added_files_are_named_with_their_content(committed):
+    changed, staged = ["__init__.py", "mechanisms/__init__.py"], ["staged.py", "moved.py"]
+    added = ["mechanisms/mine.py", "mechanisms/ignored.py", 'mechanisms/ünd "so".py', *staged]
+    for name in (*changed, *added, "notes.txt", "../../scripts.py", "../../.gitignore"):
+        (committed / name).write_text("changed = True\n")
+    (committed / "moved.py").write_text("")
+    (committed / "gone.py").unlink()
+    git(committed, "add", *staged)
+    digests = {
+        f"longspan/{name}": sha256(committed / name) for name in (*sorted(changed), *sorted(added))
+    }
+    expected = {name: x for name, x in digests.items() if "init" in name} | {
+        "longspan/gone.py": None
+    }
+    assert provenance.changed_files() == expected
+    assert provenance.added_files() == {x: y for x, y in digests.items() if "init" not in x}
+
+
+def test_changed_and_added_files_are_unknown_outside_a_working_tree(committed, tmp_path_factory):
+    provenance.PACKAGE = tmp_path_factory.mktemp("elsewhere")
+    assert (provenance.changed_files(), provenance.added_files()) == (None, None)
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ def record(
         git_commit="0123456789abcdef0123456789abcdef01234567",
         source_files={},
         changed_files={},
+        added_files={},
         date="2026-03-01T12:00:00Z",
         data_source=f"generated {task}, seed 0",
         data_checksum="5f" * 32,

@@ -79,6 +79,7 @@ IDENTITY = {
         "task": SourceFile(name=None, sha256=None),
     },
     "changed_files": {"longspan/files.py": "ef" * 32, "longspan/gone.py": None},
+    "added_files": {"longspan/attention/mechanisms/mine.py": "01" * 32},
     "date": "2026-01-01T00:00:00+00:00",
 }
 RESULT = Result(

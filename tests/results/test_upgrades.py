@@ -172,7 +172,7 @@ def test_record_of_schema_4_has_no_checksum_and_keeps_every_field(tmp_path):
     again = json.loads(path.read_text())
     for part, fields in newer_fields("bigbird").items():
         old["config"][part].update(fields)
-    absent = ("source_files", "changed_files", "rules", "family", "inference")
+    absent = ("source_files", "changed_files", "added_files", "rules", "family", "inference")
     added = {"schema": 6, **dict.fromkeys(absent)}
     assert again == {"sha256": again["sha256"], **old, **added}
 
@@ -351,8 +351,8 @@ def test_schema_4_is_kept_without_measurements_of_schema_5():
     old, new = read_content("schema-4-local"), load_result(RECORDS / "schema-4-local.json")
     found = json.loads(json.dumps(dataclasses.asdict(new)))
     assert found.pop("schema") == old.pop("schema") + 2 == 6
-    names = ("inference", "source_files", "family", "changed_files", "rules")
-    assert [found.pop(name) for name in names] == [None] * 5
+    names = ("inference", "source_files", "family", "changed_files", "added_files", "rules")
+    assert [found.pop(name) for name in names] == [None] * 6
     assert "train" not in new.scores
     # Defaults of fields that schema 4 lacks.
     assert found["config"]["training"].pop("train_eval_examples") is None
@@ -371,7 +371,7 @@ def test_schema_5_is_kept_with_unnamed_external_sources(name):
     digest = old.pop("external_sources")["mechanism"]
     assert found.pop("source_files") == {"mechanism": {"name": None, "sha256": digest}}
     assert new.source_files["mechanism"].is_external
-    absent = ("changed_files",) if is_failure else ("changed_files", "rules")
+    absent = ["changed_files", "added_files", *([] if is_failure else ["rules"])]
     assert [found.pop(name) for name in absent] == [None] * len(absent)
     old.pop("sha256")
     assert found == old

@@ -25,6 +25,7 @@ PACKAGES = ("torch", "transformers", "accelerate", "numpy")
 PACKAGE = Path(__file__).resolve().parents[1]  # folder of longspan
 
 _DIRTY = "-dirty"  # as git appends it
+_DIFF = ("diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD")
 # Files that users loaded, by part, and the protocol whose runs they define; None: all runs.
 _LOADED: dict[str, tuple[Path, str | None]] = {}
 
@@ -42,6 +43,7 @@ def run_identity(experiment: Experiment, device: str) -> dict[str, Any]:
         "git_commit": git_commit(),
         "source_files": source_files(experiment),
         "changed_files": changed_files(),
+        "added_files": added_files(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
@@ -97,14 +99,29 @@ def _git(*arguments: str) -> str:
 def changed_files() -> dict[str, str | None] | None:
     """Return the sha256 of the Python files of the package that differ from the commit, by name.
 
-    Untracked files are among them, ignored ones too; None for a deleted file. None: no commit.
+    None for a deleted file. None: no commit.
     """
     if git_commit() is None:
         return None
-    changed = _git("diff", "--name-only", "--relative", "-z", "HEAD", "--", "*.py")
-    untracked = _git("ls-files", "--others", "-z", "--", "*.py")
-    paths = sorted(PACKAGE / name for name in f"{changed}\0{untracked}".split("\0") if name)
+    paths = _list_files(*_DIFF, "--diff-filter=a")
     return {_name(path): file_sha256(path) if path.is_file() else None for path in paths}
+
+
+@functools.cache
+def added_files() -> dict[str, str] | None:
+    """Return the sha256 of the Python files of the package that the commit lacks, by name.
+
+    They are staged, untracked or ignored. None: no commit.
+    """
+    if git_commit() is None:
+        return None
+    paths = [*_list_files(*_DIFF, "--diff-filter=A"), *_list_files("ls-files", "--others", "-z")]
+    return {_name(path): file_sha256(path) for path in sorted(paths) if path.is_file()}
+
+
+def _list_files(*arguments: str) -> list[Path]:
+    """Return the Python files of the package that a git command lists, separated by zeros."""
+    return [PACKAGE / name for name in _git(*arguments, "--", "*.py").split("\0") if name]
 
 
 def register_source_file(part: str, path: Path, *, protocol: str | None = None) -> None:

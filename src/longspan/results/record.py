@@ -158,8 +158,8 @@ class RunRecord:
             from outside the package, by part. None: not recorded (schema 4 and below); of schema 5
             there are those from outside the package alone.
         changed_files: sha256 of the Python files of the package that differ from the commit, by
-            name; untracked ones are among them. None for a deleted file. None: not recorded
-            (schema 5 and below), or no commit.
+            name; None for a deleted file. None: not recorded (schema 5 and below), or no commit.
+        added_files: sha256 of those that the commit lacks, tracked or not; None as above.
         date: ISO 8601, UTC.
     """
 
@@ -173,6 +173,7 @@ class RunRecord:
     git_commit: str | None
     source_files: dict[str, SourceFile] | None
     changed_files: dict[str, str | None] | None
+    added_files: dict[str, str] | None
     date: str
 
     @property
@@ -224,7 +225,7 @@ class Result(RunRecord):
     # By split, of the selected checkpoint, without dropout. "train" is scored on a sample; it is
     # absent where that was not done (schema 4 and below).
     scores: dict[str, Score]
-    # Accuracy of each rule without a model, by split and name. None: not recorded (schema 5 and below).
+    # Accuracy of each rule, by split and name; None: not recorded (schema 5 and below).
     rules: dict[str, dict[str, float]] | None
     example_scores: ExampleScores | None  # main metric on test; None: not recorded (schema 2)
     slices: dict[str, list[Slice]]  # of the test examples, by property

@@ -119,7 +119,7 @@ def _from_5(content: Content) -> Content:
     sources = external and {
         part: {"name": None, "sha256": digest} for part, digest in external.items()
     }
-    absent: Content = {"source_files": sources, "changed_files": None}
+    absent: Content = {"source_files": sources, "changed_files": None, "added_files": None}
     if "scores" in content:
         absent |= {"rules": None}
     return {**absent, **content, "schema": 6}

@@ -59,7 +59,7 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
 
 
 def _unloaded_files(record: Result | Failure) -> list[str]:
-    """Return the files outside the package whose mechanism, task or protocol is unknown here."""
+    """Return the files of users that define the mechanism, task or protocol, if unknown here."""
     known = {
         "protocol": record.protocol in PROTOCOLS,
         "task": record.task in TASKS,
@@ -68,7 +68,8 @@ def _unloaded_files(record: Result | Failure) -> list[str]:
     return [
         str(source)
         for part, source in (record.source_files or {}).items()
-        if source.is_external and not known.get(part.partition(" ")[0], True)
+        if (source.is_external or source.name in (record.added_files or ()))
+        and not known.get(part.partition(" ")[0], True)
     ]
 
 
@@ -95,34 +96,26 @@ def check_provenance(file: RecordFile) -> Iterator[Finding]:
     record = file.record
     for part, source in (record.source_files or {}).items():
         if source.sha256 is None:
-            expected, remedy = f"the sha256 of the file of the {part}", f"define the {part} in a file"
+            expected, remedy = (
+                f"the sha256 of the file of the {part}",
+                f"define the {part} in a file",
+            )
             yield file.finding(f"source_files.{part}", None, expected, remedy, "warning")
         elif source.is_external:
             yield file.finding(
                 f"source_files.{part}", source, "a file of longspan", PUBLISH, "note"
             )
+    for name in record.added_files or ():
+        yield file.finding("added_files", name, "a file of the commit", PUBLISH, "note")
     if record.git_commit is None:
         version = record.versions.get("longspan", "unknown")
         remedy = f"publish the record with the version of longspan, {version}"
         yield file.finding("git_commit", None, "a commit", remedy, "note")
-    elif record.git_commit.endswith("-dirty"):
-        yield from _check_changes(file)
-
-
-def _check_changes(file: RecordFile) -> Iterator[Finding]:
-    """Name files of the run that the commit lacks; warn of others, whose effect is unknown."""
-    record, changed = file.record, file.record.changed_files
-    expected, remedy = "a commit without local changes", "run it from a clean checkout"
-    if changed is None:
-        yield file.finding("git_commit", record.git_commit, expected, remedy, "warning")
-        return
-    own = {source.name: part for part, source in (record.source_files or {}).items()}
-    for name in (name for name in changed if name in own):
-        field = f"source_files.{own[name]}"
-        yield file.finding(field, f"{name}, not in the commit", "a file of it", PUBLISH, "note")
-    if others := [name for name in changed if name not in own]:
-        found = f"{record.git_commit} with changes in {', '.join(others)}"
-        yield file.finding("git_commit", found, expected, remedy, "warning")
+    elif record.git_commit.endswith("-dirty") and record.changed_files != {}:
+        # The commit of an earlier record says nothing about which files differ.
+        changed = ", ".join(record.changed_files or ("unknown files",))
+        found, expected = f"{record.git_commit}, with changes in {changed}", "a commit without them"
+        yield file.finding("git_commit", found, expected, "run it from a clean checkout", "warning")
 
 
 RULES = (check_place, check_hash, check_recipe, check_provenance)

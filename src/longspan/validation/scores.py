@@ -148,4 +148,11 @@ def check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
             yield file.finding(field, found, f"shares of the {all_correct:.0f} correct on test")
 
 
-RULES = (check_splits, check_shares, check_rules, check_inference, check_example_scores, check_slices)
+RULES = (
+    check_splits,
+    check_shares,
+    check_rules,
+    check_inference,
+    check_example_scores,
+    check_slices,
+)
