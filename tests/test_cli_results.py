@@ -8,7 +8,7 @@ import pytest
 
 import synthetic
 from longspan.files import read_json, write_json
-from longspan.results import load_result
+from longspan.results import SourceFile, load_result
 
 FIELDS = {"severity", "file", "field", "expected", "found", "remedy"}
 
@@ -91,6 +91,22 @@ def test_list_has_one_row_per_record(cli, results):
     rows = json.loads(out)
     assert len(rows) == 8
     assert record.score() in [row["test"] for row in rows]
+
+
+def test_list_names_the_code_of_each_record(cli, results):
+    sources = {
+        "mechanism": SourceFile(name="mine.py", sha256="ab" * 32),
+        "task": SourceFile(name="longspan/tasks/new.py", sha256="cd" * 32),
+        "kernel x": SourceFile(name="longspan/kernels/x.py", sha256="ef" * 32),
+    }
+    first, second, *_ = (load_result(path) for path in sorted(results.rglob("*.json")))
+    own = {"source_files": sources, "added_files": {"longspan/tasks/new.py": "cd" * 32}}
+    dataclasses.replace(first, **own).save(results)
+    dataclasses.replace(second, git_commit=None, source_files=None, added_files=None).save(results)
+    codes = [row["code"] for row in json.loads(cli("results", "list", results, "--json")[1])]
+    expected = "0123456789ab, mine.py abababab, longspan/tasks/new.py cdcdcdcd"
+    assert codes[:3] == [expected, f"longspan {second.versions['longspan']}", "0123456789ab"]
+    assert expected in cli("results", "list", results)[1]
 
 
 def test_reference_rows_are_listed_by_name(cli, results):

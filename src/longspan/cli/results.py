@@ -1,4 +1,4 @@
-"""`longspan results`: list, check and compare records."""
+"""`longspan results`: list, check, compare and repeat records."""
 
 import dataclasses
 from collections import defaultdict
@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli.common import Json, print_json, print_table, print_text
+from longspan.cli.common import (
+    Cache,
+    Data,
+    Json,
+    console_callback,
+    make_paths,
+    print_json,
+    print_table,
+    print_text,
+)
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
 
 if TYPE_CHECKING:
+    from longspan.arena.rerun import Rerun
     from longspan.results import Result
     from longspan.results.differences import RunDifference
     from longspan.validation import Finding, Severity, Validation
 
-app = typer.Typer(help="List, check and compare records.", no_args_is_help=True)
+app = typer.Typer(help="List, check, compare and repeat records.", no_args_is_help=True)
 
 FOLDER = Path("results")
 STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -48,7 +58,7 @@ def list_(
         for row in rows:
             print_text(_printable(row["command"]))
         return
-    names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date")
+    names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date", "code")
     shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
     headings = (name.removesuffix("_name") for name in names)
     print_table(tuple(headings), ([_printable(row[name]) for name in names] for row in shown))
@@ -63,6 +73,7 @@ def _row(record: "Result") -> dict[str, Any]:
         "test": record.score() if "test" in record.scores else None,
         **{name: getattr(record, name) for name in ("config_hash", "overrides", "date")},
         "command": run_command(record),
+        "code": record.code,
     }
 
 
@@ -125,6 +136,56 @@ def diff(a: Source, b: Source, as_json: Json = False) -> None:
     else:
         names = ("change", "protocol", "task", "row", "seed", a, b, "fields that differ")
         print_table(names, map(_cells, differences))
+
+
+@app.command()
+def rerun(
+    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
+    cache: Cache = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Run a record again on the CPU and compare the answers, example by example.
+
+    Configuration, seed and number of threads are those of the record; nothing is written. The exit
+    code is 0 if every answer and the score are equal, 1 if not.
+    """
+    from longspan.arena.rerun import rerun as run_again
+
+    paths = make_paths(Path("runs"), cache, data, "cpu")
+    with console_callback() as callback:
+        found = run_again(record, paths, callback)
+    if as_json:
+        print_json(_rerun_as_json(found))
+    else:
+        _print_rerun(found)
+    if not found.is_equal:
+        raise typer.Exit(1)
+
+
+def _rerun_as_json(found: "Rerun") -> dict[str, Any]:
+    names = ("is_equal", "num_answers", "num_different", "first_different_step", "environment")
+    scores = {"before": found.before.score(), "after": found.after.score()}
+    return {**{name: getattr(found, name) for name in names}, **scores}
+
+
+def _print_rerun(found: "Rerun") -> None:
+    main = found.before.main
+    before, after = (main.format(run.score()) for run in (found.before, found.after))
+    answers = "no answers are recorded"
+    if found.num_answers is not None:
+        number = f"{found.num_different:,}" if found.num_different else "none"
+        answers = f"{number} of {found.num_answers:,} answers differ"
+    if found.is_equal:
+        print_text(f"equal: test {after}, {answers}")
+    else:
+        print_text(f"different: {answers}; test {before} in the record, {after} now")
+    if found.first_different_step is not None:
+        print_text(f"losses differ from step {found.first_different_step:,} on")
+    for name, (one, two) in found.environment.items():
+        print_text(f"{_printable(name)}: {_printable(one)} in the record, {_printable(two)} now")
+    if not found.environment:
+        print_text("same versions, device, commit and source files")
 
 
 def _cells(difference: "RunDifference") -> list[str]:

@@ -198,6 +198,23 @@ class RunRecord:
         return self.reference or self.mechanism
 
     @property
+    def own_files(self) -> list[str]:
+        """Files that define the run and that the commit lacks, with the beginning of their sha256.
+
+        Empty where they were not recorded.
+        """
+        added = self.added_files or {}
+        sources = (self.source_files or {}).values()
+        own = (str(x) for x in sources if x.is_external or x.name in added)
+        return list(dict.fromkeys(own))
+
+    @property
+    def code(self) -> str:
+        """Commit, or the version of longspan outside a working tree, and `own_files`."""
+        version = f"longspan {self.versions.get('longspan', 'of unknown version')}"
+        return ", ".join([self.git_commit or version, *self.own_files])
+
+    @property
     def stem(self) -> str:
         """Name of the record's file without its suffix."""
         return record_stem(self.row_name, self.config_hash, self.seed)

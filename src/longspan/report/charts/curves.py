@@ -18,6 +18,7 @@ from longspan.report.charts.styles import (
     tooltip,
     values_axis,
 )
+from longspan.report.leaderboard.floors import best_floor
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import count
 from longspan.results import Result
@@ -37,7 +38,7 @@ def learning_curves(
 
     A line is the mean over the seeds of a row at the steps that all of them have. Its band reaches
     from the lowest to the highest seed; among many rows only selected ones have bands. The dashed
-    rule under validation scores is the majority class.
+    rule under validation scores is the best score without a model.
     """
     lines = [line for row in board.rows for line in _lines(row, row.runs(column), quantity)]
     if not lines:
@@ -55,7 +56,7 @@ def learning_curves(
     layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
-    rules = _majority_rules(board, column) if is_score else []
+    rules = _floor_rule(board, column) if is_score else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
     return layered_chart(lines, [*rules, *layers], text, height=240)
 
@@ -93,16 +94,10 @@ def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     }
 
 
-def _majority_rules(board: Leaderboard, column: int) -> list[Spec]:
+def _floor_rule(board: Leaderboard, column: int) -> list[Spec]:
     metric = board.columns[column].metric
-    runs = [run for row in board.rows for run in row.runs(column)]
-    scores = [run.scores["validation"] for run in runs if "validation" in run.scores]
-    values = {x.majority_baseline for x in scores if x.majority_baseline is not None}
-    return [
-        part
-        for value in sorted(values)
-        for part in horizontal_rule(metric.shown(value), "majority class")
-    ]
+    floor = best_floor([run for row in board.rows for run in row.runs(column)], "validation")
+    return horizontal_rule(metric.shown(floor.value), floor.name) if floor else []
 
 
 def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:

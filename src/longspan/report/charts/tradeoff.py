@@ -7,7 +7,7 @@ and speed as the area.
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,15 +40,15 @@ from longspan.report.charts.styles import (
 )
 from longspan.report.families import OTHER
 from longspan.report.leaderboard.costs import cost_over_tasks
+from longspan.report.leaderboard.floors import mean_floor
 from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
-from longspan.report.leaderboard.means import mean_baseline
-from longspan.report.leaderboard.values import Cost, Leaderboard, Mean, Row
+from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
 from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
 
 HEIGHT = 360  # pixels
 PAGE_WIDTH = 480  # pixels of a typical container, for which labels are placed
-RULE_NAME = 80  # pixels of the name of the majority class
+LETTER = 5.7  # pixels of a letter of the name of the floor, on average
 LARGEST, SMALLEST = 900.0, 120.0  # square pixels of the largest mark: at most, at least
 Dot = dict[str, Any]
 
@@ -135,19 +135,18 @@ def score_against_cost(
         f"{axis_title('Test', metric)} against {panel.across.name.lower()}, area by "
         f"{panel.area.name.lower()}: {label}, {board.protocol}, {hardware}"
     )
-    floor = None if base is None else metric.shown(base)
+    floor = base and replace(base, value=metric.shown(base.value))
     styles = styles.select(dot["mechanism"] for dot in dots)
     return _chart(dots, floor, text, metric, styles, panel, width)
 
 
-def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Number | None]:
-    """Return metric, label and majority baseline of a task, or of the first mean."""
+def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor | None]:
+    """Return metric, label and floor of a task, or of the first mean."""
     if column is None:
         mean = board.means[0]
-        base = mean_baseline(mean, [task.majority for task in board.columns])
-        return mean.metric, mean.label.lower(), base
+        return mean.metric, mean.label.lower(), mean_floor(mean, board.columns)
     task = board.columns[column]
-    return task.metric, task.label, task.majority
+    return task.metric, task.label, task.floor
 
 
 def _dot(
@@ -214,7 +213,7 @@ def _mark_front(dots: Sequence[Dot], wins: np.ndarray, metric: Metric, panel: Pa
 
 def _chart(
     dots: list[Dot],
-    floor: Number | None,
+    floor: Floor | None,
     text: str,
     metric: Metric,
     styles: Styles,
@@ -222,15 +221,17 @@ def _chart(
     width: int,
 ) -> Spec:
     across = cost_axis([dot["across"] for dot in dots])
-    up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], floor)
+    up = score_axis(
+        [dot["low"] for dot in dots], [dot["high"] for dot in dots], floor and floor.value
+    )
     dots, largest = _label(_size(dots), across, up, width, floor)
     plain = {
         "x": _axis("across", panel.across.axis_title, across),
         "y": _axis("score", axis_title("Test", metric), up),
     }
     layers = _layers(plain, _areas(dots, largest, panel.area), styles, panel)
-    inside = floor is not None and up.low <= floor <= up.high
-    rules = horizontal_rule(floor, "majority class") if floor is not None and inside else []
+    is_inside = floor is not None and up.low <= floor.value <= up.high
+    rules = horizontal_rule(floor.value, floor.name) if floor is not None and is_inside else []
     return layered_chart(dots, [*rules, *layers], text, height=HEIGHT)
 
 
@@ -328,7 +329,7 @@ def _size(dots: Sequence[Dot]) -> list[Dot]:
 
 
 def _label(
-    dots: Sequence[Dot], across: Axis, up: Axis, width: int, floor: Number | None
+    dots: Sequence[Dot], across: Axis, up: Axis, width: int, floor: Floor | None
 ) -> tuple[list[Dot], float]:
     """Add the place of each name; return the dots, and the area of the largest mark."""
     most = max(dot["size"] for dot in dots)
@@ -353,8 +354,9 @@ def _label(
     ]
     rules = []
     if floor is not None:
-        named = Area(width - RULE_NAME, down(floor) - LINE - 2, width, down(floor))
-        rules = [Area.of_line(0, down(floor), width, down(floor)), named]
+        y = down(floor.value)
+        named = Area(width - LETTER * len(floor.name), y - LINE - 2, width, y)
+        rules = [Area.of_line(0, y, width, y), named]
     places = place_labels(small, width, [*bars, *rules, *_front_areas(dots, boxes)])
     labeled = []
     for dot, box, place in zip(dots, small, places, strict=True):

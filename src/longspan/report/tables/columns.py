@@ -275,6 +275,12 @@ SCORES = (
     Column("Unit", "text", value=lambda x: x.metric.unit),
     Column("Chance", "score", value=lambda x: score_entry(x.task.chance, x.metric)),
     Column("Majority", "score", value=lambda x: score_entry(x.task.majority, x.metric)),
+    Column("Best rule", "text", value=lambda x: x.task.rule and x.task.rule.name[len("rule: ") :]),
+    Column(
+        name="Best rule score",
+        kind="score",
+        value=lambda x: score_entry(x.task.rule and x.task.rule.value, x.metric),
+    ),
     Column("Score", "score", value=lambda x: score_entry(x.cell and x.cell.score, x.metric)),
     Column("Low", "score", value=lambda x: score_entry(x.interval and x.interval.low, x.metric)),
     Column("High", "score", value=lambda x: score_entry(x.interval and x.interval.high, x.metric)),
@@ -282,7 +288,7 @@ SCORES = (
     Column(
         name="Margin",
         kind="score",
-        about="Score less the majority baseline.",
+        about="Score less the majority baseline, or the score of the best rule if that is better.",
         value=lambda x: difference_entry(x.cell and x.cell.margin, x.metric),
     ),
     Column("Seeds", "higher", value=lambda x: x.cell and len(x.cell.runs)),
