@@ -135,7 +135,7 @@ def score_against_cost(
         f"{axis_title('Test', metric)} against {panel.across.name.lower()}, area by "
         f"{panel.area.name.lower()}: {label}, {board.protocol}, {hardware}"
     )
-    floor = base and replace(base, value=metric.shown(base.value))
+    floor = None if base is None else replace(base, value=metric.shown(base.value))
     styles = styles.select(dot["mechanism"] for dot in dots)
     return _chart(dots, floor, text, metric, styles, panel, width)
 
@@ -222,7 +222,9 @@ def _chart(
 ) -> Spec:
     across = cost_axis([dot["across"] for dot in dots])
     up = score_axis(
-        [dot["low"] for dot in dots], [dot["high"] for dot in dots], floor and floor.value
+        [dot["low"] for dot in dots],
+        [dot["high"] for dot in dots],
+        None if floor is None else floor.value,
     )
     dots, largest = _label(_size(dots), across, up, width, floor)
     plain = {

@@ -27,8 +27,9 @@ def best_floor(runs: Sequence[Result], split: str) -> Floor | None:
 
 def mean_floor(one: Mean, columns: Sequence[TaskColumn]) -> Floor | None:
     """Return the mean of the floors of its tasks, or None where a task has none."""
-    value = mean_baseline(one, [column.floor and column.floor.value for column in columns])
+    floors = [column.floor for column in columns]
+    value = mean_baseline(one, [None if floor is None else floor.value for floor in floors])
     if value is None:
         return None
-    names = {floor.name for i in one.columns if (floor := columns[i].floor)}
+    names = {floor.name for i in one.columns if (floor := floors[i])}
     return Floor(name=names.pop() if len(names) == 1 else SEVERAL, value=value)

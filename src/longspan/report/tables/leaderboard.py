@@ -271,7 +271,7 @@ def baselines(board: Leaderboard) -> list[tuple[str, list[Number | None]]]:
 def _rules(board: Leaderboard, width: int) -> list[Entries]:
     """Return the row of the best rule of each task; none without a rule."""
     rules = [column.rule for column in board.columns]
-    values = [rule and rule.value for rule in rules]
+    values = [None if rule is None else rule.value for rule in rules]
     names = sorted({rule.name for rule in rules if rule})
     if not names:
         return []
