@@ -187,12 +187,12 @@ def test_files_of_the_package_are_named_by_their_path_in_it():
 
 def test_registered_files_belong_to_all_runs_or_to_those_of_a_protocol(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "_LOADED", {})
-    for name in ("plug_in.py", "quick.toml", "other.toml"):
+    for name in ("plug_in.py", "own.toml", "other.toml"):
         (tmp_path / name).write_text(name)
     register_source_file("plug-in plug_in", tmp_path / "plug_in.py")
-    register_source_file("protocol quick", tmp_path / "quick.toml", protocol="quick")
+    register_source_file("protocol own", tmp_path / "own.toml", protocol="smoke")
     register_source_file("protocol other", tmp_path / "other.toml", protocol="other")
     found = source_files(tiny.experiment("linear"))
-    assert list(found)[2:] == ["plug-in plug_in", "protocol quick"]
-    digest = sha256(tmp_path / "quick.toml")
-    assert found["protocol quick"] == SourceFile(name="quick.toml", sha256=digest)
+    assert list(found)[2:] == ["plug-in plug_in", "protocol own"]
+    digest = sha256(tmp_path / "own.toml")
+    assert found["protocol own"] == SourceFile(name="own.toml", sha256=digest)

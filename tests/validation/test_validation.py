@@ -300,7 +300,7 @@ def test_declared_overrides_have_no_findings(tmp_path):
 
 def own_record(changes=None):
     """Return a record of a mechanism and a protocol that are registered elsewhere alone."""
-    experiment = get("quick").experiment("listops", "local", 0)
+    experiment = get("smoke").experiment("listops", "local", 0)
     record = with_counts(synthetic.record(override(experiment, {"training.steps": 200})))
     mechanism = dataclasses.replace(record.config.mechanism, name="mine")
     config = dataclasses.replace(
