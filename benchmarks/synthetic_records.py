@@ -22,6 +22,7 @@ from longspan.arena import Experiment, get
 from longspan.attention import MECHANISMS
 from longspan.results import Inference, Point, Result, Score, Slice, pack_scores
 from longspan.tasks import TASKS, Task
+from longspan.tasks.base import HELD_OUT
 from longspan.tasks.layout import ImageLayout
 from longspan.training.schedule import compute_learning_rate
 
@@ -64,7 +65,9 @@ def record(experiment: Experiment) -> Result:
         device="cpu, 2 threads",
         versions={"longspan": __version__, "python": "3.11.7", "torch": "2.13.0"},
         git_commit="0123456789ab",
-        external_sources={},
+        source_files={},
+        changed_files={},
+        added_files={},
         date=f"2026-03-{1 + experiment.seed % 28:02d}T12:00:00+00:00",
         data_source=f"synthetic {task.info.name}",
         data_checksum=hashlib.sha256(task.info.name.encode()).hexdigest(),
@@ -94,6 +97,7 @@ def record(experiment: Experiment) -> Result:
             # As many training examples as validation has.
             "train": _score(task, "validation", best.validation_metrics[METRIC], 1.0),
         },
+        rules={x: {rule.name: 0.25 for rule in task.rules} for x in HELD_OUT},
         example_scores=pack_scores(METRIC, np.stack([correct, np.ones(len(correct))], axis=1)),
         slices=_slices(task, correct),
         alarms=[],

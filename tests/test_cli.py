@@ -61,6 +61,7 @@ FLAGS = {
     "results": {"--help"},
     "results list": {"FOLDERS", "--commands", "--json", "--import", "--help"},
     "results check": {"PATHS", "--json", "--import", "--help"},
+    "results rerun": {"RECORD", "--cache", "--data", "--json", "--import", "--help"},
     "results diff": {"A", "B", "--json", "--import", "--help"},
 }  # fmt: skip
 
@@ -260,7 +261,7 @@ def test_arena_reports_and_skips_tasks_without_data(cli, tmp_path, monkeypatch):
         longspan.cli.running, "_run", lambda made, paths, how: (seen.extend(made), ([], []))[1]
     )
     path_flags = ["--runs", tmp_path / "runs", "--cache", tmp_path / "cache"]
-    code, _, err = cli("arena", "--mechanisms", "local", *path_flags)
+    code, _, err = cli("arena", "--protocol", "smoke", "--mechanisms", "local", *path_flags)
     assert {experiment.task for experiment in seen} == {"listops"}
     told = dict(line.removeprefix("left out: ").split(": ", 1) for line in err.splitlines())
     assert set(told) == {"text"}

@@ -8,7 +8,7 @@ import pytest
 
 import synthetic
 from longspan.files import read_json, write_json
-from longspan.results import load_result
+from longspan.results import SourceFile, load_result
 
 FIELDS = {"severity", "file", "field", "expected", "found", "remedy"}
 
@@ -39,7 +39,7 @@ def alter_steps(results):
 @pytest.mark.usefixtures("without_model_rule")
 def test_valid_records_pass_the_check(cli, results):
     code, out, _ = cli("results", "check", results)
-    assert (code, out) == (0, "8 results, 0 failures, 0 errors, 0 warnings\n")
+    assert (code, out) == (0, "8 results, 0 failures, 0 errors, 0 warnings, 0 notes\n")
 
 
 @pytest.mark.usefixtures("without_model_rule")
@@ -49,7 +49,7 @@ def test_errors_are_printed_with_exit_code_1(cli, results):
     assert code == 1
     line = f"error: {path}: steps: expected 300, found 301; run it again to the end\n"
     assert line in out
-    assert out.endswith("8 results, 0 failures, 1 error, 0 warnings\n")
+    assert out.endswith("8 results, 0 failures, 1 error, 0 warnings, 0 notes\n")
     code, out, _ = cli("results", "check", path, "--json")
     content = json.loads(out)
     assert (code, content["num_results"], content["num_failures"]) == (1, 1, 0)
@@ -57,15 +57,19 @@ def test_errors_are_printed_with_exit_code_1(cli, results):
 
 
 @pytest.mark.usefixtures("without_model_rule")
-def test_equal_warnings_are_printed_once(cli, results):
+@pytest.mark.parametrize(
+    ("commit", "severity"), [("0123456789ab-dirty", "warning"), (None, "note")]
+)
+def test_equal_findings_are_printed_once(cli, results, commit, severity):
     for path in results.rglob("*.json"):
         content = read_json(path)
         assert content["git_commit"] == "0123456789ab"
-        write_json(path, {**content, "git_commit": None})
+        write_json(path, {**content, "git_commit": commit, "changed_files": None})
     code, out, _ = cli("results", "check", results)
     assert code == 0
     assert out.count("git_commit") == 1
-    assert "warning: 8 files: git_commit: expected" in out
+    assert f"{severity}: 8 files: git_commit: expected" in out
+    assert out.count(f"8 {severity}s") == 1
 
 
 def test_control_characters_are_escaped(cli, results):
@@ -87,6 +91,22 @@ def test_list_has_one_row_per_record(cli, results):
     rows = json.loads(out)
     assert len(rows) == 8
     assert record.score() in [row["test"] for row in rows]
+
+
+def test_list_names_the_code_of_each_record(cli, results):
+    sources = {
+        "mechanism": SourceFile(name="mine.py", sha256="ab" * 32),
+        "task": SourceFile(name="longspan/tasks/new.py", sha256="cd" * 32),
+        "kernel x": SourceFile(name="longspan/kernels/x.py", sha256="ef" * 32),
+    }
+    first, second, *_ = (load_result(path) for path in sorted(results.rglob("*.json")))
+    own = {"source_files": sources, "added_files": {"longspan/tasks/new.py": "cd" * 32}}
+    dataclasses.replace(first, **own).save(results)
+    dataclasses.replace(second, git_commit=None, source_files=None, added_files=None).save(results)
+    codes = [row["code"] for row in json.loads(cli("results", "list", results, "--json")[1])]
+    expected = "0123456789ab, mine.py abababab, longspan/tasks/new.py cdcdcdcd"
+    assert codes[:3] == [expected, f"longspan {second.versions['longspan']}", "0123456789ab"]
+    assert expected in cli("results", "list", results)[1]
 
 
 def test_reference_rows_are_listed_by_name(cli, results):

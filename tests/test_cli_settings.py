@@ -170,10 +170,10 @@ def test_record_of_absent_plugin_names_what_is_missing(cli, folder, tiny_cache, 
     code, _, err = cli(*train)
     assert code == 0, err
     (record,) = folder.glob("runs/mine/listops/*.json")
-    digest = json.loads(record.read_text())["external_sources"]["mechanism"][:12]
+    source = json.loads(record.read_text())["source_files"]["mechanism"]
     missing = (
-        f"was made with mechanism 'of_a_user', which is not registered here; pass the file of "
-        f"sha256 {digest} that registers it: --import FILE"
+        f"was made with mechanism 'of_a_user', which is not registered here; pass {source['name']} "
+        f"{source['sha256'][:8]} that registers it: --import FILE"
     )
     del MECHANISMS["of_a_user"]
     where = ("--cache", tiny_cache, "--device", "cpu")

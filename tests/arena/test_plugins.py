@@ -8,16 +8,17 @@ import pytest
 from callbacks import LogRuns
 
 import tiny
-from longspan.arena import PROTOCOLS, WorkerPoolExecutor, arena, load_plugin, load_protocol
+from longspan.arena import PROTOCOLS, WorkerPoolExecutor, arena, get, load_plugin, load_protocol
 from longspan.arena import plugins as plugins_module
 from longspan.arena.executors.ray_task import run_on_node
 from longspan.arena.plugins import load_entry_points, loaded_plugins, restore_plugins
-from longspan.arena.provenance import external_sources
+from longspan.arena.provenance import source_files
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
 from longspan.errors import PluginError
 from longspan.files import file_sha256
 from longspan.metrics import METRICS
+from longspan.results import SourceFile
 from longspan.tasks import TASKS
 
 MECHANISM = '''"""Local attention under another name."""
@@ -54,8 +55,8 @@ def names():
 def test_file_registers_its_mechanism_once(plugin):
     assert load_plugin(str(plugin)) == load_plugin(str(plugin)) == loaded_plugins()[0]
     assert "of_a_user" in MECHANISMS
-    config = tiny.experiment("of_a_user").config
-    assert external_sources(config) == {"mechanism": file_sha256(plugin)}
+    found = source_files(tiny.experiment("of_a_user"))["mechanism"]
+    assert found == SourceFile(name="mine.py", sha256=file_sha256(plugin))
 
 
 def test_file_may_import_modules_beside_it(tmp_path):
@@ -197,7 +198,7 @@ def test_worker_processes_import_plugins(plugin, tiny_cache, tmp_path):
     results, failed = arena([experiment], paths, LogRuns(), executor=WorkerPoolExecutor(1))
     assert not failed
     assert results[0].mechanism == "of_a_user"
-    assert results[0].external_sources == {"mechanism": digest}
+    assert results[0].source_files["mechanism"].sha256 == digest
 
 
 def write_protocol(folder):
@@ -220,8 +221,7 @@ def test_nodes_without_the_files_load_copies(plugin, tmp_path, monkeypatch):
     other_version = ("0", experiment.hash)
     outcome = run_on_node(0, experiment, paths, other_version, sent, 1, None)
     assert "has another longspan" in outcome.reason
-    config = tiny.experiment("of_a_user").config
-    assert external_sources(config) == {"mechanism": digest}
+    assert source_files(tiny.experiment("of_a_user"))["mechanism"].sha256 == digest
     assert PROTOCOLS["other"].file.read_bytes() == sent[1].content
     # Ray runs several experiments in a process.
     restore_plugins(sent)
@@ -246,3 +246,18 @@ def test_debug_traceback_keeps_the_cause(tmp_path):
         load_plugin(str(path))
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     assert isinstance(raised.value.__cause__.__traceback__, types.TracebackType)
+
+
+def test_records_name_the_files_of_plugins_and_protocols(tmp_path, registries):
+    plugin, own = tmp_path / "mine.py", tmp_path / "own.toml"
+    plugin.write_text(MECHANISM)
+    own.write_text('base = "smoke"\n')
+    load_plugin(str(plugin))
+    load_protocol(str(own))
+    expected = file_sha256(plugin)
+    plugin.write_text("changed since")
+    files = source_files(get("own").experiment("listops", "of_a_user", 0))
+    assert files["mechanism"] == files["plug-in mine"]
+    assert files["plug-in mine"] == SourceFile(name="mine.py", sha256=expected)
+    assert files["protocol own"].name == "own.toml"
+    assert "protocol own" not in source_files(get("smoke").experiment("listops", "local", 0))

@@ -101,7 +101,7 @@ def test_record_has_device_versions_and_date(finished_run):
     assert record.versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert record.versions["longspan"] == longspan.__version__
     assert {"python", "transformers", "accelerate", "numpy"} <= set(record.versions)
-    assert record.external_sources == {}
+    assert list(record.source_files) == ["mechanism", "task"]
     when = datetime.datetime.fromisoformat(record.date)
     assert when.tzinfo is not None
     assert abs(datetime.datetime.now(datetime.UTC) - when) < datetime.timedelta(minutes=30)
@@ -115,8 +115,39 @@ def test_console_prints_data_wait(finished_run, waited, line):
     *_, record = finished_run
     output = io.StringIO()
     callback = ConsoleCallback(Console(file=output))
-    callback.on_run_end(dataclasses.replace(record, seconds=100.0, data_wait_seconds=waited))
+    run = dataclasses.replace(record, rules=None, seconds=100.0, data_wait_seconds=waited)
+    callback.on_run_end(run)
     assert f"majority class), {line}{record.tokens_per_second:,.0f} tokens/s" in output.getvalue()
+
+
+def test_console_prints_the_margin_over_the_best_prediction_without_a_model(finished_run):
+    *_, record = finished_run
+    output = io.StringIO()
+    callback = ConsoleCallback(Console(file=output))
+    better = record.score() + 0.25
+    for value, name in ((better, "the rule b"), (0.0, "the majority class")):
+        rules = {"test": {"a": 0.01, "b": value}, "validation": {"a": 1.0}}
+        callback.on_run_end(dataclasses.replace(record, rules=rules))
+        assert f" against {name}), " in output.getvalue()
+    assert "(-25.0 against the rule b)" in output.getvalue()
+
+
+def test_record_has_scores_of_rules_on_held_out_splits(finished_run):
+    """Count the majority label of each first operator."""
+    _, task, _, record = finished_run
+    labels = {}
+    for row in range(task.size("train")):
+        labels.setdefault(task.show("train", row).split()[0], []).append(
+            int(task.labels("train")[row])
+        )
+    expected = {}
+    for split in ("validation", "test"):
+        right = 0
+        for row in range(task.size(split)):
+            known = labels[task.show(split, row).split()[0]]
+            right += max(sorted(set(known)), key=known.count) == int(task.labels(split)[row])
+        expected[split] = {"first operator": right / task.size(split)}
+    assert record.rules == expected
 
 
 def test_record_has_learning_curve(finished_run):

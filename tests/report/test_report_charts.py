@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import itertools
+import json
 import math
 import xml.etree.ElementTree as ElementTree
 
@@ -291,6 +292,39 @@ def test_chart_of_mean_excludes_tasks_outside_mean():
     majorities = [column.majority for column in table.columns if column.task in MEAN_TASKS]
     (floor,) = {row["value"] for row in values(first.content) if "value" in row}
     assert floor == pytest.approx(100 * sum(majorities) / 5)
+
+
+def test_charts_draw_the_best_score_without_a_model():
+    """Listops has a better rule, text a better majority class; the mean is over both."""
+    rules = {"listops": {"first operator": 0.36, "worse": 0.2}, "text": {"counts": 0.4}}
+    runs = [
+        record(
+            name,
+            task,
+            score=0.3 + 0.1 * i,
+            rules={"test": own, "validation": {x: y + 0.03 for x, y in own.items()}},
+        )
+        for i, name in enumerate(NAMES)
+        for task, own in rules.items()
+    ]
+    board = build_leaderboard(runs)
+    charts = {
+        ("rule: first operator", 36.0): [
+            score_intervals(board, 0, STYLES),
+            score_against_cost(board, 0, "cpu, float32", STYLES),
+        ],
+        ("rule: first operator", 39.0): [learning_curves(board, 0, "validation score", STYLES)],
+        ("majority class", 50.0): [
+            score_intervals(board, 1, STYLES),
+            learning_curves(board, 1, "validation score", STYLES),
+        ],
+        ("best without a model", 43.0): [score_against_cost(board, None, "cpu, float32", STYLES)],
+    }
+    for (name, value), specs in charts.items():
+        for spec in specs:
+            found = {round(row["value"], 6) for row in values(spec) if set(row) == {"value"}}
+            assert found == {value}
+            assert f'"value": "{name}"' in json.dumps(spec)
 
 
 def test_runs_without_curve_give_no_chart():

@@ -398,6 +398,56 @@ def test_narrow_terminal_keeps_scores_speed_and_memory_and_names_what_it_leaves_
     assert "33.9–38.1 · +18.6 · 1 seed" in wide
 
 
+def rules_of(**scores):
+    """Return rules with some accuracies on test; on validation they are better."""
+    names = {name.replace("_", " "): x for name, x in scores.items()}
+    return {"test": names, "validation": {name: x + 0.05 for name, x in names.items()}}
+
+
+def test_best_rule_is_a_row_below_the_mechanisms_and_the_margin_is_over_it():
+    runs = [record("performer", "listops", 0, 0.38, rules=rules_of(first_operator=0.362, last=0.2))]
+    board = build_leaderboard([*runs, record("performer", "text", 0, 0.65)])
+    table = leaderboard(board)
+    assert [row[0].text for row in table.rows] == ["performer"]
+    labels = ["rule: first operator", "majority class", "chance"]
+    assert [row[0].text for row in table.footer] == labels
+    text = markdown([table])
+    assert "| rule: first operator | 36.2 | – | – | – |" in text
+    assert "+1.8 · 1 seed" in text  # over the rule
+    assert "+15.0 · 1 seed" in text  # over the majority class
+    assert len({len(row) for row in (*table.rows, *table.footer)}) == 1
+
+
+def test_majority_class_is_the_bar_where_it_is_better_than_every_rule():
+    board = build_leaderboard([record(score=0.38, rules=rules_of(last=0.1))])
+    assert "+20.6 · 1 seed" in markdown([leaderboard(board)])
+    assert board.columns[0].floor.name == "majority class"
+
+
+def test_rules_of_several_tasks_are_named_in_their_cells():
+    runs = [
+        record("performer", "listops", rules=rules_of(first_operator=0.362)),
+        record("performer", "text", score=0.7, rules=rules_of(token_counts=0.613)),
+        record("local", "text", score=0.6),  # of an earlier version
+    ]
+    text = markdown([leaderboard(build_leaderboard(runs))])
+    assert "| best rule | 36.2 first operator | 61.3 token counts | 48.8 | – |" in text
+    assert "+8.7 · 1 seed" in text
+
+
+def test_leaderboard_of_records_without_rules_has_no_row_of_them():
+    for rules in (None, {"test": {}, "validation": {}}):
+        assert "rule:" not in markdown([leaderboard(build_leaderboard([record(rules=rules)]))])
+
+
+def test_scores_have_the_best_rule():
+    board = build_leaderboard([record(rules=rules_of(first_operator=0.362, last=0.2))])
+    (table,) = section_tables([board], Context(), "scores")
+    (line,) = csv.DictReader(io.StringIO(to_csv([table])))
+    assert (line["best_rule"], line["best_rule_score"]) == ("first operator", "0.362")
+    assert float(line["margin"]) == pytest.approx(float(line["score"]) - 0.362)
+
+
 @pytest.mark.parametrize("write", [markdown, latex, lambda tables: print_terminal(tables, 10_000)])
 def test_legend_is_printed_once(write):
     boards = build_leaderboards([record(), record(protocol="smoke")])

@@ -19,6 +19,7 @@ from longspan.results import (
     Result,
     Score,
     Slice,
+    SourceFile,
     TrialRecord,
     Tuning,
     pack_scores,
@@ -73,7 +74,12 @@ IDENTITY = {
     "device": "cpu, 1 threads",
     "versions": {"torch": "2.13"},
     "git_commit": None,
-    "external_sources": {"mechanism": "cd" * 32, "task": None},
+    "source_files": {
+        "mechanism": SourceFile(name="mine.py", sha256="cd" * 32),
+        "task": SourceFile(name=None, sha256=None),
+    },
+    "changed_files": {"longspan/files.py": "ef" * 32, "longspan/gone.py": None},
+    "added_files": {"longspan/attention/mechanisms/mine.py": "01" * 32},
     "date": "2026-01-01T00:00:00+00:00",
 }
 RESULT = Result(
@@ -99,6 +105,7 @@ RESULT = Result(
     attended_pairs=None,
     length=39,
     scores={"validation": SCORE, "test": SCORE},
+    rules={"validation": {"first operator": 0.25}, "test": {"first operator": 0.3}},
     example_scores=pack_scores("accuracy", np.array([[1, 1], [0, 1]])),
     slices={"depth": [Slice(label="3", value=0.5, num_targets=2)]},
     alarms=[Alarm(kind="chance", step=4, message="no better than chance")],

@@ -98,7 +98,7 @@ def test_seeds_of_a_task_share_a_line(template):
     runs = [dataclasses.replace(template, seed=seed) for seed in (2, 0)]
     (line,) = commands_of(runs)
     assert line == (
-        f"longspan arena --protocol quick --tasks listops --mechanisms {template.mechanism} "
+        f"longspan arena --protocol lra-scaled --tasks listops --mechanisms {template.mechanism} "
         "--seeds 0,2"
     )
     assert commands_of(runs[:1]) == [run_command(runs[0])]

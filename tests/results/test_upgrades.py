@@ -1,4 +1,4 @@
-"""Records of schemas 1 to 4 upgraded to schema 5.
+"""Records of schemas 1 to 5 upgraded to schema 6.
 
 The files in `records/` were written by earlier versions of the code; learning curves are cut to
 three points. Names are transcribed here independently of `results.upgrades`.
@@ -82,7 +82,7 @@ def load_content(content, tmp_path, load=load_result):
 
 def test_scalar_fields_are_kept(content_and_record):
     old, new = content_and_record
-    assert new.schema == 5
+    assert new.schema == 6
     for name in KEPT_FIELDS:
         if name in old:
             assert getattr(new, name) == old[name], name
@@ -159,7 +159,7 @@ def test_alarms_are_kept(content_and_record):
 def test_upgraded_record_saves_and_loads_equal(content_and_record, tmp_path):
     _, new = content_and_record
     path = write_record(new, tmp_path / "again.json")
-    assert json.loads(path.read_text())["schema"] == 5
+    assert json.loads(path.read_text())["schema"] == 6
     assert load_result(path) == new
     assert new.config_hash == new.config.hash
 
@@ -172,7 +172,8 @@ def test_record_of_schema_4_has_no_checksum_and_keeps_every_field(tmp_path):
     again = json.loads(path.read_text())
     for part, fields in newer_fields("bigbird").items():
         old["config"][part].update(fields)
-    added = {"schema": 5, "external_sources": None, "family": None, "inference": None}
+    absent = ("source_files", "changed_files", "added_files", "rules", "family", "inference")
+    added = {"schema": 6, **dict.fromkeys(absent)}
     assert again == {"sha256": again["sha256"], **old, **added}
 
 
@@ -349,15 +350,31 @@ def test_selection_split_is_kept(selection, split, tmp_path):
 def test_schema_4_is_kept_without_measurements_of_schema_5():
     old, new = read_content("schema-4-local"), load_result(RECORDS / "schema-4-local.json")
     found = json.loads(json.dumps(dataclasses.asdict(new)))
-    assert found.pop("schema") == old.pop("schema") + 1 == 5
-    absent = [found.pop(name) for name in ("inference", "external_sources", "family")]
-    assert absent == [None] * 3
+    assert found.pop("schema") == old.pop("schema") + 2 == 6
+    names = ("inference", "source_files", "family", "changed_files", "added_files", "rules")
+    assert [found.pop(name) for name in names] == [None] * 6
     assert "train" not in new.scores
     # Defaults of fields that schema 4 lacks.
     assert found["config"]["training"].pop("train_eval_examples") is None
     assert found["config"]["model"].pop("stem") == "none"
     assert found == old
     assert new.config.hash == new.config_hash
+
+
+@pytest.mark.parametrize("name", ["schema-5-plug-in", "schema-5-failed"])
+def test_schema_5_is_kept_with_unnamed_external_sources(name):
+    is_failure = name.endswith("failed")
+    load = load_failure if is_failure else load_result
+    old, new = read_content(name), load(RECORDS / f"{name}.json")
+    found = json.loads(json.dumps(dataclasses.asdict(new)))
+    assert found.pop("schema") == old.pop("schema") + 1 == 6
+    digest = old.pop("external_sources")["mechanism"]
+    assert found.pop("source_files") == {"mechanism": {"name": None, "sha256": digest}}
+    assert new.source_files["mechanism"].is_external
+    absent = ["changed_files", "added_files", *([] if is_failure else ["rules"])]
+    assert [found.pop(name) for name in absent] == [None] * len(absent)
+    old.pop("sha256")
+    assert found == old
 
 
 def test_failure_is_kept(tmp_path):

@@ -21,6 +21,7 @@ from longspan.results import (
     Failure,
     ResolvedBudget,
     Slice,
+    SourceFile,
     TrialRecord,
     Tuning,
     load_result,
@@ -29,7 +30,7 @@ from longspan.results import (
 from longspan.validation import validate_records
 
 COMMITTED = Path(__file__).parents[2] / "results"
-ERROR, WARNING = "error", "warning"
+ERROR, WARNING, NOTE = "error", "warning", "note"
 
 
 def file_of(folder, mechanism="local", task="listops", seed=0):
@@ -96,6 +97,23 @@ def test_committed_records_have_no_errors():
     assert not validation.of(ERROR)
 
 
+OWN_FILE = "longspan/attention/mechanisms/local.py"
+
+
+def put_source(name, digest):
+    return put({"task": {"name": name, "sha256": digest}}, "source_files")
+
+
+def put_changes(changed, added=None):
+    """Return a change of a record to one of a dirty working tree; None: of unknown changes."""
+
+    def change(record):
+        record["git_commit"] = "0123456789ab-dirty"
+        record["changed_files"], record["added_files"] = changed, added
+
+    return change
+
+
 TEST, VALIDATION, TRAIN = ("scores", "test"), ("scores", "validation"), ("scores", "train")
 ACCURACY = ("metrics", "accuracy")
 # Change, field and severity of the finding.
@@ -134,9 +152,23 @@ PLANTED_ERRORS = {
     "absent option": (
         remove("config", "mechanism", "options", "window"), "config.mechanism.window", WARNING
     ),
-    "no commit": (put(None, "git_commit"), "git_commit", WARNING),
-    "dirty commit": (put("0123-dirty", "git_commit"), "git_commit", WARNING),
-    "no source": (put({"task": None}, "external_sources"), "external_sources.task", WARNING),
+    "no commit": (put(None, "git_commit"), "git_commit", NOTE),
+    "changed file": (put_changes({"longspan/models/layers.py": "ab" * 32}), "git_commit", WARNING),
+    "deleted file": (put_changes({"longspan/bounds.py": None}), "git_commit", WARNING),
+    "unknown changes": (put_changes(None), "git_commit", WARNING),
+    "added file": (put_changes({}, {OWN_FILE: "ab" * 32}), "added_files", NOTE),
+    "no source": (put_source(None, None), "source_files.task", WARNING),
+    "own file": (put_source("task.py", "ab" * 32), "source_files.task", NOTE),
+    "no rule": (put({}, "rules", "test"), "rules.test", WARNING),
+    "unknown rule": (put({"last": 0.5}, "rules", "test"), "rules.test", WARNING),
+    "rounded rule": (
+        put(0.30001, "rules", "test", "first operator"), "rules.test.first operator", ERROR
+    ),
+    "rule in percent": (
+        put(30.0, "rules", "validation", "first operator"),
+        "rules.validation.first operator", ERROR,
+    ),
+    "rule of other data": (put(0.5, "rules", "test", "first operator"), "rules.test", ERROR),
     "no test score": (remove(*TEST), "scores.test", ERROR),
     "score in percent": (put(30.0, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),
     "rounded score": (put(0.30001, *TEST, *ACCURACY), "scores.test.metrics.accuracy", ERROR),
@@ -264,6 +296,58 @@ def test_declared_overrides_have_no_findings(tmp_path):
     changes = {"training.steps": 200, "mechanism.window": 8, "mechanism.backend": "torch"}
     with_counts(synthetic.record(override(experiment, changes))).save(tmp_path)
     assert findings(tmp_path) == []
+
+
+def own_record(changes=None):
+    """Return a record of a mechanism and a protocol that are registered elsewhere alone."""
+    experiment = get("smoke").experiment("listops", "local", 0)
+    record = with_counts(synthetic.record(override(experiment, {"training.steps": 200})))
+    mechanism = dataclasses.replace(record.config.mechanism, name="mine")
+    config = dataclasses.replace(
+        record.config, mechanism=mechanism, budget=Budget(kind="memory", limit=1e9)
+    )
+    own = {"mechanism": SourceFile(name="mine.py", sha256="ab" * 32)}
+    fields = {"config": config, "config_hash": config.hash, "source_files": own}
+    budget = ResolvedBudget(changes={"mechanism.window": 8}, measurements={"bytes": 9e8})
+    return dataclasses.replace(record, **{**fields, "resolved_budget": budget, **(changes or {})})
+
+
+UNREGISTERED = {
+    "plug-in": {},
+    "file that the commit lacks": {
+        "git_commit": "0123456789ab-dirty",
+        "source_files": {"mechanism": SourceFile(name=OWN_FILE, sha256="ab" * 32)},
+        "added_files": {OWN_FILE: "ab" * 32},
+    },
+    "protocol": {
+        "protocol": "mine",
+        "source_files": {
+            "mechanism": SourceFile(name="mine.py", sha256="ab" * 32),
+            "protocol mine": SourceFile(name="mine.toml", sha256="cd" * 32),
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("case", UNREGISTERED)
+def test_own_records_have_notes_alone_where_their_files_are_not_loaded(tmp_path, case):
+    own_record(UNREGISTERED[case]).save(tmp_path)
+    found = findings(tmp_path)
+    assert {finding.severity for finding in found} == {NOTE}
+    (config,) = (finding for finding in found if finding.field == "config")
+    assert "abababab" in config.remedy
+    assert "to check the recipe" in config.remedy
+
+
+def test_names_that_no_file_defines_are_errors(tmp_path):
+    sources = {"task": SourceFile(name="mine.py", sha256="ab" * 32)}
+    own_record({"source_files": sources}).save(tmp_path)
+    assert ("config", ERROR) in finding_fields(tmp_path)
+
+
+def test_commit_with_changes_in_other_files_has_no_findings(folder):
+    edit(file_of(folder), put_changes({}, {}))
+    assert findings(folder) == []
 
 
 def with_budget(kind, limit, changes, measurements):
@@ -495,6 +579,7 @@ def to_bits_per_byte(record):
         record,
         metric="bits_per_byte",
         scores=scores,
+        rules={"validation": {}, "test": {}},
         example_scores=pack_scores("bits_per_byte", statistics),
         slices={"depth": [Slice(label="all", value=bits, num_targets=size)]},
         curve=points,

@@ -115,11 +115,14 @@ class ConsoleCallback(GridCallback):
         """Print the score of the run: on test, or on validation for a trial."""
         split = "test" if "test" in result.scores else "validation"
         score, main = result.score(split), result.main
-        baseline = result.scores[split].majority_baseline
+        floors = {f"the rule {x}": y for x, y in (result.rules or {}).get(split, {}).items()}
+        if (majority := result.scores[split].majority_baseline) is not None:
+            floors = {"the majority class": majority, **floors}
         margin = ""
-        if baseline is not None:
-            gain = f"{main.shown(score - baseline):+.{main.decimals}f}"
-            margin = f" ({gain} against the majority class)"
+        if floors:
+            best = max(floors, key=lambda name: floors[name])
+            gain = f"{main.shown(score - floors[best]):+.{main.decimals}f}"
+            margin = f" ({gain} against {best})"
         share = (result.data_wait_seconds or 0.0) / result.seconds
         waited = f", data wait {100 * share:.0f} %" if share > WAIT_SHARE else ""
         self.console.print(

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from longspan.arena.protocols import PROTOCOLS, Protocol, files, register
+from longspan.arena.provenance import register_source_file
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
 from longspan.config.run import PARTS
@@ -180,6 +181,10 @@ def _load(plugin: Plugin, name: str, path: Path | None = None) -> Plugin:
         _check_names(before)
         for new in PROTOCOLS.keys() - before["protocol"].keys():
             PROTOCOLS[new] = dataclasses.replace(PROTOCOLS[new], file=file)
+            if file is not None:
+                register_source_file(f"protocol {new}", file, protocol=new)
+    if file is not None and file.suffix != ".toml":
+        register_source_file(f"plug-in {file.stem}", file)
     _LOADED[plugin.source] = plugin
     return plugin
 

@@ -1,4 +1,8 @@
-"""Provenance of records: identity of the run, versions, sources, device, date."""
+"""Provenance of records: identity of the run, versions, sources, device, date.
+
+A file has one name in all records: its path from the folder of the package (`longspan/...`), or
+outside the package its own name.
+"""
 
 import datetime
 import functools
@@ -7,20 +11,23 @@ import inspect
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longspan import __version__
 from longspan.arena.experiment import Experiment
 from longspan.attention import MECHANISMS
 from longspan.attention.registry import KERNELS
-from longspan.config import RunConfig
 from longspan.files import file_sha256
+from longspan.results import SourceFile
 from longspan.tasks import TASKS
 
 PACKAGES = ("torch", "transformers", "accelerate", "numpy")
 PACKAGE = Path(__file__).resolve().parents[1]  # folder of longspan
 
 _DIRTY = "-dirty"  # as git appends it
+_DIFF = ("diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD")
+# Files that users loaded, by part, and the protocol whose runs they define; None: all runs.
+_LOADED: dict[str, "_LoadedFile"] = {}
 
 
 def run_identity(experiment: Experiment, device: str) -> dict[str, Any]:
@@ -34,7 +41,9 @@ def run_identity(experiment: Experiment, device: str) -> dict[str, Any]:
         "device": device,
         "versions": versions(),
         "git_commit": git_commit(),
-        "external_sources": external_sources(experiment.config),
+        "source_files": source_files(experiment),
+        "changed_files": changed_files(),
+        "added_files": added_files(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
@@ -86,27 +95,94 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def external_sources(config: RunConfig) -> dict[str, str | None]:
-    """Return the sha256 of the files outside the package that define a part of a run, by part.
+@functools.cache
+def changed_files() -> dict[str, str | None] | None:
+    """Return the sha256 of the Python files of the package that differ from the commit, by name.
 
-    Parts are the mechanism, its kernels and the task. The commit says nothing about these files.
-    None: the part has no file, as in a notebook.
+    None for a deleted file. None: no commit.
     """
-    mechanism = MECHANISMS[config.mechanism.name]
-    parts: dict[str, Any] = {"mechanism": mechanism, "task": TASKS[config.task.name]}
+    if git_commit() is None:
+        return None
+    paths = _list_files(*_DIFF, "--diff-filter=a")
+    return {_name(path): file_sha256(path) if path.is_file() else None for path in paths}
+
+
+@functools.cache
+def added_files() -> dict[str, str] | None:
+    """Return the sha256 of the Python files of the package that the commit lacks, by name.
+
+    They are staged, untracked or ignored. None: no commit.
+    """
+    if git_commit() is None:
+        return None
+    paths = [*_list_files(*_DIFF, "--diff-filter=A"), *_list_files("ls-files", "--others", "-z")]
+    return {_name(path): file_sha256(path) for path in sorted(paths) if path.is_file()}
+
+
+def _list_files(*arguments: str) -> list[Path]:
+    """Return the Python files of the package that a git command lists, separated by zeros."""
+    return [PACKAGE / name for name in _git(*arguments, "--", "*.py").split("\0") if name]
+
+
+def register_source_file(part: str, path: Path, *, protocol: str | None = None) -> None:
+    """Name a file that a user loaded, such as a plug-in or a protocol, for the records of runs.
+
+    Call it where the file is loaded, in every process: the hash is of its content now.
+
+    Args:
+        part: name of the part, such as "plug-in mine" or "protocol mine".
+        path: file.
+        protocol: protocol whose runs the file defines; None: it may define a part of any run.
+    """
+    path = path.resolve()
+    _LOADED[part] = _LoadedFile(path, _read_file(path), protocol)
+
+
+def source_files(experiment: Experiment) -> dict[str, SourceFile]:
+    """Return the files that define a run, by part.
+
+    Parts are the mechanism and the task, its kernels from outside the package, and the files of
+    `register_source_file`.
+    """
+    mechanism = MECHANISMS[experiment.mechanism]
+    always = {"mechanism": mechanism, "task": TASKS[experiment.task]}
+    files = {part: _describe(_source_path(value)) for part, value in always.items()}
     for name, kernel in KERNELS.get(mechanism, {}).items():
-        parts[f"kernel {name}"] = kernel.run
-    paths = {name: _source_file(part) for name, part in parts.items()}
-    return {
-        name: file_sha256(path) if path else None
-        for name, path in paths.items()
-        if path is None or not path.is_relative_to(PACKAGE)
-    }
+        found = _describe(_source_path(kernel.run))
+        if found.is_external:
+            files[f"kernel {name}"] = found
+    for part, loaded in _LOADED.items():
+        if loaded.protocol in (None, experiment.protocol):
+            files[part] = loaded.file
+    return files
 
 
-def _source_file(part: Any) -> Path | None:
+class _LoadedFile(NamedTuple):
+    path: Path
+    file: SourceFile
+    protocol: str | None
+
+
+def _describe(path: Path | None) -> SourceFile:
+    """Return name and hash of a file; of a file that a user loaded, as it was then."""
+    loaded = (x.file for x in _LOADED.values() if path is not None and x.path == path.resolve())
+    return next(loaded, None) or _read_file(path)
+
+
+def _read_file(path: Path | None) -> SourceFile:
+    if path is None or not path.is_file():
+        return SourceFile(name=None, sha256=None)
+    return SourceFile(name=_name(path), sha256=file_sha256(path))
+
+
+def _name(path: Path) -> str:
+    if path.is_relative_to(PACKAGE):
+        return f"longspan/{path.relative_to(PACKAGE).as_posix()}"
+    return path.name
+
+
+def _source_path(value: Any) -> Path | None:
     try:
-        path = Path(inspect.getsourcefile(part) or "").resolve()
+        return Path(inspect.getsourcefile(value) or "").resolve()
     except (OSError, TypeError):
         return None
-    return path if path.is_file() else None

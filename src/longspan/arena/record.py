@@ -13,7 +13,7 @@ from longspan.attention import MECHANISMS, Attention
 from longspan.models import LongspanPreTrainedModel
 from longspan.results import ResolvedBudget, Result, Slice, pack_scores
 from longspan.tasks import Task
-from longspan.tasks.base import Split
+from longspan.tasks.base import HELD_OUT, Split
 from longspan.training import TrainingOutcome
 from longspan.training.evaluate import Evaluation
 
@@ -54,6 +54,7 @@ def make_result(
         attended_pairs=attended_pairs(model, task.length),
         length=task.length,
         scores=outcome.scores,
+        rules={x: task.rule_scores(x) for x in HELD_OUT if x in outcome.scores},
         example_scores=pack_scores(metric, final.test.statistics) if final else None,
         slices=score_slices(task, "test", final.test) if final else {},
         alarms=outcome.alarms,

@@ -58,8 +58,8 @@ def check_registered(record: Path, result: Result) -> None:
     registries: dict[str, dict] = {"mechanism": MECHANISMS, "task": TASKS}
     for kind, name in names.items():
         if name not in registries[kind]:
-            digest = (result.external_sources or {}).get(kind)
-            file = "the file" if digest is None else f"the file of sha256 {digest[:12]}"
+            source = (result.source_files or {}).get(kind)
+            file = "the file" if source is None or source.sha256 is None else str(source)
             raise UnknownNameError(
                 f"{record.name} was made with {kind} {name!r}, which is not registered here; pass "
                 f"{file} that registers it: --import FILE"

@@ -29,7 +29,7 @@ from longspan.results import (
     write_record,
 )
 from longspan.tasks import Task, build
-from longspan.tasks.base import ProgressCallback
+from longspan.tasks.base import HELD_OUT, ProgressCallback
 
 RULES = {
     "mean": (
@@ -284,6 +284,7 @@ def _score_on_test(record: Path, task: Task, tuning: Tuning, paths: RunPaths) ->
     return dataclasses.replace(
         trial,
         scores={**trial.scores, **final.scores},
+        rules={split: task.rule_scores(split) for split in HELD_OUT},
         example_scores=pack_scores(trial.metric, final.test.statistics),
         slices=score_slices(task, "test", final.test),
         inference=final.inference,

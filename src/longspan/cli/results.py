@@ -1,4 +1,4 @@
-"""`longspan results`: list, check and compare records."""
+"""`longspan results`: list, check, compare and repeat records."""
 
 import dataclasses
 from collections import defaultdict
@@ -8,22 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli.common import Json, print_json, print_table, print_text
+from longspan.cli.common import (
+    Cache,
+    Data,
+    Json,
+    console_callback,
+    make_paths,
+    print_json,
+    print_table,
+    print_text,
+)
 from longspan.cli.plugins import Imports
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
 from longspan.results.commands import run_command
 
 if TYPE_CHECKING:
+    from longspan.arena.rerun import Rerun
     from longspan.results import Result
     from longspan.results.differences import RunDifference
-    from longspan.validation import Finding, Validation
+    from longspan.validation import Finding, Severity, Validation
 
-app = typer.Typer(help="List, check and compare records.", no_args_is_help=True)
+app = typer.Typer(help="List, check, compare and repeat records.", no_args_is_help=True)
 
 FOLDER = Path("results")
-STYLES = {"error": "red", "warning": "yellow"}
-MAX_WARNINGS = 5  # warnings that are listed one by one if they are equal but for their file
+STYLES: "dict[Severity, str]" = {"error": "red", "warning": "yellow", "note": "cyan"}
+MAX_WARNINGS = 5  # warnings and notes listed one by one if they are equal but for their file
 Source = Annotated[str, typer.Argument(help="FOLDER, git REVISION or REVISION:FOLDER.")]
 
 
@@ -50,7 +60,7 @@ def list_(
         for row in rows:
             print_text(_printable(row["command"]))
         return
-    names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date")
+    names = ("protocol", "task", "row_name", "seed", "test", "config_hash", "date", "code")
     shown = [{**row, "test": _format_outcome(row["test"], row["metric"])} for row in rows]
     headings = (name.removesuffix("_name") for name in names)
     print_table(tuple(headings), ([_printable(row[name]) for name in names] for row in shown))
@@ -65,6 +75,7 @@ def _row(record: "Result") -> dict[str, Any]:
         "test": record.score() if "test" in record.scores else None,
         **{name: getattr(record, name) for name in ("config_hash", "overrides", "date")},
         "command": run_command(record),
+        "code": record.code,
     }
 
 
@@ -79,7 +90,8 @@ def check(
 ) -> None:
     """Check records against themselves, their protocol and each other.
 
-    The exit code is 1 if there are errors.
+    The exit code is 1 if there are errors. A warning is a reason for doubt; a note names what a
+    reader cannot check or get from the repository, such as the file of a mechanism.
     """
     from longspan.validation import validate_records
 
@@ -97,13 +109,13 @@ def _print_validation(validation: "Validation") -> None:
     for finding in validation.findings:
         groups[dataclasses.replace(finding, file="")].append(finding)
     for finding, group in groups.items():
-        if finding.severity == "warning" and len(group) > MAX_WARNINGS:
+        if finding.severity != "error" and len(group) > MAX_WARNINGS:
             group = [dataclasses.replace(finding, file=f"{len(group)} files")]
         for each in group:
             text = Text.assemble((f"{each.severity}: ", STYLES[each.severity]), _printable(each))
             print_text(text)
     numbers = {"result": validation.num_results, "failure": validation.num_failures}
-    numbers |= {"error": len(validation.of("error")), "warning": len(validation.of("warning"))}
+    numbers |= {severity: len(validation.of(severity)) for severity in STYLES}
     print_text(", ".join(count(x, noun) for noun, x in numbers.items()))
 
 
@@ -127,6 +139,57 @@ def diff(a: Source, b: Source, imports: Imports = None, as_json: Json = False) -
     else:
         names = ("change", "protocol", "task", "row", "seed", a, b, "fields that differ")
         print_table(names, map(_cells, differences))
+
+
+@app.command()
+def rerun(
+    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
+    cache: Cache = None,
+    data: Data = None,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Run a record again on the CPU and compare the answers, example by example.
+
+    Configuration, seed and number of threads are those of the record; nothing is written. The exit
+    code is 0 if every answer and the score are equal, 1 if not.
+    """
+    from longspan.arena.rerun import rerun as run_again
+
+    paths = make_paths(Path("runs"), cache, data, "cpu")
+    with console_callback() as callback:
+        found = run_again(record, paths, callback)
+    if as_json:
+        print_json(_rerun_as_json(found))
+    else:
+        _print_rerun(found)
+    if not found.is_equal:
+        raise typer.Exit(1)
+
+
+def _rerun_as_json(found: "Rerun") -> dict[str, Any]:
+    names = ("is_equal", "num_answers", "num_different", "first_different_step", "environment")
+    scores = {"before": found.before.score(), "after": found.after.score()}
+    return {**{name: getattr(found, name) for name in names}, **scores}
+
+
+def _print_rerun(found: "Rerun") -> None:
+    main = found.before.main
+    before, after = (main.format(run.score()) for run in (found.before, found.after))
+    answers = "no answers are recorded"
+    if found.num_answers is not None:
+        number = f"{found.num_different:,}" if found.num_different else "none"
+        answers = f"{number} of {found.num_answers:,} answers differ"
+    if found.is_equal:
+        print_text(f"equal: test {after}, {answers}")
+    else:
+        print_text(f"different: {answers}; test {before} in the record, {after} now")
+    if found.first_different_step is not None:
+        print_text(f"losses differ from step {found.first_different_step:,} on")
+    for name, (one, two) in found.environment.items():
+        print_text(f"{_printable(name)}: {_printable(one)} in the record, {_printable(two)} now")
+    if not found.environment:
+        print_text("same versions, device, commit and source files")
 
 
 def _cells(difference: "RunDifference") -> list[str]:

@@ -9,7 +9,7 @@ from longspan.files import write_json
 from longspan.metrics import Metric, get_metric
 from longspan.results.scores import ExampleScores
 
-SCHEMA = 5
+SCHEMA = 6
 BASELINE = "full"  # mechanism that the others are compared with
 FAILED = ".failed.json"  # suffix of the file of a failure
 ROW = "row"  # override that names a reference row of the protocol
@@ -124,13 +124,42 @@ class Tuning:
 
 
 @settings
+class SourceFile:
+    """File that defines a part of a run.
+
+    Attributes:
+        name: `longspan/...` in the package, else the name without its folder; None: no file, or
+            not recorded (schema 5 and below).
+        sha256: of its content; None: the part has no file, as in a notebook.
+    """
+
+    name: str | None
+    sha256: str | None
+
+    @property
+    def is_external(self) -> bool:
+        """True outside the package, so that the commit says nothing about it."""
+        return self.name is None or "/" not in self.name
+
+    def __str__(self) -> str:
+        """Return the name and the beginning of the sha256."""
+        if self.sha256 is None:
+            return "no file"
+        return f"{self.name or 'a file'} {self.sha256[:8]}"
+
+
+@settings
 class RunRecord:
     """Identity of a run: the fields that results and failures share.
 
     Attributes:
         git_commit: commit of the working tree of longspan, marked if dirty; None outside one.
-        external_sources: sha256 of the files outside the package that define a part of the run, by
-            part; None for a part without a file. None: not recorded (schema 4 and below).
+        source_files: files of the mechanism, of the task, and of kernels, protocols and plug-ins
+            from outside the package, by part. None: not recorded (schema 4 and below); of schema 5
+            there are those from outside the package alone.
+        changed_files: sha256 of the Python files of the package that differ from the commit, by
+            name; None for a deleted file. None: not recorded (schema 5 and below), or no commit.
+        added_files: sha256 of those that the commit lacks, tracked or not; None as above.
         date: ISO 8601, UTC.
     """
 
@@ -142,7 +171,9 @@ class RunRecord:
     device: str
     versions: dict[str, str]
     git_commit: str | None
-    external_sources: dict[str, str | None] | None
+    source_files: dict[str, SourceFile] | None
+    changed_files: dict[str, str | None] | None
+    added_files: dict[str, str] | None
     date: str
 
     @property
@@ -165,6 +196,23 @@ class RunRecord:
     def row_name(self) -> str:
         """Name of the reference row, else of the mechanism."""
         return self.reference or self.mechanism
+
+    @property
+    def own_files(self) -> list[str]:
+        """Files that define the run and that the commit lacks, with the beginning of their sha256.
+
+        Empty where they were not recorded.
+        """
+        added = self.added_files or {}
+        sources = (self.source_files or {}).values()
+        own = (str(x) for x in sources if x.is_external or x.name in added)
+        return list(dict.fromkeys(own))
+
+    @property
+    def code(self) -> str:
+        """Commit, or the version of longspan outside a working tree, and `own_files`."""
+        version = f"longspan {self.versions.get('longspan', 'of unknown version')}"
+        return ", ".join([self.git_commit or version, *self.own_files])
 
     @property
     def stem(self) -> str:
@@ -194,6 +242,8 @@ class Result(RunRecord):
     # By split, of the selected checkpoint, without dropout. "train" is scored on a sample; it is
     # absent where that was not done (schema 4 and below).
     scores: dict[str, Score]
+    # Accuracy of each rule, by split and name; None: not recorded (schema 5 and below).
+    rules: dict[str, dict[str, float]] | None
     example_scores: ExampleScores | None  # main metric on test; None: not recorded (schema 2)
     slices: dict[str, list[Slice]]  # of the test examples, by property
     alarms: list[Alarm]

@@ -112,6 +112,19 @@ def _from_4(content: Content) -> Content:
     return {**absent, **content, "schema": 5}
 
 
+def _from_5(content: Content) -> Content:
+    """Schema 6 added rules, names of source files, and files that differ from the commit."""
+    content = dict(content)
+    external = content.pop("external_sources")
+    sources = external and {
+        part: {"name": None, "sha256": digest} for part, digest in external.items()
+    }
+    absent: Content = {"source_files": sources, "changed_files": None, "added_files": None}
+    if "scores" in content:
+        absent |= {"rules": None}
+    return {**absent, **content, "schema": 6}
+
+
 def _config(content: Content, requested: Content, budget: Content) -> RunConfig:
     """Return the requested configuration: the recorded one before its budget changed it."""
     recorded = {"options": dict(content["options"]), "train": dict(content["training"])}
@@ -263,4 +276,5 @@ UPGRADES: dict[int, Callable[[Content], Content]] = {
     2: _from_2,
     3: _from_3,
     4: _from_4,
+    5: _from_5,
 }

@@ -28,6 +28,7 @@ from longspan.tasks.scoring import LOGIT_STATISTICS, cross_entropy
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+HELD_OUT: tuple[Split, ...] = ("validation", "test")  # that rules are scored on
 # Called with (description, done, total) while data is built; total is 0 where unknown.
 ProgressCallback = Callable[[str, int, int], None]
 
@@ -42,13 +43,13 @@ class Task(ABC):
 
     info: ClassVar[TaskInfo]
     Options: ClassVar[type]  # settings class with a help text for each field
-    rules: ClassVar[tuple[Rule, ...]] = ()  # predictions without a model, to compare scores with
 
     def __init__(self, options: object | None = None):
         """Store the given options, or the defaults."""
         self.options: Any = self.Options() if options is None else options
         self._dataset: BuiltDataset | None = None
         self._groupings: dict[Split, list[Grouping]] = {}
+        self._rule_scores: dict[Split, dict[str, float]] = {}
 
     def data_options(self) -> dict[str, Any]:
         """Return the options that decide the built data; equal ones share a data set."""
@@ -98,6 +99,11 @@ class Task(ABC):
     def chance(self) -> float | None:
         """Expected main metric of a uniform guess under these options."""
         return self.info.chance
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Predictions without a model under these options, to compare scores with."""
+        return ()
 
     @property
     def input_features(self) -> int | None:
@@ -177,7 +183,7 @@ class Task(ABC):
             DataError: the source is missing, truncated or malformed.
             RunError: the cache cannot be written.
         """
-        self._groupings = {}
+        self._groupings, self._rule_scores = {}, {}
         try:
             identity = self.identify_source(data)
         except DataError:
@@ -194,7 +200,7 @@ class Task(ABC):
 
     def open_built(self, cache: Path) -> bool:
         """Open the data set built earlier, from any source; return whether there is one."""
-        self._dataset, self._groupings = self._find_built(cache), {}
+        self._dataset, self._groupings, self._rule_scores = self._find_built(cache), {}, {}
         return self._dataset is not None
 
     def built_checksum(self, cache: Path, data: Path | None = None) -> str | None:
@@ -301,6 +307,24 @@ class Task(ABC):
             return None
         labels = self.labels(split, rows)
         return int(labels.bincount().max()) / len(labels)
+
+    def rule_scores(self, split: Split) -> dict[str, float]:
+        """Return the accuracy of each rule on a split, computed once for an open data set.
+
+        Rules are fitted on the training split. Empty where the main metric is not accuracy.
+
+        Raises:
+            DataError: an example has changed on disk since it was written.
+        """
+        if self.info.metrics[0] != "accuracy":
+            return {}
+        if split not in self._rule_scores:
+            train, examples = self._examples("train"), self._examples(split)
+            scores = {rule.name: rule.correct(train, examples).mean() for rule in self.rules}
+            for part in (train, examples) if scores else ():
+                part.check(np.arange(len(part)))
+            self._rule_scores[split] = {name: float(score) for name, score in scores.items()}
+        return self._rule_scores[split]
 
     def groupings(self, split: Split) -> list[Grouping]:
         """Return groupings of the examples, computed once for each split of an open data set."""

@@ -7,6 +7,7 @@ al. 2016 (https://arxiv.org/abs/1511.06464). Selective copying, with scattered s
 """
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -22,6 +23,20 @@ from longspan.tasks.base import Grouping, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import TokenLayout
 from longspan.tasks.registry import register
+from longspan.tasks.rules import Rule
+
+
+def predict_by_symbol_counts(
+    settings: CopyingSettings, train: Examples, examples: Examples
+) -> np.ndarray:
+    """Return the most frequent symbol of the example at every marker; nothing is fitted.
+
+    Of symbols that occur equally often, the lowest.
+    """
+    tokens = examples.tokens.values
+    symbols = tokens[tokens >= settings.first_symbol].astype(np.int64) - settings.first_symbol
+    rows = symbols.reshape(-1, settings.count)
+    return np.array([np.bincount(row).argmax() for row in rows]).repeat(settings.count)
 
 
 @settings
@@ -88,6 +103,20 @@ class CopyingTask(GeneratedTask):
     def num_classes(self) -> int:
         """Number of symbols."""
         return self.options.symbols
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the symbols without their order; none for a single symbol, a needle."""
+        settings = self.options.generator_settings
+        if settings.count == 1:
+            return ()
+        return (
+            Rule(
+                name="most frequent symbol",
+                summary="the most frequent symbol of the example, at every marker",
+                predict=functools.partial(predict_by_symbol_counts, settings),
+            ),
+        )
 
     def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples."""

@@ -13,7 +13,7 @@ from longspan.data import cache as cached
 from longspan.data.cache import Manifest
 from longspan.errors import DataError
 from longspan.metrics import Metric
-from longspan.tasks.base import SPLITS, Split, Task
+from longspan.tasks.base import HELD_OUT, SPLITS, Split, Task
 from longspan.tasks.layout import PairLayout, TokenLayout
 from longspan.tasks.registry import TASKS
 from longspan.tasks.rules import accuracy_with_error
@@ -23,7 +23,6 @@ GENERATED = (
     "distribution is the same: say so next to a score."
 )
 _MAX_CLASSES = 20  # of a table of labels
-_HELD_OUT: tuple[Split, ...] = ("validation", "test")
 _LONGEST_FACT = 1_000  # characters of a text in the manifest that a card shows
 
 
@@ -267,13 +266,13 @@ def _rule_scores(task: Task) -> list[str]:
     rows = []
     for rule in task.rules:
         scores = (
-            accuracy_with_error(rule.correct(splits["train"], splits[split])) for split in _HELD_OUT
+            accuracy_with_error(rule.correct(splits["train"], splits[split])) for split in HELD_OUT
         )
         shown = (f"{100 * share:.2f} ± {100 * error:.2f} %" for share, error in scores)
         rows.append((rule.name, rule.summary, *shown))
     return [
         "## Rules without a model",
-        _table(("rule", "answer", *_HELD_OUT), rows),
+        _table(("rule", "answer", *HELD_OUT), rows),
         "Accuracy ± one standard error, fitted on the training split. Only a higher score uses "
         "more of the input than the rule.",
     ]

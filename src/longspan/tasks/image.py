@@ -25,6 +25,7 @@ from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import ImageLayout
 from longspan.tasks.registry import register
+from longspan.tasks.rules import NEAREST_CENTROID, Rule
 
 
 @settings
@@ -83,6 +84,11 @@ class ImageTask(PixelTask):
         """Examples by split; the training images that are not held out are for training."""
         left = max(50_000 - self.options.validation, 0)
         return {**super().sizes, "train": self.options.train or left}
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from each pixel by itself."""
+        return (NEAREST_CENTROID,)
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the copy of CIFAR-10."""

@@ -52,6 +52,13 @@ def predict_by_first_operator(train: Examples, examples: Examples) -> np.ndarray
     return most_frequent_labels(first, train.labels, others)
 
 
+FIRST_OPERATOR = Rule(
+    name="first operator",
+    summary="the most frequent training label of the first operator",
+    predict=predict_by_first_operator,
+)
+
+
 @settings
 class ListOpsOptions:
     """Origin and sizes of the splits and of the expressions."""
@@ -133,13 +140,11 @@ class ListOps(Task):
             "data card has the scores of this rule on its splits, of the release too."
         ),
     )
-    rules = (
-        Rule(
-            name="first operator",
-            summary="the most frequent training label of the first operator",
-            predict=predict_by_first_operator,
-        ),
-    )
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the first operator alone."""
+        return (FIRST_OPERATOR,)
 
     @property
     def vocab_size(self) -> int:

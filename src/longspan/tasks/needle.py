@@ -51,7 +51,7 @@ class NeedleOptions(GeneratedOptions):
 class NeedleTask(CopyingTask):
     """One symbol at a random position among random filler; it is asked for at the end."""
 
-    Options = NeedleOptions
+    Options = NeedleOptions  # type: ignore[assignment]
     options: NeedleOptions  # type: ignore[assignment]
     info = dataclasses.replace(
         CopyingTask.info,

@@ -34,9 +34,11 @@ from longspan.tasks._pathfinder_images import generate_images, read_release
 from longspan.tasks._pixels import PixelOptions, PixelTask
 from longspan.tasks._published import published_scores
 from longspan.tasks.base import SPLITS, Grouping, ProgressCallback, Split
+from longspan.tasks.batching import sample_rows
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import ImageLayout
 from longspan.tasks.registry import register
+from longspan.tasks.rules import Rule, most_frequent_labels
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 SOURCE = "generated, with the distribution of Long Range Arena's images, or its files"
@@ -47,6 +49,7 @@ GENERATED = (
 )
 
 _INDEX_BYTES = 24  # of an image in memory: its label, place, length and offset
+_FITTED = 20_000  # training images that the rule is fitted on: finding their markers takes a second
 _COLORS = ("#e6550d", "#3182bd")  # of the two marked contours
 
 
@@ -189,10 +192,7 @@ class ContourTask(PixelTask):
 
         All long contours have equally many paddles, so one whose ends are near winds most.
         """
-        side = self.side
-        images = examples.tokens.values.reshape(-1, side, side)
-        first, second = find_markers(images, self.settings.marker_radius).swapaxes(0, 1)
-        distance = np.rint(np.hypot(*(first - second).T)).astype(np.int64)
+        distance = _marker_distances(examples.tokens.values, self.settings)
         return [
             *group_by_quantiles("distance of markers", distance, 3, " px"),
             _group_by_contour(distance, examples.labels == 1),
@@ -311,6 +311,18 @@ class Pathfinder(ContourTask):
         """Settings of the generator."""
         return lra_settings(self.side, self.options.difficulty, self.options.gray_levels)
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the places of the markers, without their contours."""
+        return (
+            Rule(
+                name="distance of markers",
+                summary="the most frequent label of 20,000 training images with markers as far "
+                "apart, in pixels",
+                predict=functools.partial(predict_by_marker_distance, self.settings),
+            ),
+        )
+
 
 @register
 class PathX(ContourTask):
@@ -330,6 +342,25 @@ class PathX(ContourTask):
             "failed to learn and stayed at chance."
         ),
     )
+
+
+def predict_by_marker_distance(
+    settings: PathfinderSettings, train: Examples, examples: Examples
+) -> np.ndarray:
+    """Return the most frequent training label of the distance between the markers."""
+    rows = sample_rows(len(train), _FITTED)
+    pixels = train.tokens.values.reshape(len(train), -1)[rows]
+    known, others = (
+        _marker_distances(values, settings) for values in (pixels, examples.tokens.values)
+    )
+    return most_frequent_labels(known, train.labels[rows], others)
+
+
+def _marker_distances(pixels: np.ndarray, settings: PathfinderSettings) -> np.ndarray:
+    """Return the distance between the markers of each image, in whole pixels, (N,)."""
+    images = pixels.reshape(-1, settings.resolution, settings.resolution)
+    first, second = find_markers(images, settings.marker_radius).swapaxes(0, 1)
+    return np.rint(np.hypot(*(first - second).T)).astype(np.int64)
 
 
 def _group_by_contour(distance: np.ndarray, is_joined: np.ndarray) -> Grouping:

@@ -5,6 +5,7 @@ Language Models", 2023 (https://arxiv.org/abs/2312.04927). A mechanism solves it
 one of many positions by its content.
 """
 
+import functools
 import textwrap
 
 import numpy as np
@@ -20,6 +21,16 @@ from longspan.tasks.base import Grouping, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import TokenLayout
 from longspan.tasks.registry import register
+from longspan.tasks.rules import Rule
+
+
+def predict_by_last_value(
+    settings: RecallSettings, train: Examples, examples: Examples
+) -> np.ndarray:
+    """Return the value of the last pair at every query; nothing is fitted."""
+    tokens = examples.tokens.values.reshape(-1, settings.length)
+    last = tokens[:, settings.head - 1].astype(np.int64) - settings.values
+    return last.repeat(settings.queries)
 
 
 @settings
@@ -96,6 +107,17 @@ class RecallTask(GeneratedTask):
     def num_classes(self) -> int:
         """Number of values."""
         return self.options.generator_settings.values
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the last pair alone, which needs no look-up by the key."""
+        return (
+            Rule(
+                name="last value",
+                summary="the value that was bound last, at every query",
+                predict=functools.partial(predict_by_last_value, self.options.generator_settings),
+            ),
+        )
 
     def draw_chunk(self, draws: np.random.Generator) -> TokensAndTargets:
         """Draw the tokens and targets of a chunk of examples."""

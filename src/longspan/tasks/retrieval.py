@@ -52,6 +52,13 @@ def _identify_texts(texts: Ragged | None) -> np.ndarray:
     return np.frombuffer(b"".join(digests), "<u8")
 
 
+SECOND_PAPER = Rule(
+    name="second paper",
+    summary="the most frequent training label of the second paper",
+    predict=predict_by_second_paper,
+)
+
+
 @settings
 class RetrievalOptions(EncodedTextOptions):
     """Encoding of the papers, and the splits."""
@@ -105,13 +112,11 @@ class Retrieval(EncodedTextTask):
             "those of the release. Only higher scores compare the papers."
         ),
     )
-    rules = (
-        Rule(
-            name="second paper",
-            summary="the most frequent training label of the second paper",
-            predict=predict_by_second_paper,
-        ),
-    )
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the second paper alone."""
+        return (SECOND_PAPER,)
 
     def identify_source(self, data: Path | None) -> dict[str, Any]:
         """Return the identity of the files of pairs."""

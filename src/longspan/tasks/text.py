@@ -27,6 +27,7 @@ from longspan.tasks.base import ProgressCallback, Split
 from longspan.tasks.info import TaskInfo
 from longspan.tasks.layout import SequenceLayout
 from longspan.tasks.registry import register
+from longspan.tasks.rules import TOKEN_COUNTS, Rule
 
 # Purposes of the random streams, so that the splits are sampled independently.
 _VALIDATION, _TRAIN, _TEST = range(3)
@@ -95,6 +96,11 @@ class Text(EncodedTextTask):
             return {**sizes, "train": options.train or 25_000, "validation": sizes["test"]}
         is_default = (options.validation, options.seed) == (default.validation, default.seed)
         return sizes if is_default else {**sizes, "train": options.train}
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Prediction from the counts of the tokens, without their order."""
+        return (TOKEN_COUNTS,)
 
     @property
     def validation_is_test(self) -> bool:

@@ -4,7 +4,7 @@ A rule is a generator function that yields findings. `validate_records` reads fi
 every rule.
 """
 
-from longspan.validation.findings import Finding, RecordFile
+from longspan.validation.findings import Finding, RecordFile, Severity
 from longspan.validation.records import Validation, validate_records
 
-__all__ = ["Finding", "RecordFile", "Validation", "validate_records"]
+__all__ = ["Finding", "RecordFile", "Severity", "Validation", "validate_records"]

@@ -83,6 +83,11 @@ def check_data(files: Files) -> Iterator[Finding]:
 
             yield from _check_equal(files, f"scores.{split}.{name}", _task_key, value)
 
+        def rules(record: Result, split: str = split) -> Any:
+            return (record.rules or {}).get(split)
+
+        yield from _check_equal(files, f"rules.{split}", _task_key, rules)
+
 
 def _check_equal(
     files: Files, field: str, key: Callable[[Result], Hashable], value: Callable[[Result], Any]

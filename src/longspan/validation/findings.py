@@ -9,7 +9,8 @@ from longspan.results import Failure, Result
 
 AS_WRITTEN = "restore the value that the run wrote; if the run wrote this one, report a bug"
 RUN_AGAIN = "run it again to the end"
-Severity = Literal["error", "warning"]  # a warning needs a look, an error a correction
+# An error needs a correction and a warning a look; a note says what a reader cannot get or check.
+Severity = Literal["error", "warning", "note"]
 R = TypeVar("R", Result, Failure)
 
 

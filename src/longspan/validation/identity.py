@@ -13,6 +13,7 @@ from longspan.tasks import TASKS
 from longspan.validation.findings import Finding, RecordFile
 
 ABSENT = "absent"
+PUBLISH = "publish the file with the record"
 
 
 def check_place(file: RecordFile) -> Iterable[Finding]:
@@ -41,6 +42,10 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
         experiment = _requested(record)
     except LongspanError as error:
         expected = "registered names, and overrides that the protocol accepts"
+        if missing := _unloaded_files(record):
+            remedy = f"load {', '.join(missing)} to check the recipe and the cost too"
+            yield file.finding("config", error, expected, remedy, "note")
+            return
         remedy = "correct it, or register the name with --import FILE"
         yield file.finding("config", error, expected, remedy)
         return
@@ -52,6 +57,21 @@ def check_recipe(file: RecordFile) -> Iterator[Finding]:
     for name, found in config.items():
         remedy = f"name it in the overrides, or run the recipe of {record.protocol}"
         yield from file.compare(f"config.{name}", found, recipe.get(name, ABSENT), remedy)
+
+
+def _unloaded_files(record: Result | Failure) -> list[str]:
+    """Return the files of users that define the mechanism, task or protocol, if unknown here."""
+    known = {
+        "protocol": record.protocol in PROTOCOLS,
+        "task": record.task in TASKS,
+        "mechanism": record.mechanism in MECHANISMS,
+    }
+    return [
+        str(source)
+        for part, source in (record.source_files or {}).items()
+        if (source.is_external or source.name in (record.added_files or ()))
+        and not known.get(part.partition(" ")[0], True)
+    ]
 
 
 def _requested(record: Result | Failure) -> Experiment:
@@ -73,15 +93,30 @@ def _requested(record: Result | Failure) -> Experiment:
 
 
 def check_provenance(file: RecordFile) -> Iterator[Finding]:
-    """Require a commit without local changes, and a file of each part from outside the package."""
-    commit = file.record.git_commit
-    if commit is None or commit.endswith("-dirty"):
-        expected, remedy = "a commit without local changes", "run it from a clean checkout"
-        yield file.finding("git_commit", commit, expected, remedy, "warning")
-    external = file.record.external_sources or {}
-    for part in (part for part, digest in external.items() if digest is None):
-        expected, remedy = f"the sha256 of the file of the {part}", f"define the {part} in a file"
-        yield file.finding(f"external_sources.{part}", None, expected, remedy, "warning")
+    """Require code that a reader can get: of a commit, of a release, or named by its sha256."""
+    record = file.record
+    for part, source in (record.source_files or {}).items():
+        if source.sha256 is None:
+            expected, remedy = (
+                f"the sha256 of the file of the {part}",
+                f"define the {part} in a file",
+            )
+            yield file.finding(f"source_files.{part}", None, expected, remedy, "warning")
+        elif source.is_external:
+            yield file.finding(
+                f"source_files.{part}", source, "a file of longspan", PUBLISH, "note"
+            )
+    for name in record.added_files or ():
+        yield file.finding("added_files", name, "a file of the commit", PUBLISH, "note")
+    if record.git_commit is None:
+        version = record.versions.get("longspan", "unknown")
+        remedy = f"publish the record with the version of longspan, {version}"
+        yield file.finding("git_commit", None, "a commit", remedy, "note")
+    elif record.git_commit.endswith("-dirty") and record.changed_files != {}:
+        # The commit of an earlier record says nothing about which files differ.
+        changed = ", ".join(record.changed_files or ("unknown files",))
+        found, expected = f"{record.git_commit}, with changes in {changed}", "a commit without them"
+        yield file.finding("git_commit", found, expected, "run it from a clean checkout", "warning")
 
 
 RULES = (check_place, check_hash, check_recipe, check_provenance)

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
-from longspan.errors import DataError
+from longspan.errors import DataError, LongspanError
 from longspan.metrics import Metric
 from longspan.results import Result
+from longspan.tasks import build
+from longspan.tasks.base import HELD_OUT
 from longspan.validation.findings import RUN_AGAIN, Finding, RecordFile, is_whole
 
 
@@ -64,6 +66,32 @@ def check_shares(file: RecordFile[Result]) -> Iterator[Finding]:
                 yield file.finding(f"{name}.{field}", share, expected)
 
 
+def check_rules(file: RecordFile[Result]) -> Iterator[Finding]:
+    """Require the accuracy of every rule of the task on validation and on test."""
+    record = file.record
+    if record.rules is None:  # records of schema 5 and below
+        return
+    expected = _rule_names(record)
+    for split in (split for split in HELD_OUT if split in record.scores):
+        found, num_targets = record.rules.get(split, {}), record.scores[split].num_targets
+        if expected not in (None, sorted(found)):
+            remedy = "run it again, unless the rules are newer than the record"
+            yield file.finding(f"rules.{split}", sorted(found), expected, remedy, "warning")
+        for name, share in found.items():
+            if not (0 <= share <= 1 and is_whole(share * num_targets)):
+                shares = f"an unrounded share of {num_targets} targets, 0 to 1"
+                yield file.finding(f"rules.{split}.{name}", share, shares)
+
+
+def _rule_names(record: Result) -> list[str] | None:
+    """Return the rules of the task; None for a task or options that are unknown here."""
+    try:
+        task = build(record.task, record.config.task.options)
+    except LongspanError:
+        return None  # the rule for recipes names them
+    return sorted(rule.name for rule in task.rules) if counts_targets(record.main) else []
+
+
 def check_inference(file: RecordFile[Result]) -> Iterator[Finding]:
     """Require a speed above zero, and memory that is not negative."""
     cost = file.record.inference
@@ -120,4 +148,11 @@ def check_slices(file: RecordFile[Result]) -> Iterator[Finding]:
             yield file.finding(field, found, f"shares of the {all_correct:.0f} correct on test")
 
 
-RULES = (check_splits, check_shares, check_inference, check_example_scores, check_slices)
+RULES = (
+    check_splits,
+    check_shares,
+    check_rules,
+    check_inference,
+    check_example_scores,
+    check_slices,
+)

@@ -20,6 +20,7 @@ from longspan.report.charts.styles import (
     tooltip,
     values_axis,
 )
+from longspan.report.leaderboard.floors import best_floor
 from longspan.report.leaderboard.values import Leaderboard, Row
 from longspan.report.numbers import count
 from longspan.results import Result
@@ -38,7 +39,7 @@ def learning_curves(
 
     A line is the mean over the seeds of a row at the steps that all of them have. Its band reaches
     from the lowest to the highest seed; among many rows only selected ones have bands. The dashed
-    rule under validation scores is the majority class.
+    rule under validation scores is the best score without a model.
     """
     lines = [line for row in board.rows for line in _lines(row, row.runs(column), quantity)]
     if not lines:
@@ -56,7 +57,7 @@ def learning_curves(
     layers = _line_layers(lines, {**base, "y": y}, quantity, styles)
     if any("low" in line for line in lines):
         layers.insert(0, _bands(base, y, is_crowded=len(board.rows) > CROWD))
-    rules = _majority_rules(board, column, lines) if is_score else []
+    rules = _floor_rule(board, column, lines) if is_score else []
     text = f"{name} against training step on {task.label}, {board.protocol}"
     return layered_chart(lines, [*rules, *layers], text, height=HEIGHT)
 
@@ -94,23 +95,19 @@ def _bands(base: Spec, y: Spec, *, is_crowded: bool) -> Spec:
     }
 
 
-def _majority_rules(board: Leaderboard, column: int, lines: Sequence[dict[str, Any]]) -> list[Spec]:
+def _floor_rule(board: Leaderboard, column: int, lines: Sequence[dict[str, Any]]) -> list[Spec]:
     metric = board.columns[column].metric
-    runs = [run for row in board.rows for run in row.runs(column)]
-    scores = [run.scores["validation"] for run in runs if "validation" in run.scores]
-    values = {x.majority_baseline for x in scores if x.majority_baseline is not None}
+    floor = best_floor([run for row in board.rows for run in row.runs(column)], "validation")
+    if floor is None:
+        return []
     first = min(line["step"][0] for line in lines)
     width = max(line["step"][-1] for line in lines) - first or 1
     drawn = [
         [((step - first) / width, at) for step, at in zip(x["step"], x["value"], strict=True)]
         for x in lines
     ]
-    name, shown = "majority class", [metric.shown(value) for value in sorted(values)]
-    return [
-        part
-        for value in shown
-        for part in horizontal_rule(value, name, free_corner((name, value), drawn))
-    ]
+    value = metric.shown(floor.value)
+    return horizontal_rule(value, floor.name, free_corner((floor.name, value), drawn))
 
 
 def _lines(row: Row, runs: Sequence[Result], quantity: Quantity) -> list[dict[str, Any]]:

@@ -42,8 +42,8 @@ def score_intervals(board: Leaderboard, column: int, styles: Styles) -> Spec | N
         if (cell := row.cells[column]) is not None and cell.score is not None
     ]
     dots.sort(key=lambda dot: (-metric.signed(dot["value"]), dot["row"]))
-    majority = task.majority
-    reference = None if majority is None else ("majority class", metric.shown(majority))
+    floor = task.floor
+    reference = None if floor is None else (floor.name, metric.shown(floor.value))
     text = f"Test {metric_name(metric)} on {task.label} by mechanism, {board.protocol}"
     return dot_chart(dots, axis_title("Test", metric), reference, text, styles)
 

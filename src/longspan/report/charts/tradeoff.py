@@ -5,7 +5,7 @@ and speed as the area.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +26,12 @@ from longspan.report.charts.styles import (
     quantitative,
     tooltip,
 )
-from longspan.report.charts.tradeoff_layout import FLOOR, HEIGHT, WIDE, Dot, Scene
+from longspan.report.charts.tradeoff_layout import HEIGHT, WIDE, Dot, Scene
 from longspan.report.families import OTHER
 from longspan.report.leaderboard.costs import cost_over_tasks
+from longspan.report.leaderboard.floors import mean_floor
 from longspan.report.leaderboard.front import find_score_wins, front_line, on_front
-from longspan.report.leaderboard.means import mean_baseline
-from longspan.report.leaderboard.values import Cost, Leaderboard, Mean, Row
+from longspan.report.leaderboard.values import Cost, Floor, Leaderboard, Mean, Row
 from longspan.report.numbers import Number, count, magnitude, memory
 from longspan.report.statistics.intervals import Interval
 
@@ -116,19 +116,18 @@ def score_against_cost(
         f"{axis_title('Test', metric)} against {panel.across.name.lower()}, area by "
         f"{panel.area.name.lower()}: {label}, {board.protocol}, {hardware}"
     )
-    floor = None if base is None else metric.shown(base)
+    floor = None if base is None else replace(base, value=metric.shown(base.value))
     styles = styles.select(dot["mechanism"] for dot in dots)
     return _chart(dots, floor, text, metric, styles, panel)
 
 
-def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Number | None]:
-    """Return metric, label and majority baseline of a task, or of the first mean."""
+def _subject(board: Leaderboard, column: int | None) -> tuple[Metric, str, Floor | None]:
+    """Return metric, label and floor of a task, or of the first mean."""
     if column is None:
         mean = board.means[0]
-        base = mean_baseline(mean, [task.majority for task in board.columns])
-        return mean.metric, mean.label.lower(), base
+        return mean.metric, mean.label.lower(), mean_floor(mean, board.columns)
     task = board.columns[column]
-    return task.metric, task.label, task.majority
+    return task.metric, task.label, task.floor
 
 
 def _dot(
@@ -195,15 +194,16 @@ def _mark_front(dots: Sequence[Dot], wins: np.ndarray, metric: Metric, panel: Pa
 
 def _chart(
     dots: list[Dot],
-    floor: Number | None,
+    floor: Floor | None,
     text: str,
     metric: Metric,
     styles: Styles,
     panel: Panel,
 ) -> Spec:
     across = cost_axis([dot["across"] for dot in dots])
-    up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], floor)
-    inside = floor is not None and up.low <= floor <= up.high
+    lowest = None if floor is None else floor.value
+    up = score_axis([dot["low"] for dot in dots], [dot["high"] for dot in dots], lowest)
+    inside = floor is not None and up.low <= floor.value <= up.high
     scene = Scene(across=across, up=up, floor=floor if inside else None)
     dots, largest = scene.size_marks(_size(dots), styles.medium.width)
     corner = scene.floor_corner(dots, styles.medium.width)
@@ -213,7 +213,7 @@ def _chart(
         "y": _axis("score", axis_title("Test", metric), up),
     }
     layers = _layers(plain, _areas(dots, largest, panel.area), styles, panel, dots)
-    rules = horizontal_rule(scene.floor, FLOOR, corner) if scene.floor is not None else []
+    rules = horizontal_rule(scene.floor.value, scene.floor.name, corner) if scene.floor else []
     return layered_chart(dots, [*rules, *layers], text, height=HEIGHT)
 
 

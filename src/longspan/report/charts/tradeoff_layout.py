@@ -19,12 +19,12 @@ from longspan.report.charts.placement import (
     rule_name_area,
     shrink,
 )
+from longspan.report.leaderboard.values import Floor
 from longspan.report.numbers import Number
 
 HEIGHT = 360  # pixels
 NARROW = 260  # pixels of the plot on a phone
 WIDE = 420  # pixels from which a plot has the names that were placed for its medium
-FLOOR = "majority class"
 LARGEST, SMALLEST = 900.0, 120.0  # square pixels of the largest mark: at most, at least
 Dot = dict[str, Any]
 
@@ -36,12 +36,12 @@ class Scene:
     Attributes:
         across: axis of the cost.
         up: axis of the score.
-        floor: score of the majority class; None outside the axis.
+        floor: score without a model; None outside the axis.
     """
 
     across: Axis
     up: Axis
-    floor: Number | None
+    floor: Floor | None
 
     def down(self, score: Number) -> float:
         """Return the pixels from the top of the plot to a score."""
@@ -71,12 +71,12 @@ class Scene:
         return [{**dot, **fields[i]} for i, dot in enumerate(dots)]
 
     def floor_corner(self, dots: Sequence[Dot], width: int) -> Corner:
-        """Return the place of the name of the majority class."""
+        """Return the place of the name of the floor."""
         if self.floor is None:
             return RIGHT_END
         marks = [box.area for box in self.boxes(dots, width)]
         drawn = [*marks, *self.bars(dots, width), *self.front(dots, width)]
-        return rule_corner(self.down(self.floor), FLOOR, width, drawn)
+        return rule_corner(self.down(self.floor.value), self.floor.name, width, drawn)
 
     def boxes(self, dots: Sequence[Dot], width: int) -> list[Box]:
         """Return the marks with the lengths of their names."""
@@ -115,9 +115,9 @@ class Scene:
         lines = [*self.bars(dots, width), *self.front(dots, width)]
         names = []
         if self.floor is not None:
-            y = self.down(self.floor)
+            y = self.down(self.floor.value)
             lines.append(Area.of_line(0, y, width, y))
-            names.append(rule_name_area(y, FLOOR, width, corner))
+            names.append(rule_name_area(y, self.floor.name, width, corner))
         boxes = self.boxes(dots, width)
         panel = Area(0, 0, width, HEIGHT)
         places = place_labels(boxes, panel, lines, names)

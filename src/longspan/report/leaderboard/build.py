@@ -7,6 +7,7 @@ from dataclasses import replace
 from longspan.errors import DataError
 from longspan.report.families import family_of
 from longspan.report.leaderboard.costs import cost_of_runs, cost_over_tasks
+from longspan.report.leaderboard.floors import best_floor, best_rule
 from longspan.report.leaderboard.grouping import (
     Data,
     Group,
@@ -137,6 +138,8 @@ def _column(key: Data, runs: list[Result], keys: list[Data]) -> TaskColumn:
         checksum=checksum,
         chance=runs[0].chance if runs else None,
         majority=tests[0].majority_baseline if tests else None,
+        rule=best_rule(runs, "test"),
+        floor=best_floor(runs, "test"),
         num_scored=min((test.num_examples for test in tests), default=None),
         num_examples=max((test.num_examples for test in tests), default=None),
     )
@@ -193,7 +196,7 @@ def _cell(
         cell,
         score=score,
         interval=interval(values, column.metric, num_examples, sample),
-        margin=None if column.majority is None else score - column.majority,
+        margin=None if column.floor is None else score - column.floor.value,
     )
     return replace(scored, is_at_chance=is_at_chance(scored, column))
 

@@ -63,7 +63,7 @@ class Cell:
     runs: tuple[Result, ...]
     score: Number | None  # test, mean over seeds; None if a run failed or has no test score
     interval: Interval | None
-    margin: Number | None  # score less the majority baseline
+    margin: Number | None  # score less the floor of the task
     cost: Cost
     is_at_chance: bool = False  # not better than the majority class
     failures: tuple[Failure, ...] = ()
@@ -73,6 +73,14 @@ class Cell:
     def failure_kinds(self) -> str | None:
         """Kinds of its failures; None if no run failed."""
         return ", ".join(sorted({failure.kind for failure in self.failures})) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """Score of a prediction without a model."""
+
+    name: str  # "majority class", or "rule: " and the name of a rule
+    value: Number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +95,8 @@ class TaskColumn:
     checksum: str
     chance: float | None
     majority: Number | None  # majority baseline of the test split
+    rule: Floor | None  # best rule on the test split; None: no rule, or not recorded
+    floor: Floor | None  # the better one of the two
     num_scored: int | None  # fewest test examples that a run was scored on
     num_examples: int | None  # most test examples that a run was scored on
 

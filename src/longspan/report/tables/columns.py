@@ -32,6 +32,7 @@ from longspan.report.numbers import (
     significant,
 )
 from longspan.report.statistics.intervals import Interval, mean
+from longspan.report.tables.floor_columns import FLOORS
 from longspan.report.tables.table import Column, Entry
 from longspan.results import BASELINE, Result
 
@@ -158,6 +159,7 @@ def _test_field(line: Line, name: str) -> Number | None:
 
 
 FAMILY_ABOUT = "Class of Tay et al. 2022, Efficient Transformers: A Survey; dense: every pair."
+MARGIN = "Score less that of the majority class, or of the best rule if that is better."
 FAMILY = Column("Family", "text", FAMILY_ABOUT, lambda x: x.row.family)
 MECHANISM = Column("Mechanism", "text", value=lambda x: name_entry(x.row))
 TASK = Column("Task", "text", value=lambda x: x.task.label)
@@ -273,17 +275,13 @@ SCORES = (
     Column("Data checksum", "text", value=lambda x: x.task.checksum, show=lambda sha: sha[:12]),
     Column("Metric", "text", value=lambda x: x.metric.name),
     Column("Unit", "text", value=lambda x: x.metric.unit),
-    Column("Chance", "score", value=lambda x: score_entry(x.task.chance, x.metric)),
-    Column("Majority", "score", value=lambda x: score_entry(x.task.majority, x.metric)),
+    *FLOORS,
     Column("Score", "score", value=lambda x: score_entry(x.cell and x.cell.score, x.metric)),
     Column("Low", "score", value=lambda x: score_entry(x.interval and x.interval.low, x.metric)),
     Column("High", "score", value=lambda x: score_entry(x.interval and x.interval.high, x.metric)),
     Column("Interval over", "text", value=lambda x: x.interval and x.interval.over),
     Column(
-        name="Margin",
-        kind="score",
-        about="Score less the majority baseline.",
-        value=lambda x: difference_entry(x.cell and x.cell.margin, x.metric),
+        "Margin", "score", MARGIN, lambda x: difference_entry(x.cell and x.cell.margin, x.metric)
     ),
     Column("Seeds", "higher", value=lambda x: x.cell and len(x.cell.runs)),
     Column("Failed", "text", value=lambda x: x.cell and x.cell.failure_kinds),

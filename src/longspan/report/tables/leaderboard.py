@@ -55,8 +55,9 @@ RULE = (
 )
 LEGEND = (
     "Scores: mean over seeds on test. Below: the 95 % interval, the margin over the majority class "
-    "(accuracy only), and the number of seeds. At chance: the interval reaches down to the "
-    "majority class; a mean with such a score is neither bold nor underlined.\n"
+    "or, where it is better, over the best rule without a model (accuracy only), and the number of "
+    "seeds. At chance: the interval reaches down to the majority class; a mean with such a score "
+    "is neither bold nor underlined.\n"
     f"{RULE}\n"
     "Intervals cover seeds and test examples where the score of every example was recorded, else "
     "seeds. For a single seed, or seeds that tie, they cover test examples and say nothing about "
@@ -97,7 +98,10 @@ def leaderboard(board: Leaderboard, group: RowGroup | None = None) -> Table:
         group.rows,
         metric=board.metric,
         about=LEGEND,
-        footer=[_baseline(board, *line, len(columns)) for line in baselines(board)],
+        footer=[
+            *_rules(board, len(columns)),
+            *(_baseline(board, *line, len(columns)) for line in baselines(board)),
+        ],
         notes=(*_of_overrides(group), *_numbered(board, group), *_intervals(group)),
     )
     found = verdict(board, group)
@@ -262,6 +266,21 @@ def baselines(board: Leaderboard) -> list[tuple[str, list[Number | None]]]:
         for name, line in lines
         if any(value is not None for value in line)
     ]
+
+
+def _rules(board: Leaderboard, width: int) -> list[Entries]:
+    """Return the row of the best rule of each task; none without a rule."""
+    rules = [column.rule for column in board.columns]
+    values = [None if rule is None else rule.value for rule in rules]
+    names = sorted({rule.name for rule in rules if rule})
+    if not names:
+        return []
+    values += [mean_baseline(one, values) for one in board.means]
+    first, *row = _baseline(board, names[0] if len(names) == 1 else "best rule", values, width)
+    if len(names) > 1:
+        shown = [rule.name.removeprefix("rule: ") if rule else "" for rule in rules]
+        row[: len(rules)] = [replace(x, detail=y) for x, y in zip(row, shown, strict=False)]
+    return [(first, *row)]
 
 
 def _baseline(

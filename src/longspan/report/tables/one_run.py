@@ -163,7 +163,7 @@ def provenance(board: Leaderboard) -> list[Table]:
         ("protocol", run.protocol),
         ("date", run.date),
         ("commit", run.git_commit or MISSING),
-        ("sources outside the package", list_values(dict(run.external_sources or {}))),
+        ("files", list_values({part: str(x) for part, x in (run.source_files or {}).items()})),
         ("configuration hash", run.config_hash),
         ("data", run.data_source),
         ("data sha256", run.data_checksum),

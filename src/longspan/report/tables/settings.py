@@ -26,6 +26,7 @@ FACTS: dict[str, Callable[[Result], Any]] = {
     "device": hardware_of,
     "configuration": lambda run: run.config_hash,
     "commit": lambda run: run.git_commit,
+    "files outside the commit": lambda run: ", ".join(run.own_files),
     "date": lambda run: run.date,
 }
 
