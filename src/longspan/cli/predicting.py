@@ -41,7 +41,8 @@ def predict(
     if taken := {"predicted", "probability"} & set(table.names):
         raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
     found = predict_texts(record, texts, paths)
-    added: dict[str, Any] = {"predicted": found.values}
+    shown = [x if isinstance(x, str) else f"{x:.6g}" for x in found.values]
+    added: dict[str, Any] = {"predicted": shown}
     if found.probabilities is not None:
         added["probability"] = [f"{x:.4f}" for x in found.probabilities]
     names = (*table.names, *added)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from longspan.cli.common import Json, print_json, print_table, print_text
+from longspan.cli.common import Json, print_json, print_table, print_text, register_default_imports
 from longspan.cli.plugins import Imports
 from longspan.metrics import get_metric
 from longspan.report.numbers import count
@@ -83,6 +83,7 @@ def check(
     """
     from longspan.validation import validate_records
 
+    register_default_imports()
     validation = validate_records(paths or [FOLDER])
     if as_json:
         print_json(dataclasses.asdict(validation))

@@ -66,7 +66,7 @@ def assign_splits(keys: Sequence[Key], given: np.ndarray, shares: dict[int, floa
 
 
 def _keys_of(keys: Sequence[Key], given: np.ndarray, split: int) -> set[Key]:
-    return {keys[row] for row in np.flatnonzero(given == split)}
+    return {keys[row] for row in np.flatnonzero(given == split).tolist()}
 
 
 def _digest(key: Key) -> bytes:

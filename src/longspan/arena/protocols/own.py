@@ -31,7 +31,7 @@ MODEL = ModelConfig(
 )
 OPTIONS: dict[str, dict[str, Any]] = {
     "local": {"window": 32},
-    "dilated": {"window": 32, "dilation": [1, 2]},
+    "dilated": {"window": 32, "dilation": 2},
     "longformer": {"window": 32, "first_global": True, "global_projections": True},
     "blockwise": {"block": 32},
     "disjoint": {"block": 64},
