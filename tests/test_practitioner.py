@@ -107,7 +107,7 @@ def test_three_classes_of_a_semicolon_file_in_latin_1(shell, tmp_path):
         f"""
         longspan data import csv orders.csv --text Text --label Art {options}
         longspan train linear orders --set training.steps=60
-        longspan predict runs/own/orders/linear-*.json new.csv --text Text --output out.csv {options}
+        longspan predict runs/own/orders/*.json new.csv --output out.csv --text Text {options}
     """,
     )
     assert share_correct(tmp_path / "out.csv", [name for _, name in new]) > 0.9
