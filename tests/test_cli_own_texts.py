@@ -162,6 +162,22 @@ def test_predictions_reproduce_the_recorded_score(trained, task):
     assert scores["accuracy"] == pytest.approx(sum(right) / len(right))
 
 
+def test_predictions_follow_the_order_of_the_texts(trained):
+    """Batches are sorted by length; predictions are not."""
+    from longspan.arena import RunPaths
+    from longspan.arena.predict import predict
+    from longspan.arena.protocols.own import register_imports
+
+    register_imports(trained / "cache")
+    (path,) = (trained / "runs" / "own" / "rated").glob("*.json")
+    paths = RunPaths(cache=trained / "cache", device="cpu")
+    texts = [("good bad " * n,) for n in (3, 1, 9, 2)] + [("plot " * 4,)]
+    together = predict(path, texts, paths).values
+    assert len({f"{x:.6f}" for x in together}) == 5
+    one_by_one = [predict(path, [text], paths).values[0] for text in texts]
+    assert together == pytest.approx(one_by_one, rel=1e-5)
+
+
 # bad input
 
 
