@@ -94,7 +94,7 @@ def test_protocol_of_imported_texts_is_own_unless_named(cli, tmp_path, file):
     assert "own" in out
     check_rejected(cli("arena", "--tasks", "reviews,listops", *end), "'own'", "reviews")
     named = ("arena", "--protocol", "quick", "--tasks", "reviews", *end)
-    check_rejected(cli(*named), "no task of protocol 'quick' called 'reviews'")
+    check_rejected(cli(*named), "'quick' has no task 'reviews'; reviews is in own")
 
 
 def test_trained_records_are_those_of_protocol_own(trained):

@@ -8,6 +8,7 @@ import typer
 
 from longspan.cli.common import Cache, Data, Device, Json, make_paths, print_json, print_text
 from longspan.cli.own_texts import Delimiter, Encoding
+from longspan.cli.plugins import Imports
 from longspan.errors import DataError, OptionError
 
 
@@ -22,6 +23,7 @@ def predict(
     cache: Cache = None,
     data: Data = None,
     device: Device = None,
+    imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """Predict the classes, or the numbers, of new texts with the saved model of a run.

@@ -40,7 +40,7 @@ from longspan.cli.common import (
     split_names,
 )
 from longspan.cli.planning import print_plan
-from longspan.cli.plugins import Imports, Protocol
+from longspan.cli.plugins import Imports, name_protocol
 from longspan.cli.reporting import print_report, print_results
 from longspan.config import Budget, parse_budget
 from longspan.errors import OptionError, RunError, check_name
@@ -53,7 +53,8 @@ OptionalProtocol = Annotated[
     str | None,
     typer.Option(
         "--protocol",
-        help="Name of a protocol; `longspan list protocols`.",
+        help="Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
+        callback=name_protocol,
         show_default=f"quick (arena) or {DEFAULT_PROTOCOL} (train); own for imported texts",
     ),
 ]
@@ -112,11 +113,10 @@ def arena(
     """
     paths = make_paths(runs, cache, data, device, parallel)
     named = split_names(tasks, "--tasks")
-    protocol = protocol or default_protocol(named, "quick")
     execution = Execution(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
     rule = _selection_rule(select, grids, tune=tune)
     chosen = Selection(
-        protocol=protocol,
+        protocol=protocol or default_protocol(named, "quick"),
         tasks=named,
         mechanisms=split_names(mechanisms, "--mechanisms"),
         space=_search_space(grids, seeds, set_, budget),
@@ -128,9 +128,9 @@ def arena(
         planned = paths.for_trials() if tune else paths
         print_plan(experiments, planned, measure=measure, as_json=as_json)
     elif tune:
-        _finish(*_tune(searches, paths, execution, rule), runs / protocol, as_json)
+        _finish(*_tune(searches, paths, execution, rule), runs / chosen.protocol, as_json)
     else:
-        _finish(*_run(experiments, paths, execution), runs / protocol, as_json)
+        _finish(*_run(experiments, paths, execution), runs / chosen.protocol, as_json)
 
 
 def train(
