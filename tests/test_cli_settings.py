@@ -188,5 +188,5 @@ def test_record_of_absent_plugin_names_what_is_missing(cli, folder, tiny_cache, 
     elsewhere = ("eval", record, "--task", "recall", *where, "--import", "gated.py")
     check_rejected(cli(*elsewhere), "the run's protocol 'mine' is not registered here")
     code, out, _ = cli("results", "check", "runs")
-    assert code == 1
-    assert "register the name with --import FILE" in out
+    assert code == 0  # a note: the file of the plug-in is not loaded
+    assert "gated.py" in out

@@ -93,7 +93,7 @@ def test_aggregate_without_targets_is_rejected():
 @every_metric
 def test_direction(name):
     found = get_metric(name)
-    lower_is_better = {"bits_per_byte", "bits_per_character", "perplexity"}
+    lower_is_better = {"bits_per_byte", "bits_per_character", "perplexity", "rmse"}
     assert found.higher_is_better == (name not in lower_is_better)
     better, worse = (2.0, 1.0) if found.higher_is_better else (1.0, 2.0)
     assert found.is_better(better, worse)

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from longspan.errors import OptionError
 from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
@@ -94,3 +95,29 @@ def test_padding_of_either_sequence_is_ignored(small):
     torch.testing.assert_close(model(a, longer, None, real).logits, expected)
     longer, real = F.pad(a, (0, 5), value=7), F.pad(torch.ones_like(a), (0, 5))
     torch.testing.assert_close(model(longer, b, real).logits, expected)
+
+
+def test_regression_loss_is_mean_squared_error(small):
+    ids, labels = torch.randint(1, 50, (4, 9)), torch.randn(4)
+    for fields in ({"num_labels": 1}, {"num_labels": 1, "problem_type": "regression"}):
+        model = LongspanForSequenceClassification(small(**fields)).double().eval()
+        out = model(ids, labels=labels)
+        assert out.logits.shape == (4, 1)
+        torch.testing.assert_close(out.loss, (out.logits[:, 0] - labels).square().mean())
+        whole = model(ids, labels=torch.tensor([1, 2, 3, 4])).loss
+        torch.testing.assert_close(whole, (out.logits[:, 0] - torch.arange(1, 5)).square().mean())
+    several = LongspanForSequenceClassification(small(num_labels=3, problem_type="regression"))
+    out = several(ids, labels=(wanted := torch.randn(4, 3)))
+    torch.testing.assert_close(out.loss, (out.logits - wanted).square().mean())
+    with pytest.raises(RuntimeError):
+        several(ids, labels=labels)
+
+
+def test_regression_of_pairs_and_refusal_for_tokens(small):
+    model = pair_model(small, problem_type="regression")
+    a, b = torch.randint(1, 50, (2, 3, 9))
+    labels = torch.randn(3, 2)
+    out = model(a, b, labels=labels)
+    torch.testing.assert_close(out.loss, (out.logits - labels).square().mean())
+    with pytest.raises(OptionError, match="not for tokens"):
+        LongspanForTokenClassification(small(num_labels=1))

@@ -118,7 +118,7 @@ def test_card_has_the_figures_of_the_built_data_set(reviews):
     rows = {row[0]: row[1:] for row in rows_of(text, "Splits")}
     assert rows["test"] == ["12", "90", "2", "7.5", "13", f"{record.files['test'].bytes:,}"]
     assert rows["train"][0] == f"{task.size('train')}"
-    assert rows_of(text, "Labels")[0][:2] == ["0", "4 (50.00 %)"]
+    assert rows_of(text, "Labels")[0][:2] == ["0: neg", "4 (50.00 %)"]
     assert record.checksum in text
     assert all(file.sha256 in text for file in record.files.values())
     assert f"| this data set | {record.source} |" in text

@@ -47,6 +47,12 @@ def model_config(config: RunConfig, task: Task) -> LongspanConfig:
         **dataclasses.asdict(config.model),
     )
     model.num_labels = task.num_classes
+    if task.is_regression:
+        model.problem_type = "regression"
+    else:
+        # Checkpoints then name their classes wherever transformers loads them.
+        model.id2label = {label: task.class_name(label) for label in range(task.num_classes)}
+        model.label2id = {name: label for label, name in model.id2label.items()}
     return model
 
 

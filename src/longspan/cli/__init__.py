@@ -1,4 +1,4 @@
-"""The command line: `longspan arena | train | eval | report | results | analyze | data | ...`.
+"""The command line: `longspan arena | train | eval | predict | report | results | data | ...`.
 
 Heavy imports are inside the commands that need them, so help is instant.
 """
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli import analyzing, evaluating, reporting, running
+from longspan.cli import analyzing, evaluating, predicting, reporting, running
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
@@ -30,6 +30,7 @@ app.add_typer(results_commands.app, name="results")
 app.command()(running.arena)
 app.command()(running.train)
 app.command(name="eval")(evaluating.evaluate)
+app.command()(predicting.predict)
 app.command()(reporting.report)
 app.command()(analyzing.analyze)
 

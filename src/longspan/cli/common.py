@@ -154,7 +154,7 @@ def make_paths(
     device: str | None,
     parallel: str | None = None,
 ) -> "RunPaths":
-    """Return the paths and the device of a command.
+    """Return the paths and the device of a command; register the imports in its cache as tasks.
 
     Raises:
         OptionError: the device is not cpu.
@@ -162,6 +162,7 @@ def make_paths(
         DataError: the folder of source files does not exist.
     """
     from longspan.arena import RunPaths
+    from longspan.arena.protocols.own import register_imports
 
     if device not in (None, "cpu"):
         raise OptionError(
@@ -174,7 +175,35 @@ def make_paths(
     if data is not None and not data.exists():
         raise DataError(f"--data {data} does not exist")
     paths = RunPaths(runs=runs, data=data, device=device, parallel=cast("Any", parallel))
-    return paths if cache is None else dataclasses.replace(paths, cache=cache)
+    paths = paths if cache is None else dataclasses.replace(paths, cache=cache)
+    register_imports(paths.cache)
+    return paths
+
+
+def default_protocol(tasks: Sequence[str] | None, otherwise: str) -> str:
+    """Return the protocol of a command that names none: `own` for imported texts.
+
+    Raises:
+        OptionError: some of the tasks are imported texts, and some are not.
+    """
+    from longspan.arena.protocols.own import NAME
+    from longspan.tasks import own_names
+
+    own = [task for task in tasks or () if task in own_names()]
+    if own and len(own) < len(set(tasks or ())):
+        raise OptionError(
+            f"{', '.join(own)}: imported texts have the protocol {NAME!r}, other tasks have not; "
+            "use a command for each protocol"
+        )
+    return NAME if own else otherwise
+
+
+def register_default_imports() -> None:
+    """Register the imports in the default cache, for commands without --cache."""
+    from longspan.arena.protocols.own import register_imports
+    from longspan.files import cache_folder
+
+    register_imports(cache_folder())
 
 
 def console_callback(

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from longspan.cli import own_texts as own
 from longspan.cli.common import (
     DEFAULT_PROTOCOL,
     Cache,
     Data,
     Json,
     console_callback,
+    default_protocol,
     make_paths,
     parse_changes,
     print_json,
@@ -79,32 +81,75 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a task's data set into the cache, with the options of a protocol."""
-    _build(_task(task, protocol, parse_changes(set_)), _run_paths(cache, data), as_json)
+    paths = _run_paths(cache, data)
+    _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
 
 
 @app.command(name="import")
 def import_(
-    task: TaskName,
+    task: Annotated[str, typer.Argument(help="Task; or csv, to make a task of an own file.")],
     path: Annotated[
         str,
-        typer.Argument(help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub."),
+        typer.Argument(
+            help="Folder or archive; or hub, or hub:NAME, for the Hugging Face hub. Of csv: a "
+            "CSV, TSV or parquet file."
+        ),
     ],
+    text: own.TextColumn = None,
+    label: own.LabelColumn = None,
+    target: own.TargetColumn = None,
+    pair: own.PairColumn = None,
+    name: own.Name = None,
+    validation: own.Validation = None,
+    test: own.Test = None,
+    encoding: own.OwnEncoding = None,
+    delimiter: own.OwnDelimiter = None,
+    drop_empty: own.DropEmpty = False,
+    replace: own.Replace = False,
     protocol: Recipe = None,
     set_: Options = None,
     cache: Cache = None,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """Build a task's data set from published files on this machine, or from the hub."""
+    """Build a task's data set from published files, from the hub, or from a file of one's own.
+
+    `import csv FILE --text COLUMN --label COLUMN` makes a task named after the file, which `train`
+    and `arena` then take. Unless files are given, the splits follow from a hash of the text.
+    """
+    options = own.OwnOptions(
+        text=text,
+        label=label,
+        target=target,
+        pair=pair,
+        name=name,
+        validation=validation,
+        test=test,
+        encoding=encoding,
+        delimiter=delimiter,
+        drop_empty=drop_empty,
+        replace=replace,
+    )
+    paths = _run_paths(cache, None)
+    if task == own.KIND:
+        task = own.import_file(Path(path), options, paths.cache).name
+        _build(_task(task, protocol, parse_changes(set_)), paths, as_json)
+        return
+    options.refuse(task)
+    chosen = _task(task, protocol, parse_changes(set_), released=True)
+    _import_published(chosen, path, paths, as_json)
+
+
+def _import_published(chosen: "Task", path: str, paths: "RunPaths", as_json: bool) -> None:
+    """Build a data set from published files, or from the hub."""
     from longspan.data import hub
     from longspan.tasks.data_cards import is_generated
 
-    chosen = _task(task, protocol, parse_changes(set_), released=True)
+    task = chosen.info.name
     if is_generated(chosen):
         raise OptionError(
             f"{task} is generated and reads no files; run `longspan data build {task}`"
         )
-    paths = _run_paths(cache, None)
     if not (named := _HUB.fullmatch(path)):
         _build(chosen, dataclasses.replace(paths, data=Path(path)), as_json)
         return
@@ -128,9 +173,9 @@ def verify(
     from longspan.data.cache import verify as check
     from longspan.tasks import TASKS
 
+    folder = _run_paths(cache, None).cache
     if task is not None:
         check_name(task, TASKS, "task")
-    folder = _run_paths(cache, None).cache
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder of built data sets; pass --cache FOLDER")
     found = check(folder, task)
@@ -155,8 +200,9 @@ def card(
     """Print the data card of a task in Markdown, with statistics if it is built."""
     from longspan.tasks import data_cards
 
+    paths = _run_paths(cache, None)
     chosen = _task(task, protocol, parse_changes(set_))
-    sys.stdout.write(data_cards.write_card(chosen, _run_paths(cache, None).cache))
+    sys.stdout.write(data_cards.write_card(chosen, paths.cache))
 
 
 @app.command()
@@ -175,13 +221,14 @@ def show(
     """Print examples of a built data set, or write one as a picture."""
     from longspan.tasks import SPLITS
 
+    paths = _run_paths(cache, None)
     chosen = _task(task, protocol, parse_changes(set_))
     name = next(one for one in SPLITS if one == check_name(split, SPLITS, "split"))
     if count < 1:
         raise OptionError(f"--count must be at least 1, got {count}")
     if (png or svg) and count > 1:
         raise OptionError(f"--png and --svg take one example, got --count {count}")
-    _open_built(chosen, _run_paths(cache, None).cache)
+    _open_built(chosen, paths.cache)
     if png or svg:
         _draw(chosen.svg(name, row), task, png, svg)
         return
@@ -200,7 +247,7 @@ def _task(
     from longspan.tasks import TASKS, build
 
     cls = TASKS[check_name(name, TASKS, "task")]
-    chosen = get(protocol or DEFAULT_PROTOCOL)
+    chosen = get(protocol or default_protocol([name], DEFAULT_PROTOCOL))
     if protocol is not None:
         chosen.check_task(name)
     options = dict(chosen.recipe(name).task_options) if name in chosen.tasks else {}

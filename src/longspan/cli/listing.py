@@ -5,7 +5,14 @@ from typing import Any
 
 from rich.text import Text
 
-from longspan.cli.common import PIPE_WIDTH, out, print_json, print_table, print_text
+from longspan.cli.common import (
+    PIPE_WIDTH,
+    out,
+    print_json,
+    print_table,
+    print_text,
+    register_default_imports,
+)
 
 COLUMNS = {  # of the printed tables; --json has every field
     "mechanisms": ("name", "family", "cost", "forms", "options", "paper"),
@@ -19,6 +26,7 @@ def print_list(what: str, as_json: bool) -> None:
     """Print the list of mechanisms, tasks or protocols."""
     from longspan import catalog
 
+    register_default_imports()
     lists = {
         "mechanisms": catalog.list_mechanisms,
         "tasks": catalog.list_tasks,
@@ -35,6 +43,7 @@ def print_described(name: str, as_json: bool) -> None:
     """Print all facts about a mechanism, task or protocol."""
     from longspan import catalog
 
+    register_default_imports()
     described = catalog.describe(name)
     if as_json:
         print_json(described)

@@ -17,6 +17,7 @@ from longspan.cli.common import (
     print_json,
     print_table,
     print_text,
+    register_default_imports,
 )
 from longspan.cli.plugins import Imports
 from longspan.metrics import get_metric
@@ -95,6 +96,7 @@ def check(
     """
     from longspan.validation import validate_records
 
+    register_default_imports()
     validation = validate_records(paths or [FOLDER])
     if as_json:
         print_json(dataclasses.asdict(validation))

@@ -31,6 +31,7 @@ from longspan.cli.common import (
     Tune,
     Workers,
     console_callback,
+    default_protocol,
     make_paths,
     parse_changes,
     parse_grid,
@@ -39,7 +40,7 @@ from longspan.cli.common import (
     split_names,
 )
 from longspan.cli.planning import print_plan
-from longspan.cli.plugins import Imports, Protocol
+from longspan.cli.plugins import Imports, name_protocol
 from longspan.cli.reporting import print_report, print_results
 from longspan.config import Budget, parse_budget
 from longspan.errors import OptionError, RunError, check_name
@@ -48,6 +49,15 @@ if TYPE_CHECKING:
     from longspan.arena import Executor, Experiment, RunPaths, Search, SearchSpace, Skipped
     from longspan.results import Result
 
+OptionalProtocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        help="Protocol, `longspan list protocols`; or a file, mine.toml or mine.py.",
+        callback=name_protocol,
+        show_default=f"quick (arena) or {DEFAULT_PROTOCOL} (train); own for imported texts",
+    ),
+]
 Tasks = Annotated[
     str | None,
     typer.Option(help="Comma-separated tasks.", show_default="all whose data is available"),
@@ -73,7 +83,7 @@ class Selection:
 
 
 def arena(
-    protocol: Protocol = "quick",
+    protocol: OptionalProtocol = None,
     tasks: Tasks = None,
     mechanisms: Rows = None,
     seeds: Seeds = None,
@@ -102,11 +112,12 @@ def arena(
     The same command resumes interrupted runs and skips finished and failed ones.
     """
     paths = make_paths(runs, cache, data, device, parallel)
+    named = split_names(tasks, "--tasks")
     execution = Execution(_executor(workers, ray, cpus_per_run, gpus_per_run), retry_failed)
     rule = _selection_rule(select, grids, tune=tune)
     chosen = Selection(
-        protocol=protocol,
-        tasks=split_names(tasks, "--tasks"),
+        protocol=protocol or default_protocol(named, "quick"),
+        tasks=named,
         mechanisms=split_names(mechanisms, "--mechanisms"),
         space=_search_space(grids, seeds, set_, budget),
     )
@@ -117,9 +128,9 @@ def arena(
         planned = paths.for_trials() if tune else paths
         print_plan(experiments, planned, measure=measure, as_json=as_json)
     elif tune:
-        _finish(*_tune(searches, paths, execution, rule), runs / protocol, as_json)
+        _finish(*_tune(searches, paths, execution, rule), runs / chosen.protocol, as_json)
     else:
-        _finish(*_run(experiments, paths, execution), runs / protocol, as_json)
+        _finish(*_run(experiments, paths, execution), runs / chosen.protocol, as_json)
 
 
 def train(
@@ -128,7 +139,7 @@ def train(
         typer.Argument(help="Mechanism, `longspan list mechanisms`; or reference row."),
     ],
     task: Annotated[str, typer.Argument(help="Task; `longspan list tasks`.")],
-    protocol: Protocol = DEFAULT_PROTOCOL,
+    protocol: OptionalProtocol = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, batch order and dropout.")] = 0,
     set_: Changes = None,
     budget: BudgetText = None,
@@ -145,6 +156,7 @@ def train(
     from longspan.arena.scopes import check_limits
 
     paths = make_paths(runs, cache, data, device, parallel)
+    protocol = protocol or default_protocol([task], DEFAULT_PROTOCOL)
     chosen, changes = get(protocol), parse_changes(set_)
     experiment = chosen.row(task, mechanism, seed, changes)
     check_limits(changes, [(task, mechanism)], chosen.row_names)

@@ -140,7 +140,7 @@ class Spool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examples:
-    """The examples of a split.
+    """The examples of a split; labels are classes, or floating-point numbers to predict.
 
     Each example of a task over pairs has a second sequence. A task that scores tokens has a target
     for each token: 0 is not scored, c + 1 is class c.
@@ -190,7 +190,7 @@ class Examples:
             digest.update(np.ascontiguousarray(part.offsets, "<i8").data)
             for first in range(0, len(part.values), _PIECE):
                 digest.update(np.ascontiguousarray(part.values[first : first + _PIECE], "<u2").data)
-        digest.update(np.ascontiguousarray(self.labels, "<i8").data)
+        digest.update(self._label_bytes())
         return digest.hexdigest()
 
     def index_checksum(self) -> str:
@@ -199,9 +199,14 @@ class Examples:
         for part in self.lists.values():
             digest.update(part.values.dtype.str.encode())
             digest.update(np.ascontiguousarray(part.offsets, "<i8").data)
-        digest.update(np.ascontiguousarray(self.labels, "<i8").data)
+        digest.update(self._label_bytes())
         digest.update(np.ascontiguousarray(self.crcs(), "<u4").data)
         return digest.hexdigest()
+
+    def _label_bytes(self) -> memoryview:
+        """Return the labels as 64-bit numbers: integers, or floats of a regression."""
+        dtype = "<f8" if self.labels.dtype.kind == "f" else "<i8"
+        return np.ascontiguousarray(self.labels, dtype).data
 
     def crcs(self) -> np.ndarray:
         """Return the CRC of each row: as recorded, or computed if the examples are unwritten."""

@@ -41,6 +41,7 @@ SIZES = {
     "max_global_tokens": (0, LONGEST),
     "classifier_hidden_size": (1, WIDEST),
 }
+PROBLEM_TYPES = (None, "single_label_classification", "regression")
 DROPOUTS = ("hidden_dropout_prob", "attention_dropout")
 # Fields that transformers and its tools add to a configuration.
 TRANSFORMERS_FIELDS = {
@@ -150,6 +151,16 @@ class LongspanConfig(PreTrainedConfig):
         return self.head_dim * self.num_attention_heads
 
     @property
+    def is_regression(self) -> bool:
+        """True if the head predicts numbers: `problem_type`, or one label without a type.
+
+        The rule is that of transformers' models.
+        """
+        if self.problem_type is None:
+            return self.num_labels == 1
+        return self.problem_type == "regression"
+
+    @property
     def position_encoding(self) -> str:
         """Position encoding that the model adds: `position` with "auto" resolved."""
         if self.position != "auto":
@@ -229,10 +240,10 @@ class LongspanConfig(PreTrainedConfig):
         for field in ("initializer_range", "layer_norm_eps"):
             if error := range_error(field, getattr(self, field), 0, LARGEST_RATE):
                 reasons.append(error)
-        if self.problem_type not in (None, "single_label_classification"):
+        if self.problem_type not in PROBLEM_TYPES:
             reasons.append(
-                "problem_type must be 'single_label_classification' or None, "
-                f"got {self.problem_type!r}; there is no head for regression or several labels"
+                "problem_type must be 'single_label_classification', 'regression' or None, "
+                f"got {self.problem_type!r}; there is no head for several labels"
             )
         return reasons
 

@@ -1,4 +1,4 @@
-"""Classification models: of a sequence, of its tokens, or of a pair of sequences."""
+"""Classification and regression: of a sequence, of its tokens, or of a pair of sequences."""
 
 from typing import Any, cast
 
@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
+from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel, TokenIds, TokenMask
 from longspan.shapes import Bool, Float, Int
@@ -40,10 +41,16 @@ class LongspanClassifier(LongspanPreTrainedModel):
         return config.hidden_size
 
     def _classify(self, features: Tensor, labels: Tensor | None) -> tuple[Any, Any]:
-        """Return the mean cross entropy, or None without labels, and the logits."""
+        """Return the loss, or None without labels, and the logits.
+
+        The loss is the mean cross entropy; of a regression, the mean squared error.
+        """
         logits = self.classifier(features)
         if labels is None:
             return None, logits
+        if self.config.is_regression:
+            # Not broadcast: numbers of another shape are an error.
+            return F.mse_loss(logits, labels.to(logits.dtype).reshape_as(logits)), logits
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten()), logits
 
 
@@ -56,14 +63,16 @@ class _SingleInputClassifier(LongspanClassifier):
         input_ids: TokenIds | None = None,
         attention_mask: TokenMask | None = None,
         global_attention_mask: TokenMask | None = None,
-        labels: Int[Tensor, " B"] | Int[Tensor, "B T"] | None = None,
+        labels: Int[Tensor, " B"] | Int[Tensor, "B T"] | Float[Tensor, "*B"] | None = None,
         input_values: Float[Tensor, "B T F"] | None = None,
     ) -> SequenceClassifierOutput | TokenClassifierOutput:
         """Classify; see `LongspanModel.forward` for the inputs and masks.
 
         Returns:
             `logits`, (B, C) for sequences or (B, T, C) for tokens, and `loss` if labels are given:
-            the mean cross entropy over the labels other than -100.
+            the mean cross entropy over the labels other than -100; of a regression
+            (`problem_type="regression"`, or one label) the mean squared error, for labels (B,), or
+            (B, C) of C numbers for each sequence.
         """
         encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
         loss, logits = self._classify(getattr(encoded, self.features), labels)
@@ -83,6 +92,14 @@ class LongspanForTokenClassification(_SingleInputClassifier):
     output_class = TokenClassifierOutput
     features = "last_hidden_state"
 
+    def __init__(self, config: LongspanConfig):
+        super().__init__(config)
+        if config.is_regression:
+            raise OptionError(
+                "numbers are predicted for sequences and pairs, not for tokens; set num_labels to "
+                "2 or more, and problem_type to None"
+            )
+
 
 class LongspanForPairClassification(LongspanClassifier):
     """Encoder applied to two sequences, with a classification head on both pooled states."""
@@ -98,12 +115,13 @@ class LongspanForPairClassification(LongspanClassifier):
         input_ids_b: Int[Tensor, "B U"],
         attention_mask: TokenMask | None = None,
         attention_mask_b: Bool[Tensor, "B U"] | Int[Tensor, "B U"] | None = None,
-        labels: Int[Tensor, " B"] | None = None,
+        labels: Int[Tensor, " B"] | Float[Tensor, "*B"] | None = None,
     ) -> SequenceClassifierOutput:
         """Classify pairs; the two sequences of a pair may differ in length.
 
         Returns:
-            `logits` (B, C) and, if labels are given, `loss`, their mean cross entropy.
+            `logits` (B, C) and, if labels are given, `loss`: their mean cross entropy, or of a
+            regression the mean squared error.
         """
         a = self.encoder(input_ids, attention_mask).pooler_output
         b = self.encoder(input_ids_b, attention_mask_b).pooler_output

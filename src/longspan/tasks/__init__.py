@@ -9,6 +9,7 @@ import pkgutil
 
 from longspan.tasks.base import SPLITS, Batch, Split, Task
 from longspan.tasks.info import Published, TaskInfo
+from longspan.tasks.own_texts import OwnTexts, own_names, register_own_texts
 from longspan.tasks.registry import TASKS, build, configure, register
 from longspan.tasks.scoring import IGNORE
 
@@ -20,11 +21,14 @@ __all__ = [
     "SPLITS",
     "TASKS",
     "Batch",
+    "OwnTexts",
     "Published",
     "Split",
     "Task",
     "TaskInfo",
     "build",
     "configure",
+    "own_names",
     "register",
+    "register_own_texts",
 ]

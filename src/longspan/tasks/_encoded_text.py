@@ -30,7 +30,7 @@ NumWordIds = Annotated[int, Field(ge=3, le=MAX_IDS)]
 
 
 @settings
-class EncodedTextOptions:
+class EncodingOptions:
     """Encoding of the texts."""
 
     length: Length = setting("tokens of a text that are kept")
@@ -41,7 +41,6 @@ class EncodedTextOptions:
     )
     minimum: PositiveInt = setting("occurrences in the training texts that make a character known")
     end: bool = setting("append an end symbol to each text, within its length (characters)", False)
-    seed: NonNegativeInt = setting("seed that chooses examples", 0)
 
     def __post_init__(self) -> None:
         """Check that every option has an effect and a text has room for a token.
@@ -58,10 +57,17 @@ class EncodedTextOptions:
             )
 
 
+@settings
+class EncodedTextOptions(EncodingOptions):
+    """Encoding of the texts, and the seed of subsets."""
+
+    seed: NonNegativeInt = setting("seed that chooses examples", 0)
+
+
 class EncodedTextTask(Task):
     """A task whose examples are texts, encoded as bytes, characters or words."""
 
-    options: EncodedTextOptions
+    options: EncodingOptions
 
     @property
     def length(self) -> int:
@@ -107,6 +113,10 @@ class EncodedTextTask(Task):
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of an example's tokens; requires an open task."""
         return self._tokenizer.decode(ids)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Return the ids of a new text, cut to the length; requires an open task."""
+        return self._tokenizer.encode(text.encode(), self.options.length)
 
     @property
     def _tokenizer(self) -> Tokenizer:

@@ -96,6 +96,11 @@ class Task(ABC):
         return self.info.num_classes
 
     @property
+    def is_regression(self) -> bool:
+        """True if targets are numbers, of which the model predicts one for each example."""
+        return False
+
+    @property
     def chance(self) -> float | None:
         """Expected main metric of a uniform guess under these options."""
         return self.info.chance
@@ -218,7 +223,9 @@ class Task(ABC):
         """Return the number of examples of a split."""
         return len(self._examples(split))
 
-    def labels(self, split: Split, rows: np.ndarray | None = None) -> Int[Tensor, " N"]:
+    def labels(
+        self, split: Split, rows: np.ndarray | None = None
+    ) -> Int[Tensor, " N"] | Float[Tensor, " N"]:
         """Return all scored targets of some rows of a split, in their order; None: of all rows."""
         return torch.from_numpy(scored_targets(self._examples(split), rows))
 
@@ -268,9 +275,12 @@ class Task(ABC):
         return self._collate(examples, training_rows(len(examples), batch_size, seed, start))
 
     def losses(
-        self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"]
+        self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]
     ) -> Float[Tensor, "*B"]:
-        """Return the training loss of each target: cross entropy in nats, 0 where `IGNORE`."""
+        """Return the training loss of each target: cross entropy in nats, 0 where `IGNORE`.
+
+        Override for other losses, such as the squared error of a regression.
+        """
         return cross_entropy(logits, targets)
 
     def example_statistics(
@@ -279,7 +289,7 @@ class Task(ABC):
         split: Split,
         rows: Int[Tensor, " B"],
         logits: Float[Tensor, "*B C"],
-        targets: Int[Tensor, "*B"],
+        targets: Int[Tensor, "*B"] | Float[Tensor, "*B"],
     ) -> dict[str, Tensor]:
         """Return the per-example statistics (B, K) of some of the task's metrics, by name.
 
@@ -290,7 +300,7 @@ class Task(ABC):
             split: split of the examples.
             rows: rows of the examples, to look up references that are no targets.
             logits: predictions.
-            targets: classes, `IGNORE` where unscored.
+            targets: classes, `IGNORE` where unscored; or numbers.
         """
         return {metric.name: LOGIT_STATISTICS[metric.name](logits, targets) for metric in metrics}
 

@@ -24,7 +24,8 @@ class Batch:
     Attributes:
         inputs: token ids, or F numbers at each position.
         key_mask: True at real tokens.
-        targets: one class per example, or one per token (`IGNORE` where unscored).
+        targets: one class per example, or one per token (`IGNORE` where unscored); or one number
+            per example, float32.
         rows: row of each example in its split.
         inputs_b: second sequences of pairs.
         key_mask_b: True at real tokens of the second sequences.
@@ -32,7 +33,7 @@ class Batch:
 
     inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"]
     key_mask: Bool[Tensor, "B T"]
-    targets: Int[Tensor, " B"] | Int[Tensor, "B T"]
+    targets: Int[Tensor, " B"] | Int[Tensor, "B T"] | Float[Tensor, " B"]
     rows: Int[Tensor, " B"]
     inputs_b: Int[Tensor, "B U"] | None = None
     key_mask_b: Bool[Tensor, "B U"] | None = None
@@ -70,11 +71,14 @@ def evaluation_rows(
 
 
 def scored_targets(examples: Examples, rows: np.ndarray | None) -> np.ndarray:
-    """Return all scored targets of some rows as int64, in their order; None: of all rows."""
+    """Return all scored targets of some rows, in their order; None: of all rows.
+
+    Classes are int64, numbers float32.
+    """
     targets = examples.targets
     if targets is None:
         labels = examples.labels if rows is None else examples.labels[rows]
-        return labels.astype(np.int64)
+        return labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64)
     values = targets.values
     if rows is not None:
         values = np.concatenate([targets[row] for row in rows])
@@ -103,7 +107,7 @@ def collate(
     tokens, key_mask = _pad(examples.tokens, rows, max_length)
     second = None if examples.second is None else _pad(examples.second, rows, max_length)
     if examples.targets is None:
-        targets = examples.labels[rows].astype(np.int64)
+        targets = scored_targets(examples, rows)
     else:
         targets = _pad(examples.targets, rows, max_length)[0].astype(np.int64) - 1
         targets[targets < 0] = IGNORE

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from longspan.data import cache as cached
 from longspan.data.cache import Manifest
@@ -151,7 +152,9 @@ def describe_task(task: Task) -> str:
         ("task", f"`{info.name}`, data version {info.version}"),
         ("inputs", f"{'two sequences' if is_pair else 'one sequence'} of tokens, {tokens}"),
         ("length", f"at most {task.length:,} tokens{' each' if is_pair else ''}"),
-        ("classes", f"{task.num_classes:,}{per_token}"),
+        ("target", "a number")
+        if task.is_regression
+        else ("classes", f"{task.num_classes:,}{per_token}"),
         *(("metric", _describe_metric(metric)) for metric in task.metrics),
     ]
     if task.chance is not None:
@@ -218,17 +221,36 @@ def _measured_splits(task: Task) -> list[str]:
             figures = (counts["examples"], *sequence.values(), counts["bytes"])
             rows.append((title, *(f"{figure:,.10g}" for figure in figures)))
     head = ("split", "examples", "tokens", "shortest", "median", "longest", "bytes of the split")
-    return ["## Splits", _table(head, rows), "## Labels", _labels(found)]
+    targets = _numbers(task) if task.is_regression else _labels(task, found)
+    return ["## Splits", _table(head, rows), "## Labels", targets]
 
 
-def _labels(found: dict[Split, dict[str, Any]]) -> str:
+def _numbers(task: Task) -> str:
+    """Return a table of the distribution of the numbers that a regression predicts."""
+    values = {split: task.labels(split).double() for split in SPLITS}
+    rows = [
+        (name, *(f"{function(values[split]):.6g}" for split in SPLITS))
+        for name, function in (
+            ("mean", torch.mean),
+            ("standard deviation", lambda x: x.std(correction=0)),
+            ("smallest", torch.min),
+            ("largest", torch.max),
+        )
+    ]
+    return _table(("target", *SPLITS), rows)
+
+
+def _labels(task: Task, found: dict[Split, dict[str, Any]]) -> str:
     """Return a table of the number of targets of each class; of many classes, the extremes."""
     counts = {split: statistics["labels"] for split, statistics in found.items()}
     totals = {split: sum(labels.values()) for split, labels in counts.items()}
     classes = sorted({label for labels in counts.values() for label in labels})
     if len(classes) <= _MAX_CLASSES:
         rows = [
-            (f"{label}", *(_share(counts[s].get(label, 0), totals[s]) for s in SPLITS))
+            (
+                _class_cell(task, label),
+                *(_share(counts[s].get(label, 0), totals[s]) for s in SPLITS),
+            )
             for label in classes
         ]
         return _table(("class", *SPLITS), rows)
@@ -239,6 +261,12 @@ def _labels(found: dict[Split, dict[str, Any]]) -> str:
         ("least frequent class", *(_share(min(counts[s].values()), totals[s]) for s in SPLITS)),
     ]
     return _table(("", *SPLITS), rows)
+
+
+def _class_cell(task: Task, label: int) -> str:
+    """Return the number of a class, and its name if that is another text."""
+    name = task.class_name(label)
+    return name if name == str(label) else f"{label}: {_cell(name)}"
 
 
 def _vocabulary(task: Task, manifest: Manifest) -> list[str]:

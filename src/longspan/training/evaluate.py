@@ -11,7 +11,7 @@ from torch import nn
 from longspan.errors import NonFiniteLossError
 from longspan.results import Score
 from longspan.tasks.base import Batch, Split, Task
-from longspan.tasks.scoring import IGNORE
+from longspan.tasks.scoring import is_scored
 from longspan.training.distributed.group import SINGLE_PROCESS, ProcessGroup, RowShard
 from longspan.training.prefetch import prefetch_batches
 
@@ -27,7 +27,7 @@ def model_inputs(batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
 
 def count_targets(targets: torch.Tensor) -> int:
     """Return the number of scored targets."""
-    return int((targets != IGNORE).sum())
+    return int(is_scored(targets).sum())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class _SplitSums:
         found = task.example_statistics(task.metrics, self.split, rows, logits, targets)
         for name, values in found.items():
             self.statistics[name][rows] += weight * values.to(self.device)
-        self.num_targets[rows] += weight * (targets != IGNORE).reshape(len(rows), -1).sum(1)
+        self.num_targets[rows] += weight * is_scored(targets).reshape(len(rows), -1).sum(1)
         self.loss += weight * task.losses(logits, targets).double().sum()
 
     def evaluation(self) -> Evaluation:

@@ -15,6 +15,7 @@ from longspan.arena.executors.outcomes import (
 )
 from longspan.arena.experiment import Experiment
 from longspan.arena.paths import RunPaths
+from longspan.arena.protocols.own import register_imports
 from longspan.arena.run import check_same, run
 from longspan.errors import BusyError, DivergedError, LongspanError, NoMemoryError
 from longspan.memory import keep_freed_memory
@@ -39,6 +40,7 @@ class ExperimentRunner:
             on_build: receives the progress of building data sets.
         """
         keep_freed_memory()
+        register_imports(paths.cache)  # in worker processes too
         self.paths, self.on_build = paths, on_build
         self.tasks: dict[str, Task | Exception] = {}
 

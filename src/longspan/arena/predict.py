@@ -1,0 +1,102 @@
+"""Predictions of a run's model for new texts."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.arena.paths import RunPaths
+from longspan.arena.rescore import load_run, prepare_model
+from longspan.data.store import Examples, Ragged
+from longspan.errors import OptionError
+from longspan.tasks._encoded_text import EncodedTextTask
+from longspan.tasks.batching import collate, evaluation_rows
+from longspan.tasks.layout import PairLayout
+from longspan.tasks.own_texts import OwnTexts
+from longspan.training.evaluate import model_inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """Predictions, in the order of the texts.
+
+    Attributes:
+        values: name of the most probable class of each text, or its number.
+        probabilities: probability of that class, (N,); None for numbers.
+    """
+
+    values: list[str] | list[float]
+    probabilities: np.ndarray | None
+
+
+def predict(
+    record: Path, texts: Sequence[tuple[str, ...]], paths: RunPaths, batch_size: int | None = None
+) -> Predictions:
+    """Predict the class, or the number, of new texts with the selected model of a run.
+
+    Args:
+        record: record of a run on a task of texts.
+        texts: texts to classify, not empty; of pairs both.
+        paths: folders of the run's data, and the device.
+        batch_size: texts per batch; None: that of the run's evaluations.
+
+    Raises:
+        OptionError: the task has no texts, or other numbers of texts.
+        DataError: the record, the model or the data is absent, or the data differs.
+    """
+    result, task, model = load_run(record, paths)
+    if not isinstance(task, EncodedTextTask):
+        raise OptionError(f"{record} was trained on {task.info.name}, whose inputs are no texts")
+    expected = 2 if isinstance(task.layout, PairLayout) else 1
+    if any(len(row) != expected for row in texts):
+        raise OptionError(
+            f"{record} was trained on {'pairs of texts' if expected == 2 else 'single texts'}; "
+            f"pass {expected} column{'s' if expected == 2 else ''} of texts"
+        )
+    prepared, where = prepare_model(record, result, model, paths, batch_size)
+    logits = _logits(prepared, task, texts, where)
+    if isinstance(task, OwnTexts) and task.is_regression:
+        return Predictions(task.predicted_numbers(logits).tolist(), None)
+    probabilities, classes = logits.softmax(-1).max(-1)
+    names = [task.class_name(label) for label in classes.tolist()]
+    return Predictions(names, probabilities.numpy())
+
+
+@torch.no_grad()
+def _logits(
+    model: torch.nn.Module,
+    task: EncodedTextTask,
+    texts: Sequence[tuple[str, ...]],
+    where: dict[str, Any],
+) -> Tensor:
+    """Return the logits of each text, (N, C) in float64 on the CPU."""
+    model.eval()
+    found = torch.zeros(len(texts), task.num_classes, dtype=torch.float64)
+    for rows, inputs in _batches(task, texts, where["batch_size"], where["device"]):
+        found[rows] = model(**inputs).logits.double().cpu()
+    return found
+
+
+def _batches(
+    task: EncodedTextTask,
+    texts: Sequence[tuple[str, ...]],
+    batch_size: int,
+    device: torch.device,
+) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    """Yield the rows and the model's inputs of batches, sorted by length."""
+    sides = []
+    for side in zip(*texts, strict=True):
+        ids = [task.encode(text) for text in side]
+        sides.append(Ragged.pack(ids, ids[0].dtype.type))
+    examples = Examples(
+        tokens=sides[0],
+        second=sides[1] if len(sides) > 1 else None,
+        labels=np.zeros(len(texts), np.uint8),
+    )
+    for rows in evaluation_rows(examples, batch_size, 0):
+        batch = collate(examples, rows, task.to_inputs, task.length)
+        yield batch.rows, model_inputs(batch, device)

@@ -1,0 +1,207 @@
+"""Options and steps of `longspan data import csv`: texts of one's own become a task."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.cli.common import print_note
+from longspan.errors import OptionError
+
+if TYPE_CHECKING:
+    from longspan.data.own_texts import OwnDescription
+
+KIND = "csv"  # in place of a task
+PANEL = "Own texts (import csv)"
+Encoding = Annotated[str, typer.Option(help="Encoding of the file, such as latin-1.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(help="Character between two fields.", show_default="comma; tab in .tsv"),
+]
+OwnEncoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        help="Encoding of the file, such as latin-1.",
+        show_default="utf-8",
+        rich_help_panel=PANEL,
+    ),
+]
+OwnDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter",
+        help="Character between two fields.",
+        show_default="comma; tab in .tsv",
+        rich_help_panel=PANEL,
+    ),
+]
+TextColumn = Annotated[
+    str | None, typer.Option("--text", help="Column of the texts.", rich_help_panel=PANEL)
+]
+LabelColumn = Annotated[
+    str | None, typer.Option("--label", help="Column of the classes.", rich_help_panel=PANEL)
+]
+TargetColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="Column of numbers to predict (regression), in place of --label.",
+        rich_help_panel=PANEL,
+    ),
+]
+PairColumn = Annotated[
+    str | None,
+    typer.Option("--pair", help="Column of second texts, of pairs.", rich_help_panel=PANEL),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        help="Name of the task.",
+        show_default="that of the file",
+        rich_help_panel=PANEL,
+    ),
+]
+Validation = Annotated[
+    str | None,
+    typer.Option(
+        "--validation",
+        help="Share of the texts to hold out, or a file.",
+        show_default="0.1",
+        rich_help_panel=PANEL,
+    ),
+]
+Test = Annotated[
+    str | None,
+    typer.Option(
+        "--test",
+        help="Share of the texts to hold out, or a file.",
+        show_default="0.1",
+        rich_help_panel=PANEL,
+    ),
+]
+DropEmpty = Annotated[
+    bool,
+    typer.Option(
+        "--drop-empty",
+        help="Leave out rows without a text or target.",
+        rich_help_panel=PANEL,
+    ),
+]
+Replace = Annotated[
+    bool,
+    typer.Option("--replace", help="Replace other texts of the same name.", rich_help_panel=PANEL),
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnOptions:
+    """Options that apply to `import csv` alone; None or False if not given."""
+
+    text: str | None
+    label: str | None
+    target: str | None
+    pair: str | None
+    name: str | None
+    validation: str | None
+    test: str | None
+    encoding: str | None
+    delimiter: str | None
+    drop_empty: bool
+    replace: bool
+
+    def refuse(self, task: str) -> None:
+        """Refuse these options for the published files of a task.
+
+        Raises:
+            OptionError: one is given.
+        """
+        for name, value in dataclasses.asdict(self).items():
+            if value not in (None, False):
+                raise OptionError(
+                    f"--{name.replace('_', '-')} applies to `data import csv`, not to {task}; "
+                    "omit it"
+                )
+
+
+def import_file(path: Path, options: OwnOptions, cache: Path) -> "OwnDescription":
+    """Import a file of texts, register it as a task, and print what was left out.
+
+    Raises:
+        OptionError: a column is not named, or the name of the task is taken.
+        DataError: the file is unusable; the message says why.
+    """
+    from longspan.arena.protocols.own import register_imports
+    from longspan.data.own_import import HELD_OUT_SHARE, ImportRequest, import_texts
+    from longspan.data.text_files import UTF8, FileFormat
+
+    if options.text is None or (options.label is None) == (options.target is None):
+        raise OptionError(
+            "import csv takes --text COLUMN, and either --label COLUMN (classes) or --target "
+            "COLUMN (numbers)"
+        )
+    name = options.name or path.stem
+    _check_free(name)
+    described = import_texts(
+        cache,
+        name,
+        path,
+        ImportRequest(
+            text=options.text,
+            target=options.label or options.target or "",
+            is_regression=options.target is not None,
+            pair=options.pair,
+            validation=_share_or_file(options.validation, HELD_OUT_SHARE),
+            test=_share_or_file(options.test, HELD_OUT_SHARE),
+            drop_empty=options.drop_empty,
+            file_format=FileFormat(encoding=options.encoding or UTF8, delimiter=options.delimiter),
+        ),
+        replace=options.replace,
+    )
+    register_imports(cache)
+    _print_notes(described)
+    return described
+
+
+def _check_free(name: str) -> None:
+    """Refuse the name of a mechanism, a protocol or another task."""
+    from longspan.arena import PROTOCOLS
+    from longspan.arena.protocols.own import NAME
+    from longspan.attention import MECHANISMS
+    from longspan.tasks import TASKS, own_names
+
+    kinds = {
+        "a mechanism": MECHANISMS,
+        "a protocol": {*PROTOCOLS, NAME},
+        "a task": TASKS.keys() - set(own_names()),
+        "this command": {KIND},
+    }
+    for kind, names in kinds.items():
+        if name in names:
+            raise OptionError(f"{name!r} is the name of {kind}; pass another --name")
+
+
+def _share_or_file(text: str | None, default: float) -> float | Path:
+    """Parse a share such as 0.1, or else the path of a file."""
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        return Path(text)
+
+
+def _print_notes(described: "OwnDescription") -> None:
+    """Print the rows that were left out, the repeated ones, and the next command."""
+    counts = described.counts
+    messages = {
+        "empty": "rows without a text or target were left out",
+        "in_another_split": "rows were left out whose text is in a held-out split too",
+        "repeated": "rows repeat a text of their split (equal texts are in one split)",
+    }
+    for name, message in messages.items():
+        if counts[name]:
+            print_note("note:", f"{counts[name]:,} {message}")
+    print_note("next:", f"longspan train local {described.name}")

@@ -1,0 +1,68 @@
+"""`longspan predict`: predictions of a saved model for new texts."""
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from longspan.cli.common import Cache, Data, Device, Json, make_paths, print_json, print_text
+from longspan.cli.own_texts import Delimiter, Encoding
+from longspan.cli.plugins import Imports
+from longspan.errors import DataError, OptionError
+
+
+def predict(
+    record: Annotated[Path, typer.Argument(help="Result file of `arena` or `train`.")],
+    file: Annotated[Path, typer.Argument(help="CSV, TSV or parquet file of new texts.")],
+    text: Annotated[str, typer.Option(help="Column of the texts.")],
+    output: Annotated[Path, typer.Option(help="CSV file to write.")],
+    pair: Annotated[str | None, typer.Option(help="Column of the second texts of pairs.")] = None,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    cache: Cache = None,
+    data: Data = None,
+    device: Device = None,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the classes, or the numbers, of new texts with the saved model of a run.
+
+    The output has the columns of the file, and `predicted`: the name of the class, with its
+    `probability`, or the number.
+    """
+    from longspan.arena.predict import predict as predict_texts
+    from longspan.data.text_files import FileFormat, read_text_file, show_rows
+
+    paths = make_paths(Path("runs"), cache, data, device)
+    table = read_text_file(file, FileFormat(encoding=encoding, delimiter=delimiter))
+    columns = [table.column(name) for name in ((text,) if pair is None else (text, pair))]
+    texts = list(zip(*columns, strict=True))
+    if empty := [row for row, values in enumerate(texts) if not all(values)]:
+        raise DataError(f"{file} has an empty text in {show_rows(empty)}; remove these rows")
+    if taken := {"predicted", "probability"} & set(table.names):
+        raise OptionError(f"{file} has a column {min(taken)!r} already; rename it")
+    found = predict_texts(record, texts, paths)
+    shown = [x if isinstance(x, str) else f"{x:.6g}" for x in found.values]
+    added: dict[str, Any] = {"predicted": shown}
+    if found.probabilities is not None:
+        added["probability"] = [f"{x:.4f}" for x in found.probabilities]
+    names = (*table.names, *added)
+    rows = [(*row, *more) for row, *more in zip(table.rows, *added.values(), strict=True)]
+    _write(output, names, rows)
+    if as_json:
+        print_json({"output": str(output), "rows": len(rows), "columns": list(names)})
+    else:
+        print_text(f"{len(rows):,} predictions in {output}")
+
+
+def _write(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    from longspan.files import atomic_write
+
+    with (
+        atomic_write(path) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as stream,
+    ):
+        writer = csv.writer(stream)
+        writer.writerow(names)
+        writer.writerows(rows)

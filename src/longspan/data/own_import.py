@@ -1,0 +1,212 @@
+"""Import of a file of texts of one's own: columns, checks, splits."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from longspan.data.own_splits import (
+    DROPPED,
+    NAMES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Assignment,
+    assign_splits,
+)
+from longspan.data.own_targets import Targets, parse_classes, parse_numbers
+from longspan.data.own_texts import FOLDER, OwnDescription, store_import
+from longspan.data.text_files import FileFormat, TextFile, read_text_file, show_rows
+from longspan.data.tokenizers import split_words
+from longspan.errors import DataError, OptionError
+from longspan.files import file_sha256
+
+HELD_OUT_SHARE = 0.1
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_COVERED = 95  # percentile of the lengths that recipes cover
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportRequest:
+    """Columns, splits and format of an import.
+
+    Attributes:
+        text: column of the texts.
+        target: column of the labels, or of the numbers to predict.
+        is_regression: whether `target` contains numbers to predict.
+        pair: column of second texts.
+        validation: share of the different texts to hold out, or a file.
+        test: likewise.
+        drop_empty: leave rows out whose text or target is empty.
+        file_format: format of all files.
+    """
+
+    text: str
+    target: str
+    is_regression: bool = False
+    pair: str | None = None
+    validation: float | Path = HELD_OUT_SHARE
+    test: float | Path = HELD_OUT_SHARE
+    drop_empty: bool = False
+    file_format: FileFormat = dataclasses.field(default_factory=FileFormat)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns of texts."""
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+
+def import_texts(
+    cache: Path, name: str, path: Path, request: ImportRequest, *, replace: bool = False
+) -> OwnDescription:
+    """Read a file, split its rows and store them; nothing is written if a check fails.
+
+    Args:
+        cache: folder of built data sets.
+        name: name of the task.
+        path: CSV, TSV or parquet file.
+        request: columns, splits and format.
+        replace: replace another import of the same name.
+
+    Raises:
+        OptionError: the name or a share is invalid, or the name is taken.
+        DataError: a file is missing or malformed, or contains empty texts or unusable targets.
+        RunError: the cache cannot be written.
+    """
+    check_task_name(name)
+    files = _read_files(path, request)
+    rows = _collect_rows(files, request)
+    where = f"{path}: column {request.target!r}"
+    parse = parse_numbers if request.is_regression else parse_classes
+    targets = parse(rows.targets, where)
+    held_out = ((VALIDATION, request.validation), (TEST, request.test))
+    shares = {split: x for split, x in held_out if not isinstance(x, Path)}
+    assigned = assign_splits(rows.texts, rows.given, shares)
+    _check_splits(assigned.splits, targets.values, where)
+    described = OwnDescription(
+        name=name,
+        files={file.path.name: file_sha256(file.path) for file in files.values()},
+        columns=_columns(request),
+        **_describe_rows(rows, targets, assigned),
+        rows_sha256="",
+    )
+    table = _make_table(rows.texts, targets.values, assigned.splits)
+    return store_import(cache / FOLDER / name, table, described, replace=replace)
+
+
+def check_task_name(name: str) -> None:
+    """Refuse names that are no names of files or of options.
+
+    Raises:
+        OptionError: the name has other characters, or is too long.
+    """
+    if not _NAME.fullmatch(name):
+        raise OptionError(
+            f"--name must have 1 to 64 lower-case letters, digits, - and _, got {name!r}"
+        )
+
+
+def _read_files(path: Path, request: ImportRequest) -> dict[int, TextFile]:
+    """Return the files of an import by the split of their rows; `TRAIN` is the one to split."""
+    held_out = {VALIDATION: request.validation, TEST: request.test}
+    shares = {NAMES[n]: x for n, x in held_out.items() if not isinstance(x, Path)}
+    for name, share in shares.items():
+        if not 0 < share < 1:
+            raise OptionError(f"--{name} must be a share between 0 and 1 or a file, got {share:g}")
+    if sum(shares.values()) >= 1:
+        raise OptionError(
+            f"--validation and --test leave no text for training: {sum(shares.values()):g} of all"
+        )
+    paths = {n: x for n, x in held_out.items() if isinstance(x, Path)}
+    return {n: read_text_file(x, request.file_format) for n, x in {TRAIN: path, **paths}.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Rows of all files: texts, targets, split of their file, and the number left out as empty."""
+
+    texts: list[tuple[str, ...]]
+    targets: list[str]
+    given: np.ndarray
+    left_out: int
+
+
+def _collect_rows(files: dict[int, TextFile], request: ImportRequest) -> _Rows:
+    """Return the rows of all files; those without a text or target are refused or left out."""
+    found: list[tuple[str, ...]] = []
+    given: list[int] = []
+    left_out = 0
+    for split, file in files.items():
+        columns = [file.column(name) for name in (*request.texts, request.target)]
+        rows = list(zip(*columns, strict=True))
+        empty = [number for number, row in enumerate(rows) if not all(row)]
+        if empty and not request.drop_empty:
+            raise DataError(
+                f"{file.path} has an empty text or target in {show_rows(empty)}; correct the file, "
+                "or pass --drop-empty to leave these rows out"
+            )
+        left_out += len(empty)
+        kept = [row for row in rows if all(row)]
+        found += kept
+        given += [split] * len(kept)
+    if not found:
+        raise DataError(f"{files[TRAIN].path} has no row with a text and a target")
+    texts, targets = [row[:-1] for row in found], [row[-1] for row in found]
+    return _Rows(texts, targets, np.array(given, np.int8), left_out)
+
+
+def _check_splits(splits: np.ndarray, targets: np.ndarray, where: str) -> None:
+    """Require rows in each split, and two different targets in training."""
+    for number, name in enumerate(NAMES):
+        if not (splits == number).any():
+            raise DataError(
+                f"{where}: no row is left for {name}, as all of its texts are in another split; "
+                "choose other files or shares"
+            )
+    if len(np.unique(targets[splits == TRAIN])) < 2:
+        raise DataError(f"{where}: all training rows have one target; add rows with others")
+
+
+def _columns(request: ImportRequest) -> dict[str, str]:
+    pair = {} if request.pair is None else {"pair": request.pair}
+    return {"text": request.text, **pair, "target": request.target}
+
+
+def _describe_rows(rows: _Rows, targets: Targets, assigned: Assignment) -> dict[str, Any]:
+    """Return the fields of a description that follow from the rows."""
+    splits, training = assigned.splits, assigned.splits == TRAIN
+    numbers = np.array([-1.0, 1.0]) if targets.classes else targets.values[training]
+    return {
+        "classes": list(targets.classes),
+        "sizes": {x: int((splits == n).sum()) for n, x in enumerate(NAMES)},
+        "counts": {
+            "empty": rows.left_out,
+            "in_another_split": int((splits == DROPPED).sum()),
+            "repeated": assigned.repeated,
+        },
+        **_covering_lengths([rows.texts[row] for row in np.flatnonzero(training)]),
+        "mean": float(numbers.mean()),
+        "deviation": float(numbers.std()),
+    }
+
+
+def _covering_lengths(texts: Sequence[tuple[str, ...]]) -> dict[str, int]:
+    """Return the 95th percentile of the words and of the bytes of some texts."""
+    encoded = [text.encode() for row in texts for text in row]
+    counts = {
+        "words": [len(split_words(text, len(text))) for text in encoded],
+        "bytes": [len(text) for text in encoded],
+    }
+    return {name: max(1, int(np.percentile(x, _COVERED))) for name, x in counts.items()}
+
+
+def _make_table(texts: list[tuple[str, ...]], targets: np.ndarray, splits: np.ndarray) -> pa.Table:
+    """Return the kept rows, sorted by text: the order of the file has no effect."""
+    order = sorted(np.flatnonzero(splits != DROPPED), key=lambda row: (texts[row], targets[row]))
+    names = ("text", "pair")[: len(texts[0])]
+    columns = {name: [texts[row][n] for row in order] for n, name in enumerate(names)}
+    return pa.table({"split": splits[order], **columns, "target": targets[order]})

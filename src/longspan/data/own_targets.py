@@ -1,0 +1,79 @@
+"""Targets of texts of one's own: names of classes as labels, or numbers."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from longspan.data.text_files import show_rows
+from longspan.errors import DataError
+
+# Above this number, and half the rows, values of a label column are numbers or identifiers.
+_FEW_CLASSES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Targets:
+    """Targets of all rows.
+
+    Attributes:
+        values: class of each row, uint16, or number of each row, float64.
+        classes: name of each class; none of numbers.
+    """
+
+    values: np.ndarray
+    classes: tuple[str, ...] = ()
+
+
+def parse_classes(texts: Sequence[str], where: str) -> Targets:
+    """Number the classes: in numerical order if all names are numbers, else in alphabetical order.
+
+    Args:
+        texts: name of the class of each row.
+        where: file and column, for messages.
+
+    Raises:
+        DataError: there is one class, or nearly every row has a class of its own.
+    """
+    names = sorted(set(texts), key=_numerical(texts) or str)
+    if len(names) < 2:
+        raise DataError(f"{where} has one class ({names[0]!r}); expected two or more")
+    if len(names) > max(_FEW_CLASSES, len(texts) // 2):
+        raise DataError(
+            f"{where} has {len(names):,} different values in {len(texts):,} rows; to predict "
+            "numbers pass --target in place of --label"
+        )
+    numbers = {name: label for label, name in enumerate(names)}
+    return Targets(np.array([numbers[text] for text in texts], np.uint16), tuple(names))
+
+
+def parse_numbers(texts: Sequence[str], where: str) -> Targets:
+    """Return the numbers of a column.
+
+    Raises:
+        DataError: a value is no finite number, or all are equal; the message names the rows.
+    """
+    values = [_number(text) for text in texts]
+    if wrong := [row for row, value in enumerate(values) if not math.isfinite(value)]:
+        raise DataError(
+            f"{where} must contain finite numbers, got {texts[wrong[0]]!r:.60} "
+            f"({show_rows(wrong)}); correct them, or pass --label to predict classes"
+        )
+    if len(set(values)) < 2:
+        raise DataError(f"{where} has one value ({texts[0]}); expected two or more")
+    return Targets(np.array(values, np.float64))
+
+
+def _numerical(texts: Sequence[str]):
+    """Return a sort key by number and then by text, if all texts are numbers."""
+    if all(math.isfinite(_number(text)) for text in texts):
+        return lambda text: (float(text), text)
+    return None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,153 @@
+"""Texts of one's own, stored in the cache under a name.
+
+An import is a folder `<cache>/own/<name>`: texts.parquet has the split, the texts and the target of
+each row, and import.json, which is written last, their description. The original file is not needed
+afterwards.
+"""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longspan.data.own_splits import NAMES
+from longspan.data.parquet import explain_parquet_errors
+from longspan.errors import DataError, OptionError
+from longspan.files import atomic_write, read_json, write_json
+
+SCHEMA = 1
+FOLDER, _DESCRIPTION, _TEXTS = "own", "import.json", "texts.parquet"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnDescription:
+    """Description of an import, as stored.
+
+    Attributes:
+        name: name of the task.
+        files: sha256 of each file that was read, by name.
+        columns: columns that were read, by role: text, pair, target.
+        classes: names of the classes; none of a regression.
+        sizes: rows by split.
+        counts: rows that were left out because a text or target is empty, or because the text is
+            in another split; and kept rows whose text is in an earlier row of the split too.
+        words, bytes: 95th percentile of the lengths of the training texts.
+        mean, deviation: of the training targets; 0 and 1 for classes.
+        rows_sha256: sha256 of the rows, independent of the file format.
+    """
+
+    name: str
+    files: dict[str, str]
+    columns: dict[str, str]
+    classes: list[str]
+    sizes: dict[str, int]
+    counts: dict[str, int]
+    words: int
+    bytes: int
+    mean: float
+    deviation: float
+    rows_sha256: str
+    schema: int = SCHEMA
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether targets are numbers."""
+        return not self.classes
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether an example has two texts."""
+        return "pair" in self.columns
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnSplit:
+    """Rows of one split: texts, of a pair both, and targets."""
+
+    texts: list[tuple[str, ...]]
+    targets: np.ndarray
+
+
+def find_imports(cache: Path) -> list[Path]:
+    """Return the folders of the imports in a cache."""
+    return sorted(path.parent for path in (cache / FOLDER).glob(f"*/{_DESCRIPTION}"))
+
+
+def load_description(folder: Path) -> OwnDescription:
+    """Load the description of the import in a folder.
+
+    Raises:
+        DataError: it is damaged, or of another version.
+    """
+    content = read_json(folder / _DESCRIPTION)
+    names = {field.name for field in dataclasses.fields(OwnDescription)}
+    if not isinstance(content, dict) or content.keys() != names or content["schema"] != SCHEMA:
+        raise DataError(
+            f"{folder / _DESCRIPTION} is not an import of schema {SCHEMA}; import the file again "
+            "with --replace"
+        )
+    return OwnDescription(**content)
+
+
+def load_splits(folder: Path, description: OwnDescription) -> dict[str, OwnSplit]:
+    """Load the rows of an import by split.
+
+    Raises:
+        DataError: they are missing or have changed.
+    """
+    path = folder / _TEXTS
+    with explain_parquet_errors(path):
+        table = pq.read_table(path)
+    if _content_sha256(table) != description.rows_sha256:
+        raise DataError(f"{path} has changed; import the file again with --replace")
+    columns = [table[x].to_pylist() for x in ("text", "pair") if x in table.column_names]
+    texts = list(zip(*columns, strict=True))
+    targets, splits = table["target"].to_numpy(), table["split"].to_numpy()
+    found = {}
+    for number, name in enumerate(NAMES):
+        rows = np.flatnonzero(splits == number)
+        found[name] = OwnSplit([texts[row] for row in rows], targets[rows])
+    return found
+
+
+def store_import(
+    folder: Path, table: pa.Table, described: OwnDescription, *, replace: bool
+) -> OwnDescription:
+    """Write an import and return its description, with the sha256 of the rows.
+
+    Args:
+        folder: folder of the import.
+        table: rows with columns split, text, pair (of pairs) and target.
+        described: description of the rows; its `rows_sha256` is ignored.
+        replace: whether to replace other rows under the same name.
+
+    Raises:
+        OptionError: the name is taken by other rows.
+        RunError: the folder cannot be written.
+    """
+    described = dataclasses.replace(described, rows_sha256=_content_sha256(table))
+    if (folder / _DESCRIPTION).exists() and not replace:
+        earlier = load_description(folder)
+        if (earlier.rows_sha256, earlier.classes) != (described.rows_sha256, described.classes):
+            raise OptionError(
+                f"{described.name!r} is the name of other texts; choose another --name, or pass "
+                "--replace"
+            )
+    # The description makes the import visible: it is removed first and written last.
+    (folder / _DESCRIPTION).unlink(missing_ok=True)
+    with atomic_write(folder / _TEXTS) as temporary:
+        pq.write_table(table, temporary)
+    write_json(folder / _DESCRIPTION, dataclasses.asdict(described))
+    return described
+
+
+def _content_sha256(table: pa.Table) -> str:
+    digest = hashlib.sha256()
+    for name in table.column_names:
+        digest.update(f"{name} {table.num_rows}\n".encode())
+        for value in table[name].to_pylist():
+            digest.update(f"{value!r}\0".encode())
+    return digest.hexdigest()

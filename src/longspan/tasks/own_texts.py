@@ -1,0 +1,204 @@
+"""Tasks made of imported files: one class of `OwnTexts` for each import, under its name."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+
+from longspan.config import Length, setting, settings
+from longspan.data import own_texts
+from longspan.data.cache import BuildOutput
+from longspan.data.own_texts import OwnDescription, OwnSplit
+from longspan.data.store import Examples, Ragged
+from longspan.data.tokenizers import ByteTokenizer, Tokenizer
+from longspan.errors import DataError
+from longspan.metrics import Metric
+from longspan.shapes import Float, Int
+from longspan.tasks._encoded_text import EncodedTextTask, EncodingOptions, count_unknown
+from longspan.tasks.base import ProgressCallback, Split
+from longspan.tasks.info import TaskInfo
+from longspan.tasks.layout import PairLayout, SequenceLayout
+from longspan.tasks.registry import TASKS, register
+
+logger = logging.getLogger(__name__)
+
+_NOTES = (
+    "Unless files were given for the splits, the different texts are ordered by their sha256, and "
+    "the first ones are held out. Equal texts (of pairs: equal pairs) are in one split. Classes "
+    "are not balanced between the splits."
+)
+
+
+@settings
+class OwnTextOptions(EncodingOptions):
+    """Encoding of imported texts."""
+
+    length: Length = setting("tokens of a text that are kept", 1024)
+    minimum: PositiveInt = setting(
+        "occurrences in the training texts that make a character known", 2
+    )
+
+
+class OwnTexts(EncodedTextTask):
+    """Texts of an imported file with a class or a number each; subclasses are made by `_make`."""
+
+    Options = OwnTextOptions
+    options: OwnTextOptions
+    folder: ClassVar[Path]
+    description: ClassVar[OwnDescription]
+
+    @property
+    def is_regression(self) -> bool:
+        """True if the targets are numbers."""
+        return self.description.is_regression
+
+    def identify_source(self, data: Path | None) -> dict[str, Any]:
+        """Return the identity of the imported rows; `data` has no effect."""
+        return {"form": "import", "sha256": self.description.rows_sha256}
+
+    def build_splits(
+        self, data: Path | None, scratch: Path, progress: ProgressCallback
+    ) -> BuildOutput:
+        """Encode the imported texts."""
+        described = self.description
+        progress(f"encoding {described.name}", 0, sum(described.sizes.values()))
+        rows = own_texts.load_splits(self.folder, described)
+        tokenizer = self.make_tokenizer(
+            lambda: ((text.encode(), 1) for texts in rows["train"].texts for text in texts)
+        )
+        splits = {split: self._encode_split(tokenizer, own) for split, own in rows.items()}
+        return BuildOutput(
+            splits=splits,
+            source=self.info.source,
+            license=self.info.license,
+            facts={
+                "files": described.files,
+                "columns": described.columns,
+                "classes": described.classes,
+                **described.counts,
+                **count_unknown(tokenizer, splits),
+                **tokenizer.facts,
+            },
+        )
+
+    def class_name(self, label: int) -> str:
+        """Return the name of a class, as in the file."""
+        return self.description.classes[label]
+
+    def predicted_numbers(self, logits: Float[Tensor, "*B 1"]) -> Float[Tensor, "*B"]:
+        """Return the numbers that the model's outputs stand for, in units of the file.
+
+        The model predicts standardized numbers: of mean 0 and deviation 1 in training.
+        """
+        return logits[..., 0].double() * self.description.deviation + self.description.mean
+
+    def losses(
+        self, logits: Float[Tensor, "*B C"], targets: Int[Tensor, "*B"] | Float[Tensor, "*B"]
+    ) -> Float[Tensor, "*B"]:
+        """Return the cross entropy of each class, or the squared error of a standardized number."""
+        if not self.is_regression:
+            return super().losses(logits, targets)
+        return (logits[..., 0].float() - self._standardized(targets).float()).square()
+
+    def example_statistics(
+        self,
+        metrics: Sequence[Metric],
+        split: Split,
+        rows: Int[Tensor, " B"],
+        logits: Float[Tensor, "*B C"],
+        targets: Int[Tensor, "*B"] | Float[Tensor, "*B"],
+    ) -> dict[str, Tensor]:
+        """Return the statistics of accuracy, or of R² (standardized) and RMSE (in own units)."""
+        if not self.is_regression:
+            return super().example_statistics(metrics, split, rows, logits, targets)
+        numbers = self._standardized(targets)
+        error = (logits[..., 0].double() - numbers).square()
+        statistics = {
+            "r2": torch.stack((error, numbers.square()), dim=-1),
+            "rmse": torch.stack(
+                (error * self.description.deviation**2, torch.ones_like(error)), dim=-1
+            ),
+        }
+        return {metric.name: statistics[metric.name] for metric in metrics}
+
+    def show(self, split: Split, row: int) -> str:
+        """Return the texts and the class, or the number."""
+        examples = self._examples(split)
+        tokens, _ = self._example(split, row)
+        texts = [tokens] if examples.second is None else [tokens, examples.second[row]]
+        target = examples.labels[row]
+        shown = f"{target:g}" if self.is_regression else self.class_name(int(target))
+        return f"{' | '.join(map(self.decode, texts))} = {shown}"
+
+    def _standardized(self, targets: Tensor) -> Float[Tensor, "*B"]:
+        return (targets.double() - self.description.mean) / self.description.deviation
+
+    def _encode_split(self, tokenizer: Tokenizer, rows: OwnSplit) -> Examples:
+        """Return the examples of a split."""
+        sides = [
+            Ragged.pack(
+                [tokenizer.encode(text.encode(), self.options.length) for text in texts],
+                tokenizer.dtype,
+            )
+            for texts in zip(*rows.texts, strict=True)
+        ]
+        return Examples(
+            tokens=sides[0], second=sides[1] if len(sides) > 1 else None, labels=rows.targets
+        )
+
+
+def register_own_texts(cache: Path) -> list[str]:
+    """Register the imports in a cache as tasks; return their names.
+
+    Imports that another cache or an earlier call registered are forgotten. One that is damaged, or
+    has the name of another task, is left out with a warning.
+    """
+    for name in own_names():
+        del TASKS[name]
+    for folder in own_texts.find_imports(cache):
+        try:
+            description = own_texts.load_description(folder)
+        except DataError as error:
+            logger.warning("leaving out %s: %s", folder.name, error)
+            continue
+        if folder.name in TASKS or description.name != folder.name:
+            logger.warning("leaving out %s: its name is that of another task", folder)
+            continue
+        register(_make(folder, description))
+    return own_names()
+
+
+def own_names() -> list[str]:
+    """Return the names of the registered tasks that are imports."""
+    return sorted(name for name, cls in TASKS.items() if issubclass(cls, OwnTexts))
+
+
+def _make(folder: Path, description: OwnDescription) -> type[OwnTexts]:
+    """Return the task class of an import."""
+    count = len(description.classes)
+    files, columns = ", ".join(description.files), description.columns
+    what = f"one of {count} classes" if count else "a number"
+    info = TaskInfo(
+        name=description.name,
+        version=1,
+        title=f"{description.name} ({files})",
+        summary=f"Predict {columns['target']!r}, {what}, from {columns['text']!r}"
+        + (f" and {columns['pair']!r}." if description.is_pair else "."),
+        source=f"{files}, imported",
+        checksum=None,
+        license="that of the file",
+        sizes=description.sizes,
+        vocab_size=ByteTokenizer.vocab_size,
+        num_classes=max(1, count),
+        metrics=("accuracy",) if count else ("r2", "rmse"),
+        chance=1 / count if count else 0.0,
+        layout=PairLayout() if description.is_pair else SequenceLayout(),
+        published=(),
+        notes=_NOTES,
+    )
+    members = {"info": info, "folder": folder, "description": description}
+    return type(f"OwnTexts_{description.name}", (OwnTexts,), {"__doc__": info.summary, **members})

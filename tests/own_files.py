@@ -1,0 +1,40 @@
+"""Files of texts as a practitioner has them, and clean-up of the tasks that imports register."""
+
+import contextlib
+import csv
+import random
+
+from longspan.arena.protocols.own import register_imports
+
+GOOD, BAD = ["good", "great", "lovely", "fine", "superb"], ["bad", "awful", "poor", "dull", "weak"]
+PLAIN = ["the", "a", "film", "plot", "actor", "scene", "and", "with", "of", "in", "it", "was"]
+
+
+def write_csv(path, rows, header=("body", "stars"), encoding="utf-8", delimiter=","):
+    with path.open("w", newline="", encoding=encoding) as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerows([header, *rows])
+    return path
+
+
+def reviews(count, seed=0):
+    """Return rows of text, class and number; a few words decide both targets."""
+    draws = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        label = draws.random() < 0.5
+        words = [draws.choice(PLAIN) for _ in range(20)]
+        for place in draws.sample(range(20), 3):
+            words[place] = draws.choice(GOOD if label else BAD)
+        number = 10 + sum(x in GOOD for x in words) - sum(x in BAD for x in words)
+        rows.append((" ".join(words), "pos" if label else "neg", number))
+    return rows
+
+
+@contextlib.contextmanager
+def forgotten_imports(empty):
+    """Forget the registered imports on exit; `empty` is a folder without any."""
+    try:
+        yield
+    finally:
+        register_imports(empty)

@@ -1,0 +1,247 @@
+"""Tasks of imported texts: registration, encoding, losses and statistics of classes and numbers."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from longspan.arena import PROTOCOLS, get, misfit
+from longspan.arena.model import make_model, model_config
+from longspan.arena.protocols.own import register_imports
+from longspan.attention import MECHANISMS
+from longspan.data.own_import import ImportRequest, import_texts
+from longspan.errors import DataError, UnknownNameError
+from longspan.models import LongspanForPairClassification
+from longspan.tasks import SPLITS, TASKS, build, own_names
+from longspan.tasks.data_cards import write_card
+from longspan.tasks.layout import PairLayout
+from own_files import forgotten_imports, reviews, write_csv
+
+HEADER = ("body", "stars", "score")
+REQUESTS = {
+    "stars": ImportRequest(text="body", target="stars"),
+    "score": ImportRequest(text="body", target="score", is_regression=True),
+}
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """Cache with one import of classes, one of numbers, and one of pairs."""
+    folder = tmp_path_factory.mktemp("own")
+    rows = reviews(60)
+    path = write_csv(folder / "reviews.csv", rows, HEADER)
+    for name, request in REQUESTS.items():
+        import_texts(folder / "cache", name, path, request)
+    pairs = [(f"first {n}", f"second {n} {n}", "abc"[n % 3]) for n in range(30)]
+    path = write_csv(folder / "pairs.csv", pairs, ("one", "two", "kind"))
+    request = ImportRequest(text="one", pair="two", target="kind")
+    import_texts(folder / "cache", "kinds", path, request)
+    with forgotten_imports(folder):
+        yield folder / "cache"
+
+
+@pytest.fixture
+def cache(imported):
+    register_imports(imported)
+    return imported
+
+
+def opened(name, cache, **options):
+    task = build(name, options)
+    task.open(cache)
+    return task
+
+
+def all_examples(task):
+    """Return text and label of every example, by split."""
+    return {
+        split: [
+            (task.decode(tokens), label)
+            for tokens, label in zip(
+                task.dataset.splits[split].tokens, task.labels(split).tolist(), strict=True
+            )
+        ]
+        for split in SPLITS
+    }
+
+
+def test_imports_are_tasks_of_one_protocol_until_the_cache_changes(cache, tmp_path):
+    assert own_names() == ["kinds", "score", "stars"]
+    assert get("own").tasks == ("kinds", "score", "stars")
+    register_imports(tmp_path)
+    assert own_names() == []
+    assert "own" not in PROTOCOLS
+    with pytest.raises(UnknownNameError, match="stars"):
+        build("stars")
+
+
+def test_examples_are_rows_of_the_file(cache):
+    expected = {text: (label, number) for text, label, number in reviews(60)}
+    for name in REQUESTS:
+        task = opened(name, cache)
+        found = [row for rows in all_examples(task).values() for row in rows]
+        assert len(found) == 60
+        for text, target in found:
+            label, number = expected[text]
+            assert target == number if name == "score" else task.class_name(target) == label
+        assert task.sizes == {split: task.size(split) for split in SPLITS}
+    (batch,) = opened("score", cache).batches("test", batch_size=60)
+    assert batch.targets.dtype == torch.float32
+
+
+def test_pairs_have_two_texts_and_the_pair_model(cache):
+    task = opened("kinds", cache, vocabulary=20)
+    assert isinstance(task.layout, PairLayout)
+    experiment = get("own").experiment("kinds", "local", 0)
+    assert isinstance(make_model(experiment, build("kinds")), LongspanForPairClassification)
+    assert task.num_classes == 3
+    (batch,) = task.batches("test", batch_size=9)
+    assert batch.inputs_b is not None
+    assert "| second" in task.show("test", 0)
+
+
+def test_fresh_import_under_the_name_is_another_data_set(cache, tmp_path):
+    copy = tmp_path / "cache"
+    shutil.copytree(cache, copy)
+    register_imports(copy)
+    before = opened("stars", copy)
+    path = write_csv(tmp_path / "x.csv", reviews(40, seed=1), HEADER)
+    import_texts(copy, "stars", path, REQUESTS["stars"], replace=True)
+    register_imports(copy)
+    after = opened("stars", copy)
+    assert sum(map(after.size, SPLITS)) == 40
+    assert before.checksum != after.checksum
+
+
+def test_built_import_opens_without_its_rows_and_others_do_not(cache, tmp_path):
+    copy = tmp_path / "cache"
+    shutil.copytree(cache, copy)
+    register_imports(copy)
+    built = opened("stars", copy)
+    (copy / "own" / "stars" / "texts.parquet").unlink()
+    assert opened("stars", copy).checksum == built.checksum
+    with pytest.raises(DataError, match=r"texts\.parquet"):
+        opened("stars", copy, length=7)
+
+
+def test_damaged_import_and_taken_name_are_left_out_with_a_warning(cache, tmp_path, caplog):
+    copy = tmp_path / "cache"
+    shutil.copytree(cache, copy)
+    (copy / "own" / "stars" / "import.json").write_text("{}")
+    shutil.copytree(copy / "own" / "score", copy / "own" / "listops")
+    listops = TASKS["listops"]
+    register_imports(copy)
+    assert own_names() == ["kinds", "score"]
+    assert "stars" in caplog.text
+    assert "another task" in caplog.text
+    assert TASKS["listops"] is listops
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("length", [64, 1024])
+def test_protocol_fits_every_mechanism(cache, mechanism, length):
+    experiment = get("own").row("stars", mechanism, 0, {"task.length": length})
+    assert misfit(experiment) is None
+
+
+def test_recipe_fits_the_file(cache):
+    recipe = get("own").recipe("stars")
+    assert recipe.task_options == {"length": 64, "vocabulary": 8192}
+    assert recipe.training.batch_size == 32
+    assert recipe.training.steps == 200
+    assert recipe.training.evaluate_every == 20
+
+
+def test_recipe_of_a_few_rows_and_of_a_script_without_spaces(tmp_path):
+    rows = [(f"{'文字' * 40}{n}", "ab"[n % 2]) for n in range(9)]
+    path = write_csv(tmp_path / "x.csv", rows)
+    import_texts(tmp_path, "few", path, ImportRequest(text="body", target="stars"))
+    with forgotten_imports(tmp_path / "none"):
+        register_imports(tmp_path)
+        recipe = get("own").recipe("few")
+        assert recipe.training.batch_size == 7
+        assert recipe.task_options == {"length": 256, "vocabulary": "bytes"}
+
+
+def test_checkpoint_names_classes_or_is_a_regression(cache):
+    protocol = get("own")
+    config = model_config(protocol.config("stars", "local"), build("stars"))
+    assert config.id2label == {0: "neg", 1: "pos"}
+    assert config.label2id == {"neg": 0, "pos": 1}
+    config = model_config(protocol.config("score", "local"), build("score"))
+    assert (config.problem_type, config.num_labels) == ("regression", 1)
+
+
+def test_loss_of_classes_is_cross_entropy(cache):
+    task = build("stars")
+    logits, targets = torch.randn(9, 2), torch.randint(0, 2, (9,))
+    expected = F.cross_entropy(logits, targets, reduction="none")
+    torch.testing.assert_close(task.losses(logits, targets), expected)
+
+
+def test_loss_and_scores_of_numbers_follow_from_standardized_targets(cache):
+    task = opened("score", cache)
+    train = task.labels("train").double()
+    mean, deviation = train.mean(), train.std(correction=0)
+    targets = task.labels("test")
+    outputs = torch.randn(len(targets), 1)
+    predicted = outputs[:, 0].double() * deviation + mean
+    torch.testing.assert_close(task.predicted_numbers(outputs), predicted)
+    losses = task.losses(outputs, targets)
+    expected = ((predicted - targets) / deviation).square()
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-6)
+    rows = torch.arange(len(targets))
+    found = task.example_statistics(task.metrics, "test", rows, outputs, targets)
+    scores = {metric.name: metric.aggregate(found[metric.name].numpy()) for metric in task.metrics}
+    errors = (predicted - targets).square()
+    assert scores["rmse"] == pytest.approx(errors.mean().sqrt().item())
+    deviations = (targets - mean).square()
+    assert scores["r2"] == pytest.approx(1 - (errors.sum() / deviations.sum()).item())
+
+
+def test_target_of_minus_100_is_scored(tmp_path):
+    """-100 marks unscored classes, and is an ordinary number."""
+    rows = [(f"text {n}", "-100" if n % 2 else "5") for n in range(30)]
+    request = ImportRequest(text="body", target="stars", is_regression=True)
+    import_texts(tmp_path, "minus", write_csv(tmp_path / "x.csv", rows), request)
+    with forgotten_imports(tmp_path / "none"):
+        register_imports(tmp_path)
+        task = opened("minus", tmp_path)
+        from longspan.training.evaluate import evaluate
+
+        class Constant(torch.nn.Module):
+            def forward(self, input_ids, attention_mask):
+                from types import SimpleNamespace
+
+                return SimpleNamespace(logits=torch.zeros(len(input_ids), 1))
+
+        found = evaluate(Constant(), task, "train", batch_size=8, device=torch.device("cpu"))
+        assert found.score.num_targets == task.size("train")
+        assert found.score.metrics["r2"] == pytest.approx(0)
+
+
+def test_checksum_distinguishes_fractions(tmp_path):
+    for name, step in (("one", 0.25), ("two", 0.375)):
+        rows = [(f"text {n}", str(n + step * (n % 2))) for n in range(30)]
+        request = ImportRequest(text="body", target="stars", is_regression=True)
+        import_texts(tmp_path, name, write_csv(tmp_path / "x.csv", rows), request)
+    with forgotten_imports(tmp_path / "none"):
+        register_imports(tmp_path)
+        one, two = opened("one", tmp_path), opened("two", tmp_path)
+        assert one.checksum != two.checksum
+        np.testing.assert_array_equal(*(x.labels("train").long().sort()[0] for x in (one, two)))
+
+
+def test_card_counts_classes_by_name_and_describes_numbers(cache):
+    opened("stars", cache)
+    card = write_card(build("stars"), cache)
+    labels = opened("stars", cache).labels("train")
+    assert f"| 0: neg | {(labels == 0).sum()} (" in card
+    assert "Equal texts" in card
+    opened("score", cache)
+    card = write_card(build("score"), cache)
+    numbers = opened("score", cache).labels("train")
+    assert f"| mean | {numbers.double().mean():.6g} |" in card
+    assert "| target | a number |" in card

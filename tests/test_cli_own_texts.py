@@ -1,0 +1,235 @@
+"""`longspan data import csv`, and the commands that use its tasks, on the command line."""
+
+import contextlib
+import csv
+import json
+
+import pytest
+
+from own_files import forgotten_imports, reviews, write_csv
+from test_cli_errors import check_rejected
+
+HEADER = ("body", "stars", "score")
+COLUMNS = ("--text", "body", "--label", "stars")
+SMALL = {
+    "model.hidden_size": 16,
+    "model.num_attention_heads": 2,
+    "model.num_hidden_layers": 1,
+    "training.steps": 4,
+    "training.evaluate_every": 4,
+    "training.warmup_steps": 0,
+    "task.vocabulary": 64,
+}
+FLAGS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture(autouse=True)
+def clean_registry(tmp_path):
+    with forgotten_imports(tmp_path / "none"):
+        yield
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write_csv(tmp_path / "reviews.csv", reviews(40), HEADER)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folder with trained models of classes and of numbers."""
+    import sys
+
+    import longspan.cli
+
+    folder = tmp_path_factory.mktemp("trained")
+    path = write_csv(folder / "reviews.csv", reviews(40), HEADER)
+    cache = ("--cache", str(folder / "cache"))
+    commands = [
+        ["data", "import", "csv", str(path), *COLUMNS, *cache],
+        ["data", "import", "csv", str(path), *COLUMNS[:2], "--target", "score", "--name", "rated"],
+        *(["train", "local", task, *FLAGS] for task in ("reviews", "rated")),
+    ]
+    commands[1] += cache
+    for command in commands[2:]:
+        command += ["--runs", str(folder / "runs"), "--device", "cpu", *cache]
+    with pytest.MonkeyPatch.context() as patch:
+        for command in commands:
+            patch.setattr(sys, "argv", ["longspan", *command])
+            with contextlib.suppress(SystemExit):
+                longspan.cli.main()
+    return folder
+
+
+def run_import(cli, tmp_path, *arguments):
+    return cli("data", "import", "csv", *arguments, "--cache", tmp_path / "cache")
+
+
+def test_import_makes_a_task_and_prints_the_next_command(cli, tmp_path, file):
+    code, out, err = run_import(cli, tmp_path, file, *COLUMNS)
+    assert code == 0, err
+    assert "task: reviews" in out
+    assert "train: 32" in out
+    assert "next: longspan train local reviews" in err
+    code, out, _ = run_import(cli, tmp_path, file, *COLUMNS, "--name", "again", "--json")
+    assert json.loads(out)["task"] == "again"
+    for command in (["card", "reviews"], ["show", "reviews"], ["verify"], ["list"]):
+        code, out, err = cli("data", *command, "--cache", tmp_path / "cache")
+        assert code == 0, err
+        assert "reviews" in out or "pos" in out or "neg" in out
+
+
+def test_imports_of_the_default_cache_are_listed(cli, tmp_path, file, monkeypatch):
+    monkeypatch.setenv("LONGSPAN_CACHE", str(tmp_path / "cache"))
+    assert run_import(cli, tmp_path, file, *COLUMNS)[0] == 0
+    for command in (["list", "tasks"], ["list", "protocols"], ["show", "own"]):
+        assert "reviews" in cli(*command)[1]
+    assert "reviews.csv" in cli("show", "reviews")[1]
+
+
+def test_protocol_of_imported_texts_is_own_unless_named(cli, tmp_path, file):
+    run_import(cli, tmp_path, file, *COLUMNS)
+    end = ("--cache", tmp_path / "cache", "--dry-run", "--json", "--mechanisms", "local")
+    code, out, err = cli("arena", "--tasks", "reviews", *end)
+    assert code == 0, err
+    assert "own" in out
+    check_rejected(cli("arena", "--tasks", "reviews,listops", *end), "'own'", "reviews")
+    named = ("arena", "--protocol", "quick", "--tasks", "reviews", *end)
+    check_rejected(cli(*named), "'quick' has no task 'reviews'; reviews is in own")
+
+
+def test_trained_records_are_those_of_protocol_own(trained):
+    for task, metric in (("reviews", "accuracy"), ("rated", "r2")):
+        (path,) = (trained / "runs" / "own" / task).glob("*.json")
+        record = json.loads(path.read_text())
+        assert record["metric"] == metric
+        assert record["scores"]["test"]["num_examples"] == 4
+
+
+def test_own_records_pass_the_checks(cli, trained, monkeypatch):
+    monkeypatch.setenv("LONGSPAN_CACHE", str(trained / "cache"))
+    _, out, _ = cli("results", "check", trained / "runs", "--json")
+    errors = [x for x in json.loads(out)["findings"] if x["severity"] == "error"]
+    assert errors == []
+
+
+@pytest.mark.parametrize("task", ["reviews", "rated"])
+def test_predictions_have_the_rows_of_the_file(cli, trained, tmp_path, task):
+    (record,) = (trained / "runs" / "own" / task).glob("*.json")
+    rows = [(n, text) for n, (text, *_) in enumerate(reviews(20, seed=5))]
+    new = write_csv(tmp_path / "new.csv", rows, ("id", "body"))
+    output = tmp_path / "out.csv"
+    arguments = ("--text", "body", "--output", output, "--cache", trained / "cache")
+    code, out, err = cli("predict", record, new, *arguments, "--device", "cpu")
+    assert code == 0, err
+    assert out == f"20 predictions in {output}\n"
+    with output.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [(int(row["id"]), row["body"]) for row in found] == rows
+    for row in found:
+        if task == "rated":
+            assert "probability" not in row
+            float(row["predicted"])
+        else:
+            assert row["predicted"] in ("neg", "pos")
+            assert 0.5 <= float(row["probability"]) <= 1
+
+
+@pytest.mark.parametrize("task", ["reviews", "rated"])
+def test_predictions_reproduce_the_recorded_score(trained, task):
+    """Predict the test split from its texts: the score of the record follows."""
+    from longspan.arena import RunPaths
+    from longspan.arena.predict import predict
+    from longspan.arena.protocols.own import register_imports
+    from longspan.tasks import build
+
+    register_imports(trained / "cache")
+    (path,) = (trained / "runs" / "own" / task).glob("*.json")
+    record = json.loads(path.read_text())
+    opened = build(task, record["config"]["task"]["options"])
+    opened.open(trained / "cache")
+    description = opened.description
+    from longspan.data.own_texts import load_splits
+
+    rows = load_splits(opened.folder, description)["test"]
+    found = predict(path, rows.texts, RunPaths(cache=trained / "cache", device="cpu"))
+    scores = record["scores"]["test"]["metrics"]
+    if task == "rated":
+        errors = [(x - y) ** 2 for x, y in zip(found.values, rows.targets, strict=True)]
+        assert scores["rmse"] == pytest.approx((sum(errors) / len(errors)) ** 0.5, rel=1e-4)
+        return
+    wanted = [description.classes[label] for label in rows.targets]
+    right = [x == y for x, y in zip(found.values, wanted, strict=True)]
+    assert scores["accuracy"] == pytest.approx(sum(right) / len(right))
+
+
+def test_predictions_follow_the_order_of_the_texts(trained):
+    """Batches are sorted by length; predictions are not."""
+    from longspan.arena import RunPaths
+    from longspan.arena.predict import predict
+    from longspan.arena.protocols.own import register_imports
+
+    register_imports(trained / "cache")
+    (path,) = (trained / "runs" / "own" / "rated").glob("*.json")
+    paths = RunPaths(cache=trained / "cache", device="cpu")
+    texts = [("good bad " * n,) for n in (3, 1, 9, 2)] + [("plot " * 4,)]
+    together = predict(path, texts, paths).values
+    assert len({f"{x:.6f}" for x in together}) == 5
+    one_by_one = [predict(path, [text], paths).values[0] for text in texts]
+    assert together == pytest.approx(one_by_one, rel=1e-5)
+
+
+# bad input
+
+
+INVALID = {
+    "no text column": (("--label", "stars"), "--text COLUMN"),
+    "no target": (("--text", "body"), "--label COLUMN"),
+    "two targets": ((*COLUMNS, "--target", "score"), "--target COLUMN"),
+    "missing column": (("--text", "review", "--label", "stars"), "its columns are body, stars"),
+    "text as number": (("--text", "body", "--target", "stars"), "must contain finite numbers"),
+    "file of the split": ((*COLUMNS, "--test", "absent.csv"), "absent.csv does not exist"),
+    "share": ((*COLUMNS, "--test", "2"), "--test must be a share between 0 and 1"),
+    "name of a mechanism": ((*COLUMNS, "--name", "local"), "'local' is the name of a mechanism"),
+    "name of a task": ((*COLUMNS, "--name", "listops"), "'listops' is the name of a task"),
+    "name of the protocol": ((*COLUMNS, "--name", "own"), "'own' is the name of a protocol"),
+    "name of the command": ((*COLUMNS, "--name", "csv"), "'csv' is the name of this command"),
+    "encoding": ((*COLUMNS, "--encoding", "utf-9"), "--encoding 'utf-9' is unknown"),
+}
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_import_is_one_line_and_writes_nothing(cli, tmp_path, file, case):
+    arguments, part = INVALID[case]
+    check_rejected(run_import(cli, tmp_path, file, *arguments), part)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_options_of_files_are_refused_for_published_data(cli, tmp_path):
+    command = ("data", "import", "text", tmp_path, "--drop-empty", "--cache", tmp_path / "cache")
+    check_rejected(cli(*command), "--drop-empty applies to `data import csv`, not to text")
+
+
+def test_invalid_prediction_is_one_line_and_writes_nothing(cli, trained, tmp_path):
+    (record,) = (trained / "runs" / "own" / "reviews").glob("*.json")
+    output = tmp_path / "out.csv"
+    end = ("--output", output, "--cache", trained / "cache", "--device", "cpu")
+    new = write_csv(tmp_path / "new.csv", [("one text", "other"), ("", "x")], ("body", "predicted"))
+    cases = {
+        ("--text", "absent"): "no column 'absent'",
+        ("--text", "body"): "empty text in row 2",
+        ("--text", "predicted"): "a column 'predicted' already",
+        ("--text", "predicted", "--encoding", "utf-9"): "utf-9",
+    }
+    for arguments, part in cases.items():
+        check_rejected(cli("predict", record, new, *arguments, *end), part)
+    pairs = write_csv(tmp_path / "pairs.csv", [("one", "two")], ("a", "b"))
+    arguments = ("--text", "a", "--pair", "b")
+    check_rejected(cli("predict", record, pairs, *arguments, *end), "single texts")
+    assert not output.exists()
+
+
+def test_prediction_needs_a_task_of_texts(cli, finished, tiny_cache, tmp_path):
+    record = next(finished.rglob("local-*.json"))
+    new = write_csv(tmp_path / "new.csv", [("a", "b")], ("body", "x"))
+    end = ("--output", tmp_path / "out.csv", "--cache", tiny_cache, "--device", "cpu")
+    check_rejected(cli("predict", record, new, "--text", "body", *end), "inputs are no texts")

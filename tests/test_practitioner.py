@@ -1,0 +1,138 @@
+"""The road of a practitioner: a file of labeled texts, a trained checkpoint, predictions.
+
+Everything runs on the command line, as a user types it; and so does the page that describes it.
+"""
+
+import csv
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from own_files import reviews, write_csv
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+PAGE = Path(__file__).parents[1] / "docs" / "recipes" / "classify-csv.md"
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Run a script in an empty folder where `longspan` is a command; return its output."""
+    command = tmp_path / "bin" / "longspan"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m longspan "$@"\n')
+    command.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(SOURCE),
+        "LONGSPAN_CACHE": str(tmp_path / "cache"),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+    def run(*arguments):
+        done = subprocess.run(
+            arguments,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1_200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run
+
+
+def named(rows):
+    return [(text, {"pos": "good", "neg": "bad"}[label]) for text, label, _ in rows]
+
+
+def share_correct(path, labels):
+    with path.open(newline="") as file:
+        predicted = [row["predicted"] for row in csv.DictReader(file)]
+    assert len(predicted) == len(labels)
+    return sum(x == y for x, y in zip(predicted, labels, strict=True)) / len(labels)
+
+
+def test_page_runs_from_file_to_prediction(shell, tmp_path):
+    """Every block of the page runs, in its order, and both roads learn."""
+    write_csv(tmp_path / "reviews.csv", named(reviews(300)))
+    new = named(reviews(100, seed=1))
+    write_csv(tmp_path / "new.csv", [(text,) for text, _ in new], ("body",))
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["sh"] * 4 + ["python"] * 2
+    outputs = [
+        shell("bash", "-ec", block) if kind == "sh" else shell(sys.executable, "-c", block)
+        for kind, block in blocks
+    ]
+    assert share_correct(tmp_path / "predicted.csv", [label for _, label in new]) > 0.9
+    accuracy = float(re.search(r"'eval_accuracy': ([\d.]+)", outputs[4])[1])
+    assert accuracy > 0.9
+    assert "'label': 'good'" in outputs[5]
+
+
+def test_three_classes_of_a_semicolon_file_in_latin_1(shell, tmp_path):
+    """A file of a spreadsheet, with class names and words of another language."""
+    draws = random.Random(0)
+    words = {
+        "Küche": ["topf", "pfanne", "löffel"],
+        "Garten": ["beet", "rose", "spaten"],
+        "Büro": ["stuhl", "tinte", "akte"],
+    }
+
+    def rows(count):
+        for _ in range(count):
+            name = draws.choice([*words])
+            found = [draws.choice(["und", "der", "die", "das", "mit"]) for _ in range(12)]
+            yield " ".join([*found[:6], draws.choice(words[name]), *found[6:]]), name
+
+    form = {"encoding": "latin-1", "delimiter": ";"}
+    write_csv(tmp_path / "orders.csv", rows(240), ("Text", "Art"), **form)
+    new = list(rows(60))
+    write_csv(tmp_path / "new.csv", [(text,) for text, _ in new], ("Text",), **form)
+    options = "--encoding latin-1 --delimiter ';'"
+    shell(
+        "bash",
+        "-ec",
+        f"""
+        longspan data import csv orders.csv --text Text --label Art {options}
+        longspan train linear orders --set training.steps=60
+        longspan predict runs/own/orders/*.json new.csv --output out.csv --text Text {options}
+    """,
+    )
+    assert share_correct(tmp_path / "out.csv", [name for _, name in new]) > 0.9
+
+
+def test_reviews_of_imdb_beat_chance(shell, tmp_path):
+    """1,000 reviews in a CSV file; predictions for 400 reviews of the test split."""
+    folder = os.environ.get("LONGSPAN_TEST_DATA")
+    files = sorted(Path(folder, "imdb", "full").glob("*.parquet")) if folder else []
+    if len(files) != 2:
+        pytest.skip("set LONGSPAN_TEST_DATA to a folder with imdb/full/{train,test}.parquet")
+    rows = {}
+    for path, count in ((files[1], 1_000), (files[0], 400)):
+        table = pq.read_table(path).to_pylist()
+        chosen = random.Random(0).sample(table, count)
+        rows[path.stem] = [(row["text"], ("neg", "pos")[row["label"]]) for row in chosen]
+    write_csv(tmp_path / "imdb.csv", rows["train"], ("text", "sentiment"))
+    write_csv(tmp_path / "new.csv", [(text,) for text, _ in rows["test"]], ("text",))
+    shell(
+        "bash",
+        "-ec",
+        """
+        longspan data import csv imdb.csv --text text --label sentiment
+        longspan train local imdb --set task.length=192 --set training.steps=100
+        longspan predict runs/own/imdb/local-*.json new.csv --text text --output out.csv
+    """,
+    )
+    assert share_correct(tmp_path / "out.csv", [label for _, label in rows["test"]]) > 0.6
