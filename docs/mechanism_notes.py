@@ -12,6 +12,7 @@ class Notes:
     use: tuple[str, ...]  # situations in which the mechanism fits
     avoid: tuple[str, ...]  # situations in which another one fits better
     relatives: dict[str, str]  # mechanism: the difference
+    for_study: bool = False  # kept to reproduce or to explain results, not to build with
 
 
 NOTES = {
@@ -204,6 +205,7 @@ NOTES = {
             "dilated": "gaps of a chosen size",
             "sparse_transformer": "neighbors and a grid together",
         },
+        for_study=True,
     ),
     "reformer": Notes(
         idea=(
@@ -429,7 +431,7 @@ NOTES = {
             "by attending to positions instead of contents."
         ),
         use=(
-            "An ablation: does the task need the comparison of queries with keys?",
+            "An ablation: it shows whether a task needs the comparison of queries with keys.",
             "Short inputs of one, fixed maximum length.",
         ),
         avoid=(
@@ -441,5 +443,6 @@ NOTES = {
             "full": "weights from queries and keys",
             "linformer": "learned mixtures by position, at linear cost",
         },
+        for_study=True,
     ),
 }

@@ -2,9 +2,9 @@
 
     python docs/pages.py
 
-Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), the list of
-recipes, docs/choosing.md (by `choosing_page`), and for reports the published scores of the tasks and
-the traits of the mechanisms. A test checks that these files are current.
+Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), the list
+of recipes, docs/choosing.md (by `choosing_page`), and for reports the published scores of the tasks
+and the traits of the mechanisms. A test checks that these files are current.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
 LAYER = Path(__file__).parents[1] / "benchmarks" / "results" / "layer-cpu.json"
-CHOOSING, RECIPES = Path(__file__).parent / "choosing.md", Path(__file__).parent / "recipes"
+RECIPES = Path(__file__).parent / "recipes"
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
 PUBLISHED, REPORT_TRAITS = REPORT / "published.json", REPORT / "mechanisms.json"
 LENGTHS = (1024, 4096)
@@ -58,9 +58,10 @@ def index() -> str:
         "",
         "Attention replaces the vector of each token by a weighted mean of the vectors of other",
         "tokens: a *query* asks, *keys* answer, *values* are averaged. Comparing every query with",
-        "every key costs the square of the length. Each mechanism below avoids most of that cost in",
-        "its own way, and its page begins with the idea. [Choosing a mechanism](../choosing.md) goes",
-        "by need and by measured cost; `longspan show NAME` draws a mechanism in a terminal.",
+        "every key costs the square of the length. Most mechanisms below avoid that cost, each in",
+        "its own way. A page begins with the idea, and shows the weights, the definition, options",
+        "and cost. [Choosing a mechanism](../choosing.md) goes by need and by measured cost;",
+        "`longspan show NAME` draws a mechanism in a terminal.",
         "",
         "Families are the classes of Tay et al. 2022, Efficient Transformers: A Survey",
         "(https://arxiv.org/abs/2009.06732), table 1; `dense` is attention to every pair.",
@@ -240,7 +241,7 @@ def recipe_index() -> str:
     lines = [
         "# Recipes",
         "",
-        "One job a page, in a few commands or a few lines. The Python on these pages is run by tests.",
+        "One job a page, in a few commands or a few lines. Tests run the Python on these pages.",
         "",
     ]
     for path in sorted(RECIPES.glob("*.md")):
@@ -257,7 +258,7 @@ def main() -> None:
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())
     (RECIPES / "README.md").write_text(recipe_index())
-    CHOOSING.write_text(choosing_page.page())
+    choosing_page.CHOOSING.write_text(choosing_page.page())
 
 
 if __name__ == "__main__":

@@ -73,9 +73,7 @@ def cells(matrix: torch.Tensor) -> str:
     # Cells of a row are a line through their middle: half the characters of a rectangle.
     drawn = [f'<rect y="-.5" width="{TOKENS}" height="{TOKENS}" fill="#f2f2f2"/>']
     for level in (*range(1, SHADES + 1), *range(-SHADES, 0)):
-        runs = "".join(
-            f"M{x} {y}h{n}" for y, row in enumerate(shade) for x, n in equal(row, level)
-        )
+        runs = "".join(f"M{x} {y}h{n}" for y, row in enumerate(shade) for x, n in equal(row, level))
         if runs:
             color = BLUE if level > 0 else RED
             opacity = abs(level) / SHADES
