@@ -26,10 +26,10 @@ docs: $(READY)
 	@$(BIN)/python docs/pages.py
 	@$(MAKE) --no-print-directory site
 
-# The variable silences a notice about the successor of mkdocs-material.
+# With --quiet, warnings would not fail the build. The variable silences a notice of the theme.
 site: $(READY)
 	@echo "== building the documentation site, offline; broken links fail: site/index.html"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 lint: $(READY)
 	@echo "== checking lint and format (ruff) and spelling (codespell)"
