@@ -19,7 +19,7 @@ LAYER, RESULTS = ROOT / "benchmarks" / "results" / "layer-cpu.json", ROOT / "res
 CHOOSING = ROOT / "docs" / "choosing.md"
 DTYPE = "float32"
 # Tasks that isolate one ability, with the heading of their column.
-ABILITIES = {"copying": "reaches far", "recall": "looks things up"}
+ABILITIES = {"needle": "reaches far", "recall": "looks things up"}
 PROTOCOL = "quick"
 STEPS = (512, 1024)  # tokens after which caches are compared
 
@@ -161,7 +161,7 @@ def abilities(results: Iterable[Result]) -> str:
             baselines[result.task] = result.scores["test"].majority_baseline or 0.0
     text = (
         "Two questions separate mechanisms better than a large task with a small model: does "
-        "information from a distant position arrive (a needle, [`copying`](tasks/copying.md)), and "
+        "information from a distant position arrive ([`needle`](tasks/needle.md)), and "
         "can a token find another one by its content ([`recall`](tasks/recall.md))? [Your first "
         "arena](first-arena.md) asks both."
     )

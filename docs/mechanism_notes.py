@@ -95,6 +95,7 @@ NOTES = {
             "question answering.",
             "The window should differ between layers, or be dilated in some heads.",
             "Checkpoints published for Longformer are the starting point.",
+            "Decoding with a window and sink tokens, in a bounded cache (`first_global`).",
         ),
         avoid=(
             "No token has a special role, and every token must find a distant one.",

@@ -144,12 +144,12 @@ def test_scores_of_choosing_page_are_means_of_records(import_script):
         return SimpleNamespace(**fields)
 
     records = [
-        record("full", "copying", 0.5),
-        record("full", "copying", 0.7),
+        record("full", "needle", 0.5),
+        record("full", "needle", 0.7),
         record("full", "recall", 0.9),
         record("full", "recall", 0.1, protocol="diagnostic"),
         record("full", "recall", 0.1, overrides={"training.steps": 1}),
-        record("local", "copying", 0.3),
+        record("local", "needle", 0.3),
         record("local", "listops", 0.3),
     ]
     table = choosing.abilities(records)
