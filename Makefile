@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: arena test mutants docs lint types clean
+.PHONY: arena test mutants docs site lint types clean
 
 arena: $(READY)
 	@echo "== running the quick protocol (minutes on two CPU cores); report in runs/quick/report.html"
@@ -22,13 +22,20 @@ mutants: $(READY)
 
 docs: $(READY)
 	@echo "== rendering the pages of mechanisms, tasks, benchmarks and results"
-	@$(BIN)/python docs/pages.py
 	@$(BIN)/python benchmarks/tables.py
+	@$(BIN)/python docs/pages.py
+	@$(MAKE) --no-print-directory site
+
+# With --quiet, warnings would not fail the build. The variable silences a notice of the theme.
+site: $(READY)
+	@echo "== building the documentation site, offline; broken links fail: site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 lint: $(READY)
-	@echo "== checking lint and format (ruff)"
+	@echo "== checking lint and format (ruff) and spelling (codespell)"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell src benchmarks docs results *.md
 
 types: $(READY)
 	@echo "== checking types (mypy)"

@@ -2,9 +2,9 @@
 
     python docs/pages.py
 
-Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), and for
-reports the published scores of the tasks and the traits of the mechanisms. A test checks that
-these files are current.
+Writes docs/mechanisms (<name>.md, <name>.svg, README.md), docs/tasks (by `task_pages`), the list
+of recipes, docs/choosing.md (by `choosing_page`), and for reports the published scores of the tasks
+and the traits of the mechanisms. A test checks that these files are current.
 """
 
 import dataclasses
@@ -15,23 +15,24 @@ import sys
 from pathlib import Path
 from typing import get_type_hints
 
+import choosing_page
 import task_pages
 import torch
+from mechanism_notes import NOTES, Notes
+from pictures import TOKENS, picture
 from rendering import words, write
 
 from longspan.attention import MECHANISMS, Attention, build, options_of
-from longspan.catalog import describe_cost, families, sample_weights
+from longspan.catalog import describe_cost, families
 from longspan.tasks import TASKS
 
 FOLDER = Path(__file__).parent / "mechanisms"
 LAYER = Path(__file__).parents[1] / "benchmarks" / "results" / "layer-cpu.json"
-TOKENS, CELL, GAP = 32, 6, 12  # of a picture: tokens, pixels per token, gap
+RECIPES = Path(__file__).parent / "recipes"
 REPORT = Path(__file__).parents[1] / "src" / "longspan" / "report"
 PUBLISHED, REPORT_TRAITS = REPORT / "published.json", REPORT / "mechanisms.json"
 LENGTHS = (1024, 4096)
 HEADS, HEAD_DIM = 2, 64
-SHADES = 4
-BLUE, RED = "#2b5c8a", "#b3392f"
 TRAITS = {
     "exact": "exact softmax over its pattern",
     "causal": "causal form",
@@ -55,11 +56,16 @@ def index() -> str:
     lines = [
         "# Mechanisms",
         "",
-        "Rendered by `python docs/pages.py` from the source of each mechanism and the benchmark",
-        "records; `longspan show NAME` draws a mechanism in a terminal.",
+        "Attention replaces the vector of each token by a weighted mean of the vectors of other",
+        "tokens: a *query* asks, *keys* answer, *values* are averaged. Comparing every query with",
+        "every key costs the square of the length. Most mechanisms below avoid that cost, each in",
+        "its own way. A page begins with the idea, and shows the weights, the definition, options",
+        "and cost. [Choosing a mechanism](../choosing.md) goes by need and by measured cost;",
+        "`longspan show NAME` draws a mechanism in a terminal.",
         "",
         "Families are the classes of Tay et al. 2022, Efficient Transformers: A Survey",
         "(https://arxiv.org/abs/2009.06732), table 1; `dense` is attention to every pair.",
+        "The pages are rendered by `make docs` from the source and the benchmark records.",
         "",
         f"| mechanism | | family | cost | {' | '.join(TRAITS.values())} |",
         f"|---|---|---|---|{':-:|' * len(TRAITS)}",
@@ -75,15 +81,16 @@ def index() -> str:
 
 
 def page(name: str) -> str:
-    cls = MECHANISMS[name]
-    small = ", ".join(f"{option} = {value}" for option, value in cls.small_options.items())
+    cls, notes = MECHANISMS[name], NOTES.get(name)
     parts = [
         f"# `{name}`",
-        about(cls),
+        notes.idea if notes else inspect.cleandoc(str(cls.__doc__)),
+        *(when_to_use(notes) if notes else ()),
+        "## Picture",
         f"![Weights of {name}]({name}.svg)",
-        f"Weights on {TOKENS} random tokens{f' with {small}' if small else ''}: a row per query, a "
-        f"column per key, darker for larger weights, red for negative ones"
-        f"{'; bidirectional, then causal' if cls.traits.causal else ''}.",
+        caption(cls),
+        "## Definition",
+        about(cls),
         "## Options",
         options(name),
         "## Traits",
@@ -91,8 +98,41 @@ def page(name: str) -> str:
         "## Cost",
         cost(name),
         measured(name),
+        "## Relatives",
+        relatives(name, notes),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def when_to_use(notes: Notes) -> tuple[str, ...]:
+    """Render the situations for and against a mechanism."""
+    use, avoid = (
+        "\n".join(f"- {reason}" for reason in reasons) for reasons in (notes.use, notes.avoid)
+    )
+    return "## When to use it", use, "## When not to use it", avoid
+
+
+def caption(cls: type[Attention]) -> str:
+    """Describe what the picture shows."""
+    small = ", ".join(f"`{option}={value!r}`" for option, value in cls.small_options.items())
+    return (
+        f"Weights on {TOKENS} random tokens{f' with {small}' if small else ''}. Each row is a "
+        "query, each column a key; a darker cell is a larger weight, relative to the largest of "
+        "its row, and red is negative. An empty cell is a pair that is not attended."
+    )
+
+
+def relatives(name: str, notes: Notes | None) -> str:
+    """Link the mechanisms that the notes compare with, and the others of the family."""
+    differences = notes.relatives if notes else {}
+    lines = [f"- [`{other}`]({other}.md): {text}" for other, text in differences.items()]
+    family = MECHANISMS[name].traits.family
+    rest = [x for x in families()[family] if x != name and x not in differences]
+    if rest:
+        links = ", ".join(f"[`{other}`]({other}.md)" for other in rest)
+        lines.append(f"- also of the family {family}: {links}")
+    lines.append("- all of them: [mechanisms](README.md), [by need](../choosing.md)")
+    return "\n".join(lines)
 
 
 def about(cls: type[Attention]) -> str:
@@ -173,63 +213,6 @@ def measured(name: str) -> str:
     return "\n".join([*head, *rows])
 
 
-def picture(name: str) -> str:
-    """Draw the weights as SVG: bidirectional and causal, each head with a distinct pattern."""
-    forms = (False, True) if MECHANISMS[name].traits.causal else (False,)
-    matrices = [
-        m for causal in forms for m in distinct(sample_weights(name, TOKENS, causal=causal))
-    ]
-    side = TOKENS * CELL
-    width = len(matrices) * (side + GAP) - GAP
-    panels = "".join(
-        f'<g transform="translate({i * (side + GAP)} 0) scale({CELL})">{panel(matrix)}</g>'
-        for i, matrix in enumerate(matrices)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {side}" width="{width}" '
-        f'height="{side}" role="img"><title>Weights of {name}</title>{panels}</svg>\n'
-    )
-
-
-def distinct(matrices: torch.Tensor) -> list[torch.Tensor]:
-    """Return the first head, and every further one with another pattern."""
-    kept = [matrices[0]]
-    for matrix in matrices[1:]:
-        if all(not torch.equal(matrix != 0, other != 0) for other in kept):
-            kept.append(matrix)
-    return kept
-
-
-def panel(matrix: torch.Tensor) -> str:
-    """Draw one matrix, one path per shade; shades are relative to the maximum of the row."""
-    share = matrix / matrix.abs().amax(-1, keepdim=True).clamp(min=1e-12)
-    # Rounding hides differences between machines in the last digit.
-    shade = (share * SHADES).round(decimals=3)
-    shade = (shade.abs().ceil() * shade.sign()).long().tolist()
-    drawn = [f'<rect width="{TOKENS}" height="{TOKENS}" fill="#f2f2f2"/>']
-    for level in (*range(1, SHADES + 1), *range(-SHADES, 0)):
-        runs = "".join(
-            f"M{x} {y}h{n}v1h-{n}z" for y, row in enumerate(shade) for x, n in equal(row, level)
-        )
-        if runs:
-            color = BLUE if level > 0 else RED
-            opacity = abs(level) / SHADES
-            drawn.append(f'<path d="{runs}" fill="{color}" fill-opacity="{opacity:.2f}"/>')
-    return "".join(drawn)
-
-
-def equal(row: list[int], level: int) -> list[tuple[int, int]]:
-    """Return runs (start, length) of a level in a row."""
-    runs, start = [], None
-    for x, value in enumerate([*row, None]):
-        if value == level and start is None:
-            start = x
-        elif value != level and start is not None:
-            runs.append((start, x - start))
-            start = None
-    return runs
-
-
 def published() -> str:
     """Render published scores, for reports, which do not import torch and so not the tasks."""
     scores = [
@@ -253,11 +236,29 @@ def traits_file() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def recipe_index() -> str:
+    """Render the list of recipes: title and first paragraph of each."""
+    lines = [
+        "# Recipes",
+        "",
+        "One job a page, in a few commands or a few lines. Tests run the Python on these pages.",
+        "",
+    ]
+    for path in sorted(RECIPES.glob("*.md")):
+        if path.name != "README.md":
+            title, _, rest = path.read_text().partition("\n\n")
+            first = " ".join(rest.partition("\n\n")[0].split())
+            lines.append(f"- [{title.removeprefix('# ')}]({path.name}): {first}")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     PUBLISHED.write_text(published())
     REPORT_TRAITS.write_text(traits_file())
     write(FOLDER, written())
     write(task_pages.FOLDER, task_pages.written())
+    (RECIPES / "README.md").write_text(recipe_index())
+    choosing_page.CHOOSING.write_text(choosing_page.page())
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 import dataclasses
 import importlib
+import json
 import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from longspan.arena import order_runs
 from longspan.attention import MECHANISMS, options_of
@@ -48,6 +51,113 @@ def task_pages(import_script, tmp_path_factory):
 def test_mechanism_pages_match_registry(mechanism_pages):
     assert {x.name for x in (DOCS / "mechanisms").iterdir()} == set(mechanism_pages), REMEDY
     assert len(mechanism_pages) == 2 * len(MECHANISMS) + 1
+
+
+SECTIONS = (
+    "When to use it",
+    "When not to use it",
+    "Picture",
+    "Definition",
+    "Options",
+    "Traits",
+    "Cost",
+    "Relatives",
+)
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_mechanism_page_begins_with_the_idea(name, mechanism_pages, import_script):
+    page, notes = mechanism_pages[f"{name}.md"], import_script("mechanism_notes").NOTES[name]
+    assert tuple(re.findall(r"^## (.*)$", page, re.MULTILINE)) == SECTIONS
+    idea = page.partition("## ")[0].partition("\n\n")[2].strip()
+    assert idea == notes.idea
+    assert len(idea.split()) >= 30
+    assert notes.use
+    assert notes.avoid
+    for reason in (*notes.use, *notes.avoid):
+        assert f"\n- {reason}\n" in page
+        assert reason.endswith(".")
+    assert name not in notes.relatives
+    for other, difference in notes.relatives.items():
+        assert f"- [`{other}`]({other}.md): {difference}" in page
+        assert other in MECHANISMS
+
+
+def test_notes_match_registry(import_script):
+    assert set(import_script("mechanism_notes").NOTES) == set(MECHANISMS)
+
+
+def test_new_mechanism_without_notes_and_paper_has_a_page(import_script, monkeypatch):
+    pages = import_script("pages")
+    monkeypatch.delitem(pages.NOTES, "local")
+    unpublished = dataclasses.replace(MECHANISMS["local"].traits, paper="")
+    monkeypatch.setattr(MECHANISMS["local"], "traits", unpublished)
+    page = pages.page("local")
+    assert page.startswith(f"# `local`\n\n{MECHANISMS['local'].__doc__}\n\n## Picture")
+    assert "| paper | unpublished |" in page
+    assert "[`blockwise`](blockwise.md)" in page.partition("## Relatives")[2]
+
+
+def test_choosing_page_is_current(import_script):
+    choosing = import_script("choosing_page")
+    assert choosing.CHOOSING.read_text() == choosing.page(), REMEDY
+
+
+def test_list_of_recipes_is_current(import_script):
+    pages = import_script("pages")
+    listed = pages.recipe_index()
+    assert (pages.RECIPES / "README.md").read_text() == listed, REMEDY
+    for path in pages.RECIPES.glob("*.md"):
+        assert path.name == "README.md" or f"({path.name})" in listed
+
+
+def test_needs_follow_from_mechanisms(import_script):
+    choosing = import_script("choosing_page")
+    assert choosing.bounded_cache("local")
+    assert choosing.bounded_cache("linear")
+    assert not choosing.bounded_cache("full")
+    assert not choosing.bounded_cache("linformer")  # no causal form
+    rows = choosing.page().splitlines()
+    (cross,) = [row for row in rows if row.startswith("| Cross-attention")]
+    listed = re.findall(r"`(\w+)`", cross.split("|")[2])
+    assert sorted(listed) == sorted(n for n, cls in MECHANISMS.items() if cls.traits.cross)
+
+
+def test_costs_of_choosing_page_are_those_of_the_record(import_script):
+    choosing = import_script("choosing_page")
+    rows, page = json.loads(choosing.LAYER.read_text())["rows"], choosing.page()
+    for row in rows:
+        if (row["length"], row["dtype"]) == (16_384, "float32"):
+            memory = f"{row['peak_memory'] / 2**20:,.0f}"
+            cells = rf"{row['full_over_this']:.1f} x \| {memory} \|"
+            name = rf"\[`{row['mechanism']}`\]\(mechanisms/{row['mechanism']}.md\)"
+            assert re.search(rf"^\| {name} \| .* \| {cells}", page, re.MULTILINE)
+
+
+def test_scores_of_choosing_page_are_means_of_records(import_script):
+    choosing = import_script("choosing_page")
+
+    def record(mechanism, task, score, **changes):
+        test = SimpleNamespace(majority_baseline=0.25)
+        fields = {"protocol": "quick", "overrides": {}, "reference": None, "scores": {"test": test}}
+        fields |= {"mechanism": mechanism, "task": task, "score": lambda: score, **changes}
+        return SimpleNamespace(**fields)
+
+    records = [
+        record("full", "needle", 0.5),
+        record("full", "needle", 0.7),
+        record("full", "recall", 0.9),
+        record("full", "recall", 0.1, protocol="diagnostic"),
+        record("full", "recall", 0.1, overrides={"training.steps": 1}),
+        record("local", "needle", 0.3),
+        record("local", "listops", 0.3),
+    ]
+    table = choosing.abilities(records)
+    assert "| [`full`](mechanisms/full.md) | 60.0 | 90.0 |" in table
+    assert "| [`local`](mechanisms/local.md) | 30.0 | – |" in table
+    assert "| majority class | 25.0 | 25.0 |" in table
+    assert "[`linear`]" not in table
+    assert "|" not in choosing.abilities([])
 
 
 def test_mechanism_pages_are_current(mechanism_pages):
@@ -94,6 +204,19 @@ def test_mechanism_picture_has_title_and_paths(name, mechanism_pages):
         root = ET.fromstring(text)
         assert name in root.find("{*}title").text
         assert len(root.findall(".//{*}path")) >= 1
+        texts = [text.text for text in root.findall(".//{*}text")]
+        panels = [text for text in texts if text.startswith(("bidirectional", "causal"))]
+        assert any(text.startswith("causal") for text in panels) == MECHANISMS[name].traits.causal
+        assert len(set(panels)) == len(panels)
+        assert texts.count("key position") == texts.count("query position") == len(panels)
+        assert texts.count("47") == 2 * len(panels)  # last position of both axes
+
+
+def test_picture_draws_the_pattern(import_script):
+    pictures = import_script("pictures")
+    root = ET.fromstring(f"<svg>{pictures.cells(torch.eye(3)[[1, 2, 0]])}</svg>")
+    (path,) = root.findall(".//path")
+    assert path.attrib["d"] == "M1 0h1M2 1h1M0 2h1"
 
 
 @pytest.mark.parametrize("name", sorted(MECHANISMS))

@@ -29,7 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 MODEL = dataclasses.replace(lra_small.MODEL, hidden_dropout_prob=0.0, attention_dropout=0.0)
 # The summary token reads all tokens where a mechanism has global ones: with a mean over tokens a
 # window of 8 in two layers never relates the first operator of an expression to its last argument.
-SUMMARISED = {"listops": dataclasses.replace(MODEL, pooling="cls")}
+SUMMARIZED = {"listops": dataclasses.replace(MODEL, pooling="cls")}
 LISTOPS = TrainingConfig(
     steps=1_000,
     batch_size=32,
@@ -79,7 +79,7 @@ def _sized(length: int) -> MechanismOptions:
 def recipe(task: str) -> Recipe:
     """Return the recipe of one task."""
     return Recipe(
-        task_options=OPTIONS[task], model=SUMMARISED.get(task, MODEL), training=TRAIN[task]
+        task_options=OPTIONS[task], model=SUMMARIZED.get(task, MODEL), training=TRAIN[task]
     )
 
 
@@ -93,7 +93,7 @@ register(
         source="longspan",
         tasks=tuple(OPTIONS),
         differs=(
-            "Not a published recipe, and not comparable with one. Model and optimiser are those of "
+            "Not a published recipe, and not comparable with one. Model and optimizer are those of "
             "lra-small (64 wide, 2 layers, 2 heads; linear schedule, bfloat16). ListOps has 201 to "
             "499 tokens in place of 501 to 1,999, Text 512 bytes in place of 4,000, Image its "
             "1,024 pixels; 1,000 steps in place of 5,000 to 35,000, so the learning rate is ten "

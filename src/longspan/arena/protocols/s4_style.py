@@ -70,7 +70,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "listops": {"end": True},
     "text": {"length": 4096, "vocabulary": "characters", "minimum": 15, "end": True},
     "retrieval": {"length": 4000, "vocabulary": "characters", "minimum": 1, "end": True},
-    # the reader of S4 turns grey with Pillow and draws its validation split from seed 42
+    # the reader of S4 turns gray with Pillow and draws its validation split from seed 42
     "image": {"pixels": "continuous", "grayscale": "pil", "split": "random", "seed": 42},
     "pathfinder": {"pixels": "continuous", "split": "random"},
     "path_x": {"pixels": "continuous", "split": "random"},

@@ -1,0 +1,231 @@
+"""Render the page on choosing a mechanism, from traits, committed records and counted caches."""
+
+import functools
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import mean
+
+import torch
+from mechanism_notes import NOTES
+
+from longspan.attention import MECHANISMS, Attention, build
+from longspan.catalog import families
+from longspan.results import Result, load_results
+
+ROOT = Path(__file__).parents[1]
+LAYER, RESULTS = ROOT / "benchmarks" / "results" / "layer-cpu.json", ROOT / "results"
+CHOOSING = ROOT / "docs" / "choosing.md"
+DTYPE = "float32"
+# Tasks that isolate one ability, with the heading of their column.
+ABILITIES = {"needle": "reaches far", "recall": "looks things up"}
+PROTOCOL = "quick"
+STEPS = (512, 1024)  # tokens after which caches are compared
+
+HEAD = """# Choosing a mechanism
+
+1. Begin with [`full`](mechanisms/full.md): it reads everything, and all others are compared with
+   it. Leave it when its time, or the cache of its decoding, is too large.
+2. Go through the needs below. Each need that you have rules out mechanisms.
+3. Compare the figures of those that are left, and read their pages.
+4. Try two or three on your own data: [replace torch's
+   attention](recipes/replace-torch-attention.md) in a model, or [run the arena](first-arena.md).
+
+All figures on this page are rendered by `make docs` from committed records
+([benchmarks](benchmarks.md), [results](../results/README.md)) or counted while rendering.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    layer = json.loads(LAYER.read_text())
+    longest = max(row["length"] for row in layer["rows"])
+    costs = {
+        row["mechanism"]: row
+        for row in layer["rows"]
+        if row["length"] == longest and row["dtype"] == DTYPE
+    }
+    parts = [
+        HEAD,
+        "## By need\n",
+        needs_table(costs, longest),
+        f"Fastest and smallest are the speed and the memory of one layer at {longest:,} tokens, "
+        f"{DTYPE}, as in the table of costs below, without `full` ({mebibytes(costs['full'])} MiB "
+        "in torch's fused kernel) and without mechanisms that are kept for study: "
+        f"{', '.join(link(name) for name in by_family() if is_for_study(name))}.\n",
+        "## Reach and lookup\n",
+        abilities(load_results([RESULTS])),
+        "## Time and memory\n",
+        cost_table(costs, layer["environment"], longest),
+        "## What the figures do not say\n",
+        "Time and memory are those of one device with default options: a larger window, rank or "
+        "number of features costs more and sees more. Costs on your device: `python "
+        "benchmarks/layer.py`. Scores belong to their protocol: small models, few steps. A "
+        "mechanism that fails a test of reach there may pass it with more layers or a larger "
+        "window; the page of the mechanism has the option.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def needs_table(costs: dict[str, dict], longest: int) -> str:
+    """Render one row per need: the mechanisms that meet it, the fastest and the smallest."""
+    lines = [
+        f"| need | mechanisms | fastest at {longest:,} | smallest at {longest:,} |",
+        "|---|---|---|---|",
+    ]
+    for need, meets in NEEDS.items():
+        names = [name for name in by_family() if meets(name)]
+        links = ", ".join(map(link, names)) or "none"
+        left_out = {"full", *filter(is_for_study, names)}
+        measured = [costs[name] for name in names if name in costs and name not in left_out]
+        fastest = max(measured, key=lambda row: row["full_over_this"], default=None)
+        smallest = min(measured, key=lambda row: row["peak_memory"], default=None)
+        cells = (
+            f"{link(fastest['mechanism'])}, {speed(fastest)}" if fastest else "–",
+            f"{link(smallest['mechanism'])}, {mebibytes(smallest)} MiB" if smallest else "–",
+        )
+        lines.append(f"| {need} | {links} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def is_for_study(name: str) -> bool:
+    """Return whether a mechanism is kept to reproduce or to explain results."""
+    return name in NOTES and NOTES[name].for_study
+
+
+def trait(field: str) -> Callable[[str], bool]:
+    """Return the predicate of a trait."""
+    return lambda name: bool(getattr(MECHANISMS[name].traits, field))
+
+
+def any_length(name: str) -> bool:
+    """Return whether a mechanism is built without a maximum length."""
+    return "max_length" not in MECHANISMS[name].traits.sizes
+
+
+def linear_cost(name: str) -> bool:
+    return MECHANISMS[name].traits.cost == "T"
+
+
+@functools.cache
+def cache_sizes(name: str) -> tuple[int, ...]:
+    """Return the numbers that a small causal instance caches after each of `STEPS` tokens."""
+    sizes = {"heads": 2, "head_dim": 8, "max_length": max(STEPS)}
+    attention = build(name, causal=True, **sizes, **MECHANISMS[name].small_options)
+    attention.eval()
+    return tuple(cached_numbers(attention, T) for T in STEPS)
+
+
+@torch.no_grad()
+def cached_numbers(attention: Attention, T: int) -> int:
+    """Return the largest cache, in numbers, over the steps of one token that end at T tokens."""
+    x = torch.randn(1, 2, T, 8, generator=torch.Generator().manual_seed(0))
+    split, sizes = T - 64, []
+    _, cache = attention.step(*[x[:, :, :split]] * 3)
+    for t in range(split, T):
+        _, cache = attention.step(*[x[:, :, t : t + 1]] * 3, cache)
+        sizes.append(sum(tensor.numel() for tensor in cache.state.values()))
+    return max(sizes)
+
+
+def bounded_cache(name: str) -> bool:
+    """Return whether the cache of a decoder stops growing."""
+    if not MECHANISMS[name].traits.causal:
+        return False
+    early, late = cache_sizes(name)
+    # Old tokens are dropped in groups; a cache that grows is about twice as large.
+    return late <= 1.5 * early
+
+
+NEEDS: dict[str, Callable[[str], bool]] = {
+    "Exact softmax over the attended pairs": trait("exact"),
+    "Cost in proportion to the length": linear_cost,
+    "Causal (language models)": trait("causal"),
+    "Decoding with a cache that stops growing": bounded_cache,
+    "Cross-attention": trait("cross"),
+    "Any length, without a maximum at construction": any_length,
+    "Global tokens, chosen per sample": trait("global_tokens"),
+    "Dropout of attention weights": trait("weight_dropout"),
+}
+
+
+def abilities(results: Iterable[Result]) -> str:
+    """Render the scores of the tasks that isolate an ability, where records have them."""
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    baselines: dict[str, float] = {}
+    for result in results:
+        plain = result.protocol == PROTOCOL and not result.overrides and not result.reference
+        if plain and result.task in ABILITIES:
+            scores[result.task][result.mechanism].append(result.score())
+            baselines[result.task] = result.scores["test"].majority_baseline or 0.0
+    text = (
+        "Two questions separate mechanisms better than a large task with a small model: does "
+        "information from a distant position arrive ([`needle`](tasks/needle.md)), and "
+        "can a token find another one by its content ([`recall`](tasks/recall.md))? [Your first "
+        "arena](first-arena.md) asks both."
+    )
+    if not scores:
+        return f"{text}\n"
+    tasks = [task for task in ABILITIES if task in scores]
+    head = " | ".join(f"{ABILITIES[task]}: `{task}`, %" for task in tasks)
+    lines = [f"| mechanism | {head} |", "|---|" + "---:|" * len(tasks)]
+    for name in by_family():
+        if any(name in scores[task] for task in tasks):
+            cells = (percent(scores[task][name]) for task in tasks)
+            lines.append(f"| {link(name)} | {' | '.join(cells)} |")
+    baseline = " | ".join(percent([baselines[task]]) for task in tasks)
+    lines.append(f"| majority class | {baseline} |")
+    note = f"Test accuracy under `{PROTOCOL}`, mean over seeds; intervals are in the results."
+    return "\n".join([text, "", *lines, "", note, ""])
+
+
+def percent(scores: list[float]) -> str:
+    return f"{100 * mean(scores):.1f}" if scores else "–"
+
+
+def cost_table(costs: dict[str, dict], environment: dict, longest: int) -> str:
+    """Render time and memory of one layer, the fastest first."""
+    lines = [
+        f"One layer of 8 heads of 64, forward and backward, {longest:,} tokens, {DTYPE}, default "
+        f"options ({environment['device']}, {environment['threads']} threads, torch "
+        f"{environment['torch']}). Speed is relative to `full` in the same run; memory is the peak "
+        "above the idle process.",
+        "",
+        "| mechanism | family | cost | speed | memory, MiB | exact | causal | cache of a decoder |",
+        "|---|---|---|---:|---:|:-:|:-:|---|",
+    ]
+    for name in sorted(costs, key=lambda x: -costs[x]["full_over_this"]):
+        traits = MECHANISMS[name].traits
+        cache = "–" if not traits.causal else "bounded" if bounded_cache(name) else "grows"
+        cells = (
+            link(name),
+            traits.family,
+            traits.cost,
+            speed(costs[name]),
+            mebibytes(costs[name]),
+            "yes" if traits.exact else "",
+            "yes" if traits.causal else "",
+            cache,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    missing = [name for name in by_family() if name not in costs]
+    if missing:
+        lines += ["", f"Not measured at this length: {', '.join(map(link, missing))}."]
+    return "\n".join(lines) + "\n"
+
+
+def by_family() -> list[str]:
+    return [name for names in families().values() for name in names]
+
+
+def link(name: str) -> str:
+    return f"[`{name}`](mechanisms/{name}.md)"
+
+
+def speed(row: dict) -> str:
+    return f"{row['full_over_this']:.1f} x"
+
+
+def mebibytes(row: dict) -> str:
+    return f"{row['peak_memory'] / 2**20:,.0f}"

@@ -1,0 +1,449 @@
+"""Notes for the pages of mechanisms: the idea in plain words, when to use it, and relatives.
+
+A mechanism without an entry has a page too, which starts with its own docstring.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Notes:
+    idea: str
+    use: tuple[str, ...]  # situations in which the mechanism fits
+    avoid: tuple[str, ...]  # situations in which another one fits better
+    relatives: dict[str, str]  # mechanism: the difference
+    for_study: bool = False  # kept to reproduce or to explain results, not to build with
+
+
+NOTES = {
+    "full": Notes(
+        idea=(
+            "Each token asks a question, its query. Every token offers a label, its key, and a "
+            "content, its value. The better query and key match, the larger the weight of the "
+            "pair; the output is the weighted mean of the values. So any token can read any other "
+            "in one layer, however far away it is. The price is that every query meets every key: "
+            "twice the length costs four times the time."
+        ),
+        use=(
+            "The length is affordable. Begin here: all other mechanisms are compared with it.",
+            "Tokens must look up one particular token anywhere in the input.",
+            "Queries and keys come from different sequences (cross-attention).",
+        ),
+        avoid=(
+            "Inputs are so long that the square of the length dominates the time.",
+            "Decoding is long: the cache keeps the key and value of every token.",
+        ),
+        relatives={
+            "local": "the same softmax over nearby tokens only",
+            "bigbird": "the same softmax over a sparse set of pairs",
+            "linear": "all pairs, at linear cost, with another weight in place of the softmax",
+        },
+    ),
+    "local": Notes(
+        idea=(
+            "Much of what a token needs is close to it. Each token attends to the tokens at most w "
+            "positions away: its window slides along with it. Layers pass information on, as in a "
+            "convolution: after L layers a token depends on tokens up to L times w positions away."
+        ),
+        use=(
+            "Neighbors carry the information: characters, pixels, language modeling.",
+            "Cost must grow in proportion to the length, with an exact softmax.",
+            "Decoding with a cache that stops growing.",
+        ),
+        avoid=(
+            "A token must read another that is further away than all layers together reach.",
+            "One summary token must collect the whole input: it needs global tokens, see "
+            "`longformer`.",
+        ),
+        relatives={
+            "blockwise": "a window that moves in steps of a block",
+            "dilated": "a window with gaps, which reaches further",
+            "longformer": "the same window, and global tokens",
+            "transformer_xl": "a segment and a memory in place of a window",
+        },
+    ),
+    "dilated": Notes(
+        idea=(
+            "A window with gaps: a token attends to every g-th token around it. It compares as "
+            "many pairs as a window without gaps and reaches g times as far. One layer sees only "
+            "every g-th token; heads or layers with different gaps fill in the others."
+        ),
+        use=(
+            "Reach matters more than resolution, at the cost of a window.",
+            "Heads or layers can have different gaps, such as 1 below and larger ones above.",
+        ),
+        avoid=(
+            "All heads and layers have the same gap: tokens in different residue classes then "
+            "never exchange information.",
+            "Adjacent tokens matter, as in text: use `local` in some heads.",
+        ),
+        relatives={
+            "local": "no gaps",
+            "longformer": "dilation in chosen heads, and global tokens",
+            "strided_local": "gaps so large that a group spans the whole input",
+        },
+    ),
+    "longformer": Notes(
+        idea=(
+            "Most tokens attend to a window of neighbors. A few chosen tokens are global: they "
+            "attend to all tokens and all tokens attend to them. A classification token, or the "
+            "tokens of a question, thus collects and spreads information over the whole document "
+            "in one layer. Global tokens may have projections of their own."
+        ),
+        use=(
+            "Long documents with a token, or a question, that must read all of it: classification, "
+            "question answering.",
+            "The window should differ between layers, or be dilated in some heads.",
+            "Checkpoints published for Longformer are the starting point.",
+            "Decoding with a window and sink tokens, in a bounded cache (`first_global`).",
+        ),
+        avoid=(
+            "No token has a special role, and every token must find a distant one.",
+            "Decoding with per-sample global tokens: steps have no `global_mask`.",
+        ),
+        relatives={
+            "local": "the window alone",
+            "dilated": "the dilated window alone",
+            "bigbird": "blocks in place of a window, and random blocks",
+            "long_short": "learned summaries in place of global tokens",
+        },
+    ),
+    "blockwise": Notes(
+        idea=(
+            "The sequence is cut into blocks of b tokens. All tokens of a block see the same keys: "
+            "their own block and half a block on either side. The neighborhood moves in steps of a "
+            "block instead of one token, so the work is a few dense products of equal size, which "
+            "hardware does fast."
+        ),
+        use=(
+            "As for `local`, where speed matters more than an exactly centered window.",
+            "Decoding with a cache that stops growing.",
+        ),
+        avoid=(
+            "A token must read another that is further away than all layers together reach.",
+            "Inputs are padded on the left, which moves the grid of blocks.",
+        ),
+        relatives={
+            "local": "a window around each token",
+            "disjoint": "blocks without overlap",
+            "bigbird": "blocks, with global tokens and random blocks",
+        },
+    ),
+    "disjoint": Notes(
+        idea=(
+            "The sequence is cut into blocks, and each token attends within its own block. It is "
+            "full attention on short pieces that are side by side. Nothing passes from one block "
+            "to another, in any number of layers, except through global tokens."
+        ),
+        use=(
+            "A lower bound: it shows how much of a task can be solved within a block.",
+            "The input consists of independent pieces of equal length.",
+        ),
+        avoid=(
+            "Information must cross the border of a block. `blockwise` does that at similar cost.",
+        ),
+        relatives={
+            "blockwise": "half a block of overlap on either side",
+            "sinkhorn": "the own block, and one that is chosen by content",
+        },
+    ),
+    "bigbird": Notes(
+        idea=(
+            "Three kinds of connections in one pattern of blocks: neighbors, a few global blocks "
+            "that see and are seen by all, and a few blocks drawn at random for each block. The "
+            "random and global connections give a short path between any two tokens over a few "
+            "layers, as random edges do in a graph."
+        ),
+        use=(
+            "Long documents where both local context and distant passages matter.",
+            "An encoder that should work without a choice of global tokens (form `itc`).",
+        ),
+        avoid=(
+            "Short inputs: with few blocks the pattern covers nearly all pairs and costs more than "
+            "full attention.",
+            "One token must find another by content in one layer: most pairs are not connected.",
+        ),
+        relatives={
+            "longformer": "a sliding window and chosen global tokens, nothing random",
+            "blockwise": "the neighboring blocks alone",
+            "sparse_transformer": "a regular grid in place of random blocks",
+        },
+    ),
+    "sparse_transformer": Notes(
+        idea=(
+            "Each token attends to its neighbors and to a regular grid of distant tokens, each "
+            "about the square root of the length. A neighbor of any distant token is on its grid, "
+            "so two layers connect every pair of tokens."
+        ),
+        use=(
+            "The input has a period, such as the width of an image or a bar of music: set the "
+            "stride to it.",
+            "Every token must be reachable within two layers, by a fixed pattern.",
+        ),
+        avoid=(
+            "The length varies widely and the stride is not set: it follows `max_length`.",
+            "Cost must grow in proportion to the length.",
+        ),
+        relatives={
+            "local": "the near keys alone",
+            "strided_local": "the far keys alone",
+            "bigbird": "random blocks in place of a grid",
+        },
+    ),
+    "strided_local": Notes(
+        idea=(
+            "Token t belongs to group t modulo m, and each token attends within its group: to "
+            "tokens at multiples of m positions away, never to its neighbors. It is the pattern "
+            "that the released code of Long Range Arena computes under the name local attention."
+        ),
+        use=("Reproducing the local attention row of Long Range Arena.",),
+        avoid=(
+            "Anything else: groups never exchange information, in any number of layers.",
+            "A model of causal sequences: there is no causal form.",
+        ),
+        relatives={
+            "local": "the window that the name local attention stands for",
+            "dilated": "gaps of a chosen size",
+            "sparse_transformer": "neighbors and a grid together",
+        },
+        for_study=True,
+    ),
+    "reformer": Notes(
+        idea=(
+            "A softmax is dominated by the few keys that are most similar to the query. Locality-"
+            "sensitive hashing finds candidates without comparing all pairs: similar vectors "
+            "probably fall into the same bucket. Tokens are sorted by bucket and cut into chunks, "
+            "and each token attends within its chunk and the one before. Several rounds of hashing "
+            "make it less probable that a similar pair is missed."
+        ),
+        use=(
+            "Tokens must find similar tokens anywhere in a long input.",
+            "More rounds can be bought: quality grows with `hashes`, and so does the cost.",
+        ),
+        avoid=(
+            "Queries and keys must differ: one projection serves both.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "sinkhorn": "blocks are sorted, by a learned rule, instead of tokens by hash",
+            "full": "the softmax over all keys",
+        },
+    ),
+    "sinkhorn": Notes(
+        idea=(
+            "The sequence is cut into blocks. The model learns to sort the blocks, so that the "
+            "block which matters comes next to the block that needs it. Each token attends to its "
+            "own block and to the one that was sorted next to it. Sorting is soft, a weighted "
+            "mixture of blocks, so that it can be trained; Sinkhorn's normalization of rows and "
+            "columns makes the mixture close to a permutation."
+        ),
+        use=(
+            "Each part of the input needs one other part, and which one depends on the content.",
+            "A learned pattern is wanted at the cost of a fixed one.",
+        ),
+        avoid=(
+            "A token needs several distant parts: it sees one sorted block.",
+            "A mixture of several blocks blurs single tokens, as in exact lookups.",
+            "Decoding with a small cache: it keeps every token.",
+        ),
+        relatives={
+            "disjoint": "the own block alone",
+            "reformer": "tokens are grouped by hash instead",
+        },
+    ),
+    "linformer": Notes(
+        idea=(
+            "A long list of keys holds less information than its length suggests. A learned matrix "
+            "mixes the keys of all positions into a fixed number of slots, and the values in the "
+            "same way. Queries attend to the slots, so the cost per token no longer depends on the "
+            "length."
+        ),
+        use=(
+            "Encoders with inputs of one, fixed maximum length.",
+            "Cross-attention to a long input.",
+        ),
+        avoid=(
+            "Lengths beyond the one at construction: the mixing matrices have a column for each "
+            "position.",
+            "Causal models: every slot mixes the future.",
+            "Parameters are scarce: the matrices grow with the length, unless `projection` is "
+            "`mean` or `max`.",
+        ),
+        relatives={
+            "nystrom": "slots are means of segments, without parameters for each position",
+            "long_short": "slots are computed from the content, and a window is added",
+            "compressive": "old tokens are compressed, step by step",
+        },
+    ),
+    "nystrom": Notes(
+        idea=(
+            "The table of weights between all pairs is nearly redundant: a few of its rows and "
+            "columns determine the others. Segments of the input are averaged to landmarks. The "
+            "mechanism computes the weights from tokens to landmarks, between landmarks, and from "
+            "landmarks to tokens, and reconstructs the whole table from these three small ones. A "
+            "convolution over the values adds local detail."
+        ),
+        use=(
+            "Encoders in which tokens mix information globally and smoothly.",
+            "Speed at long lengths, without parameters for each position.",
+        ),
+        avoid=(
+            "Causal models: landmarks average the future.",
+            "Exact lookups of single tokens, which an average over a segment hides.",
+        ),
+        relatives={
+            "linformer": "learned mixtures in place of landmarks",
+            "performer": "random features in place of landmarks",
+        },
+    ),
+    "linear": Notes(
+        idea=(
+            "In a softmax the weight of a pair exists only once query and key have met. If the "
+            "weight is instead a product of a function of the query and a function of the key, the "
+            "sums can be rearranged: keys and values are summed once, to a small matrix, and every "
+            "query reads from this matrix. All pairs count, and no pair is ever formed. When "
+            "causal, the matrix is a running sum: the mechanism is a recurrent network."
+        ),
+        use=(
+            "Decoding at constant cost and memory per token, whatever the length.",
+            "Very long inputs whose tokens contribute to a summary.",
+        ),
+        avoid=(
+            "Looking up one token among many: weights are flat, without the peaks of a softmax, "
+            "and the matrix has a fixed size.",
+        ),
+        relatives={
+            "performer": "a function that estimates the softmax",
+            "full": "the softmax itself",
+        },
+    ),
+    "performer": Notes(
+        idea=(
+            "Random features turn a softmax into a product of a function of the query and a "
+            "function of the key. Each feature is an exponential along a random direction; the "
+            "mean over many features estimates the weight of the softmax. Then, as in linear "
+            "attention, keys and values are summed once for all queries. More features estimate "
+            "better, and cost more."
+        ),
+        use=(
+            "Linear cost is needed, and weights that are close to a softmax.",
+            "Decoding at constant cost and memory per token.",
+        ),
+        avoid=(
+            "Weights are sharply peaked: the variance of the estimate grows with the norms of "
+            "queries and keys.",
+            "Looking up one token among many with few features.",
+        ),
+        relatives={
+            "linear": "a fixed function in place of random features",
+            "nystrom": "landmarks in place of random features",
+            "full": "the softmax that is estimated",
+        },
+    ),
+    "transformer_xl": Notes(
+        idea=(
+            "The sequence is processed segment by segment, and each segment also reads the stored "
+            "states of the tokens before it: its memory. Positions are expressed as distances "
+            "between query and key, so stored states remain valid when the segment moves on. Over "
+            "layers, information travels from memory to memory, far beyond one segment."
+        ),
+        use=(
+            "Language modeling and decoding over text without an end, with a bounded cache.",
+            "Relative positions should be part of the mechanism.",
+        ),
+        avoid=(
+            "A token must read another that is further away than the memories of all layers.",
+            "Training signals must reach the past: no gradient flows into the memory by default.",
+        ),
+        relatives={
+            "compressive": "what leaves the memory is compressed instead of dropped",
+            "position_infused": "absolute positions, added to queries and keys only",
+            "local": "a window without segments and positions",
+        },
+    ),
+    "compressive": Notes(
+        idea=(
+            "As in Transformer-XL, a segment reads a memory of the tokens before it. Tokens that "
+            "leave the memory are not dropped: groups of them are compressed to one slot each, by "
+            "a mean, a maximum, a convolution or the tokens that were used most. The past is kept "
+            "at a coarser resolution, and reaches further for the same number of keys."
+        ),
+        use=(
+            "Long texts, such as books, in which old content matters in summary.",
+            "Decoding with a bounded cache and a longer past than `transformer_xl`.",
+        ),
+        avoid=(
+            "Old tokens are needed exactly: a slot mixes a group of them.",
+            "Simplicity matters: compression needs a loss of its own to be learned.",
+        ),
+        relatives={
+            "transformer_xl": "the memory without compression",
+            "long_short": "summaries of the whole input in place of the old part",
+        },
+    ),
+    "position_infused": Notes(
+        idea=(
+            "Positions are added to queries and keys, not to the values. The stored states thus "
+            "contain no position and can be used again at another one, as a cache for the next "
+            "segment. Compared with Transformer-XL, positions need no separate scores."
+        ),
+        use=(
+            "Decoding segment by segment with a bounded cache, at less cost than relative "
+            "positions.",
+            "Short segments that are trained quickly.",
+        ),
+        avoid=(
+            "A token must read another that is further away than segment and cache, in all layers "
+            "together.",
+            "The model adds positions to its inputs itself: use position `none` or `auto`.",
+        ),
+        relatives={
+            "transformer_xl": "relative positions, with learned vectors",
+            "local": "a window without segments and positions",
+        },
+    ),
+    "long_short": Notes(
+        idea=(
+            "Two views of the input in one softmax: nearby tokens at full resolution, and a few "
+            "landmarks that summarize all tokens. The landmarks are mixtures whose weights are "
+            "computed from the content, so that the model learns what is worth summarizing. "
+            "Normalization puts both views on one scale."
+        ),
+        use=(
+            "Local detail and global context are both needed, at linear cost, in an encoder.",
+            "No token is known in advance to be global.",
+        ),
+        avoid=(
+            "Causal models of very long inputs: each segment adds landmarks, so cost and cache "
+            "grow with their number.",
+            "Exact lookups of distant tokens, which a summary blurs.",
+        ),
+        relatives={
+            "local": "the window alone",
+            "longformer": "chosen global tokens in place of landmarks",
+            "linformer": "landmarks alone, by position instead of content",
+        },
+    ),
+    "synthesizer": Notes(
+        idea=(
+            "Weights come from the query alone, through a small network that outputs a weight for "
+            "each position, or from a learned table that ignores the input. No query is compared "
+            "with a key. The mechanism is an experiment: it shows how much of a task can be solved "
+            "by attending to positions instead of contents."
+        ),
+        use=(
+            "An ablation: it shows whether a task needs the comparison of queries with keys.",
+            "Short inputs of one, fixed maximum length.",
+        ),
+        avoid=(
+            "Long inputs: time and memory grow with the square of the length.",
+            "Lengths beyond the one at construction.",
+            "Tasks in which the place to look depends on the content of other tokens.",
+        ),
+        relatives={
+            "full": "weights from queries and keys",
+            "linformer": "learned mixtures by position, at linear cost",
+        },
+        for_study=True,
+    ),
+}

@@ -1,0 +1,94 @@
+"""Pages of the site that are not files of this folder, and its navigation (a hook of mkdocs).
+
+Pages of the repository's root and the notebooks become pages of the site, links between files of
+the repository become links between pages, and an entry `folder/*` of the navigation lists the pages
+of a folder, so that a new mechanism, task or recipe needs no entry.
+"""
+
+import json
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+# Files outside docs/ and their addresses on the site.
+OUTSIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "README.md": "index.md",
+    "results/README.md": "results.md",
+}
+LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
+
+
+def on_config(config):
+    """Replace each `folder/*` of the navigation by the pages of the folder."""
+    for section in config.nav:
+        for title, entry in section.items():
+            if isinstance(entry, str) and entry.endswith("/*"):
+                section[title] = pages_of(entry.removesuffix("/*"))
+    return config
+
+
+def pages_of(folder: str) -> list[str]:
+    """Return the pages of a folder by name, its README first."""
+    paths = [*(ROOT / "docs" / folder).glob("*.md"), *(ROOT / "docs" / folder).glob("*.ipynb")]
+    names = {path.with_suffix(".md").name for path in paths}
+    return [f"{folder}/{name}" for name in sorted(names, key=lambda x: (x != "README.md", x))]
+
+
+def on_files(files, config):
+    """Add the pages of the repository's root, and one page for each notebook."""
+    for source, page in OUTSIDE.items():
+        if files.get_file_from_path(page) is None:
+            text = (ROOT / source).read_text(encoding="utf-8")
+            files.append(File.generated(config, page, content=relink(text, source, page)))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        page = f"notebooks/{path.stem}.md"
+        files.append(File.generated(config, page, content=notebook_page(path)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Link to pages of the site where the file links to files of the repository."""
+    if page.file.generated_by is not None:
+        return markdown
+    return relink(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+
+
+def relink(text: str, source: str, page: str) -> str:
+    """Translate the relative links of a repository file to links from a page of the site."""
+
+    def translate(found: re.Match) -> str:
+        start, target, end = found.groups()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if path.endswith(".ipynb"):
+            path = f"{path.removesuffix('.ipynb')}.md"
+        address = OUTSIDE.get(path) or path.removeprefix("docs/")
+        return start + posixpath.relpath(address, posixpath.dirname(page) or ".") + end
+
+    return LINK.sub(translate, text)
+
+
+def notebook_page(path: Path) -> str:
+    """Render a notebook: text, code, and the outputs that are stored in it."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    parts = []
+    for cell in cells:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += [text for output in cell.get("outputs", []) if (text := output_text(output))]
+    parts.append(f"The notebook itself: [{path.name}]({path.name}).")
+    # The link to the file must stay a link to the file.
+    return "\n\n".join(parts) + "\n"
+
+
+def output_text(output: dict) -> str:
+    """Render an output of a cell as Markdown: a picture, or text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f"![Output](data:image/png;base64,{''.join(data['image/png']).strip()})"
+    text = "".join(output.get("text", data.get("text/plain", ""))).rstrip()
+    return f"```text\n{text}\n```" if text else ""
