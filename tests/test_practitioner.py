@@ -7,7 +7,6 @@ import csv
 import os
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,42 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from own_files import reviews, write_csv
+from roads import run_shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 PAGE = Path(__file__).parents[1] / "docs" / "recipes" / "classify-csv.md"
-SOURCE = Path(__file__).parents[1] / "src"
 
 
 @pytest.fixture
 def shell(tmp_path):
     """Run a script in an empty folder where `longspan` is a command; return its output."""
-    command = tmp_path / "bin" / "longspan"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m longspan "$@"\n')
-    command.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(SOURCE),
-        "LONGSPAN_CACHE": str(tmp_path / "cache"),
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-
-    def run(*arguments):
-        done = subprocess.run(
-            arguments,
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=1_200,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
-    return run
+    return lambda *arguments: run_shell(tmp_path, *arguments)
 
 
 def named(rows):

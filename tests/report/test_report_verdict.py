@@ -71,7 +71,7 @@ def test_a_solved_task_has_its_whole_interval_above_the_level(share, solved):
 def test_chance_is_within_the_interval(share, at_chance):
     # Wilson's intervals reach down to 9.9 and 10.3 %; the majority class has 10 %.
     board = board_of({"full": {"x": 0.5}, "linear": {"x": share}})
-    assert len(verdict(board).tasks[0].at_chance) == at_chance
+    assert len(verdict(board).tasks[0].at_floor) == at_chance
     assert board.columns[0].majority == MAJORITY
 
 
@@ -84,6 +84,14 @@ def test_rows_that_cannot_be_told_apart_are_counted():
     )
     scores["first"] = {"x": 0.9}
     assert verdict(board_of(scores)).sentences[0].startswith("x: first is best;")
+
+
+def test_rule_that_beats_the_majority_class_is_the_bar():
+    rules = {"rules": {"test": {"last value": 0.5}, "validation": {}}}
+    scores = {"full": {"x": 1.0}, "linear": {"x": 0.51}, "local": {"x": 0.3}}
+    board = board_of(scores, full=rules, linear=rules, local=rules)
+    assert verdict(board).sentences[-1].endswith("2 are not better than the rule 'last value'.")
+    assert not any(cell.is_at_chance for row in board.rows for cell in row.cells)
 
 
 def test_nothing_learned_is_said():

@@ -1,4 +1,4 @@
-"""Levels that a score is read against: chance, and a solved task."""
+"""Levels that a score is read against: chance, the best rule, and a solved task."""
 
 from longspan.report.leaderboard.values import Cell, TaskColumn
 
@@ -14,6 +14,14 @@ def is_at_chance(cell: Cell, column: TaskColumn) -> bool:
     floors = [metric.signed(x) for x in (column.majority, column.chance) if x is not None]
     worst = _worst_value(cell, column)
     return bool(floors) and worst is not None and worst <= max(floors)
+
+
+def is_at_floor(cell: Cell, column: TaskColumn) -> bool:
+    """Return whether a score is at chance, or not better than the best rule without a model."""
+    if column.floor is None or is_at_chance(cell, column):
+        return is_at_chance(cell, column)
+    worst = _worst_value(cell, column)
+    return worst is not None and worst <= column.metric.signed(column.floor.value)
 
 
 def has_solved_level(column: TaskColumn) -> bool:

@@ -6,7 +6,7 @@ Everything follows from the ranks, the intervals and the costs of the table belo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from longspan.report.leaderboard.levels import SOLVED, has_solved_level, is_solved
+from longspan.report.leaderboard.levels import SOLVED, has_solved_level, is_at_floor, is_solved
 from longspan.report.leaderboard.values import Cost, Leaderboard, Row, RowGroup, TaskColumn
 from longspan.report.numbers import Number, magnitude, memory
 
@@ -17,7 +17,8 @@ class TaskVerdict:
 
     Attributes:
         scored: rows with a score.
-        at_chance: rows that are not better than the majority class.
+        floor: name of the best prediction without a model.
+        at_floor: rows that are not better than it.
         unbeaten: rows that no row beats; none of them beats another.
         solved: rows whose whole 95 % interval is at least `SOLVED`.
     """
@@ -25,7 +26,8 @@ class TaskVerdict:
     task: str
     can_be_solved: bool
     scored: tuple[str, ...]
-    at_chance: tuple[str, ...]
+    floor: str
+    at_floor: tuple[str, ...]
     unbeaten: tuple[str, ...]
     solved: tuple[str, ...]
 
@@ -110,7 +112,8 @@ def _on_task(rows: Sequence[Row], column: TaskColumn, i: int) -> TaskVerdict:
         task=column.label,
         can_be_solved=has_solved_level(column),
         scored=tuple(row.label for row, _ in scored),
-        at_chance=tuple(row.label for row, cell in scored if cell.is_at_chance),
+        floor=_name_floor(column),
+        at_floor=tuple(row.label for row, cell in scored if is_at_floor(cell, column)),
         unbeaten=tuple(row.label for row in unbeaten),
         solved=tuple(row.label for row, cell in scored if is_solved(cell, column)),
     )
@@ -165,7 +168,7 @@ def _costs(fastest: Row | None, smallest: Row | None) -> list[str]:
 
 
 def _sentences(task: TaskVerdict, rows: Sequence[Row], tasks: Sequence[TaskVerdict]) -> list[str]:
-    """Say of one task who solves it, who cannot be told apart, and who is at chance."""
+    """Say of one task who solves it, who cannot be told apart, and who needs no model."""
     number, best = len(task.scored), task.unbeaten
     if not number:
         return [f"{task.task}: no score."]
@@ -173,10 +176,10 @@ def _sentences(task: TaskVerdict, rows: Sequence[Row], tasks: Sequence[TaskVerdi
     if task.solved:
         if len(tasks) > 1:
             parts.append(f"{len(task.solved)} of {number} solve it")
-    elif number > len(task.at_chance):
+    elif number > len(task.at_floor):
         parts.append(_describe_best(best, number))
-    if task.at_chance:
-        parts.append(_describe_chance(len(task.at_chance), number))
+    if task.at_floor:
+        parts.append(_describe_floor(task))
     if number < len(rows) and not _is_said(tasks):
         missing = len(rows) - number
         parts.append(f"{missing} {_have(missing)} no score")
@@ -196,10 +199,18 @@ def _describe_best(best: Sequence[str], number: int) -> str:
     return f"the best {len(best)} of {number} rows cannot be told apart"
 
 
-def _describe_chance(at_chance: int, number: int) -> str:
-    if at_chance == number:
-        return "no row is better than the majority class"
-    return f"{at_chance} {'is' if at_chance == 1 else 'are'} not better than the majority class"
+def _describe_floor(task: TaskVerdict) -> str:
+    number = len(task.at_floor)
+    if number == len(task.scored):
+        return f"no row is better than {task.floor}"
+    return f"{number} {'is' if number == 1 else 'are'} not better than {task.floor}"
+
+
+def _name_floor(column: TaskColumn) -> str:
+    """Return the best prediction without a model: the majority class, or a rule by name."""
+    name = "majority class" if column.floor is None else column.floor.name
+    rule = name.removeprefix("rule: ")
+    return f"the {name}" if rule == name else f"the rule {rule!r}"
 
 
 def _count(rows: Sequence[Row]) -> str:

@@ -1,0 +1,70 @@
+"""Sliding-window attention whose rows a learned gate of the query scales (unpublished).
+
+    out_t = sigmoid(g_h . q_t + b_h) sum_{s: |s - t| <= w} softmax_s(q_t . k_s / sqrt(D)) v_s
+
+The gate g_h is a vector per head, b_h a number; s <= t when causal. The published gate (Qiu et al.
+2025, https://arxiv.org/abs/2505.06708) reads the layer's input instead of the query.
+"""
+
+import torch
+from torch import nn
+
+from longspan.attention.base import Traits, register
+from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.patterns import Window
+
+
+@register("gated_window", size_option="window")
+class GatedWindowAttention(PatternAttention):
+    """Window attention, times a gate of each query and head."""
+
+    traits = Traits(
+        family="fixed pattern",
+        cost="T",
+        exact=True,
+        row_sums="at most one",
+        causal=True,
+        global_tokens=True,
+        bias=True,
+        weight_dropout=True,
+        sizes=("heads", "head_dim"),
+    )
+    small_options = {"window": 5}
+
+    def __init__(self, *, heads: int, head_dim: int, window: int = 128, causal: bool = False):
+        """Build the window and the gate, which starts half open.
+
+        Args:
+            heads: number of heads.
+            head_dim: head dimension.
+            window: keys on each side of a query.
+            causal: whether keys after the query are excluded.
+        """
+        super().__init__(Window(window, 0 if causal else window), causal)
+        self.gate = nn.Parameter(torch.randn(heads, 1, head_dim) * head_dim**-0.5)
+        self.offset = nn.Parameter(torch.zeros(heads, 1, 1))
+
+    def refusals(self, q, k, v, key_mask=None, query_mask=None, global_mask=None):
+        """Add a reason: the gate has a fixed number of heads and head dimension."""
+        reasons = super().refusals(q, k, v, key_mask, query_mask, global_mask)
+        expected, got = self.gate.shape[::2], (q.shape[1], q.shape[3])
+        if got != expected:
+            reasons.append(f"(heads, head_dim) must be {tuple(expected)}, as built; got {got}")
+        return reasons
+
+    def attend(self, *inputs):
+        """Multiply the rows by the gate."""
+        return self._gated(inputs[0], super().attend(*inputs))
+
+    def reference(self, *inputs):
+        """Multiply the rows by the gate."""
+        return self._gated(inputs[0], super().reference(*inputs))
+
+    def advance(self, *inputs):
+        """Multiply the rows by the gate."""
+        out, state = super().advance(*inputs)
+        return self._gated(inputs[0], out), state
+
+    def _gated(self, q, out):
+        gate, offset = (x.to(q.dtype) for x in (self.gate, self.offset))
+        return out * ((q * gate).sum(-1, keepdim=True) + offset).sigmoid()
