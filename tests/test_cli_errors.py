@@ -75,7 +75,7 @@ INVALID = {
         ["arena", "--tune", "--grid", "training.steps=1", "--grid", "training.steps=2"],
         "--grid names training.steps twice; name it once, with all its values",
     ),
-    "no grid": (["arena", "--tune"], "protocol 'smoke' has no grid for any of its tasks; pass one"),
+    "no grid": (["arena", "--tune"], "protocol 'quick' has no grid for any of its tasks; pass one"),
     "no tuning": (["arena", "--grid", "training.max_grad_norm=1,2"], "--grid needs --tune"),
     "rule alone": (["arena", "--select", "mean"], "--select needs --tune"),
     "rule": (
@@ -83,7 +83,7 @@ INVALID = {
         "no selection rule called 'men'; did you mean mean?",
     ),
     "arena mechanism": (["arena", "--mechanisms", "local,ful"], "'ful'; did you mean full"),
-    "arena task": (["arena", "--tasks", "txt"], "called 'txt'; did you mean text?"),
+    "arena task": (["arena", "--tasks", "neddle"], "called 'neddle'; did you mean needle?"),
     "arena protocol": (["arena", "--protocol", "quik"], "did you mean quick?"),
     "list": (["list", "mechanism"], "no list called 'mechanism'; did you mean mechanisms?"),
     "show": (["show", "performr"], "called 'performr'; did you mean performer, reformer?"),

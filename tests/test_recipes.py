@@ -7,7 +7,13 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [DOCS / "index.md", DOCS / "api" / "report.md", *sorted((DOCS / "recipes").glob("*.md"))]
-WITH_CODE = [path for path in PAGES if "```python" in path.read_text(encoding="utf-8")]
+# `test_practitioner.py` runs the page that needs a file and trains.
+OTHERS = {"classify-csv"}
+WITH_CODE = [
+    path
+    for path in PAGES
+    if "```python" in path.read_text(encoding="utf-8") and path.stem not in OTHERS
+]
 
 
 @pytest.mark.parametrize("path", WITH_CODE, ids=lambda path: path.stem)
