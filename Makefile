@@ -4,12 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Runs of the arena at a time, of one thread each: equal answers on machines of any size.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() or 1))')
 
 .PHONY: arena test mutants docs site lint types clean
 
 arena: $(READY)
 	@echo "== running the quick protocol (minutes on two CPU cores); report in runs/quick/report.html"
-	@$(BIN)/longspan arena --protocol quick
+	@$(BIN)/longspan arena --protocol quick --workers $(WORKERS)
 
 test: $(READY)
 	@echo "== running the tests, one process more than there are cores (at most 8)"
