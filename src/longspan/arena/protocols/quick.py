@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any
 
 from longspan.arena.protocols import diagnostic
-from longspan.arena.protocols.base import Protocol, Recipe, register
+from longspan.arena.protocols.base import MechanismOptions, Protocol, Recipe, register
 
 OPTIONS: dict[str, dict[str, Any]] = {
     # Two kinds of filler keep test examples out of train; more of them take longer to learn.
@@ -44,6 +44,13 @@ TRAIN = {
     ),
 }
 
+# Of the length of recall a segment is half: in one segment of 32 there would be no memory to use.
+SHORTER: MechanismOptions = {
+    "transformer_xl": {"segment": 16, "memory": 16},
+    "compressive": {"segment": 16, "memory": 16, "compressed_memory": 8},
+    "position_infused": {"segment": 16, "memory": 16},
+}
+
 
 def recipe(task: str) -> Recipe:
     """Return the recipe of one task."""
@@ -63,5 +70,6 @@ register(
         ),
         recipe=recipe,
         mechanism_options=diagnostic.SETTINGS,
+        task_mechanism_options={"recall": SHORTER},
     )
 )
