@@ -25,7 +25,7 @@ DIGESTS = {
     "lra-repo": "491a3e6a9457941e",
     "lra-paper": "62e68651bb8b0fc3",
     "lra-scaled": "72705396589da21c",
-    "quick": "ab6adb5bdead3043",
+    "quick": "ee51294f6588b263",
     "s4-style": "ba846f99990228e7",
     "smoke": "a7e880d0807c8404",
     "xiong": "3787d2c080aa9b3f",

@@ -44,11 +44,11 @@ TRAIN = {
     ),
 }
 
-# Of the length of recall a segment is half: in one segment of 32 there would be no memory to use.
+# A quarter of the length, as on needle: one segment has no memory to use, two compress nothing.
 SHORTER: MechanismOptions = {
-    "transformer_xl": {"segment": 16, "memory": 16},
-    "compressive": {"segment": 16, "memory": 16, "compressed_memory": 8},
-    "position_infused": {"segment": 16, "memory": 16},
+    "transformer_xl": {"segment": 8, "memory": 8},
+    "compressive": {"segment": 8, "memory": 8, "compressed_memory": 4},
+    "position_infused": {"segment": 8, "memory": 8},
 }
 
 
