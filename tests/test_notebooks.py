@@ -35,6 +35,7 @@ def test_every_notebook_is_run():
     assert sorted(FINDINGS) == NOTEBOOKS
 
 
+@pytest.mark.slow
 def test_window_finds_near_needles_only_and_linear_finds_all():
     found = findings("which-attention-reaches-far")
     assert found["reach"] == {"local": 8, "linear": 32}
@@ -45,6 +46,7 @@ def test_window_finds_near_needles_only_and_linear_finds_all():
     assert max(far) < 0.35, "a window found needles beyond its reach"
 
 
+@pytest.mark.slow
 def test_classifier_learns_and_survives_saving():
     found = findings("long-document-classifier")
     assert found["accuracy"] > 0.9

@@ -73,6 +73,7 @@ def cluster(request):
     log.unlink()
 
 
+@pytest.mark.slow
 def test_run_of_killed_worker_restarts(cluster, tiny_cache, tmp_path, uninterrupted, caplog):
     paths, experiments = tiny.paths(tmp_path, tiny_cache), longer_experiments()[:2]
     killer = KillRuns(paths, experiments, {"full": 1}, lock="train")
