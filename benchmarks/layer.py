@@ -22,7 +22,7 @@ from timing import compare, environment, matmul_rate, write_record
 from longspan.attention import MECHANISMS
 from longspan.memory import keep_freed_memory
 from longspan.models import LongspanConfig
-from longspan.models.layers import SelfAttention
+from longspan.models.attention_layer import SelfAttention
 
 WIDTH, HEADS, TOKENS = 512, 8, 4096
 POWER = {"T": 1, "T^1.5": 1.5, "T^2": 2}

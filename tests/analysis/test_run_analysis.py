@@ -20,7 +20,7 @@ from longspan.arena.model import model_class
 from longspan.errors import DataError, InputError, NoWeightsError, OptionError, RunError
 from longspan.files import write_json
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.models.layers import SelfAttention
+from longspan.models.attention_layer import SelfAttention
 from longspan.results import load_analyses, load_analysis, load_results, result_paths
 from longspan.tasks import build
 from longspan.tasks.base import Batch

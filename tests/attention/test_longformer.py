@@ -419,7 +419,7 @@ def test_model_trains_with_projections_and_windows_per_layer():
     out = model(torch.randint(1, 50, (3, 19)), labels=torch.tensor([0, 1, 2]))
     out.loss.backward()
     assert all(y.grad is not None and y.grad.isfinite().all() for y in model.parameters())
-    first, second = (layer.attention.mechanism for layer in model.encoder.layers)
+    first, second = (layer.attention.mechanism for layer in model.model.layers)
     assert (first.pattern.left, second.pattern.heads) == (3, 3)
 
 

@@ -9,7 +9,7 @@ from contract import assert_near, build_unchecked, check_contract, key_masks, qk
 from longspan import build
 from longspan.errors import InputError, OptionError
 from longspan.models import LongspanConfig, count_flops
-from longspan.models.layers import SelfAttention
+from longspan.models.attention_layer import SelfAttention
 
 PARTS = ("dot", "dense", "factorized_dense", "random", "factorized_random")
 N = 70

@@ -8,7 +8,7 @@ from torch import nn
 from longspan.attention import MECHANISMS, Attention
 from longspan.errors import InputError
 from longspan.models import LongspanModel
-from longspan.models.encoder import to_boolean_mask
+from longspan.models.inputs import to_boolean_mask
 
 POOLINGS = ("mean", "cls", "first")
 POSITIONS = ("learned", "sinusoidal", "rotary", "none")
@@ -156,8 +156,8 @@ def test_norm_placement_follows_configuration(small):
             nn.init.zeros_(part.weight)
             nn.init.zeros_(part.bias)
     x = torch.randn(1, 3, 16, dtype=torch.float64) + 5
-    assert pre.layers[0](x).equal(x)
-    assert post.layers[0](x).mean().abs() < 1e-9
+    assert pre.layers[0](x).states.equal(x)
+    assert post.layers[0](x).states.mean().abs() < 1e-9
 
 
 def test_dropout_follows_embeddings_mechanisms_and_blocks(small):
@@ -256,10 +256,10 @@ def test_padding_of_continuous_inputs_is_ignored(small):
 @pytest.mark.parametrize(
     ("features", "inputs", "message"),
     [
-        (None, {}, r"takes input_ids only \(input_features=None\)"),
-        (None, {"input_values": torch.rand(2, 3, 1)}, "takes input_ids only"),
-        (2, {"input_ids": torch.ones(2, 3, dtype=torch.long)}, "takes input_values only .*=2"),
-        (2, {}, "takes input_values only"),
+        (None, {}, r"takes input_ids or inputs_embeds only \(input_features=None\)"),
+        (None, {"input_values": torch.rand(2, 3, 1)}, "takes input_ids or"),
+        (2, {"input_ids": torch.ones(2, 3, dtype=torch.long)}, "takes input_values or .*=2"),
+        (2, {}, "takes input_values or"),
         (2, {"input_values": torch.rand(2, 3)}, r"must have shape \(B, T, 2\), got \(2, 3\)"),
         (2, {"input_values": torch.rand(2, 3, 1)}, r"\(B, T, 2\), got \(2, 3, 1\)"),
         (2, {"input_values": torch.rand(1, 41, 2)}, "=40 tokens, got 41; truncate"),
@@ -294,7 +294,9 @@ def test_attention_head_size_sets_width_of_heads(small):
         getattr(attention, n)(x).view(2, 9, 2, 6).transpose(1, 2) for n in ("query", "key", "value")
     )
     mixed = (q @ k.mT / 6**0.5).softmax(-1) @ v
-    torch.testing.assert_close(attention(x), attention.output(mixed.transpose(1, 2).flatten(2)))
+    torch.testing.assert_close(
+        attention(x).states, attention.output(mixed.transpose(1, 2).flatten(2))
+    )
     assert model(ids).last_hidden_state.shape == (2, 9, 16)
 
 

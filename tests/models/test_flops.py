@@ -101,5 +101,5 @@ def test_number_of_parameters():
     head = (M * C + C) + (C * 3 + 3)
     model = LongspanForSequenceClassification(config)
     assert model.num_parameters(only_trainable=True) == embeddings + layer + 2 * M + head
-    model.encoder.embeddings.requires_grad_(False)
+    model.model.embeddings.requires_grad_(False)
     assert model.num_parameters(only_trainable=True) == layer + 2 * M + head

@@ -17,7 +17,7 @@ def test_sequence_logits_are_mlp_of_pooled_state(small):
     ids, mask = torch.randint(1, 50, (4, 9)), torch.rand(4, 9) > 0.3
     labels = torch.tensor([0, 2, 1, 1])
     out = model(ids, mask, labels=labels)
-    hidden = model.classifier.hidden(model.encoder(ids, mask).pooler_output)
+    hidden = model.classifier.hidden(model.model(ids, mask).pooler_output)
     weight, bias = model.classifier.output.weight, model.classifier.output.bias
     torch.testing.assert_close(out.logits, hidden.clamp(min=0) @ weight.T + bias)
     expected = -out.logits.log_softmax(-1)[torch.arange(4), labels].mean()
@@ -30,7 +30,7 @@ def test_token_logits_are_mlp_of_token_states(small, pooling):
     model = LongspanForTokenClassification(small(num_labels=3, pooling=pooling)).double()
     ids, mask = torch.randint(1, 50, (4, 9)), torch.rand(4, 9) > 0.3
     out = model(ids, mask)
-    states = model.encoder(ids, mask).last_hidden_state
+    states = model.model(ids, mask).last_hidden_state
     first, second = model.classifier.hidden, model.classifier.output
     hidden = (states @ first.weight.T + first.bias).clamp(min=0)
     torch.testing.assert_close(out.logits, hidden @ second.weight.T + second.bias)
@@ -57,7 +57,7 @@ def test_pair_features_follow_configuration(small, head, blocks):
     model = pair_model(small, pair_head=head)
     a, b = torch.randint(1, 50, (3, 9)), torch.randint(1, 50, (3, 14))
     mask_b = torch.rand(3, 14) > 0.3
-    x, y = model.encoder(a).pooler_output, model.encoder(b, mask_b).pooler_output
+    x, y = model.model(a).pooler_output, model.model(b, mask_b).pooler_output
     joined = torch.cat([x, y, x * y, x - y][:blocks], dim=1)
     expected = model.classifier(joined)
     labels = torch.tensor([0, 1, 1])
@@ -81,10 +81,10 @@ def test_both_sequences_share_one_encoder(small):
     model = pair_model(small)
     a, b = torch.full((1, 3), 5), torch.full((1, 4), 6)
     model(a, b).logits[0, 0].backward()
-    assert model.encoder.embeddings.words.weight.grad[[5, 6]].ne(0).any(1).all()
+    assert model.model.embeddings.words.weight.grad[[5, 6]].ne(0).any(1).all()
     assert model.num_parameters() == pair_model(small).num_parameters()
     names = [name for name, _ in model.named_parameters() if "words" in name]
-    assert names == ["encoder.embeddings.words.weight"]
+    assert names == ["model.embeddings.words.weight"]
 
 
 def test_padding_of_either_sequence_is_ignored(small):

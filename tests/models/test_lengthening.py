@@ -63,7 +63,7 @@ def test_learned_positions_are_refused_and_others_are_not(small, position, pooli
     model = build_model(small, "full", position=position, pooling=pooling)
     assert lengthen(model, 40) is lengthen(model, 7) is model
     if position == "learned":
-        with pytest.raises(OptionError, match=r"\(encoder\.embeddings\.positions\.weight\)"):
+        with pytest.raises(OptionError, match=r"\(model\.embeddings\.positions\.weight\)"):
             lengthen(model, 41)
         return
     inputs = torch.randint(1, 50, (2, 40))

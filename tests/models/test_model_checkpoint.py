@@ -13,7 +13,7 @@ from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanModel,
-    layers,
+    attention_layer,
 )
 
 IDS = torch.arange(1, 21).view(2, 10)
@@ -78,15 +78,15 @@ def test_state_missing_from_checkpoint_is_initialized_by_mechanism(
 
 def test_mechanisms_initialize_themselves(small, stateful):
     model = LongspanForSequenceClassification(small(attention=stateful))
-    for i, layer in enumerate(model.encoder.layers):
+    for i, layer in enumerate(model.model.layers):
         own = MECHANISMS[stateful](heads=2, layer=i)
         for name, tensor in own.state_dict().items():
             assert layer.attention.mechanism.state_dict()[name].equal(tensor), name
 
 
 def test_mechanisms_are_built_once(small, stateful, monkeypatch):
-    built, build = [], layers.build_mechanism
-    monkeypatch.setattr(layers, "build_mechanism", lambda *a: built.append(1) or build(*a))
+    built, build = [], attention_layer.build_mechanism
+    monkeypatch.setattr(attention_layer, "build_mechanism", lambda *a: built.append(1) or build(*a))
     LongspanForSequenceClassification(small(attention=stateful))
     assert len(built) == 2
 
@@ -146,14 +146,14 @@ def test_auto_classes_load_longspan_models(small, tmp_path):
     assert loaded(IDS).logits.equal(model(IDS).logits)
     encoder = AutoModel.from_pretrained(tmp_path)
     assert type(encoder) is LongspanModel
-    assert encoder(IDS).pooler_output.equal(model.encoder(IDS).pooler_output)
+    assert encoder(IDS).pooler_output.equal(model.model(IDS).pooler_output)
 
 
 def test_encoder_checkpoint_loads_into_model_with_head(small, tmp_path):
     encoder = perturb(LongspanModel(small()))
     encoder.save_pretrained(tmp_path)
     model = LongspanForPairClassification.from_pretrained(tmp_path, num_labels=5)
-    assert model.encoder(IDS).pooler_output.equal(encoder(IDS).pooler_output)
+    assert model.model(IDS).pooler_output.equal(encoder(IDS).pooler_output)
     assert model(IDS, IDS).logits.isfinite().all()
     weight = model.classifier.hidden.weight
     assert weight.std().item() == pytest.approx(0.3, rel=0.2)
@@ -165,7 +165,7 @@ def test_activation_checkpointing_changes_memory_only(small, attention):
     model = LongspanForSequenceClassification(config).double().train()
     ids, mask = torch.randint(1, 50, (3, 12)), torch.rand(3, 12) > 0.2
     runs, calls = [], []
-    model.encoder.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
+    model.model.layers[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
     for enabled in (False, True):
         if enabled:
             model.activation_checkpointing_enable()

@@ -8,12 +8,12 @@ import torch
 
 from longspan.models.positions import apply_rotary, rotary_table, sinusoidal_table
 
-CPU = {"device": torch.device("cpu"), "dtype": torch.float64}
+DOUBLE = {"dtype": torch.float64}
 
 
 @pytest.mark.parametrize("width", [1, 6, 7])
 def test_sinusoidal_table_follows_paper(width):
-    table = sinusoidal_table(9, width, **CPU)
+    table = sinusoidal_table(torch.arange(9), width, **DOUBLE)
     for t in range(9):
         for i in range(width):
             angle = t / 10000 ** ((i - i % 2) / width)
@@ -23,7 +23,7 @@ def test_sinusoidal_table_follows_paper(width):
 
 def test_rotary_multiplies_complex_numbers():
     x = torch.randn(1, 1, 5, 6, dtype=torch.float64)
-    rotated = apply_rotary(x, rotary_table(5, 6, **CPU))
+    rotated = apply_rotary(x, rotary_table(torch.arange(5)[None], 6, **DOUBLE))
     for t in range(5):
         for i in range(3):
             before = complex(x[0, 0, t, i], x[0, 0, t, i + 3])
@@ -34,7 +34,7 @@ def test_rotary_multiplies_complex_numbers():
 
 def test_rotary_products_depend_on_distance_only():
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64).expand(2, 1, 1, 12, 8)
-    rotary = rotary_table(12, 8, **CPU)
+    rotary = rotary_table(torch.arange(12)[None], 8, **DOUBLE)
     products = (apply_rotary(q, rotary) @ apply_rotary(k, rotary).mT)[0, 0]
     for distance in range(-11, 12):
         diagonal = products.diagonal(distance)
@@ -43,7 +43,7 @@ def test_rotary_products_depend_on_distance_only():
 
 
 def test_rotary_table_is_precise_in_bfloat16():
-    exact = rotary_table(5000, 8, **CPU)
-    half = rotary_table(5000, 8, device=torch.device("cpu"), dtype=torch.bfloat16)
+    exact = rotary_table(torch.arange(5000)[None], 8, **DOUBLE)
+    half = rotary_table(torch.arange(5000)[None], 8, dtype=torch.bfloat16)
     torch.testing.assert_close(half.double(), exact, atol=1e-3, rtol=0)
     assert apply_rotary(torch.ones(1, 1, 5000, 8).bfloat16(), half).dtype == torch.bfloat16

@@ -29,11 +29,11 @@ def build_model(small, sharing="layerwise", **fields):
 
 
 def projection(model):
-    return model.encoder.shared_parameter
+    return model.model.shared_parameter
 
 
 def own_projections(model):
-    return [layer.attention.mechanism.projection for layer in model.encoder.layers]
+    return [layer.attention.mechanism.projection for layer in model.model.layers]
 
 
 def logits(model):
@@ -54,14 +54,14 @@ def test_model_owns_one_projection(small, model):
     assert own_projections(model) == [None, None, None]
     shape = tuple(projection(model).shape)
     assert [n for n, x in model.state_dict().items() if tuple(x.shape) == shape] == [
-        "encoder.shared_parameter"
+        "model.shared_parameter"
     ]
     separate = build_model(small, "key_value")
     fewer = separate.num_parameters() - model.num_parameters()
     assert fewer == 2 * projection(model).numel()
     assert projection(separate) is None
     assert sum(x is projection(model) for x in model.parameters()) == 1
-    assert not any(x is projection(model) for x in model.encoder.layers.parameters())
+    assert not any(x is projection(model) for x in model.model.layers.parameters())
 
 
 def test_gradient_sums_over_layers(small, model):
@@ -136,7 +136,7 @@ def test_replica_uses_its_own_projection(model):
 
 
 def test_functional_call_replaces_projection(model):
-    new = {"encoder.shared_parameter": 3 * projection(model).detach()}
+    new = {"model.shared_parameter": 3 * projection(model).detach()}
     found = torch.func.functional_call(model, new, (IDS,)).logits
     assert not torch.allclose(found, logits(model), atol=1e-4)
     projection(model).data.mul_(3)

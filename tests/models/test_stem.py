@@ -65,7 +65,7 @@ def test_model_without_layers_trains(small):
     model = LongspanForSequenceClassification(config)
     labels = torch.tensor([0, 1])
     model(torch.randint(1, 50, (2, SIDE**2)), labels=labels).loss.backward()
-    assert all(p.grad is not None for p in model.encoder.embeddings.stem.parameters())
+    assert all(p.grad is not None for p in model.model.embeddings.stem.parameters())
     with pytest.raises(OptionError, match="num_hidden_layers must be at least 0, got -1"):
         small(num_hidden_layers=-1)
 

@@ -52,7 +52,9 @@ def position_embeddings(model: LongspanModel) -> Float[Tensor, "T M"] | None:
     if config.position_encoding != "sinusoidal":
         return None
     device, length = next(model.parameters()).device, config.max_sequence_length
-    rows = sinusoidal_table(length, config.hidden_size, device=device, dtype=torch.float32)
+    rows = sinusoidal_table(
+        torch.arange(length, device=device), config.hidden_size, dtype=torch.float32
+    )
     return rows[summary:]
 
 

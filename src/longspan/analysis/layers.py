@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longspan.analysis.weights import Call, check_weighted_sum
 from longspan.errors import NoWeightsError
 from longspan.models import LongspanModel
-from longspan.models.layers import SelfAttention
+from longspan.models.attention_layer import SelfAttention
 from longspan.tasks import Task
 from longspan.tasks.base import Batch, Split
 

@@ -117,7 +117,7 @@ def misfit_of_unfinished(seeds: Sequence[Experiment], paths: RunPaths | None) ->
 def misfit(experiment: Experiment) -> str | None:
     """Return why the model of an experiment cannot be built, or None."""
     from longspan.arena.model import model_config
-    from longspan.models.layers import build_mechanism
+    from longspan.models.attention_layer import build_mechanism
 
     task = build(experiment.task, experiment.config.task.options)
     try:

@@ -185,6 +185,23 @@ class MechanismHooks(nn.Module):
         """
         return None
 
+    def auxiliary_loss(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: Cache | None = None
+    ) -> Tensor | None:
+        """Return a loss from which parameters of the mechanism learn that the output cannot train.
+
+        A model adds it to the loss of its task in training. No gradient flows to q, k and v. The
+        default returns None: there are no such parameters.
+
+        Args:
+            q: queries of the new tokens; these, keys, values and mask are those of a call or step.
+            k: keys.
+            v: values.
+            mask: True at real tokens, or None.
+            cache: what the previous step left, or None.
+        """
+        return None
+
     def copy_projections(self, query: nn.Linear, key: nn.Linear, value: nn.Linear) -> None:
         """Start projections of the mechanism's own as copies of the layer's.
 

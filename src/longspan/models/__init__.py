@@ -3,27 +3,36 @@
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
+from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
-from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel
 from longspan.models.flops import count_flops
 from longspan.models.heads import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
+from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.lengthening import lengthen
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
+AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
+AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
 
 __all__ = [
+    "LongspanCache",
     "LongspanConfig",
+    "LongspanForCausalLM",
+    "LongspanForMaskedLM",
     "LongspanForPairClassification",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",

@@ -1,8 +1,8 @@
 """Forward FLOPs of a model, computed from the shapes in its configuration."""
 
+from longspan.models.attention_layer import build_mechanism
 from longspan.models.config import LongspanConfig
 from longspan.models.heads import LongspanForPairClassification, LongspanForSequenceClassification
-from longspan.models.layers import build_mechanism
 from longspan.models.stem import stem_flops
 
 

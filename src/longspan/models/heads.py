@@ -9,7 +9,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassif
 
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
-from longspan.models.encoder import LongspanModel, LongspanPreTrainedModel, TokenIds, TokenMask
+from longspan.models.inputs import TokenIds, TokenMask
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.shapes import Bool, Float, Int
 
 
@@ -31,7 +32,7 @@ class LongspanClassifier(LongspanPreTrainedModel):
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
-        self.encoder = LongspanModel(config)
+        self.model = LongspanModel(config)
         self.classifier = ClassificationHead(self.feature_size(config), config)
         self.post_init()
 
@@ -74,7 +75,7 @@ class _SingleInputClassifier(LongspanClassifier):
             (`problem_type="regression"`, or one label) the mean squared error, for labels (B,), or
             (B, C) of C numbers for each sequence.
         """
-        encoded = self.encoder(input_ids, attention_mask, global_attention_mask, input_values)
+        encoded = self.model(input_ids, attention_mask, global_attention_mask, input_values)
         loss, logits = self._classify(getattr(encoded, self.features), labels)
         return self.output_class(loss=loss, logits=logits)
 
@@ -123,8 +124,8 @@ class LongspanForPairClassification(LongspanClassifier):
             `logits` (B, C) and, if labels are given, `loss`: their mean cross entropy, or of a
             regression the mean squared error.
         """
-        a = self.encoder(input_ids, attention_mask).pooler_output
-        b = self.encoder(input_ids_b, attention_mask_b).pooler_output
+        a = self.model(input_ids, attention_mask).pooler_output
+        b = self.model(input_ids_b, attention_mask_b).pooler_output
         parts = (a, b, a * b, a - b) if self.config.pair_head == "interaction" else (a, b)
         loss, logits = self._classify(torch.cat(parts, dim=-1), labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import Traits, register
+from longspan.attention.base import Cache, Traits, append_tokens, register
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.relative_positions import RelativeAttention
 from longspan.attention.ops.segments import Rows, concat_rows
@@ -157,6 +157,7 @@ class CompressiveAttention(RelativeAttention):
         k: Float[Tensor, "B H S D"],
         v: Float[Tensor, "B H S E"],
         mask: Bool[Tensor, "B T"] | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, ""]:
         """Compute the attention reconstruction loss: the change of content attention.
 
@@ -167,7 +168,7 @@ class CompressiveAttention(RelativeAttention):
             InputError: `forward` would refuse the inputs.
         """
         total, count = q.new_zeros(()), q.new_zeros(())
-        for old, queries, query_mask in self._evicted(q, k, v, mask):
+        for old, queries, query_mask in self._evicted(q, k, v, mask, cache):
             both = (old, self.compression(old, queries, query_mask))
             masks = [None if x.real is None else x.real[:, None, None, :] for x in both]
             pairs = zip(both, masks, strict=True)
@@ -181,6 +182,7 @@ class CompressiveAttention(RelativeAttention):
         k: Float[Tensor, "B H S D"],
         v: Float[Tensor, "B H S E"],
         mask: Bool[Tensor, "B T"] | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, ""]:
         """Compute the mean squared error of g(slots) against real keys and values.
 
@@ -191,27 +193,42 @@ class CompressiveAttention(RelativeAttention):
         if self.compression.back_keys is None:
             raise OptionError("autoencoding_loss() requires autoencoder=True")
         total, count = q.new_zeros(()), q.new_zeros(())
-        for old, queries, query_mask in self._evicted(q, k, v, mask):
+        for old, queries, query_mask in self._evicted(q, k, v, mask, cache):
             back = self.compression.decompress(self.compression(old, queries, query_mask))
             for x, y in zip((old.k, old.v), back, strict=True):
                 total, count = _accumulate(total, count, (x - y).square(), old.real)
         return total / count.clamp(min=1)
 
-    def _evicted(self, q, k, v, key_mask) -> Iterator[tuple[Rows, Tensor, Tensor | None]]:
-        """Yield rows that leave the memory per segment, its queries and their mask."""
+    def auxiliary_loss(self, q, k, v, mask, cache=None):
+        """Return the loss of a learned f_c: that of its inverse if there is one."""
+        if not self.compression.learned or not self.compressed_memory:
+            return None
+        loss = self.autoencoding_loss if self.compression.back_keys is not None else None
+        return (loss or self.reconstruction_loss)(q, k, v, mask, cache)
+
+    def _evicted(
+        self, q, k, v, key_mask, cache=None
+    ) -> Iterator[tuple[Rows, Tensor, Tensor | None]]:
+        """Yield rows that leave the memory per segment, its queries and their mask.
+
+        The queries of a segment that began in an earlier step are those of this step only.
+        """
         if reasons := self.refusals(q, k, v) + padding_refusals(key_mask, None, None, q, k):
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         q, k, v = (x.detach() for x in (q, k, v))
         if key_mask is not None:
             q, k, v = (apply_mask(x, key_mask[:, None, :, None]) for x in (q, k, v))
-        for end in range(self.segment, q.shape[2] + 1, self.segment):
-            own = slice(end - self.segment, end)
-            old = slice(*(self.groups(x) * self.compression.ratio for x in (own.start, end)))
-            if old.stop > old.start:
-                queries, real, query_mask = q[:, :, own], None, None
-                if key_mask is not None:
-                    real, query_mask = key_mask[:, old], key_mask[:, own]
-                yield Rows(k[:, :, old], v[:, :, old], real), queries, query_mask
+        seen, T = 0 if cache is None else cache.length, q.shape[2]
+        state = append_tokens(cache, {"k": k, "v": v}, key_mask)
+        rows = Rows(state["k"].detach(), state["v"].detach(), state.get("real"))
+        first = seen + T - rows.size  # token of the first row
+        begun = seen - seen % self.segment
+        for end in range(begun + self.segment, seen + T + 1, self.segment):
+            old, stop = (self.groups(x) * self.ratio for x in (end - self.segment, end))
+            if stop > old:
+                own = slice(max(end - self.segment, seen) - seen, end - seen)
+                evicted = rows.split([old - first, stop - old, rows.size - (stop - first)])[1]
+                yield evicted, q[:, :, own], None if key_mask is None else key_mask[:, own]
 
     def reference(self, q, k, v, key_mask):
         """Process one row of the batch after another, segment by segment."""

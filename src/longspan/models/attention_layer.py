@@ -1,0 +1,225 @@
+"""Self-attention of a Transformer layer, with any mechanism."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longspan.attention import Attention, Cache, LayerInput, build
+from longspan.errors import OptionError
+from longspan.models.config import LongspanConfig
+from longspan.models.context_parallel import ContextParallel
+from longspan.models.dropout import Dropout
+from longspan.models.positions import apply_rotary
+from longspan.models.relative_2d import RelativePositions2D, image_side
+from longspan.shapes import Bool, Float
+
+# transformers skips tensors with this attribute when it initializes weights.
+INITIALIZED = "_is_hf_initialized"
+
+
+def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
+    """Build the mechanism of one layer with the initial values of its own constructor.
+
+    The mechanism is built on CPU in float32 and then converted: transformers loads models on the
+    meta device in the checkpoint's dtype, where seeded random features and index tables cannot be
+    computed.
+    """
+    name, traits = config.attention_names[layer], config.layer_traits[layer]
+    with torch.device("cpu"), _default_dtype(torch.float32):
+        attention = build(
+            name,
+            backend=config.attention_backend,
+            heads=config.num_attention_heads,
+            head_dim=config.head_dim,
+            max_length=config.max_sequence_length,
+            layer=layer,
+            causal=config.is_decoder,
+            max_global_tokens=config.max_tokens_of_global_mask if traits.global_tokens else None,
+            **config.layer_options(layer),
+        )
+    device = torch.get_default_device()
+    attention.to(dtype=torch.get_default_dtype())
+    return attention if device.type == "meta" else attention.to(device=device)
+
+
+class LayerContext(NamedTuple):
+    """Masks, positions and parameters that all layers of a call share.
+
+    Attributes:
+        mask: True at real tokens; None: all are real. With a cache, of the new tokens.
+        global_mask: True at global tokens, or None.
+        rotary: cosines and sines of the positions, see `positions.rotary_table`, or None.
+        shared: parameter that all layers share, or None.
+        use_cache: whether the layers return caches.
+    """
+
+    mask: Bool[Tensor, "B S"] | None = None
+    global_mask: Bool[Tensor, "B S"] | None = None
+    rotary: Float[Tensor, "#B T 2 half"] | None = None
+    shared: Tensor | None = None
+    use_cache: bool = False
+
+
+PLAIN = LayerContext()  # all tokens are real, nothing is kept
+
+
+class LayerOutput(NamedTuple):
+    """Result of a layer, or of its attention.
+
+    Attributes:
+        states: states of the tokens (B, T, M).
+        cache: cache for the next tokens, if the context asks for it.
+        loss: loss of the mechanism's own parameters in training; see `Attention.auxiliary_loss`.
+    """
+
+    states: Float[Tensor, "B T M"]
+    cache: Cache | None = None
+    loss: Float[Tensor, ""] | None = None
+
+
+class SelfAttention(nn.Module):
+    """Self-attention: input projections, relative positions, mechanism, output projection."""
+
+    context_parallel: ContextParallel | None = None
+
+    def __init__(self, config: LongspanConfig, layer: int):
+        super().__init__()
+        width, inner = config.hidden_size, config.all_head_size
+        self.config = config
+        self.layer = layer
+        self.mechanism = build_mechanism(config, layer)
+        reads = self.mechanism.traits.inputs
+        self.query = nn.Linear(width, inner) if "q" in reads else None
+        self.key = nn.Linear(width, inner) if "k" in reads else None
+        self.value = nn.Linear(width, inner)
+        self.positions = _relative_positions(config, self.mechanism)
+        self.dropout = Dropout(config.attention_dropout)
+        self.output = nn.Linear(inner, width)
+        # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
+        self.is_new = torch.get_default_device().type != "meta"
+        if self.is_new:
+            self._mark_initialized()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T M"],
+        context: LayerContext = PLAIN,
+        cache: Cache | None = None,
+    ) -> LayerOutput:
+        """Attend among the positions of `x`, and to those in the cache.
+
+        Under context parallelism `x` and `rotary` hold this process's shard, the masks the whole
+        sequence.
+        """
+        v = self._split_heads(self.value(x))
+        # The mechanism ignores the tensors for which the layer has no projection.
+        q = v if self.query is None else self._project(self.query, x, context.rotary)
+        k = q if self.key is None else self._project(self.key, x, context.rotary)
+        loss = None
+        if self.training and self.mechanism.causal:
+            loss = self.mechanism.auxiliary_loss(q, k, v, context.mask, cache)
+        if context.use_cache or cache is not None:
+            source = self._layer_input(x)
+            mixed, cache = self.mechanism.step(q, k, v, cache, context.mask, layer_input=source)
+        else:
+            mixed = self._attend(x, q, k, v, context)
+        return LayerOutput(self.output(self.dropout(mixed.transpose(1, 2).flatten(2))), cache, loss)
+
+    def _attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
+        """Return the mixed values of a whole sequence."""
+        key_mask, query_mask, mask = None, None, context.mask
+        if self.context_parallel is not None and mask is not None:
+            k, v = (self.context_parallel.gather(y, 2)[:, :, : mask.shape[1]] for y in (k, v))
+            mask, key_mask, query_mask = None, mask, self.context_parallel.local_shard(mask)
+        traits = self.mechanism.traits
+        # Layers whose mechanism has no global tokens attend as ever, if other layers have them.
+        takes_global = traits.global_tokens or not self.config.supports_global_tokens
+        return self.mechanism(
+            q,
+            k,
+            v,
+            mask,
+            key_mask=key_mask,
+            query_mask=query_mask,
+            global_mask=context.global_mask if takes_global else None,
+            bias=None if self.positions is None else self.positions(x.shape[1]).to(q.dtype),
+            layer_input=self._layer_input(x),
+            shared=context.shared if traits.shares_parameter else None,
+        )
+
+    def _project(self, projection: nn.Linear, x: Tensor, rotary: Tensor | None) -> Tensor:
+        heads = self._split_heads(projection(x))
+        return heads if rotary is None else apply_rotary(heads, rotary)
+
+    def _layer_input(self, x: Tensor) -> LayerInput | None:
+        """Return the layer's input and projections for mechanisms that need them."""
+        if not self.mechanism.traits.needs_layer_input or self.query is None or self.key is None:
+            return None
+        query, key = self.query.weight, self.key.weight
+        return LayerInput(
+            states=x,
+            query=lambda p: self._split_heads(F.linear(p.to(query.dtype), query)),
+            key=lambda p: self._split_heads(F.linear(p.to(key.dtype), key)),
+        )
+
+    def initialize_mechanism(self) -> None:
+        """Complete the mechanism's initial state, after the projections of the layer have theirs.
+
+        Tensors that a loaded checkpoint does not contain (those of another mechanism, and
+        non-persistent buffers) are uninitialized memory, which transformers left; they are reset.
+        Projections of a new mechanism start as copies of the layer's.
+        """
+        tensors = _tensors(self.mechanism)
+        missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
+        if missing:
+            fresh = build_mechanism(self.config, self.layer)
+            self._copy_projections(fresh)
+            with torch.no_grad():
+                for name in missing:
+                    tensors[name].copy_(_tensors(fresh)[name])
+            self._mark_initialized()
+        elif self.is_new:
+            self._copy_projections(self.mechanism)
+        self.is_new = False
+
+    def _copy_projections(self, mechanism: Attention) -> None:
+        if self.query is not None and self.key is not None:
+            mechanism.copy_projections(self.query, self.key, self.value)
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """Reshape (..., T, M) to (..., H, T, D)."""
+        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(-3, -2)
+
+    def _mark_initialized(self) -> None:
+        for tensor in _tensors(self.mechanism).values():
+            setattr(tensor, INITIALIZED, True)
+
+
+def _relative_positions(config: LongspanConfig, mechanism: Attention) -> RelativePositions2D | None:
+    side = image_side(config.max_position_embeddings)
+    if config.position != "relative_2d" or side is None:
+        return None
+    if not mechanism.traits.bias:
+        raise OptionError(
+            f"position='relative_2d' adds numbers to scores, which {mechanism.name} does not "
+            "support with these options; change the options or the position"
+        )
+    return RelativePositions2D(config.num_attention_heads, side)
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

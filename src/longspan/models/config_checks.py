@@ -1,0 +1,217 @@
+"""Checks of a model's configuration."""
+
+from typing import TYPE_CHECKING, Any
+
+from transformers.activations import ACT2FN
+
+from longspan.attention import MECHANISMS, backends, options_of
+from longspan.bounds import (
+    LARGEST_RATE,
+    LONGEST,
+    MOST_HEADS,
+    MOST_IDS,
+    MOST_LAYERS,
+    WIDEST,
+    range_error,
+)
+from longspan.errors import OptionError, check_name
+from longspan.models.relative_2d import image_side
+
+if TYPE_CHECKING:
+    from longspan.models.config import LongspanConfig
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "position": ("auto", "learned", "sinusoidal", "rotary", "relative_2d", "none"),
+    "stem": ("none", "convolution"),
+    "norm": ("pre", "post"),
+    "pooling": ("mean", "cls", "first", "last"),
+    "pair_head": ("interaction", "concatenate"),
+    "hidden_act": tuple(ACT2FN),
+}
+# Least and largest sizes.
+SIZES = {
+    "vocab_size": (1, MOST_IDS),
+    "type_vocab_size": (0, MOST_IDS),
+    "embedding_size": (1, WIDEST),
+    "input_features": (1, WIDEST),
+    "hidden_size": (1, WIDEST),
+    "num_hidden_layers": (0, MOST_LAYERS),
+    "num_attention_heads": (1, MOST_HEADS),
+    "attention_head_size": (1, WIDEST),
+    "intermediate_size": (1, WIDEST),
+    "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
+    "max_global_tokens": (0, LONGEST),
+    "classifier_hidden_size": (1, WIDEST),
+}
+PROBLEM_TYPES = (None, "single_label_classification", "regression")
+DROPOUTS = ("hidden_dropout_prob", "attention_dropout")
+# Fields that transformers and its tools add to a configuration.
+TRANSFORMERS_FIELDS = {
+    "attn_implementation",
+    "auto_map",
+    "experts_implementation",
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "output_attentions",
+    "quantization_config",
+    "torch_dtype",
+}
+
+
+def check_config(config: "LongspanConfig") -> None:
+    """Check all values of a configuration.
+
+    Raises:
+        OptionError: values are invalid; the message lists every reason.
+        UnknownNameError: a choice, mechanism, option or backend does not exist.
+    """
+    for field, names in CHOICES.items():
+        check_name(getattr(config, field), names, field)
+    reasons = _size_refusals(config) or _attention_refusals(config)
+    if not reasons:
+        _check_layers(config)
+        reasons = (
+            _width_refusals(config)
+            + _position_refusals(config)
+            + _pooling_refusals(config)
+            + _decoder_refusals(config)
+            + _number_refusals(config)
+        )
+    if reasons:
+        raise OptionError(f"LongspanConfig: {'; '.join(reasons)}")
+
+
+def _size_refusals(config: "LongspanConfig") -> list[str]:
+    sizes = {name: getattr(config, name) for name in SIZES}
+    given = {name: size for name, size in sizes.items() if size is not None}
+    errors = (range_error(name, size, *SIZES[name]) for name, size in given.items())
+    return [error for error in errors if error]
+
+
+def _attention_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why lists of mechanisms and options do not fit the layers."""
+    layers, reasons = config.num_hidden_layers, []
+    lists: dict[str, Any] = {
+        name: getattr(config, name) for name in ("attention", "attention_options")
+    }
+    for name, value in lists.items():
+        if isinstance(value, list) and len(value) != layers:
+            reasons.append(
+                f"{name} must be one value or a list of num_hidden_layers={layers} values, "
+                f"got {len(value)}"
+            )
+    options = config.attention_options
+    if isinstance(config.attention, list) and isinstance(options, dict) and options:
+        reasons.append(
+            "attention_options must be a list, one dict for each layer, if attention is a list"
+        )
+    return reasons
+
+
+def _check_layers(config: "LongspanConfig") -> None:
+    """Raise UnknownNameError for a mechanism, option or backend that does not exist."""
+    for layer, name in enumerate(config.attention_names):
+        check_name(name, MECHANISMS, "mechanism")
+        for option in config.layer_options(layer):
+            check_name(option, options_of(name), f"option of {name!r}")
+        check_name(config.attention_backend, backends(name), f"backend of {name!r}")
+
+
+def _width_refusals(config: "LongspanConfig") -> list[str]:
+    if config.attention_head_size is None and config.hidden_size % config.num_attention_heads:
+        return [
+            f"hidden_size={config.hidden_size} must be a multiple of "
+            f"num_attention_heads={config.num_attention_heads}, or set attention_head_size"
+        ]
+    return []
+
+
+def _position_refusals(config: "LongspanConfig") -> list[str]:
+    reasons = []
+    if config.position_encoding == "rotary" and config.head_dim % 2:
+        reasons.append(
+            f"rotary positions require an even head width, got {config.head_dim}; "
+            "change num_attention_heads or position"
+        )
+    unable = [
+        name
+        for name, traits in zip(config.attention_names, config.layer_traits, strict=True)
+        if not traits.bias
+    ]
+    if config.position == "relative_2d" and unable:
+        able = [name for name, cls in MECHANISMS.items() if cls.traits.bias]
+        reasons.append(
+            f"position='relative_2d' adds numbers to scores, which {unable[0]} does not "
+            f"support; use one of {', '.join(able)}, or another position"
+        )
+    return reasons + _image_refusals(config)
+
+
+def _image_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why the inputs are no images for the fields that require them."""
+    chosen = [
+        f"{field}={value!r}"
+        for field, value in (("position", "relative_2d"), ("stem", "convolution"))
+        if getattr(config, field) == value
+    ]
+    pixels = config.max_position_embeddings
+    if not chosen or image_side(pixels) is not None:
+        return []
+    return [
+        f"{' and '.join(chosen)}: requires a square image, got {pixels:,} positions "
+        "(max_position_embeddings)"
+    ]
+
+
+def _pooling_refusals(config: "LongspanConfig") -> list[str]:
+    if config.num_hidden_layers == 0 and config.pooling == "cls":
+        return [
+            "num_hidden_layers=0 with pooling='cls' reads no input: the summary token attends "
+            "to nothing; use pooling='mean' or 'first'"
+        ]
+    if config.is_decoder and config.pooling == "cls":
+        return [
+            "is_decoder=True with pooling='cls' reads no input: the summary token precedes it; "
+            "use pooling='last' or 'mean'"
+        ]
+    return []
+
+
+def _decoder_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why the model cannot be a decoder."""
+    if not config.is_decoder:
+        return []
+    names = dict.fromkeys(config.attention_names)
+    unable = [name for name in names if not MECHANISMS[name].traits.causal]
+    able = ", ".join(name for name, cls in MECHANISMS.items() if cls.traits.causal)
+    reasons = [
+        f"is_decoder=True requires a causal form, which {name} does not have; use one of {able}"
+        for name in unable
+    ]
+    for field in ("position", "stem"):
+        if getattr(config, field) in ("relative_2d", "convolution"):
+            reasons.append(
+                f"is_decoder=True does not support {field}={getattr(config, field)!r}, which reads "
+                "whole images"
+            )
+    return reasons
+
+
+def _number_refusals(config: "LongspanConfig") -> list[str]:
+    reasons = []
+    if config.max_global_tokens is not None and not config.supports_global_tokens:
+        names = " and ".join(dict.fromkeys(config.attention_names))
+        reasons.append(f"max_global_tokens: {names} does not support global tokens")
+    for field in DROPOUTS:
+        if not 0 <= getattr(config, field) < 1:
+            reasons.append(f"{field} must be in [0, 1), got {getattr(config, field)}")
+    for field in ("initializer_range", "layer_norm_eps"):
+        if error := range_error(field, getattr(config, field), 0, LARGEST_RATE):
+            reasons.append(error)
+    if config.problem_type not in PROBLEM_TYPES:
+        reasons.append(
+            "problem_type must be 'single_label_classification', 'regression' or None, "
+            f"got {config.problem_type!r}; there is no head for several labels"
+        )
+    return reasons

@@ -1,0 +1,103 @@
+"""Embeddings of the inputs, their types and positions."""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention.masking import apply_mask
+from longspan.errors import InputError
+from longspan.models.config import LongspanConfig
+from longspan.models.dropout import Dropout
+from longspan.models.positions import sinusoidal_table
+from longspan.models.stem import ConvolutionStem
+from longspan.shapes import Bool, Float, Int
+
+
+class Embeddings(nn.Module):
+    """Embeddings of the inputs, their positions, and the summary token of `pooling="cls"`."""
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__()
+        model_width = config.hidden_size
+        width = config.embedding_size or model_width
+        self.config = config
+        features = config.input_features
+        self.words = nn.Embedding(config.vocab_size, width) if features is None else None
+        self.values = None if features is None else nn.Linear(features, width)
+        self.types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.stem = ConvolutionStem(width) if config.stem == "convolution" else None
+        self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
+        learned = config.position_encoding == "learned"
+        self.positions = nn.Embedding(config.max_sequence_length, width) if learned else None
+        post = config.norm == "post"
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.widen = None if width == model_width else nn.Linear(width, model_width)
+
+    def forward(
+        self,
+        inputs: Int[Tensor, "B T"] | Float[Tensor, "B T F"],
+        mask: Bool[Tensor, "B T"] | None = None,
+        positions: Int[Tensor, "#B N"] | None = None,
+        token_types: Int[Tensor, "B T"] | None = None,
+        embedded: bool = False,
+    ) -> Float[Tensor, "B N M"]:
+        """Embed the inputs; N is T, or T + 1 with a summary token.
+
+        Args:
+            inputs: ids, numbers, or with `embedded` their embeddings.
+            mask: True at real tokens.
+            positions: position of each token, the summary token included; None: its index.
+            token_types: types; None: all zero.
+            embedded: whether the inputs are embeddings already.
+        """
+        x = inputs if embedded else self._embed(inputs)
+        if self.types is not None:
+            types = (
+                x.new_zeros(x.shape[:2], dtype=torch.long) if token_types is None else token_types
+            )
+            x = x + _look_up(self.types, types, "token_type_ids", "type_vocab_size")
+        if self.stem is not None:
+            # A convolution reads its neighbors, so padding must hold no content.
+            x = self.stem(x if mask is None else apply_mask(x, mask[..., None]))
+        if self.summary is not None:
+            x = torch.cat((self.summary.weight.expand(len(x), 1, -1), x), dim=1)
+        x = self.dropout(self.norm(self._add_positions(x, positions)))
+        return x if self.widen is None else self.widen(x)
+
+    def _embed(self, inputs: Tensor) -> Tensor:
+        if self.values is not None:
+            return self.values(inputs)
+        return _look_up(cast(nn.Embedding, self.words), inputs, "token ids", "vocab_size")
+
+    def _add_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        if self.positions is not None:
+            if positions is None:
+                return x + self.positions.weight[: x.shape[1]]
+            field = "max_position_embeddings"
+            return x + _look_up(self.positions, positions, "position_ids", field)
+        if self.config.position_encoding != "sinusoidal":
+            return x
+        if positions is None:
+            positions = torch.arange(x.shape[1], device=x.device)[None]
+        table = sinusoidal_table(positions, x.shape[2], dtype=x.dtype)
+        # Scaled to the root mean square of the initial word embeddings, which are much smaller.
+        return x + math.sqrt(2) * self.config.initializer_range * table
+
+
+def _look_up(table: nn.Embedding, ids: Tensor, name: str, field: str) -> Tensor:
+    """Return the embeddings of ids.
+
+    Raises:
+        InputError: an id is outside the table.
+    """
+    try:
+        return table(ids)
+    except IndexError as error:
+        low, high, size = int(ids.min()), int(ids.max()), table.num_embeddings
+        raise InputError(
+            f"{name} must be in 0..{size - 1}, got {low}..{high}; "
+            f"check the tokenizer, or build the model with a larger {field}"
+        ) from error

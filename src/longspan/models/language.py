@@ -1,0 +1,217 @@
+"""Language models: masked tokens with an encoder, next tokens with a decoder."""
+
+import copy
+import dataclasses
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GenerationMixin
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
+
+from longspan.errors import InputError, OptionError
+from longspan.models.cache import LongspanCache
+from longspan.models.config import LongspanConfig
+from longspan.models.inputs import TokenIds, TokenMask
+from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.shapes import Float, Int
+
+IGNORED = -100  # label of a position without a loss
+
+
+class LanguageModel(LongspanPreTrainedModel):
+    """Base of the language models: a Transformer, and logits of the vocabulary."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embeddings.words.weight"}
+
+    def __init__(self, config: LongspanConfig, bias: bool):
+        if config.input_features is not None:
+            raise OptionError(
+                f"a language model reads token ids, got input_features={config.input_features}; "
+                "set input_features to None"
+            )
+        super().__init__(config)
+        self.model = LongspanModel(config)
+        width = config.embedding_size or config.hidden_size
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=bias)
+
+    def get_output_embeddings(self) -> nn.Linear:
+        """Return the linear map to the logits."""
+        return self.lm_head
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        """Replace the linear map to the logits."""
+        self.lm_head = new_embeddings
+
+
+class LongspanForMaskedLM(LanguageModel):
+    """Encoder that predicts masked tokens (Devlin et al. 2019, section 3.1)."""
+
+    def __init__(self, config: LongspanConfig):
+        if config.is_decoder:
+            raise OptionError(
+                "masked tokens are predicted from both sides; set is_decoder to False, or use "
+                "LongspanForCausalLM"
+            )
+        super().__init__(config, bias=True)
+        self.transform = PredictionTransform(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: TokenIds | None = None,
+        attention_mask: TokenMask | None = None,
+        global_attention_mask: TokenMask | None = None,
+        labels: TokenIds | None = None,
+        token_type_ids: TokenIds | None = None,
+        position_ids: Int[Tensor, "#B T"] | None = None,
+        inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> MaskedLMOutput | tuple:
+        """Predict the token at each position; see `LongspanModel.forward` for the inputs.
+
+        `labels` are the tokens of the positions that are predicted, and -100 elsewhere.
+
+        Returns:
+            `logits` (B, T, V) and, if labels are given, `loss`: the mean cross entropy.
+        """
+        encoded = self.model(
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        logits = self.lm_head(self.transform(encoded.last_hidden_state))
+        loss = None if labels is None else token_loss(logits, labels)
+        output = MaskedLMOutput(
+            loss=add_losses(loss, encoded.auxiliary_loss),
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+        )
+        return self.as_requested(output, return_dict)
+
+
+class PredictionTransform(nn.Module):
+    """Linear map, activation and normalization before the logits of masked tokens."""
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__()
+        width = config.embedding_size or config.hidden_size
+        self.dense = nn.Linear(config.hidden_size, width)
+        self.activation = ACT2FN[config.hidden_act]
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+
+    def forward(self, x: Float[Tensor, "B T M"]) -> Float[Tensor, "B T W"]:
+        """Map every position independently."""
+        return self.norm(self.activation(self.dense(x)))
+
+
+@dataclasses.dataclass
+class CausalOutput(CausalLMOutputWithPast):
+    """Output of a causal language model.
+
+    Attributes:
+        loss: mean cross entropy of the next tokens, plus `auxiliary_loss` in training.
+        logits: scores of the next token (B, T, V).
+        past_key_values: state for the next tokens.
+        hidden_states: see `LongspanOutput`.
+        auxiliary_loss: see `LongspanOutput`.
+    """
+
+    auxiliary_loss: Float[Tensor, ""] | None = None
+
+
+class LongspanForCausalLM(LanguageModel, GenerationMixin):
+    """Decoder that predicts the next token, with a state that each mechanism bounds.
+
+    In training on streams of documents, one in each row, pass the state of one segment to the next,
+    and clear it where a document has ended:
+
+        output = model(segment, shift_labels=next_tokens, past_key_values=state, use_cache=True)
+        state = model.model.clear_rows(output.past_key_values.detach(), document_ended)
+    """
+
+    def __init__(self, config: LongspanConfig):
+        if not config.is_decoder:
+            config = copy.deepcopy(config)
+            config.is_decoder = True
+        super().__init__(config, bias=False)
+        narrow = config.embedding_size not in (None, config.hidden_size)
+        width = self.lm_head.in_features
+        self.narrow = nn.Linear(config.hidden_size, width) if narrow else nn.Identity()
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: TokenIds | None = None,
+        attention_mask: TokenMask | None = None,
+        labels: TokenIds | None = None,
+        shift_labels: TokenIds | None = None,
+        past_key_values: LongspanCache | None = None,
+        use_cache: bool | None = None,
+        token_type_ids: TokenIds | None = None,
+        position_ids: Int[Tensor, "#B T"] | None = None,
+        inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        output_hidden_states: bool | None = None,
+        logits_to_keep: int = 0,
+        return_dict: bool | None = None,
+    ) -> CausalOutput | tuple:
+        """Predict the token after each position; see `LongspanModel.forward` for the inputs.
+
+        `labels` are the input ids, and -100 where nothing is predicted; they are shifted here, so
+        that the last token has no loss. `shift_labels` are the tokens after each position instead,
+        as in segments of a stream, whose last token is followed by the next segment.
+        `logits_to_keep` is the number of last positions with logits; 0: all.
+
+        Returns:
+            See `CausalOutput`.
+        """
+        decoded = self.model(
+            input_ids,
+            attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        logits = self.lm_head(self.narrow(decoded.last_hidden_state[:, -logits_to_keep:]))
+        if labels is not None:
+            shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+        loss = None if shift_labels is None else token_loss(logits, shift_labels)
+        output = CausalOutput(
+            loss=add_losses(loss, decoded.auxiliary_loss),
+            logits=logits,
+            past_key_values=decoded.past_key_values,
+            hidden_states=decoded.hidden_states,
+            auxiliary_loss=decoded.auxiliary_loss,
+        )
+        return self.as_requested(output, return_dict)
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        """Tell `generate` to take the state that the first call returns."""
+        return False
+
+
+def token_loss(logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """Return the mean cross entropy over labels other than -100; zero without any."""
+    if logits.shape[:2] != labels.shape:
+        raise InputError(
+            f"labels must have the shape of the logits, {tuple(logits.shape[:2])}, "
+            f"got {tuple(labels.shape)}"
+        )
+    total = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    return total / (labels != IGNORED).sum().clamp(min=1)
+
+
+def add_losses(loss: Tensor | None, auxiliary: Tensor | None) -> Tensor | None:
+    """Add the loss of the mechanisms' own parameters to that of the task, if both exist."""
+    return loss if loss is None or auxiliary is None else loss + auxiliary

@@ -1,0 +1,399 @@
+"""The Transformer without a head: inputs to token states and a pooled state.
+
+It is an encoder, or with `is_decoder=True` a stack of causal layers with a state between calls.
+"""
+
+import dataclasses
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, distributed, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPoolingAndCrossAttentions,
+    ModelOutput,
+)
+
+from longspan.attention.masking import apply_mask
+from longspan.errors import InputError, OptionError
+from longspan.models.attention_layer import (
+    INITIALIZED,
+    LayerContext,
+    SelfAttention,
+    build_mechanism,
+)
+from longspan.models.cache import LongspanCache
+from longspan.models.config import LongspanConfig
+from longspan.models.context_parallel import ContextParallel
+from longspan.models.embeddings import Embeddings
+from longspan.models.inputs import TokenIds, TokenMask, prepend, to_boolean_mask
+from longspan.models.layers import Layer
+from longspan.models.positions import rotary_table
+from longspan.shapes import Bool, Float, Int
+
+Output = TypeVar("Output", bound=ModelOutput)
+
+
+class LongspanPreTrainedModel(PreTrainedModel):
+    """Base of all models: configuration, initialization, activation checkpointing."""
+
+    config_class = LongspanConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Layer"]
+
+    def __init__(self, config: LongspanConfig):
+        config.check()
+        super().__init__(config)
+
+    def initialize_weights(self) -> None:
+        """Initialize all weights except those of the mechanisms, which initialize themselves.
+
+        Linear maps and embeddings are normal with standard deviation `initializer_range`, biases
+        are zero, norms the identity. A mechanism with projections of its own (Longformer's global
+        ones) starts with copies of the layer's.
+        """
+        super().initialize_weights()
+        for module in self.modules():
+            if isinstance(module, SelfAttention):
+                module.initialize_mechanism()
+            if isinstance(module, LongspanModel):
+                module.initialize_shared_parameter()
+
+    def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
+        """Return an output, or a tuple of its fields if the caller or configuration asks for it."""
+        wanted = self.config.return_dict if return_dict is None else return_dict
+        return output if wanted else output.to_tuple()
+
+
+@dataclasses.dataclass
+class LongspanOutput(BaseModelOutputWithPoolingAndCrossAttentions):
+    """Output of the Transformer without a head.
+
+    Attributes:
+        last_hidden_state: states of the tokens (B, T, M), zero at padded positions.
+        pooler_output: pooled state (B, M), as `pooling` defines it; None for tokens that continue
+            a cache.
+        past_key_values: state for the next tokens, or None.
+        hidden_states: embeddings and states after each layer, on request; the last ones are
+            `last_hidden_state`.
+        auxiliary_loss: loss from which the mechanisms' own parameters learn in training, summed
+            over the layers; None if there is none. See `Attention.auxiliary_loss`.
+    """
+
+    auxiliary_loss: Float[Tensor, ""] | None = None
+
+
+class LongspanModel(LongspanPreTrainedModel):
+    """Transformer without a head."""
+
+    context_parallel: ContextParallel | None = None
+    shared_parameter: nn.Parameter | None
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__(config)
+        self.embeddings = Embeddings(config)
+        layers = [Layer(config, i) for i in range(config.num_hidden_layers)]
+        # The model owns the parameter, so that layers can be copied and sharded one by one.
+        released = [layer.attention.mechanism.release_shared() for layer in layers]
+        shared = next((parameter for parameter in released if parameter is not None), None)
+        self.register_parameter("shared_parameter", shared)
+        self.layers = nn.ModuleList(layers)
+        pre_norm = config.norm == "pre"
+        eps = config.layer_norm_eps
+        self.norm = nn.LayerNorm(config.hidden_size, eps=eps) if pre_norm else nn.Identity()
+        self.post_init()
+
+    def initialize_shared_parameter(self) -> None:
+        """Reset the parameter that the layers share if the loaded checkpoint does not contain it.
+
+        transformers replaces such tensors with uninitialized memory.
+        """
+        shared = self.shared_parameter
+        if shared is None or hasattr(shared, INITIALIZED):
+            return
+        config = cast(LongspanConfig, self.config)
+        layer = next(i for i, x in enumerate(config.layer_traits) if x.shares_parameter)
+        fresh = build_mechanism(config, layer).release_shared()
+        with torch.no_grad():
+            shared.copy_(cast(nn.Parameter, fresh))
+        setattr(shared, INITIALIZED, True)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word embeddings, or the linear map of continuous inputs."""
+        return cast(nn.Module, self.embeddings.words or self.embeddings.values)
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the word embeddings."""
+        self.embeddings.words = cast(nn.Embedding, value)
+
+    def clear_rows(self, cache: LongspanCache, rows: Bool[Tensor, " B"]) -> LongspanCache:
+        """Return a state without the tokens of some rows, such as those whose document has ended.
+
+        Args:
+            cache: state that a call returned; it is not modified.
+            rows: True at the rows to clear; their positions start anew.
+
+        Raises:
+            InputError: `rows` is no mask of the batch, or the state is of another model.
+        """
+        cleared = LongspanCache(len(cache.layers))
+        for layer, old, new in zip(self.layers, cache.layers, cleared.layers, strict=True):
+            mechanism = cast(Layer, layer).attention.mechanism
+            new.state = None if old.state is None else mechanism.reset(old.state, rows)
+        positions = cache.next_positions
+        cleared.next_positions = None if positions is None else positions.masked_fill(rows, 0)
+        return cleared
+
+    def enable_context_parallel(self, group: distributed.ProcessGroup | None) -> None:
+        """Shard the positions of every sequence over the processes of a group.
+
+        All processes must call `forward` with the same inputs; all receive the same outputs.
+
+        Args:
+            group: processes to shard over; None takes all of them.
+
+        Raises:
+            OptionError: the mechanism or the position encoding does not support sharded queries.
+        """
+        if self.config.position == "relative_2d":
+            raise OptionError(
+                "position='relative_2d' does not support context parallelism; use --parallel ddp "
+                "or fsdp"
+            )
+        layers = [module for module in self.modules() if isinstance(module, SelfAttention)]
+        for layer in layers:
+            if reasons := layer.mechanism.split_refusals():
+                raise OptionError(
+                    f"{layer.mechanism.name} does not support context parallelism: "
+                    f"{'; '.join(reasons)}; use --parallel ddp or fsdp"
+                )
+        self.context_parallel = ContextParallel(group)
+        for layer in layers:
+            layer.context_parallel = self.context_parallel
+
+    def forward(
+        self,
+        input_ids: TokenIds | None = None,
+        attention_mask: TokenMask | None = None,
+        global_attention_mask: TokenMask | None = None,
+        input_values: Float[Tensor, "B T F"] | None = None,
+        token_type_ids: TokenIds | None = None,
+        position_ids: Int[Tensor, "#B T"] | None = None,
+        inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        past_key_values: LongspanCache | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> LongspanOutput | tuple:
+        """Compute the states of the tokens.
+
+        Args:
+            input_ids: token ids.
+            attention_mask: True or 1 at real tokens; None if all are real. The content of padded
+                positions does not affect the outputs. With a cache, of the new tokens or of all.
+            global_attention_mask: True or 1 at global tokens, which attend to all tokens and are
+                attended by all, for mechanisms that support them.
+            input_values: continuous inputs, in place of `input_ids`, of a model with
+                `input_features`.
+            token_type_ids: types of the tokens, of a model with `type_vocab_size`.
+            position_ids: positions of the tokens. None: their index in the row; in decoders the
+                number of real tokens before them, so that padding may stand on either side.
+            inputs_embeds: embeddings in place of `input_ids`.
+            past_key_values: state of a decoder after the tokens before; it is not modified.
+            use_cache: whether a decoder returns its state. None: yes, if `past_key_values` is
+                given, or outside training if the configuration says so.
+            output_hidden_states: whether to return the states after each layer.
+            return_dict: False: return a tuple.
+
+        Returns:
+            See `LongspanOutput`. A row without real tokens gives finite outputs, and zero gradients
+            for its tokens.
+
+        Raises:
+            InputError: the input exceeds `max_position_embeddings`, a token id is outside the
+                vocabulary, a mask is malformed, the inputs are of the wrong kind, the state is of
+                another batch or model, or the mechanism refuses them.
+        """
+        inputs = self._select_inputs(input_ids, input_values, inputs_embeds)
+        cache = self._select_cache(inputs, past_key_values, use_cache, global_attention_mask)
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        self.config.sequence_length(seen + inputs.shape[1])  # refuses a longer input
+        real = to_boolean_mask("attention_mask", attention_mask, inputs, seen)
+        global_tokens = to_boolean_mask("global_attention_mask", global_attention_mask, inputs)
+        positions = self._positions(position_ids, inputs, real, past_key_values)
+        x = self.embeddings(inputs, real, positions, token_type_ids, inputs_embeds is not None)
+        context = self._context(x, inputs, real, global_tokens, positions)
+        context = context._replace(use_cache=cache is not None)
+        keep = self._wants_states(output_hidden_states)
+        states, loss = self._run_layers(x, context, past_key_values, cache, keep)
+        x = self.norm(states[-1])
+        if context.mask is not None:
+            x = apply_mask(x, context.mask[..., None])
+        states = [y[:, x.shape[1] - inputs.shape[1] :] for y in (*states[:-1], x)]
+        if cache is not None:
+            cache.next_positions = _next_positions(inputs, real, past_key_values)
+        output = LongspanOutput(
+            last_hidden_state=states[-1],
+            pooler_output=self._pool(x, context.mask) if past_key_values is None else None,
+            past_key_values=cache,
+            hidden_states=tuple(states) if keep else None,
+            auxiliary_loss=loss,
+        )
+        return self.as_requested(output, return_dict)
+
+    def _context(
+        self,
+        x: Tensor,
+        inputs: Tensor,
+        real: Tensor | None,
+        global_tokens: Tensor | None,
+        positions: Tensor | None,
+    ) -> LayerContext:
+        """Return the masks and rotations of the layers, summary token included."""
+        mask, global_mask = real, global_tokens
+        if x.shape[1] > inputs.shape[1]:
+            mask = None if real is None else prepend(real, True)
+            global_mask = self._prepend_global_summary(global_tokens, inputs)
+        return LayerContext(mask, global_mask, self._rotary(x, positions), self.shared_parameter)
+
+    def _run_layers(
+        self,
+        x: Tensor,
+        context: LayerContext,
+        past: LongspanCache | None,
+        cache: LongspanCache | None,
+        keep: bool,
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """Apply all layers; under context parallelism, to this process's shard.
+
+        Returns:
+            The last states, or with `keep` the embeddings and the states after each layer; and the
+            sum of the layers' losses.
+        """
+        parallel, length = self.context_parallel, x.shape[1]
+        if parallel is not None:
+            mask = x.new_ones(x.shape[:2]).bool() if context.mask is None else context.mask
+            rotary = parallel.local_shard(context.rotary)
+            x, context = parallel.local_shard(x), context._replace(mask=mask, rotary=rotary)
+        states, losses = [x], []
+        for i, layer in enumerate(self.layers):
+            output = layer(states[-1], context, None if past is None else past.layers[i].state)
+            states = [*states, output.states] if keep else [output.states]
+            if output.loss is not None:
+                losses.append(output.loss)
+            if cache is not None:
+                cache.layers[i].state = output.cache
+        if parallel is not None:
+            states = [parallel.gather(y, 1)[:, :length] for y in states]
+        return states, torch.stack(losses).sum() if losses else None
+
+    def _select_inputs(
+        self, input_ids: Tensor | None, input_values: Tensor | None, embeds: Tensor | None
+    ) -> Tensor:
+        """Return the one kind of input that this model takes, or the embeddings of it."""
+        features = self.config.input_features
+        selected = input_ids if features is None else input_values
+        name = "input_ids" if features is None else "input_values"
+        given = [x for x in (input_ids, input_values, embeds) if x is not None]
+        if len(given) != 1 or given[0] is not (embeds if selected is None else selected):
+            raise InputError(
+                f"this model takes {name} or inputs_embeds only (input_features={features})"
+            )
+        if embeds is None and features is not None and given[0].shape[2:] != (features,):
+            raise InputError(
+                f"input_values must have shape (B, T, {features}), got {tuple(given[0].shape)}"
+            )
+        return given[0]
+
+    def _select_cache(
+        self,
+        inputs: Tensor,
+        past: LongspanCache | None,
+        use_cache: bool | None,
+        global_mask: Tensor | None,
+    ) -> LongspanCache | None:
+        """Return an empty cache for the state after this call, or None."""
+        reasons = [] if past is None else self._past_refusals(past, inputs)
+        if (past is not None or use_cache) and not self.config.is_decoder:
+            reasons.append("a state between calls requires is_decoder=True")
+        if past is not None and global_mask is not None:
+            reasons.append("tokens that continue a state cannot be global")
+        if reasons:
+            raise InputError(f"past_key_values and use_cache: {'; '.join(reasons)}")
+        if use_cache is None:
+            wanted = self.config.is_decoder and self.config.use_cache and not self.training
+            use_cache = past is not None or (wanted and global_mask is None)
+        if use_cache and global_mask is not None:
+            raise InputError("use_cache=True does not support global_attention_mask")
+        return LongspanCache(len(self.layers)) if use_cache else None
+
+    def _past_refusals(self, past: LongspanCache, inputs: Tensor) -> list[str]:
+        """Return the reasons why this is no state of this model and batch."""
+        if not isinstance(past, LongspanCache):
+            return [f"past_key_values must be a LongspanCache, got {type(past).__name__}"]
+        if len(past.layers) != len(self.layers):
+            return [f"the state is of {len(past.layers)} layers, the model has {len(self.layers)}"]
+        rows = {layer.batch_size for layer in past.layers if layer.state is not None}
+        if rows - {len(inputs)}:
+            return [f"the state is of a batch of {max(rows)}, got {len(inputs)} rows"]
+        return []
+
+    def _positions(
+        self,
+        given: Tensor | None,
+        inputs: Tensor,
+        real: Tensor | None,
+        past: LongspanCache | None,
+    ) -> Tensor | None:
+        """Return the position of each token, summary token included; None: its index."""
+        if given is None and (not self.config.is_decoder or (real is None and past is None)):
+            return None
+        if given is None:
+            mask = inputs.new_ones(inputs.shape[:2]).bool() if real is None else real
+            given = (LongspanCache(0) if past is None else past).positions(mask)
+        if self.config.pooling == "cls":
+            return torch.cat((torch.zeros_like(given[:, :1]), given + 1), dim=1)
+        return given
+
+    def _rotary(self, x: Tensor, positions: Tensor | None) -> Tensor | None:
+        if self.config.position_encoding != "rotary":
+            return None
+        if positions is None:
+            positions = torch.arange(x.shape[1], device=x.device)[None]
+        return rotary_table(positions, self.config.head_dim, dtype=x.dtype)
+
+    def _wants_states(self, requested: bool | None) -> bool:
+        return bool(self.config.output_hidden_states if requested is None else requested)
+
+    def _prepend_global_summary(self, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+        """Extend the global mask by the summary token, global if the mechanism supports that."""
+        if not self.config.supports_global_tokens:
+            # The mechanism refuses a caller's mask with its own message.
+            return None if mask is None else prepend(mask, False)
+        if mask is None:
+            mask = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
+        return prepend(mask, True)
+
+    def _pool(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
+        pooling = self.config.pooling
+        if pooling == "mean" and key_mask is not None:
+            # The states of padded positions are zero already.
+            return x.sum(1) / key_mask.sum(1, keepdim=True).clamp(min=1)
+        if pooling == "mean":
+            return x.mean(1)
+        if pooling != "last" or key_mask is None:
+            return x[:, -1 if pooling == "last" else 0]
+        places = torch.arange(x.shape[1], device=x.device)
+        last = torch.where(key_mask, places, 0).argmax(1)
+        return x[torch.arange(len(x), device=x.device), last]
+
+
+def _next_positions(inputs: Tensor, real: Tensor | None, past: LongspanCache | None) -> Tensor:
+    """Return the number of real tokens of each row, up to and including a call."""
+    if real is None:
+        new = torch.full(inputs.shape[:1], inputs.shape[1], device=inputs.device)
+    else:
+        new = real.sum(1)
+    before = None if past is None else past.next_positions
+    return new if before is None else before + new

@@ -1,0 +1,227 @@
+"""Decoders: causality, states between calls, generation, memory in training."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longspan.attention import MECHANISMS
+from longspan.errors import InputError, OptionError
+from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
+
+CAUSAL = sorted(name for name, cls in MECHANISMS.items() if cls.traits.causal)
+T = 40
+
+
+@pytest.fixture(params=CAUSAL)
+def name(request):
+    return request.param
+
+
+def decoder(name, **changes):
+    """Return a decoder in float64 with random weights; the same at each call."""
+    cls = MECHANISMS[name]
+    config = LongspanConfig(
+        vocab_size=60,
+        hidden_size=32,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        attention=name,
+        attention_options=dict(cls.small_options),
+        is_decoder=True,
+        **{"position": "auto" if cls.traits.carries_positions else "rotary"} | changes,
+    )
+    torch.manual_seed(1)
+    return LongspanForCausalLM(config).double().eval()
+
+
+def tokens(rows=3, length=T):
+    return torch.randint(1, 60, (rows, length), generator=torch.Generator().manual_seed(2))
+
+
+def logits_by_parts(model, ids, ends):
+    """Return the logits of a sequence given to the model part by part."""
+    state, parts = None, []
+    for start, end in zip((0, *ends), (*ends, ids.shape[1]), strict=True):
+        output = model(ids[:, start:end], past_key_values=state, use_cache=True)
+        state, parts = output.past_key_values, [*parts, output.logits]
+    return torch.cat(parts, 1), state
+
+
+def test_later_tokens_change_nothing(name):
+    model, ids = decoder(name), tokens()
+    changed = ids.clone()
+    changed[:, 23:] = tokens(length=17).flip(0)
+    with torch.no_grad():
+        first, second = model(ids).logits, model(changed).logits
+    torch.testing.assert_close(first[:, :23], second[:, :23], rtol=0, atol=1e-12)
+    assert not torch.allclose(first[:, 23:], second[:, 23:])
+
+
+@torch.no_grad()
+def test_parts_with_a_state_equal_the_whole(name):
+    model, ids = decoder(name), tokens()
+    found, state = logits_by_parts(model, ids, (17, 18, 19, 33))
+    torch.testing.assert_close(found, model(ids, use_cache=False).logits, rtol=0, atol=1e-12)
+    assert state.get_seq_length() == T
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generation_with_a_state_equals_generation_without(name, beams):
+    model, ids = decoder(name), tokens(2, 9)
+    options = {"max_new_tokens": 9, "num_beams": beams, "do_sample": False}
+    found = model.generate(ids, **options)
+    assert found.equal(model.generate(ids, use_cache=False, **options))
+    if beams == 1:
+        for _ in range(9):
+            best = model(ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+            ids = torch.cat((ids, best), 1)
+        assert found.equal(ids)
+
+
+def state_sizes(model, ids):
+    """Return the numbers held after each part of eight tokens."""
+    state, sizes = None, []
+    for part in ids.split(8, 1):
+        state = model(part, past_key_values=state, use_cache=True).past_key_values
+        held = [x for layer in state.layers for x in layer.state.state.values()]
+        sizes.append(sum(x.numel() for x in held))
+    return sizes
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "name",
+    ["blockwise", "compressive", "disjoint", "linear", "local", "longformer", "performer"]
+    + ["position_infused", "transformer_xl"],
+)
+def test_state_is_bounded(name):
+    sizes = state_sizes(decoder(name), tokens(1, 120))
+    assert max(sizes[6:]) <= max(sizes[:6])
+
+
+def test_segments_of_a_stream_train_like_the_papers(name):
+    """A later segment's loss reaches the parameters, not the state of earlier segments."""
+    model, ids = decoder(name).train(), tokens()
+    state = model(ids[:, :24], use_cache=True).past_key_values.detach()
+    tensors = [x for layer in state.layers for x in layer.state.state.values()]
+    assert not any(x.requires_grad for x in tensors)
+    before = [x.clone() for x in tensors]
+    model(ids[:, 24:], shift_labels=ids[:, 24:], past_key_values=state).loss.backward()
+    assert all(x.equal(y) for x, y in zip(tensors, before, strict=True))
+    assert model.model.embeddings.words.weight.grad.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_cleared_rows_forget_their_document(name):
+    model, ids = decoder(name), tokens(2)
+    other = torch.cat((tokens(2).flip(1)[:1], ids[1:]))
+    found = []
+    for first in (ids, other):
+        state = model(first[:, :20], use_cache=True).past_key_values
+        cleared = model.model.clear_rows(state, torch.tensor([True, False]))
+        assert cleared.next_positions.tolist() == [0, 20]
+        found.append(model(ids[:, 20:], past_key_values=cleared).logits)
+        kept = model(ids[:, 20:], past_key_values=state).logits[1]
+        torch.testing.assert_close(found[-1][1], kept, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "none"])
+def test_left_padding_changes_nothing(position):
+    model, ids = decoder("local", position=position), tokens(2, 12)
+    mask = torch.ones(2, 12, dtype=torch.long)
+    mask[1, :5] = 0
+    alone, short = model(ids), model(ids[1:, 5:])
+    both = model(ids, attention_mask=mask)
+    torch.testing.assert_close(both.logits[1:, 5:], short.logits, rtol=0, atol=1e-12)
+    torch.testing.assert_close(both.logits[:1], alone.logits[:1], rtol=0, atol=1e-12)
+    options = {"max_new_tokens": 6, "do_sample": False}
+    generated = model.generate(ids, attention_mask=mask, **options)
+    assert generated[1, 12:].equal(model.generate(ids[1:, 5:], **options)[0, 7:])
+
+
+@pytest.mark.parametrize("kind", ["conv", "dilated"])
+@pytest.mark.parametrize("autoencoder", [False, True])
+def test_auxiliary_losses_train_the_compression_only(kind, autoencoder):
+    options = {"segment": 8, "memory": 8, "compressed_memory": 4, "ratio": 4}
+    options |= {"compression": kind, "autoencoder": autoencoder}
+    model = decoder("compressive", attention_options=options).train()
+    output = model(tokens(), labels=tokens())
+    output.auxiliary_loss.backward()
+    trained = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    assert trained
+    assert all(".compression." in n for n in trained)
+    both = (output.loss - output.auxiliary_loss).item()
+    model.eval()
+    assert model(tokens(), labels=tokens()).auxiliary_loss is None
+    model.train()
+    for dropout in (m for m in model.modules() if isinstance(m, torch.nn.Dropout)):
+        dropout.p = 0.0
+    assert both > 0
+
+
+def test_auxiliary_loss_of_segments_is_that_of_the_whole():
+    options = {"segment": 8, "memory": 8, "compressed_memory": 4, "ratio": 4, "compression": "conv"}
+    model = decoder("compressive", attention_options=options, hidden_dropout_prob=0.0)
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    ids, state, losses = tokens(), None, []
+    for part in ids.split(8, 1):
+        output = model(part, past_key_values=state, use_cache=True)
+        state, losses = output.past_key_values, [*losses, output.auxiliary_loss]
+    # Nothing leaves the memory after the first segment, and as many rows after each later one.
+    whole = model(ids, use_cache=False).auxiliary_loss
+    torch.testing.assert_close(torch.stack(losses[1:]).mean(), whole, rtol=0, atol=1e-12)
+    assert losses[0] == 0
+
+
+def test_any_configuration_makes_a_decoder(tmp_path):
+    config = LongspanConfig(attention="local")
+    model = LongspanForCausalLM(config)
+    assert model.config.is_decoder
+    assert not config.is_decoder
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.lm_head.weight is loaded.model.embeddings.words.weight
+    ids = tokens()
+    assert loaded.eval()(ids).logits.equal(model.eval()(ids).logits)
+
+
+def test_mechanisms_without_causal_form_are_refused():
+    with pytest.raises(OptionError, match="causal form, which linformer does not have; use one"):
+        LongspanForCausalLM(LongspanConfig(attention="linformer"))
+
+
+def test_lengths_are_limited_by_learned_positions_only():
+    ids = tokens(1, 60).repeat(1, 2)
+    with pytest.raises(InputError, match="max_position_embeddings=64 tokens, got 120"):
+        decoder("local", position="learned")(ids)
+    assert decoder("local")(ids).logits.shape == (1, 120, 60)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"past_key_values": (1, 2)}, "must be a LongspanCache, got tuple"),
+        ({"past_key_values": "other layers"}, "the state is of 1 layers, the model has 2"),
+        ({"past_key_values": "other batch"}, "the state is of a batch of 3, got 2 rows"),
+    ],
+)
+def test_foreign_states_are_refused(inputs, message):
+    model = decoder("local")
+    if inputs["past_key_values"] == "other layers":
+        other = decoder("local", num_hidden_layers=1)
+        inputs = {"past_key_values": other(tokens(2), use_cache=True).past_key_values}
+    if inputs["past_key_values"] == "other batch":
+        inputs = {"past_key_values": model(tokens(3), use_cache=True).past_key_values}
+    with pytest.raises(InputError, match=message):
+        model.model.forward(tokens(2), **inputs)
+
+
+def test_encoders_have_no_state():
+    with pytest.raises(InputError, match="a state between calls requires is_decoder=True"):
+        LongspanModel(LongspanConfig())(tokens(), use_cache=True)
