@@ -55,7 +55,7 @@ def forward_backward(module: SelfAttention, x: torch.Tensor, grad: torch.Tensor)
     def call() -> None:
         x.grad = None
         module.zero_grad(set_to_none=True)
-        module(x).backward(grad)
+        module(x).states.backward(grad)
 
     return call
 

@@ -7,7 +7,7 @@ from longspan.errors import InputError
 from longspan.shapes import Bool, Int
 
 TokenIds = Int[Tensor, "B T"]
-TokenMask = Bool[Tensor, "B T"] | Int[Tensor, "B T"]
+TokenMask = Bool[Tensor, "B _"] | Int[Tensor, "B _"]  # T tokens, or with a cache all so far
 
 
 def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 0) -> Tensor | None:
