@@ -137,6 +137,41 @@ def test_mechanisms_that_carry_positions_distinguish_equal_tokens(name, causal, 
     assert (highest[:, :, 2:] > 1.001 * lowest[:, :, 2:]).all()
 
 
+def left_padded(x, count):
+    """Return a tensor (B, H, T, D) after positions of padding that hold content."""
+    return torch.cat((torch.full_like(x[:, :, :1], 3.0).repeat(1, 1, count, 1), x), 2)
+
+
+def change_by_left_padding(attention):
+    """Return the largest change of an output by padding before the tokens."""
+    alone, changes = attention(*qkv(24)), []
+    for count in (1, 3, 8, 13):
+        mask = torch.arange(24 + count).ge(count).expand(3, -1)
+        out = attention(*(left_padded(x, count) for x in qkv(24)), mask)
+        changes.append((out[:, :, count:] - alone).abs().max())
+    return max(changes)
+
+
+@every_mechanism
+def test_padding_before_the_tokens_changes_anchored_mechanisms_only(name, causal, backend):
+    attention = build_small(name, causal, backend)
+    assert (change_by_left_padding(attention) > 1e-9) == attention.traits.anchored
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("longformer", {"first_global": 2}),
+        ("sparse_transformer", {"kind": "fixed", "stride": 6, "summary": 1}),
+    ],
+)
+def test_options_that_count_from_the_first_position_anchor(name, options):
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "max_length": 64}
+    attention = build(name, **sizes, **MECHANISMS[name].small_options | options).double()
+    assert attention.traits.anchored
+    assert change_by_left_padding(attention) > 1e-9
+
+
 @every_mechanism
 def test_pairs_counts_nonzero_weights(name, causal, backend):
     attention = build_small(name, causal, backend)

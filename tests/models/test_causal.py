@@ -127,19 +127,47 @@ def test_cleared_rows_forget_their_document(name):
     torch.testing.assert_close(found[0][0], found[1][0], rtol=0, atol=1e-12)
 
 
+def assert_left_padding_changes_nothing(model):
+    ids = tokens(3, 12)
+    starts = (0, 5, 3)
+    mask = torch.arange(12) >= torch.tensor(starts)[:, None]
+    options = {"max_new_tokens": 14, "do_sample": False}
+    beams = options | {"max_new_tokens": 7, "num_beams": 2}
+    found = model(ids, attention_mask=mask, use_cache=False).logits
+    generated = [model.generate(ids, attention_mask=mask.long(), **o) for o in (options, beams)]
+    for row, start in enumerate(starts):
+        own = ids[row : row + 1, start:]
+        alone = model(own, use_cache=False).logits[0]
+        torch.testing.assert_close(found[row, start:], alone, rtol=0, atol=1e-12)
+        for out, o in zip(generated, (options, beams), strict=True):
+            assert out[row, start:].equal(model.generate(own, **o)[0])
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "none"])
-def test_left_padding_changes_nothing(position):
-    model, ids = decoder("local", position=position), tokens(2, 12)
-    mask = torch.ones(2, 12, dtype=torch.long)
-    mask[1, :5] = 0
-    alone, short = model(ids), model(ids[1:, 5:])
-    both = model(ids, attention_mask=mask)
-    torch.testing.assert_close(both.logits[1:, 5:], short.logits, rtol=0, atol=1e-12)
-    torch.testing.assert_close(both.logits[:1], alone.logits[:1], rtol=0, atol=1e-12)
-    options = {"max_new_tokens": 6, "do_sample": False}
-    generated = model.generate(ids, attention_mask=mask, **options)
-    assert generated[1, 12:].equal(model.generate(ids[1:, 5:], **options)[0, 7:])
+def test_left_padding_changes_nothing(name):
+    assert_left_padding_changes_nothing(decoder(name))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "none"])
+def test_left_padding_does_not_move_positions(position):
+    assert_left_padding_changes_nothing(decoder("local", position=position))
+
+
+@torch.no_grad()
+def test_padded_rows_are_cleared_and_moved_like_others():
+    model, ids = decoder("transformer_xl"), tokens(3, 20)
+    mask = torch.arange(20) >= torch.tensor([0, 5, 5])[:, None]
+    state = model(ids, attention_mask=mask, use_cache=True).past_key_values
+    rows = torch.tensor([True, False, False])
+    whole = model(ids, past_key_values=model.model.clear_rows(state, rows)).logits
+    kept = model(ids, past_key_values=state).logits
+    torch.testing.assert_close(whole[1:], kept[1:], rtol=0, atol=1e-12)
+    assert not torch.allclose(whole[0], kept[0])
+    order = torch.tensor([2, 0, 1, 2])
+    state.reorder_cache(order)
+    moved = model(ids[order], past_key_values=state).logits
+    torch.testing.assert_close(moved, kept[order], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["conv", "dilated"])

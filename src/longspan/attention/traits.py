@@ -43,6 +43,8 @@ class Traits:
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
             keys), so that `query_mask` hides rows of the output but no query.
+        anchored: divides a row into blocks, segments or a grid from its first position, so that
+            padding there changes the result of the tokens after it.
         carries_positions: distinguishes positions by itself; a model with the position "auto" adds
             none.
         needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
@@ -63,6 +65,7 @@ class Traits:
     weight_dropout: bool = False
     inputs: Inputs = "qkv"
     mixes_queries: bool = False
+    anchored: bool = False
     carries_positions: bool = False
     needs_layer_input: bool = False
     shares_parameter: bool = False

@@ -15,8 +15,10 @@ from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
 from longspan.models.positions import apply_rotary
 from longspan.models.relative_2d import RelativePositions2D, image_side
+from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
 from longspan.shapes import Bool, Float
 
+LayerCache = Cache | GroupedCache
 # transformers skips tensors with this attribute when it initializes weights.
 INITIALIZED = "_is_hf_initialized"
 
@@ -55,6 +57,7 @@ class LayerContext(NamedTuple):
         rotary: cosines and sines of the positions, see `positions.rotary_table`, or None.
         shared: parameter that all layers share, or None.
         use_cache: whether the layers return caches.
+        groups: groups of rows that begin after padding, or None; see `row_groups`.
     """
 
     mask: Bool[Tensor, "B S"] | None = None
@@ -62,6 +65,7 @@ class LayerContext(NamedTuple):
     rotary: Float[Tensor, "#B T 2 half"] | None = None
     shared: Tensor | None = None
     use_cache: bool = False
+    groups: tuple[RowGroup, ...] | None = None
 
 
 PLAIN = LayerContext()  # all tokens are real, nothing is kept
@@ -77,7 +81,7 @@ class LayerOutput(NamedTuple):
     """
 
     states: Float[Tensor, "B T M"]
-    cache: Cache | None = None
+    cache: LayerCache | None = None
     loss: Float[Tensor, ""] | None = None
 
 
@@ -108,7 +112,7 @@ class SelfAttention(nn.Module):
         self,
         x: Float[Tensor, "B T M"],
         context: LayerContext = PLAIN,
-        cache: Cache | None = None,
+        cache: LayerCache | None = None,
     ) -> LayerOutput:
         """Attend among the positions of `x`, and to those in the cache.
 
@@ -119,15 +123,37 @@ class SelfAttention(nn.Module):
         # The mechanism ignores the tensors for which the layer has no projection.
         q = v if self.query is None else self._project(self.query, x, context.rotary)
         k = q if self.key is None else self._project(self.key, x, context.rotary)
-        loss = None
-        if self.training and self.mechanism.causal:
-            loss = self.mechanism.auxiliary_loss(q, k, v, context.mask, cache)
-        if context.use_cache or cache is not None:
+        if context.groups is not None and self.mechanism.traits.anchored and cache is None:
+            cache = GroupedCache(context.groups, length=0)
+        made: LayerCache | None = None
+        if isinstance(cache, GroupedCache):
             source = self._layer_input(x)
-            mixed, cache = self.mechanism.step(q, k, v, cache, context.mask, layer_input=source)
+            mixed, made, loss = step_groups(self._step, cache, q, k, v, context.mask, source)
+        elif cache is not None or context.use_cache:
+            mixed, made, loss = self._step(q, k, v, cache, context.mask, self._layer_input(x))
         else:
-            mixed = self._attend(x, q, k, v, context)
-        return LayerOutput(self.output(self.dropout(mixed.transpose(1, 2).flatten(2))), cache, loss)
+            mixed, loss = self._attend(x, q, k, v, context), self._loss(q, k, v, context.mask)
+        states = self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
+        return LayerOutput(states, made if context.use_cache else None, loss)
+
+    def _step(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cache: Cache | None,
+        mask: Tensor | None,
+        source: LayerInput | None,
+    ) -> tuple[Tensor, Cache, Tensor | None]:
+        """Return the mixed values of new tokens, the cache after them, and the loss."""
+        loss = self._loss(q, k, v, mask, cache)
+        return *self.mechanism.step(q, k, v, cache, mask, layer_input=source), loss
+
+    def _loss(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: Cache | None = None
+    ) -> Tensor | None:
+        """Return the loss of the mechanism's own parameters in training, or None."""
+        return self.mechanism.auxiliary_loss(q, k, v, mask, cache) if self.training else None
 
     def _attend(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
         """Return the mixed values of a whole sequence."""

@@ -13,6 +13,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from longspan.attention import Cache
 from longspan.errors import InputError
+from longspan.models.row_groups import GroupedCache
 from longspan.shapes import Bool, Int
 
 
@@ -28,7 +29,7 @@ class CacheLayer(CacheLayerMixin):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state: Cache | None = None
+        self.state: Cache | GroupedCache | None = None
 
     @property
     def batch_size(self) -> int:

@@ -4,8 +4,13 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from longspan.attention import Cache
-from longspan.models.attention_layer import PLAIN, LayerContext, LayerOutput, SelfAttention
+from longspan.models.attention_layer import (
+    PLAIN,
+    LayerCache,
+    LayerContext,
+    LayerOutput,
+    SelfAttention,
+)
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
 from longspan.shapes import Float
@@ -41,7 +46,7 @@ class Layer(GradientCheckpointingLayer):
         self,
         x: Float[Tensor, "B T M"],
         context: LayerContext = PLAIN,
-        cache: Cache | None = None,
+        cache: LayerCache | None = None,
     ) -> LayerOutput:
         """Update the state of every position; the cache holds the positions before them."""
         attended = self.attention(self.attention_norm(x) if self.pre_norm else x, context, cache)

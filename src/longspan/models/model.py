@@ -28,7 +28,9 @@ from longspan.models.context_parallel import ContextParallel
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import TokenIds, TokenMask, prepend, to_boolean_mask
 from longspan.models.layers import Layer
+from longspan.models.pooling import pool
 from longspan.models.positions import rotary_table
+from longspan.models.row_groups import GroupedCache, group_rows
 from longspan.shapes import Bool, Float, Int
 
 Output = TypeVar("Output", bound=ModelOutput)
@@ -140,7 +142,10 @@ class LongspanModel(LongspanPreTrainedModel):
         cleared = LongspanCache(len(cache.layers))
         for layer, old, new in zip(self.layers, cache.layers, cleared.layers, strict=True):
             mechanism = cast(Layer, layer).attention.mechanism
-            new.state = None if old.state is None else mechanism.reset(old.state, rows)
+            if isinstance(old.state, GroupedCache):
+                new.state = old.state.reset(mechanism, rows)
+            elif old.state is not None:
+                new.state = mechanism.reset(old.state, rows)
         positions = cache.next_positions
         cleared.next_positions = None if positions is None else positions.masked_fill(rows, 0)
         return cleared
@@ -217,14 +222,12 @@ class LongspanModel(LongspanPreTrainedModel):
         """
         inputs = self._select_inputs(input_ids, input_values, inputs_embeds)
         cache = self._select_cache(inputs, past_key_values, use_cache, global_attention_mask)
-        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
-        self.config.sequence_length(seen + inputs.shape[1])  # refuses a longer input
+        seen = self._count_tokens_before(inputs, past_key_values)
         real = to_boolean_mask("attention_mask", attention_mask, inputs, seen)
         global_tokens = to_boolean_mask("global_attention_mask", global_attention_mask, inputs)
         positions = self._positions(position_ids, inputs, real, past_key_values)
         x = self.embeddings(inputs, real, positions, token_type_ids, inputs_embeds is not None)
-        context = self._context(x, inputs, real, global_tokens, positions)
-        context = context._replace(use_cache=cache is not None)
+        context = self._context(x, inputs, real, global_tokens, positions, cache is not None)
         keep = self._wants_states(output_hidden_states)
         states, loss = self._run_layers(x, context, past_key_values, cache, keep)
         x = self.norm(states[-1])
@@ -235,7 +238,9 @@ class LongspanModel(LongspanPreTrainedModel):
             cache.next_positions = _next_positions(inputs, real, past_key_values)
         output = LongspanOutput(
             last_hidden_state=states[-1],
-            pooler_output=self._pool(x, context.mask) if past_key_values is None else None,
+            pooler_output=pool(x, context.mask, self.config.pooling)
+            if past_key_values is None
+            else None,
             past_key_values=cache,
             hidden_states=tuple(states) if keep else None,
             auxiliary_loss=loss,
@@ -249,13 +254,21 @@ class LongspanModel(LongspanPreTrainedModel):
         real: Tensor | None,
         global_tokens: Tensor | None,
         positions: Tensor | None,
+        use_cache: bool,
     ) -> LayerContext:
         """Return the masks and rotations of the layers, summary token included."""
         mask, global_mask = real, global_tokens
         if x.shape[1] > inputs.shape[1]:
             mask = None if real is None else prepend(real, True)
             global_mask = self._prepend_global_summary(global_tokens, inputs)
-        return LayerContext(mask, global_mask, self._rotary(x, positions), self.shared_parameter)
+        return LayerContext(
+            mask=mask,
+            global_mask=global_mask,
+            rotary=self._rotary(x, positions),
+            shared=self.shared_parameter,
+            use_cache=use_cache,
+            groups=group_rows(mask) if self.config.is_decoder else None,
+        )
 
     def _run_layers(
         self,
@@ -328,6 +341,12 @@ class LongspanModel(LongspanPreTrainedModel):
             raise InputError("use_cache=True does not support global_attention_mask")
         return LongspanCache(len(self.layers)) if use_cache else None
 
+    def _count_tokens_before(self, inputs: Tensor, past: LongspanCache | None) -> int:
+        """Return the number of tokens before a call; refuse an input that becomes too long."""
+        seen = 0 if past is None else past.get_seq_length()
+        self.config.sequence_length(seen + inputs.shape[1])
+        return seen
+
     def _past_refusals(self, past: LongspanCache, inputs: Tensor) -> list[str]:
         """Return the reasons why this is no state of this model and batch."""
         if not isinstance(past, LongspanCache):
@@ -374,19 +393,6 @@ class LongspanModel(LongspanPreTrainedModel):
         if mask is None:
             mask = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
         return prepend(mask, True)
-
-    def _pool(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
-        pooling = self.config.pooling
-        if pooling == "mean" and key_mask is not None:
-            # The states of padded positions are zero already.
-            return x.sum(1) / key_mask.sum(1, keepdim=True).clamp(min=1)
-        if pooling == "mean":
-            return x.mean(1)
-        if pooling != "last" or key_mask is None:
-            return x[:, -1 if pooling == "last" else 0]
-        places = torch.arange(x.shape[1], device=x.device)
-        last = torch.where(key_mask, places, 0).argmax(1)
-        return x[torch.arange(len(x), device=x.device), last]
 
 
 def _next_positions(inputs: Tensor, real: Tensor | None, past: LongspanCache | None) -> Tensor:

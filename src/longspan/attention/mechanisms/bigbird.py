@@ -11,7 +11,7 @@ from the past.
 
 Differences from the public code: A(t) is a set, no block counts twice (there R(I) may repeat the
 window or a global block, and in evaluation is block 0, r times); R is drawn once, from seed and
-layer, for training and evaluation; N counts the real blocks of each row, so padding moves nothing.
+layer, for training and evaluation; N counts real blocks, so padding after a row moves nothing.
 """
 
 import dataclasses
@@ -31,8 +31,7 @@ from longspan.attention.patterns.random import BITS, draw_distinct
 from longspan.errors import OptionError
 
 SAMPLINGS = ("uniform", "original", "given")
-# Texts of these lengths have their random blocks among the first EARLY tokens (published code).
-EARLY, EARLY_LENGTHS = 1024, (1024, 2048, 3072, 4096)
+EARLY, EARLY_LENGTHS = 1024, (1024, 2048, 3072, 4096)  # see `published_parts`
 
 
 @register("bigbird", size_option="block")
@@ -48,6 +47,7 @@ class BigBirdAttention(Attention):
         global_tokens=True,
         scale=True,
         sizes=("heads", "max_length", "layer"),
+        anchored=True,
     )
     small_options = {"block": 4, "num_random_blocks": 2}
     draws: torch.Tensor
@@ -79,7 +79,7 @@ class BigBirdAttention(Attention):
             global_blocks: "ends": first and last block; "first": only the first (ITC only).
             global_tokens: global tokens before the text (ETC only).
             sampling: "uniform"; "original": as the published code, see `published_parts`; "given":
-                the buffer `draws` (heads, blocks, random blocks) holds block numbers, -1 for none.
+                the buffer `draws` (heads, blocks, R) holds block numbers, -1 for none.
             seed: seed of the random draws.
             causal: whether keys after the query are excluded.
         """

@@ -52,6 +52,7 @@ class CompressiveAttention(RelativeAttention):
         causal=True,
         carries_positions=True,
         sizes=("heads", "head_dim"),
+        anchored=True,
     )
     small_options = {"segment": 12, "memory": 9, "compressed_memory": 4, "ratio": 5}
 

@@ -62,6 +62,7 @@ class LinformerAttention(Attention):
         scale=True,
         shares_parameter=True,
         sizes=("heads", "max_length", "layer"),
+        anchored=True,
     )
     small_options = {"rank": 8}
     released: bool = False  # whether the model owns the projection

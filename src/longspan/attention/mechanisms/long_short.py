@@ -50,6 +50,7 @@ class LongShortAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         sizes=("heads", "head_dim"),
+        anchored=True,
     )
     advance = PatternAttention.by_pieces  # also for the first step
     small_options = {"window": 6, "rank": 3, "segment": 4, "segment_rank": 2}

@@ -95,9 +95,11 @@ class LongformerAttention(PatternAttention):
         super().__init__(pattern | Global(first) if first else pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
         self.has_unused_parameters = global_projections and not first
+        # The first tokens are those at the first positions.
+        self.traits = dataclasses.replace(type(self).traits, anchored=bool(first))
         if global_projections:
             self.traits = dataclasses.replace(
-                type(self).traits, scale=False, bias=False, weight_dropout=False
+                self.traits, scale=False, bias=False, weight_dropout=False
             )
 
     def copy_projections(self, query, key, value):

@@ -37,6 +37,7 @@ class PositionInfusedAttention(SegmentAttention):
         causal=True,
         carries_positions=True,
         needs_layer_input=True,
+        anchored=True,
     )
     small_options = {"segment": 12, "memory": 15}
 

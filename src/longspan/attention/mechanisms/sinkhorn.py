@@ -60,6 +60,7 @@ class SinkhornAttention(Attention):
         scale=True,
         sizes=("heads", "head_dim", "max_length", "layer"),
         mixes_queries=True,
+        anchored=True,
     )
     small_options = {"gumbel": True}
 

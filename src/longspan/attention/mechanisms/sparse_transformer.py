@@ -108,8 +108,9 @@ class SparseTransformerAttention(PatternAttention):
             causal: whether keys after the query are excluded.
         """
         columns = DEFAULT_SUMMARY if summary is None else summary
+        self.traits = dataclasses.replace(type(self).traits, anchored=kind == "fixed")
         if stride is not None:
-            self.traits = dataclasses.replace(type(self).traits, cost="T^2")
+            self.traits = dataclasses.replace(self.traits, cost="T^2")
         else:
             room = columns * groups if kind == "fixed" else 1
             stride = max(round(max_length**0.5), room)

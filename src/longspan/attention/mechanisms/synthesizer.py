@@ -44,6 +44,7 @@ class SynthesizerAttention(Attention):
         causal=True,
         inputs="v",
         sizes=("heads", "head_dim", "max_length", "layer"),
+        anchored=True,
     )
     small_options = {
         "scores": "dot+dense+factorized_dense+random+factorized_random",

@@ -31,6 +31,7 @@ class TransformerXLAttention(RelativeAttention):
         causal=True,
         carries_positions=True,
         sizes=("heads", "head_dim"),
+        anchored=True,
     )
     small_options = {"segment": 12, "memory": 15, "clamp": 20}
 
