@@ -9,6 +9,7 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
+from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.flops import count_flops
@@ -19,7 +20,7 @@ from longspan.models.heads import (
 )
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.lengthening import lengthen
-from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.model import LongspanModel
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)

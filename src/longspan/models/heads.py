@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
 from longspan.errors import OptionError
+from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
-from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.model import LongspanModel
 from longspan.shapes import Bool, Float, Int
 
 

@@ -10,10 +10,11 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
 from longspan.errors import InputError, OptionError
+from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
-from longspan.models.model import LongspanModel, LongspanPreTrainedModel
+from longspan.models.model import LongspanModel
 from longspan.shapes import Float, Int
 
 IGNORED = -100  # label of a position without a loss

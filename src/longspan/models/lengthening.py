@@ -9,8 +9,8 @@ from torch import nn
 
 from longspan.attention import Attention
 from longspan.errors import OptionError
+from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
-from longspan.models.model import LongspanPreTrainedModel
 
 Model = TypeVar("Model", bound=LongspanPreTrainedModel)
 MAX_NAMES = 3  # parameters that the message lists

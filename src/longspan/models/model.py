@@ -3,16 +3,10 @@
 It is an encoder, or with `is_decoder=True` a stack of causal layers with a state between calls.
 """
 
-import dataclasses
-from typing import TypeVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, distributed, nn
-from transformers import PreTrainedModel
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPoolingAndCrossAttentions,
-    ModelOutput,
-)
 
 from longspan.attention.masking import apply_mask
 from longspan.errors import InputError, OptionError
@@ -22,6 +16,7 @@ from longspan.models.attention_layer import (
     SelfAttention,
     build_mechanism,
 )
+from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
@@ -32,58 +27,6 @@ from longspan.models.pooling import pool
 from longspan.models.positions import rotary_table
 from longspan.models.row_groups import GroupedCache, group_rows
 from longspan.shapes import Bool, Float, Int
-
-Output = TypeVar("Output", bound=ModelOutput)
-
-
-class LongspanPreTrainedModel(PreTrainedModel):
-    """Base of all models: configuration, initialization, activation checkpointing."""
-
-    config_class = LongspanConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _no_split_modules = ["Layer"]
-
-    def __init__(self, config: LongspanConfig):
-        config.check()
-        super().__init__(config)
-
-    def initialize_weights(self) -> None:
-        """Initialize all weights except those of the mechanisms, which initialize themselves.
-
-        Linear maps and embeddings are normal with standard deviation `initializer_range`, biases
-        are zero, norms the identity. A mechanism with projections of its own (Longformer's global
-        ones) starts with copies of the layer's.
-        """
-        super().initialize_weights()
-        for module in self.modules():
-            if isinstance(module, SelfAttention):
-                module.initialize_mechanism()
-            if isinstance(module, LongspanModel):
-                module.initialize_shared_parameter()
-
-    def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
-        """Return an output, or a tuple of its fields if the caller or configuration asks for it."""
-        wanted = self.config.return_dict if return_dict is None else return_dict
-        return output if wanted else output.to_tuple()
-
-
-@dataclasses.dataclass
-class LongspanOutput(BaseModelOutputWithPoolingAndCrossAttentions):
-    """Output of the Transformer without a head.
-
-    Attributes:
-        last_hidden_state: states of the tokens (B, T, M), zero at padded positions.
-        pooler_output: pooled state (B, M), as `pooling` defines it; None for tokens that continue
-            a cache.
-        past_key_values: state for the next tokens, or None.
-        hidden_states: embeddings and states after each layer, on request; the last ones are
-            `last_hidden_state`.
-        auxiliary_loss: loss from which the mechanisms' own parameters learn in training, summed
-            over the layers; None if there is none. See `Attention.auxiliary_loss`.
-    """
-
-    auxiliary_loss: Float[Tensor, ""] | None = None
 
 
 class LongspanModel(LongspanPreTrainedModel):

@@ -1,0 +1,70 @@
+"""Base class of all models, and the output of the Transformer without a head."""
+
+import dataclasses
+from typing import TypeVar
+
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPoolingAndCrossAttentions,
+    ModelOutput,
+)
+
+from longspan.models.attention_layer import SelfAttention
+from longspan.models.config import LongspanConfig
+from longspan.shapes import Float
+
+Output = TypeVar("Output", bound=ModelOutput)
+
+
+class LongspanPreTrainedModel(PreTrainedModel):
+    """Base of all models: configuration, initialization, activation checkpointing."""
+
+    config_class = LongspanConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Layer"]
+
+    def __init__(self, config: LongspanConfig):
+        config.check()
+        super().__init__(config)
+
+    def initialize_weights(self) -> None:
+        """Initialize all weights except those of the mechanisms, which initialize themselves.
+
+        Linear maps and embeddings are normal with standard deviation `initializer_range`, biases
+        are zero, norms the identity. A mechanism with projections of its own (Longformer's global
+        ones) starts with copies of the layer's.
+        """
+        super().initialize_weights()
+        for module in self.modules():
+            if isinstance(module, SelfAttention):
+                module.initialize_mechanism()
+            if isinstance(module, LongspanPreTrainedModel):
+                module.initialize_shared_parameter()
+
+    def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
+        """Return an output, or a tuple of its fields if the caller or configuration asks for it."""
+        wanted = self.config.return_dict if return_dict is None else return_dict
+        return output if wanted else output.to_tuple()
+
+    def initialize_shared_parameter(self) -> None:
+        """Complete the parameter that the layers share; the default has none."""
+
+
+@dataclasses.dataclass
+class LongspanOutput(BaseModelOutputWithPoolingAndCrossAttentions):
+    """Output of the Transformer without a head.
+
+    Attributes:
+        last_hidden_state: states of the tokens (B, T, M), zero at padded positions.
+        pooler_output: pooled state (B, M), as `pooling` defines it; None for tokens that continue
+            a cache.
+        past_key_values: state for the next tokens, or None.
+        hidden_states: embeddings and states after each layer, on request; the last ones are
+            `last_hidden_state`.
+        auxiliary_loss: loss from which the mechanisms' own parameters learn in training, summed
+            over the layers; None if there is none. See `Attention.auxiliary_loss`.
+    """
+
+    auxiliary_loss: Float[Tensor, ""] | None = None
