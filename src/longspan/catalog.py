@@ -148,7 +148,7 @@ def sample_weights(name: str, T: int, *, causal: bool = False) -> torch.Tensor:
     Weights are implicit, and can be negative, for mechanisms that never form them.
     """
     # Analysis imports transformers, which lists do not need.
-    from longspan.analysis.weights import compute_weights
+    from longspan.attention.weights import compute_weights
 
     attention = build_sample(name, T, causal=causal)
     generator = torch.Generator().manual_seed(0)

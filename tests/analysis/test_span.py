@@ -1,13 +1,13 @@
 """Spans and rollouts of known attention weights."""
 
-import mechanism_calls as calls
 import pytest
 import torch
 
-from longspan.analysis import weights as module
+import mechanism_calls as calls
 from longspan.analysis.rollout import attention_rollout
 from longspan.analysis.span import compute_spans, uniform_span
-from longspan.analysis.weights import compute_weights
+from longspan.attention import weights as module
+from longspan.attention.weights import compute_weights
 
 T = 12
 

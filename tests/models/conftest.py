@@ -69,3 +69,10 @@ class Stateful(Attention):
 def stateful(monkeypatch) -> str:
     monkeypatch.setitem(MECHANISMS, Stateful.name, Stateful)
     return Stateful.name
+
+
+def pytest_configure(config):
+    """Register the markers of transformers' common tests; see `test_transformers_common`."""
+    flash = ("flash_attn_test", "flash_attn_3_test", "flash_attn_4_test")
+    for name in ("accelerate_tests", "torch_compile_test", "generate", *flash):
+        config.addinivalue_line("markers", f"{name}: of transformers' common tests")

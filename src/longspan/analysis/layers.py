@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longspan.analysis.weights import Call, check_weighted_sum
+from longspan.attention.weights import Call, check_weighted_sum
 from longspan.errors import NoWeightsError
 from longspan.models import LongspanModel
 from longspan.models.attention_layer import SelfAttention

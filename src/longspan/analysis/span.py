@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from longspan.analysis.weights import Call
+from longspan.attention.weights import Call
 from longspan.shapes import Float
 
 

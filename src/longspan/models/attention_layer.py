@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention import Attention, Cache, LayerInput, build
-from longspan.errors import OptionError
+from longspan.attention.weights import compute_weights
+from longspan.errors import InputError, OptionError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
@@ -58,6 +59,7 @@ class LayerContext(NamedTuple):
         shared: parameter that all layers share, or None.
         use_cache: whether the layers return caches.
         groups: groups of rows that begin after padding, or None; see `row_groups`.
+        output_attentions: whether the layers return the weights of their mechanisms.
     """
 
     mask: Bool[Tensor, "B S"] | None = None
@@ -66,6 +68,7 @@ class LayerContext(NamedTuple):
     shared: Tensor | None = None
     use_cache: bool = False
     groups: tuple[RowGroup, ...] | None = None
+    output_attentions: bool = False
 
 
 PLAIN = LayerContext()  # all tokens are real, nothing is kept
@@ -78,11 +81,13 @@ class LayerOutput(NamedTuple):
         states: states of the tokens (B, T, M).
         cache: cache for the next tokens, if the context asks for it.
         loss: loss of the mechanism's own parameters in training; see `Attention.auxiliary_loss`.
+        weights: weights of the mechanism, if the context asks for them; see `attention.weights`.
     """
 
     states: Float[Tensor, "B T M"]
     cache: LayerCache | None = None
     loss: Float[Tensor, ""] | None = None
+    weights: Float[Tensor, "B H T T"] | None = None
 
 
 class SelfAttention(nn.Module):
@@ -134,7 +139,8 @@ class SelfAttention(nn.Module):
         else:
             mixed, loss = self._attend(x, q, k, v, context), self._loss(q, k, v, context.mask)
         states = self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
-        return LayerOutput(states, made if context.use_cache else None, loss)
+        weights = self._weights(x, q, k, v, context) if context.output_attentions else None
+        return LayerOutput(states, made if context.use_cache else None, loss, weights)
 
     def _step(
         self,
@@ -148,6 +154,28 @@ class SelfAttention(nn.Module):
         """Return the mixed values of new tokens, the cache after them, and the loss."""
         loss = self._loss(q, k, v, mask, cache)
         return *self.mechanism.step(q, k, v, cache, mask, layer_input=source), loss
+
+    def _weights(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
+        """Return the weight of each token's value in each output, without gradients.
+
+        Raises:
+            InputError: the call continues a cache, or its mechanism has groups of rows.
+            NoWeightsError: the output of the mechanism is no weighted sum of the values.
+        """
+        if context.use_cache or context.groups is not None or self.context_parallel is not None:
+            raise InputError(
+                "output_attentions=True requires whole sequences that begin with a token, in one "
+                "process; pass use_cache=False, and pad on the right"
+            )
+        return compute_weights(
+            self.mechanism,
+            q,
+            k,
+            context.mask,
+            v=v,
+            global_mask=context.global_mask if self.mechanism.traits.global_tokens else None,
+            layer_input=self._layer_input(x),
+        )
 
     def _loss(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: Cache | None = None

@@ -4,6 +4,7 @@ Each layer keeps the state that its mechanism defines: a window of keys and valu
 size, the segments and slots of a memory. transformers' own caches keep every key and value.
 """
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 import torch
@@ -116,6 +117,28 @@ class LongspanCache(TransformersCache):
         counted = mask.long().cumsum(1)
         before = counted - mask.long()
         return before if self.next_positions is None else before + self.next_positions[:, None]
+
+    def store(
+        self,
+        states: Sequence[Cache | GroupedCache | None],
+        past: "LongspanCache | None",
+        inputs: Tensor,
+        mask: Bool[Tensor, "B T"] | None,
+    ) -> None:
+        """Store the states after a call.
+
+        Args:
+            states: state of each layer.
+            past: state before the call, or None.
+            inputs: new tokens, (B, T, ...).
+            mask: True at real ones, or None for all.
+        """
+        for layer, state in zip(self.layers, states, strict=True):
+            layer.state = state
+        B, T = inputs.shape[:2]
+        new = torch.full((B,), T, device=inputs.device) if mask is None else mask.sum(1)
+        before = None if past is None else past.next_positions
+        self.next_positions = new if before is None else before + new
 
     def detach(self) -> "LongspanCache":
         """Return the cache without autograd history, for the next segment in training."""

@@ -67,6 +67,7 @@ class LongspanForMaskedLM(LanguageModel):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> MaskedLMOutput | tuple:
@@ -84,6 +85,7 @@ class LongspanForMaskedLM(LanguageModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
@@ -93,6 +95,7 @@ class LongspanForMaskedLM(LanguageModel):
             loss=add_losses(loss, encoded.auxiliary_loss),
             logits=logits,
             hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
         )
         return self.as_requested(output, return_dict)
 
@@ -158,6 +161,7 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         logits_to_keep: int = 0,
         return_dict: bool | None = None,
@@ -180,6 +184,7 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
             use_cache=use_cache,
+            output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
@@ -192,6 +197,7 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
             logits=logits,
             past_key_values=decoded.past_key_values,
             hidden_states=decoded.hidden_states,
+            attentions=decoded.attentions,
             auxiliary_loss=decoded.auxiliary_loss,
         )
         return self.as_requested(output, return_dict)

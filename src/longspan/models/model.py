@@ -3,7 +3,8 @@
 It is an encoder, or with `is_decoder=True` a stack of causal layers with a state between calls.
 """
 
-from typing import cast
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -12,6 +13,7 @@ from longspan.attention.masking import apply_mask
 from longspan.errors import InputError, OptionError
 from longspan.models.attention_layer import (
     INITIALIZED,
+    LayerCache,
     LayerContext,
     SelfAttention,
     build_mechanism,
@@ -27,6 +29,22 @@ from longspan.models.pooling import pool
 from longspan.models.positions import rotary_table
 from longspan.models.row_groups import GroupedCache, group_rows
 from longspan.shapes import Bool, Float, Int
+
+
+class Run(NamedTuple):
+    """Results of all layers.
+
+    Attributes:
+        states: states of the tokens, zero at padding.
+        caches: cache of each layer, or None.
+        losses: loss of each layer's mechanism, or None.
+        weights: weights of each layer's mechanism, or None.
+    """
+
+    states: list[Tensor]
+    caches: Sequence[LayerCache | None] = ()
+    losses: Sequence[Tensor | None] = ()
+    weights: Sequence[Tensor | None] = ()
 
 
 class LongspanModel(LongspanPreTrainedModel):
@@ -131,6 +149,7 @@ class LongspanModel(LongspanPreTrainedModel):
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
         past_key_values: LongspanCache | None = None,
         use_cache: bool | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> LongspanOutput | tuple:
@@ -151,6 +170,8 @@ class LongspanModel(LongspanPreTrainedModel):
             past_key_values: state of a decoder after the tokens before; it is not modified.
             use_cache: whether a decoder returns its state. None: yes, if `past_key_values` is
                 given, or outside training if the configuration says so.
+            output_attentions: whether to return the weights of each layer, which most mechanisms
+                never form otherwise, in time and memory that grow as T^2.
             output_hidden_states: whether to return the states after each layer.
             return_dict: False: return a tuple.
 
@@ -164,29 +185,31 @@ class LongspanModel(LongspanPreTrainedModel):
                 another batch or model, or the mechanism refuses them.
         """
         inputs = self._select_inputs(input_ids, input_values, inputs_embeds)
-        cache = self._select_cache(inputs, past_key_values, use_cache, global_attention_mask)
+        weighted = self._wants("output_attentions", output_attentions)
+        cache = self._select_cache(
+            inputs, past_key_values, use_cache, global_attention_mask, weighted
+        )
         seen = self._count_tokens_before(inputs, past_key_values)
         real = to_boolean_mask("attention_mask", attention_mask, inputs, seen)
         global_tokens = to_boolean_mask("global_attention_mask", global_attention_mask, inputs)
         positions = self._positions(position_ids, inputs, real, past_key_values)
         x = self.embeddings(inputs, real, positions, token_type_ids, inputs_embeds is not None)
-        context = self._context(x, inputs, real, global_tokens, positions, cache is not None)
-        keep = self._wants_states(output_hidden_states)
-        states, loss = self._run_layers(x, context, past_key_values, cache, keep)
-        x = self.norm(states[-1])
-        if context.mask is not None:
-            x = apply_mask(x, context.mask[..., None])
-        states = [y[:, x.shape[1] - inputs.shape[1] :] for y in (*states[:-1], x)]
+        context = self._context(x, inputs, real, global_tokens, positions)._replace(
+            use_cache=cache is not None, output_attentions=weighted
+        )
+        keep = self._wants("output_hidden_states", output_hidden_states)
+        run = self._run_layers(x, context, past_key_values, keep)
         if cache is not None:
-            cache.next_positions = _next_positions(inputs, real, past_key_values)
+            cache.store(run.caches, past_key_values, inputs, real)
+        tokens = [y[:, x.shape[1] - inputs.shape[1] :] for y in run.states]
+        losses = [loss for loss in run.losses if loss is not None]
         output = LongspanOutput(
-            last_hidden_state=states[-1],
-            pooler_output=pool(x, context.mask, self.config.pooling)
-            if past_key_values is None
-            else None,
+            last_hidden_state=tokens[-1],
+            pooler_output=self._pool(run.states[-1], context.mask, past_key_values),
             past_key_values=cache,
-            hidden_states=tuple(states) if keep else None,
-            auxiliary_loss=loss,
+            hidden_states=tuple(tokens) if keep else None,
+            attentions=tuple(x for x in run.weights if x is not None) if weighted else None,
+            auxiliary_loss=torch.stack(losses).sum() if losses else None,
         )
         return self.as_requested(output, return_dict)
 
@@ -197,7 +220,6 @@ class LongspanModel(LongspanPreTrainedModel):
         real: Tensor | None,
         global_tokens: Tensor | None,
         positions: Tensor | None,
-        use_cache: bool,
     ) -> LayerContext:
         """Return the masks and rotations of the layers, summary token included."""
         mask, global_mask = real, global_tokens
@@ -209,40 +231,39 @@ class LongspanModel(LongspanPreTrainedModel):
             global_mask=global_mask,
             rotary=self._rotary(x, positions),
             shared=self.shared_parameter,
-            use_cache=use_cache,
             groups=group_rows(mask) if self.config.is_decoder else None,
         )
 
     def _run_layers(
-        self,
-        x: Tensor,
-        context: LayerContext,
-        past: LongspanCache | None,
-        cache: LongspanCache | None,
-        keep: bool,
-    ) -> tuple[list[Tensor], Tensor | None]:
-        """Apply all layers; under context parallelism, to this process's shard.
+        self, x: Tensor, context: LayerContext, past: LongspanCache | None, keep: bool
+    ) -> Run:
+        """Apply all layers and the norm; under context parallelism, to this process's shard.
 
-        Returns:
-            The last states, or with `keep` the embeddings and the states after each layer; and the
-            sum of the layers' losses.
+        With `keep`, the states are the embeddings and those after each layer; else the last ones.
         """
-        parallel, length = self.context_parallel, x.shape[1]
+        parallel, length, mask = self.context_parallel, x.shape[1], context.mask
         if parallel is not None:
-            mask = x.new_ones(x.shape[:2]).bool() if context.mask is None else context.mask
+            shard_mask = x.new_ones(x.shape[:2]).bool() if mask is None else mask
             rotary = parallel.local_shard(context.rotary)
-            x, context = parallel.local_shard(x), context._replace(mask=mask, rotary=rotary)
-        states, losses = [x], []
+            x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
+        states, outputs = [x], []
         for i, layer in enumerate(self.layers):
             output = layer(states[-1], context, None if past is None else past.layers[i].state)
             states = [*states, output.states] if keep else [output.states]
-            if output.loss is not None:
-                losses.append(output.loss)
-            if cache is not None:
-                cache.layers[i].state = output.cache
+            outputs.append(output[1:])
         if parallel is not None:
             states = [parallel.gather(y, 1)[:, :length] for y in states]
-        return states, torch.stack(losses).sum() if losses else None
+        last = self.norm(states.pop())
+        last = last if mask is None else apply_mask(last, mask[..., None])
+        return Run([*states, last], *(list(x) for x in zip(*outputs, strict=True)))
+
+    def _pool(self, x: Tensor, mask: Tensor | None, past: LongspanCache | None) -> Tensor | None:
+        """Return the pooled state of a whole sequence."""
+        return pool(x, mask, self.config.pooling) if past is None else None
+
+    def _wants(self, field: str, requested: bool | None) -> bool:
+        """Return what the caller requests, or else the configuration."""
+        return bool(getattr(self.config, field) if requested is None else requested)
 
     def _select_inputs(
         self, input_ids: Tensor | None, input_values: Tensor | None, embeds: Tensor | None
@@ -268,8 +289,12 @@ class LongspanModel(LongspanPreTrainedModel):
         past: LongspanCache | None,
         use_cache: bool | None,
         global_mask: Tensor | None,
+        whole: bool,
     ) -> LongspanCache | None:
-        """Return an empty cache for the state after this call, or None."""
+        """Return an empty cache for the state after this call, or None.
+
+        The default is none for calls that need whole sequences.
+        """
         reasons = [] if past is None else self._past_refusals(past, inputs)
         if (past is not None or use_cache) and not self.config.is_decoder:
             reasons.append("a state between calls requires is_decoder=True")
@@ -279,7 +304,7 @@ class LongspanModel(LongspanPreTrainedModel):
             raise InputError(f"past_key_values and use_cache: {'; '.join(reasons)}")
         if use_cache is None:
             wanted = self.config.is_decoder and self.config.use_cache and not self.training
-            use_cache = past is not None or (wanted and global_mask is None)
+            use_cache = past is not None or (wanted and global_mask is None and not whole)
         if use_cache and global_mask is not None:
             raise InputError("use_cache=True does not support global_attention_mask")
         return LongspanCache(len(self.layers)) if use_cache else None
@@ -325,9 +350,6 @@ class LongspanModel(LongspanPreTrainedModel):
             positions = torch.arange(x.shape[1], device=x.device)[None]
         return rotary_table(positions, self.config.head_dim, dtype=x.dtype)
 
-    def _wants_states(self, requested: bool | None) -> bool:
-        return bool(self.config.output_hidden_states if requested is None else requested)
-
     def _prepend_global_summary(self, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
         """Extend the global mask by the summary token, global if the mechanism supports that."""
         if not self.config.supports_global_tokens:
@@ -336,13 +358,3 @@ class LongspanModel(LongspanPreTrainedModel):
         if mask is None:
             mask = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
         return prepend(mask, True)
-
-
-def _next_positions(inputs: Tensor, real: Tensor | None, past: LongspanCache | None) -> Tensor:
-    """Return the number of real tokens of each row, up to and including a call."""
-    if real is None:
-        new = torch.full(inputs.shape[:1], inputs.shape[1], device=inputs.device)
-    else:
-        new = real.sum(1)
-    before = None if past is None else past.next_positions
-    return new if before is None else before + new

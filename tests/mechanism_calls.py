@@ -2,8 +2,8 @@
 
 import torch
 
-from longspan.analysis.weights import Call
 from longspan.attention import MECHANISMS, Attention, Traits, build
+from longspan.attention.weights import Call
 
 HEADS, HEAD_DIM, LENGTH = 3, 8, 33
 

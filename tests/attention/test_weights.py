@@ -2,14 +2,14 @@
 
 import dataclasses
 
-import mechanism_calls as calls
 import pytest
 import torch
 
-from longspan.analysis import weights as module
-from longspan.analysis.weights import Call, check_weighted_sum, compute_weights
+import mechanism_calls as calls
 from longspan.attention import MECHANISMS, Attention, LayerInput, Traits
+from longspan.attention import weights as module
 from longspan.attention.value_norms import ValueNorm, skip_value_norms
+from longspan.attention.weights import Call, check_weighted_sum, compute_weights
 from longspan.errors import InputError
 
 CASES = [
