@@ -189,7 +189,7 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
             return_dict=True,
         )
         logits = self.lm_head(self.narrow(decoded.last_hidden_state[:, -logits_to_keep:]))
-        if labels is not None:
+        if labels is not None and shift_labels is None:
             shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         loss = None if shift_labels is None else token_loss(logits, shift_labels)
         output = CausalOutput(

@@ -15,6 +15,7 @@ from longspan.models.attention_layer import (
     INITIALIZED,
     LayerCache,
     LayerContext,
+    LayerOutput,
     SelfAttention,
     build_mechanism,
 )
@@ -248,7 +249,9 @@ class LongspanModel(LongspanPreTrainedModel):
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
         states, outputs = [x], []
         for i, layer in enumerate(self.layers):
-            output = layer(states[-1], context, None if past is None else past.layers[i].state)
+            own = None if past is None else past.layers[i].state
+            # Reentrant checkpointing returns a plain tuple.
+            output = LayerOutput(*layer(states[-1], context, own))
             states = [*states, output.states] if keep else [output.states]
             outputs.append(output[1:])
         if parallel is not None:
