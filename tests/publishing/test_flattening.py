@@ -54,13 +54,6 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.fixture(autouse=True)
-def fresh_sources():
-    from longspan.publishing.flattening import _source
-
-    _source.cache_clear()
-
-
 def test_flat_copy_computes_the_same_with_only_the_needed_files(package, tmp_path):
     package({**FILES, "__init__.py": FILES["__init__.py"].replace("import nothing_installed", "")})
     texts = flatten_modules(["flatpkg.top"])

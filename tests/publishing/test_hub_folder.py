@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModel, AutoTokenizer
 
 from longspan.attention import MECHANISMS
@@ -43,7 +44,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 folder, again = sys.argv[1:3]
 
 def logits(folder, remote=True):
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
     model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=remote)
     inputs = tokenizer(json.loads(sys.argv[3]), padding=True, return_tensors="pt")
     with torch.no_grad():
@@ -55,7 +56,7 @@ config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
 base = AutoModel.from_pretrained(folder, trust_remote_code=True)
 same = type(config) is type(model.config) and isinstance(base, type(model).__mro__[-1])
 model.save_pretrained(again)
-AutoTokenizer.from_pretrained(folder).save_pretrained(again)
+AutoTokenizer.from_pretrained(folder, trust_remote_code=True).save_pretrained(again)
 saved, _ = logits(again)
 del model, base
 blocked = "longspan" not in sys.modules
@@ -91,6 +92,7 @@ def run_without_longspan(folder, tmp_path):
         text=True,
         env=environment,
         cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -152,6 +154,7 @@ def test_code_of_every_mechanism_is_complete(mechanism, tmp_path, monkeypatch):
 
 def test_auto_classes_are_those_of_the_registered_models():
     found = auto_classes(make_model())
+    assert all(hasattr(transformers, name) and name.startswith("Auto") for name in found)
     assert found["AutoConfig"] is LongspanConfig
     assert found["AutoModel"] is LongspanModel
     assert found["AutoModelForSequenceClassification"] is LongspanForSequenceClassification

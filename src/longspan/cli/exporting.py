@@ -31,7 +31,9 @@ def export(
     """
     from longspan.publishing import export_run
 
-    folder = export_run(record, output, make_paths(Path("runs"), cache, data, "cpu"), license=license)
+    folder = export_run(
+        record, output, make_paths(Path("runs"), cache, data, "cpu"), license=license
+    )
     files = sorted(path.name for path in folder.iterdir())
     if as_json:
         print_json({"output": str(folder), "files": files})

@@ -34,5 +34,5 @@ def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | No
     if isinstance(task, EncodedTextTask):
         tokenizer = make_fast_tokenizer(task.tokenizer, max_length=task.length)
     usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
-    card = make_model_card(result, task, model, usage=usage, license=license)
+    card = make_model_card(result, task, usage=usage, license=license)
     return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)

@@ -6,7 +6,6 @@ files are in one folder, and every import of the packages becomes a line of that
 """
 
 import ast
-import functools
 import importlib.util
 import inspect
 import sys
@@ -58,7 +57,8 @@ def import_line(module: str, names: Collection[str], indent: str = "") -> list[s
 
 def _flatten(module: str, packages: Collection[str]) -> tuple[str, set[str]]:
     """Return the source of a module with relative imports, and the modules that it imports."""
-    lines, imported = _source(module).splitlines(), set()
+    lines = _source(module).splitlines()
+    imported: set[str] = set()
     tree = ast.parse("\n".join(lines))
     unused = set(_type_checking_imports(tree))
     for node in sorted(_imports(tree), key=lambda node: node.lineno, reverse=True):
@@ -69,7 +69,9 @@ def _flatten(module: str, packages: Collection[str]) -> tuple[str, set[str]]:
         new = [f"{indent}pass"]
         if node not in unused:
             imported |= sources.keys()
-            new = [x for source, names in sources.items() for x in import_line(source, names, indent)]
+            new = [
+                x for source, names in sources.items() for x in import_line(source, names, indent)
+            ]
         lines[node.lineno - 1 : node.end_lineno] = new
     return "\n".join(lines) + "\n", imported
 
@@ -117,21 +119,24 @@ def _named_sources(
 def _refusal(node: ast.AST, module: str) -> OptionError:
     return OptionError(
         f"{module}, line {getattr(node, 'lineno', 0)}: {ast.unparse(node)!r} imports a module, "
-        "which code in one folder cannot; import names from modules: from package.module import name"
+        "which code in one folder cannot; import names: from package.module import name"
     )
 
 
 def _origin(module: str, name: str) -> tuple[str, str]:
     """Return the module that defines a name of a package, and its name there."""
-    if not _is_package(module):
-        return module, name
-    for node in ast.parse(_source(module)).body:
+    found = _imported_names(module).get(name) if _is_package(module) else None
+    return (module, name) if found is None else _origin(*found)
+
+
+def _imported_names(package: str) -> dict[str, tuple[str, str]]:
+    """Return the module and the name there of each name that a package's `__init__` imports."""
+    found = {}
+    for node in ast.parse(_source(package)).body:
         if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    source = "." * node.level + node.module
-                    return _origin(importlib.util.resolve_name(source, module), alias.name)
-    return module, name
+            source = importlib.util.resolve_name("." * node.level + node.module, package)
+            found |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+    return found
 
 
 def _is_submodule(module: str, name: str) -> bool:
@@ -154,7 +159,6 @@ def _spec(module: str) -> ModuleSpec | None:
     return importlib.util.find_spec(module)
 
 
-@functools.cache
 def _source(module: str) -> str:
     """Return the source of a module.
 

@@ -12,16 +12,15 @@ from typing import Any
 from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
-import longspan
+from longspan import __version__
 from longspan.attention.registry import KERNELS, MECHANISMS
 from longspan.publishing.flattening import flatten_modules, import_line
 
 ENTRY = "modeling_longspan"
 _HEADER = "# longspan {version}, Apache-2.0: {what}."
-_DOCUMENTATION = '''"""Longspan models where longspan is not installed: pass `trust_remote_code=True`."""
-'''
+_DOCUMENTATION = '"""Longspan models, for which longspan need not be installed."""\n'
 _LOOP = """
-# transformers saves the file that names a class, with the files that it imports: this one has all.
+# transformers saves the file of a class with the files that it imports; this one imports all.
 for _class in ({classes},):
     _class.__module__ = __name__
 """
@@ -56,7 +55,7 @@ def auto_classes(model: PreTrainedModel) -> dict[str, type]:
     found: dict[str, type] = {"AutoConfig": config}
     for name, auto in vars(modeling_auto).items():
         mapping = getattr(auto, "_model_mapping", None)
-        if mapping is not None and config in mapping:
+        if isinstance(auto, type) and mapping is not None and config in mapping:
             found[name] = mapping[config]
     if type(model) not in found.values():
         found["AutoModel"] = type(model)
@@ -90,10 +89,10 @@ def _entry(parts: list[Any], classes: list[type]) -> str:
         names.setdefault(part.__module__, []).append(part.__name__)
     lines = [line for module, own in names.items() for line in import_line(module, own)]
     loop = _LOOP.format(classes=", ".join(cls.__name__ for cls in classes))
-    head = _HEADER.format(version=longspan.__version__, what="generated")
+    head = _HEADER.format(version=__version__, what="generated")
     return "\n".join([head, _DOCUMENTATION, *lines]) + "\n" + loop
 
 
 def _header(name: str) -> str:
     what = f"{name}, with imports from this folder"
-    return _HEADER.format(version=longspan.__version__, what=what)
+    return _HEADER.format(version=__version__, what=what)

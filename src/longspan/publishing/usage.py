@@ -12,7 +12,7 @@ from transformers import {imports}
 folder = "FOLDER OR NAME ON THE HUB"
 model = {auto}.from_pretrained(folder, trust_remote_code=True).eval()
 """
-_TOKENIZER = "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
+_TOKENIZER = "tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)\n"
 _TEXTS = 'inputs = tokenizer(["A text."], truncation=True, return_tensors="pt")\n'
 _PAIRS = """a = tokenizer(["A text."], truncation=True, return_tensors="pt")
 b = tokenizer(["Another one."], truncation=True, return_tensors="pt")

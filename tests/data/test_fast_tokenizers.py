@@ -71,7 +71,9 @@ def test_every_code_point_is_part_of_a_word_as_in_python():
     """The two Unicode versions may differ in code points that one of them does not know."""
     tokenizer = make_fast_tokenizer(WordTokenizer((), vocab_size=3)).backend_tokenizer
     known = [
-        chr(x) for x in range(sys.maxunicode + 1) if unicodedata.category(chr(x)) not in ("Cs", "Cn")
+        chr(x)
+        for x in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(x)) not in ("Cs", "Cn")
     ]
     pieces = tokenizer.pre_tokenizer.pre_tokenize_str(" ".join(known))
     found = {piece for piece, _ in pieces}
