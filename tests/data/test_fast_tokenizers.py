@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 
 from longspan.errors import OptionError, UnknownNameError
 from longspan.tokenizers import (
@@ -21,6 +21,7 @@ from longspan.tokenizers import (
 )
 
 BYTES = make_fast_tokenizer(ByteTokenizer(), max_length=64)
+MASKED = make_fast_tokenizer(ByteTokenizer(), special_tokens=("cls", "sep", "mask"))
 CHARACTERS = CharacterTokenizer("etaoin Σßé\n🙂[]PAD", end=False)
 WORDS = WordTokenizer(
     ("the", "καλός", "ὀδός", "x²", "straße", "_a1", "ας", "ασ", "σ", "ς", "σς"), vocab_size=16
@@ -135,7 +136,7 @@ def test_ids_of_special_tokens_follow_the_vocabulary(vocabulary, own):
 
 
 def test_special_tokens_surround_texts_and_pairs():
-    tokenizer = make_fast_tokenizer(ByteTokenizer(), special_tokens=("cls", "sep", "mask"))
+    tokenizer = MASKED
     cls, sep, mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id
     a, b = ord("a") + 1, ord("b") + 1
     assert tokenizer("a")["input_ids"] == [cls, a, sep]
@@ -147,6 +148,22 @@ def test_special_tokens_surround_texts_and_pairs():
     assert tokenizer.decode(as_text["input_ids"]) == "[MASK]"
     assert len(as_text["input_ids"]) == 6
     assert tokenizer.decode(pair["input_ids"], skip_special_tokens=True) == "ab"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TEXTS | st.sampled_from(["[MASK]", "[PAD]", "[CLS] "])).map("".join))
+def test_texts_of_special_tokens_decode_to_themselves(text):
+    ids = MASKED(text, add_special_tokens=False)["input_ids"]
+    assert MASKED.decode(ids) == text
+
+
+def test_masked_language_model_collator_masks_text_alone():
+    torch.manual_seed(0)
+    collate = DataCollatorForLanguageModeling(MASKED, mlm_probability=0.99)
+    batch = collate([MASKED("some text"), MASKED("more")])
+    own = [MASKED.cls_token_id, MASKED.sep_token_id, MASKED.pad_token_id]
+    assert not torch.isin(batch["labels"], torch.tensor(own)).any()
+    assert (batch["input_ids"] == MASKED.mask_token_id).sum() > 5
 
 
 def test_generation_tokens_surround_texts():

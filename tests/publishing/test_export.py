@@ -30,15 +30,18 @@ VOCABULARIES = {"bytes": "bytes", "characters": "characters", "words": 40}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Folder of tiny runs on imported texts: of each vocabulary, and on pairs."""
+    """Folder of tiny runs on imported texts: of each vocabulary, and a regression on pairs."""
     import longspan.cli
 
     folder = tmp_path_factory.mktemp("texts")
-    rows = [(text, text[::-1], label) for text, label, _ in reviews(40)]
-    path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars"))
+    rows = [(text, text[::-1], label, number) for text, label, number in reviews(40)]
+    path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars", "score"))
     cache = ["--cache", folder / "cache"]
-    to_import = ["data", "import", "csv", path, "--text", "body", "--label", "stars", *cache]
-    commands = [to_import, [*to_import, "--pair", "other", "--name", "pairs"]]
+    to_import = ["data", "import", "csv", path, "--text", "body", *cache]
+    commands = [
+        [*to_import, "--label", "stars"],
+        [*to_import, "--pair", "other", "--target", "score", "--name", "pairs"],
+    ]
     where = ["--runs", folder / "runs", "--device", "cpu", *cache]
     for task, vocabulary in [*(("reviews", x) for x in VOCABULARIES.values()), ("pairs", "bytes")]:
         changes = {**SMALL, "task.vocabulary": vocabulary, "task.length": 60}

@@ -181,7 +181,11 @@ def test_plugin_in_a_file_travels_with_the_model(tmp_path, registries):
     folder = write_hub_folder(make_model(attention=name), tmp_path / "model")
     module = MECHANISMS[name].__module__.replace(".", "_")
     assert f"from .{module} import" in (folder / f"{ENTRY}.py").read_text()
-    assert "from .longspan_attention_" in (folder / f"{module}.py").read_text()
+    text = (folder / f"{module}.py").read_text()
+    assert "from .longspan_attention_" in text
+    # The license of longspan is not that of the plug-in.
+    assert "Apache" not in text
+    assert "Apache-2.0" in (folder / "longspan_errors.py").read_text()
 
 
 def test_existing_folder_and_failed_export_leave_nothing(tmp_path, monkeypatch):
@@ -192,9 +196,19 @@ def test_existing_folder_and_failed_export_leave_nothing(tmp_path, monkeypatch):
     folder.rmdir()
 
     class Own(LongspanForSequenceClassification):
-        """Class of a notebook."""
+        """Class of a function."""
 
-    Own.__module__ = "notebook_cell"
+    with pytest.raises(OptionError, match="Own is defined in a script or inside a function"):
+        write_hub_folder(make_model(Own), folder)
+    Own.__qualname__, Own.__module__ = "Own", "notebook_cell"
     with pytest.raises(OptionError, match="notebook_cell has no source file"):
         write_hub_folder(make_model(Own), folder)
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_of_other_libraries_are_refused(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.BertModel(transformers.BertConfig(intermediate_size=16, **sizes))
+    with pytest.raises(OptionError, match="BertModel is no model of longspan"):
+        write_hub_folder(model, tmp_path / "model")
     assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ _WIDTH = 100
 
 
 def flatten_modules(modules: Collection[str]) -> dict[str, str]:
-    """Return the sources of modules and of all that they import from their packages, by file name.
+    """Return the sources of modules and of all that they import from their packages, by module.
 
     An import from a package's `__init__` becomes one from the module that the name comes from, so
     what else an `__init__` imports or registers is left out. Imports for type checkers are removed.
@@ -35,8 +35,8 @@ def flatten_modules(modules: Collection[str]) -> dict[str, str]:
     waiting = list(modules)
     while waiting:
         module = waiting.pop()
-        if (name := flat_name(module)) not in texts:
-            texts[name], imported = _flatten(module, packages)
+        if module not in texts:
+            texts[module], imported = _flatten(module, packages)
             waiting += imported
     return texts
 
@@ -131,7 +131,7 @@ def _origin(module: str, name: str) -> tuple[str, str]:
 
 def _imported_names(package: str) -> dict[str, tuple[str, str]]:
     """Return the module and the name there of each name that a package's `__init__` imports."""
-    found = {}
+    found: dict[str, tuple[str, str]] = {}
     for node in ast.parse(_source(package)).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             source = importlib.util.resolve_name("." * node.level + node.module, package)

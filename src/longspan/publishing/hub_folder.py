@@ -6,15 +6,16 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from longspan.errors import OptionError, RunError
 from longspan.files import WRITE_REMEDY
+from longspan.models import LongspanPreTrainedModel
 from longspan.publishing.remote_code import write_remote_code
 
 
 def write_hub_folder(
-    model: PreTrainedModel,
+    model: LongspanPreTrainedModel,
     folder: Path,
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -33,9 +34,14 @@ def write_hub_folder(
         card: content of README.md.
 
     Raises:
-        OptionError: the folder exists, or a class of the model is not defined in a file.
+        OptionError: the folder exists, the model is not one of longspan, or a class of it cannot be
+            imported from a file.
         RunError: the folder cannot be written.
     """
+    if not isinstance(model, LongspanPreTrainedModel):
+        raise OptionError(
+            f"{type(model).__name__} is no model of longspan; save it with its own save_pretrained"
+        )
     with _new_folder(folder) as part:
         model.save_pretrained(part)
         config = copy.deepcopy(model.config)
@@ -48,11 +54,20 @@ def write_hub_folder(
     return folder
 
 
+def check_absent(folder: Path) -> None:
+    """Check that a folder can be created.
+
+    Raises:
+        OptionError: it exists.
+    """
+    if folder.exists():
+        raise OptionError(f"{folder} exists; remove it, or choose another folder")
+
+
 @contextlib.contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder that gets its name when the block ends without an error."""
-    if folder.exists():
-        raise OptionError(f"{folder} exists; remove it, or choose another folder")
+    check_absent(folder)
     part = folder.with_name(f".{folder.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)

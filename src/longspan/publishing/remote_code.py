@@ -14,7 +14,8 @@ from transformers.models.auto import modeling_auto
 
 from longspan import __version__
 from longspan.attention.registry import KERNELS, MECHANISMS
-from longspan.publishing.flattening import flatten_modules, import_line
+from longspan.errors import OptionError
+from longspan.publishing.flattening import flat_name, flatten_modules, import_line
 
 ENTRY = "modeling_longspan"
 _HEADER = "# longspan {version}, Apache-2.0: {what}."
@@ -33,14 +34,16 @@ def write_remote_code(model: PreTrainedModel, folder: Path) -> dict[str, str]:
     names, and of everything that they import from their packages.
 
     Raises:
-        OptionError: a class is not defined in a file.
+        OptionError: a class cannot be imported from a file.
     """
     classes = auto_classes(model)
-    parts = [*_mechanism_parts(model.config), *classes.values()]
-    texts = flatten_modules(list(dict.fromkeys(part.__module__ for part in parts)))
-    texts = {name: f"{_header(name)}\n{text}" for name, text in texts.items()}
-    texts[ENTRY] = _entry(parts, list(dict.fromkeys(classes.values())))
-    for name, text in texts.items():
+    parts = list(dict.fromkeys([*_mechanism_parts(model.config), *classes.values()]))
+    for part in parts:
+        _check_importable(part)
+    texts = flatten_modules({part.__module__: None for part in parts})
+    files = {flat_name(module): f"{_header(module)}{text}" for module, text in texts.items()}
+    files[ENTRY] = _entry(parts, list(dict.fromkeys(classes.values())))
+    for name, text in files.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
     return {name: f"{ENTRY}.{cls.__name__}" for name, cls in classes.items()}
 
@@ -85,7 +88,7 @@ def _strings(value: Any) -> Iterator[str]:
 def _entry(parts: list[Any], classes: list[type]) -> str:
     """Return the file that transformers imports the classes from."""
     names: dict[str, list[str]] = {}
-    for part in dict.fromkeys(parts):
+    for part in parts:
         names.setdefault(part.__module__, []).append(part.__name__)
     lines = [line for module, own in names.items() for line in import_line(module, own)]
     loop = _LOOP.format(classes=", ".join(cls.__name__ for cls in classes))
@@ -93,6 +96,21 @@ def _entry(parts: list[Any], classes: list[type]) -> str:
     return "\n".join([head, _DOCUMENTATION, *lines]) + "\n" + loop
 
 
-def _header(name: str) -> str:
-    what = f"{name}, with imports from this folder"
-    return _HEADER.format(version=__version__, what=what)
+def _header(module: str) -> str:
+    """Return the first line of a module's file; modules of plug-ins have none."""
+    if not module.startswith("longspan."):
+        return ""
+    return _HEADER.format(version=__version__, what=f"{module}, with relative imports") + "\n"
+
+
+def _check_importable(part: Any) -> None:
+    """Refuse a class or function that other files cannot import by name.
+
+    Raises:
+        OptionError: it is defined in a script or inside a function.
+    """
+    if part.__module__ == "__main__" or part.__qualname__ != part.__name__:
+        raise OptionError(
+            f"{part.__qualname__} is defined in a script or inside a function; move it to the top "
+            "level of a module, and import it from there"
+        )
