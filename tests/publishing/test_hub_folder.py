@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from transformers import AutoModel, AutoTokenizer
+from transformers.dynamic_module_utils import get_imports
 
 from longspan.attention import MECHANISMS
 from longspan.errors import OptionError
@@ -135,6 +136,8 @@ def test_code_has_the_named_mechanisms_only(tmp_path):
 def test_code_of_every_mechanism_is_complete(mechanism, tmp_path, monkeypatch):
     """Import the code in this process, where it must not disturb the registered classes."""
     folder = write_hub_folder(make_model(attention=mechanism), tmp_path / mechanism)
+    needed = {name for path in folder.glob("*.py") for name in get_imports(path)}
+    assert needed - sys.stdlib_module_names == {"torch", "transformers", "huggingface_hub"}
     monkeypatch.syspath_prepend(tmp_path)
     (folder / "__init__.py").touch()
     before = dict(MECHANISMS)
