@@ -1,14 +1,16 @@
 """Modules in one folder: rewritten imports, and nothing that the modules do not need."""
 
+import ast
 import importlib
 import re
 import sys
+import textwrap
 
 import pytest
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from longspan.errors import OptionError
-from longspan.publishing.flattening import flat_name, flatten_modules
+from longspan.publishing.flattening import flat_name, flatten_modules, import_line
 
 FILES = {
     "__init__.py": "from flatpkg.inner.core import VALUE as value\nimport nothing_installed\n",
@@ -94,6 +96,14 @@ def test_name_of_package_is_taken_before_its_module(package):
     package({**files, "top.py": "from flatpkg import build\n"})
     texts = flatten_modules(["flatpkg.top"])
     assert texts["flatpkg.top"] == "from .flatpkg_build import build\n"
+
+
+def test_long_imports_are_broken_into_lines():
+    names = [f"a_long_name_{number}" for number in range(9)]
+    lines = import_line("package.module", names, indent="    ")
+    assert max(map(len, lines)) <= 100
+    (node,) = ast.parse(textwrap.dedent("\n".join(lines))).body
+    assert ([alias.name for alias in node.names], node.module) == (names, "package_module")
 
 
 def test_class_without_a_file_is_refused():

@@ -40,9 +40,9 @@ def make_fast_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Make a fast tokenizer with the ids of a vocabulary; those of special tokens follow.
 
-    Without special tokens the ids are those that a task reads, with one difference: a text without
-    a word has no ids, where a task reads one unknown word. Bytes, and known characters, decode to
-    the text that they were made from.
+    Without special tokens the ids are those that a task reads. Two differences for words: a text
+    without one has no ids, where a task reads one unknown word; and letters newer than the Unicode
+    tables of Python are parts of words. Bytes, and known characters, decode to their text.
 
     A text gets "cls" or "bos" before it and "sep" or "eos" after it; of a pair, both texts are
     followed by "sep" or "eos", and the second has type 1.
