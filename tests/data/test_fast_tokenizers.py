@@ -43,7 +43,10 @@ def arena_ids(vocabulary, text, length=10_000):
 
 
 @settings(max_examples=200, deadline=None)
-@given(TEXTS | st.sampled_from(["[PAD]", "[PAD] a [MASK]", "\x00", "\ufffd", "it 's , so . a do n't ?"]))
+@given(
+    TEXTS
+    | st.sampled_from(["[PAD]", "[PAD] a [MASK]", "\x00", "\ufffd", "it 's , so . a do n't ?"])
+)
 def test_bytes_have_the_ids_of_tasks_and_decode_to_the_text(text):
     ids = BYTES(text)["input_ids"]
     assert ids == arena_ids(ByteTokenizer(), text)
