@@ -1,5 +1,6 @@
 """Folders for the hub: models load, compute and save where longspan is not installed."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from longspan.attention import MECHANISMS
 from longspan.errors import OptionError
 from longspan.models import (
     LongspanConfig,
+    LongspanForCausalLM,
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanModel,
@@ -132,27 +134,49 @@ def test_code_has_the_named_mechanisms_only(tmp_path):
     assert "import longspan" not in text
 
 
+@pytest.fixture
+def remote_code(tmp_path, monkeypatch):
+    """Function that imports the code of a folder in this process, as a package."""
+    monkeypatch.syspath_prepend(tmp_path)
+    imported = []
+
+    def load(folder):
+        (folder / "__init__.py").touch()
+        imported.append(folder.name)
+        return importlib.import_module(f"{folder.name}.{ENTRY}")
+
+    yield load
+    for name in [x for x in sys.modules if x.partition(".")[0] in imported]:
+        del sys.modules[name]
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_code_of_every_mechanism_is_complete(mechanism, tmp_path, monkeypatch):
+def test_code_of_every_mechanism_is_complete(mechanism, tmp_path, remote_code):
     """Import the code in this process, where it must not disturb the registered classes."""
-    folder = write_hub_folder(make_model(attention=mechanism), tmp_path / mechanism)
+    folder = write_hub_folder(make_model(attention=mechanism), tmp_path / f"code_{mechanism}")
     needed = {name for path in folder.glob("*.py") for name in get_imports(path)}
     assert needed - sys.stdlib_module_names == {"torch", "transformers", "huggingface_hub"}
-    monkeypatch.syspath_prepend(tmp_path)
-    (folder / "__init__.py").touch()
     before = dict(MECHANISMS)
-    module = __import__(f"{mechanism}.{ENTRY}", fromlist=["LongspanModel"])
-    try:
-        remote = module.LongspanForSequenceClassification.from_pretrained(folder).eval()
-        inputs = torch.arange(1, 33).reshape(1, 32)
-        with torch.no_grad():
-            expected = make_model(attention=mechanism)(inputs).logits
-            torch.testing.assert_close(remote(inputs).logits, expected)
-        assert type(remote).__module__ == module.__name__
-        assert before == MECHANISMS
-    finally:
-        for name in [x for x in sys.modules if x.partition(".")[0] == mechanism]:
-            del sys.modules[name]
+    module = remote_code(folder)
+    remote = module.LongspanForSequenceClassification.from_pretrained(folder).eval()
+    inputs = torch.arange(1, 33).reshape(1, 32)
+    with torch.no_grad():
+        expected = make_model(attention=mechanism)(inputs).logits
+        torch.testing.assert_close(remote(inputs).logits, expected)
+    assert type(remote).__module__ == module.__name__
+    assert before == MECHANISMS
+
+
+def test_code_of_decoder_generates_as_the_installed_one(tmp_path, remote_code):
+    """The code has the mechanism of every layer, and the caches."""
+    model = make_model(LongspanForCausalLM, is_decoder=True, attention=["local", "linear"])
+    folder = write_hub_folder(model, tmp_path / "decoder")
+    remote = remote_code(folder).LongspanForCausalLM.from_pretrained(folder).eval()
+    prompt = torch.arange(1, 9).reshape(1, 8)
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    expected = model.generate(prompt, **options)
+    assert torch.equal(remote.generate(prompt, **options), expected)
+    assert expected.shape == (1, 16)
 
 
 def test_auto_classes_are_those_of_the_registered_models():
