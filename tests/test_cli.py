@@ -40,6 +40,7 @@ FLAGS = {
              "--json", "--import", "--help", *PATH_FLAGS},
     "predict": {"RECORD", "FILE", "--text", "--pair", "--output", "--encoding", "--delimiter",
                 "--device", "--json", "--import", "--help", *PATH_FLAGS},
+    "export": {"RECORD", "--output", "--license", "--json", "--import", "--help", *PATH_FLAGS},
     "list": {"WHAT", "--json", "--import", "--help"},
     "show": {"NAME", "--json", "--import", "--help"},
     "protocols": {"--help"},

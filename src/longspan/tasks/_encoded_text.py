@@ -107,19 +107,20 @@ class EncodedTextTask(Task):
 
     def ids_to_tokens(self, ids: np.ndarray) -> list[str]:
         """Return each token; U+FFFD for unknown ones and for bytes of longer characters."""
-        symbols = self._tokenizer.symbols
+        symbols = self.tokenizer.symbols
         return [symbols[token] for token in ids.tolist()]
 
     def decode(self, ids: np.ndarray) -> str:
         """Return the text of an example's tokens; requires an open task."""
-        return self._tokenizer.decode(ids)
+        return self.tokenizer.decode(ids)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a new text, cut to the length; requires an open task."""
-        return self._tokenizer.encode(text.encode(), self.options.length)
+        return self.tokenizer.encode(text.encode(), self.options.length)
 
     @property
-    def _tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the examples; requires an open task unless they are bytes."""
         vocabulary = self.options.vocabulary
         if vocabulary == "bytes":
             return ByteTokenizer()

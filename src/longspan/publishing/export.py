@@ -1,0 +1,39 @@
+"""Export of a finished run as a folder for the Hugging Face hub."""
+
+from pathlib import Path
+
+from longspan.arena.paths import RunPaths
+from longspan.arena.rescore import load_run
+from longspan.publishing.hub_folder import check_absent, write_hub_folder
+from longspan.publishing.model_card import make_model_card
+from longspan.publishing.usage import example_of_use
+from longspan.tasks._encoded_text import EncodedTextTask
+from longspan.tokenizers import make_fast_tokenizer
+
+
+def export_run(record: Path, folder: Path, paths: RunPaths, *, license: str | None = None) -> Path:
+    """Write the selected model of a run as a folder for the hub; return the folder.
+
+    It has the weights, the code, a model card with the scores of the record and, for tasks of
+    texts, the tokenizer.
+
+    Args:
+        record: record of a finished run.
+        folder: folder to create.
+        paths: folders of the run's data.
+        license: identifier of the model's license; None: that of the data, where it has one.
+
+    Raises:
+        DataError: the record, the model or the data is absent, or the data differs.
+        OptionError: the folder exists, or a class of the model cannot be imported from a file.
+        UnknownNameError: a plug-in that registers the mechanism or the task is not loaded.
+        RunError: the folder cannot be written.
+    """
+    check_absent(folder)
+    result, task, model = load_run(record, paths)
+    tokenizer = None
+    if isinstance(task, EncodedTextTask):
+        tokenizer = make_fast_tokenizer(task.tokenizer, max_length=task.length)
+    usage = example_of_use(model, task, has_tokenizer=tokenizer is not None)
+    card = make_model_card(result, task, usage=usage, license=license)
+    return write_hub_folder(model, folder, tokenizer=tokenizer, card=card)

@@ -1,0 +1,81 @@
+"""Folders that the Hugging Face hub shows and transformers loads."""
+
+import contextlib
+import copy
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from longspan.errors import OptionError, RunError
+from longspan.files import WRITE_REMEDY
+from longspan.models import LongspanPreTrainedModel
+from longspan.publishing.remote_code import write_remote_code
+
+
+def write_hub_folder(
+    model: LongspanPreTrainedModel,
+    folder: Path,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    card: str | None = None,
+) -> Path:
+    """Write a model with everything that loading it needs; return the folder.
+
+    The folder has `config.json`, `model.safetensors` and the code of the model, so that
+    `AutoModel.from_pretrained(folder, trust_remote_code=True)` works where longspan is not
+    installed. It appears whole, or not at all.
+
+    Args:
+        model: model to save.
+        folder: folder to create.
+        tokenizer: its tokenizer, which `AutoTokenizer` then loads.
+        card: content of README.md.
+
+    Raises:
+        OptionError: the folder exists, the model is not one of longspan, or a class of it cannot be
+            imported from a file.
+        RunError: the folder cannot be written.
+    """
+    if not isinstance(model, LongspanPreTrainedModel):
+        raise OptionError(
+            f"{type(model).__name__} is no model of longspan; save it with its own save_pretrained"
+        )
+    with _new_folder(folder) as part:
+        model.save_pretrained(part)
+        config = copy.deepcopy(model.config)
+        config.auto_map = write_remote_code(model, part)
+        config.save_pretrained(part)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(part)
+        if card is not None:
+            (part / "README.md").write_text(card, encoding="utf-8")
+    return folder
+
+
+def check_absent(folder: Path) -> None:
+    """Check that a folder can be created.
+
+    Raises:
+        OptionError: it exists.
+    """
+    if folder.exists():
+        raise OptionError(f"{folder} exists; remove it, or choose another folder")
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that gets its name when the block ends without an error."""
+    check_absent(folder)
+    part = folder.with_name(f".{folder.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        yield part
+        part.rename(folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"cannot write {folder}: {reason}; {WRITE_REMEDY}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

@@ -1,0 +1,50 @@
+"""Python for model cards that loads a model and calls it."""
+
+from transformers import PreTrainedModel
+
+from longspan.publishing.remote_code import auto_classes
+from longspan.tasks import Task
+from longspan.tasks.layout import PairLayout
+
+_LOAD = """import torch
+from transformers import {imports}
+
+folder = "FOLDER OR NAME ON THE HUB"
+model = {auto}.from_pretrained(folder, trust_remote_code=True).eval()
+"""
+_TOKENIZER = "tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)\n"
+_TEXTS = 'inputs = tokenizer(["A text."], truncation=True, return_tensors="pt")\n'
+_PAIRS = """a = tokenizer(["A text."], truncation=True, return_tensors="pt")
+b = tokenizer(["Another one."], truncation=True, return_tensors="pt")
+inputs = {
+    **a,
+    "input_ids_b": b["input_ids"],
+    "attention_mask_b": b["attention_mask"],
+}
+"""
+_CALL = """with torch.no_grad():
+    print(model(**inputs).logits)
+"""
+
+
+def example_of_use(model: PreTrainedModel, task: Task, *, has_tokenizer: bool) -> str:
+    """Return Python that loads a model of a hub folder and calls it on an input of its task."""
+    # AutoModel is the last choice: it also stands for models without an Auto class of their own.
+    names = [name for name, cls in auto_classes(model).items() if cls is type(model)]
+    auto = next((name for name in names if name != "AutoModel"), "AutoModel")
+    imports = [auto, "AutoTokenizer"] if has_tokenizer else [auto]
+    load = _LOAD.format(imports=", ".join(imports), auto=auto)
+    is_pair = isinstance(task.layout, PairLayout)
+    if has_tokenizer:
+        return load + _TOKENIZER + (_PAIRS if is_pair else _TEXTS) + _CALL
+    return load + _zeros(task, is_pair) + _CALL
+
+
+def _zeros(task: Task, is_pair: bool) -> str:
+    """Return the line that makes inputs of the shape of the task."""
+    if task.input_features is not None:
+        shape = f"1, {task.length}, {task.input_features}"
+        return f'inputs = {{"input_values": torch.zeros({shape})}}\n'
+    ids = f"torch.ones(1, {task.length}, dtype=torch.long)"
+    second = f', "input_ids_b": {ids}' if is_pair else ""
+    return f'inputs = {{"input_ids": {ids}{second}}}  # ids below {task.vocab_size}\n'

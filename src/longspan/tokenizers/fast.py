@@ -1,0 +1,155 @@
+"""Fast tokenizers of transformers whose ids are those of the vocabularies of tasks.
+
+They are plain `tokenizers` pipelines: `AutoTokenizer.from_pretrained` loads them where longspan is
+not installed.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, get_args
+
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Pipeline
+from transformers import PreTrainedTokenizerFast
+
+from longspan.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
+from longspan.errors import OptionError, check_name
+
+SpecialToken = Literal["unk", "cls", "bos", "sep", "eos", "mask"]
+SPECIAL_TOKENS: tuple[SpecialToken, ...] = get_args(SpecialToken)  # in the order of their ids
+Side = Literal["left", "right"]
+
+_STARTS, _ENDS = ("cls", "bos"), ("sep", "eos")
+# Visible characters that stand for themselves in a byte-level vocabulary (GPT-2); the other bytes
+# take the code points from 256 on.
+_VISIBLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+# What Python's \w matches: letters, numbers and the underscore. That of `tokenizers` has marks too.
+_NO_WORD = Regex(r"[^\p{L}\p{N}_]+")
+# Python gives a capital sigma at the end of a word another lower case than elsewhere (Unicode
+# standard, table 3-17, Final_Sigma); `tokenizers` does not.
+_CASED = r"[\p{Cased}&&[^\p{Case_Ignorable}]]"
+_FINAL_SIGMA = Regex(rf"{_CASED}\p{{Case_Ignorable}}*\KΣ(?!\p{{Case_Ignorable}}*{_CASED})")
+
+
+def make_fast_tokenizer(
+    vocabulary: Tokenizer,
+    *,
+    max_length: int | None = None,
+    special_tokens: Collection[SpecialToken] = (),
+    padding_side: Side = "right",
+    truncation_side: Side = "right",
+) -> PreTrainedTokenizerFast:
+    """Make a fast tokenizer with the ids of a vocabulary; those of special tokens follow.
+
+    Without special tokens the ids are those that a task reads. Two differences for words: a text
+    without one has no ids, where a task reads one unknown word; and letters newer than the Unicode
+    tables of Python are parts of words. Bytes, and known characters, decode to their text.
+
+    A text gets "cls" or "bos" before it and "sep" or "eos" after it; of a pair, both texts are
+    followed by "sep" or "eos", and the second has type 1.
+
+    Without special tokens nothing in a text is interpreted. With them, the text of a special token,
+    such as "[MASK]", is that token, as pipelines expect; pass `split_special_tokens=True` to a call
+    to read it as text.
+
+    Args:
+        vocabulary: bytes, characters or words.
+        max_length: longest input, in tokens, to which `truncation=True` cuts; None: no limit.
+        special_tokens: kinds of special tokens to add. Padding is in every vocabulary, "unk" in
+            those of characters and words, "eos" in that of characters; they keep their ids.
+        padding_side: side of a shorter text that is padded.
+        truncation_side: side of a longer text that is cut.
+
+    Raises:
+        OptionError: two kinds have the same place.
+        UnknownNameError: there is no such kind.
+    """
+    chosen = _chosen(vocabulary, special_tokens)
+    symbols = _symbols(vocabulary)
+    texts = {name: _text(name) for name in chosen}
+    symbols += [text for text in texts.values() if text not in symbols]
+    pipeline = _pipeline(vocabulary, {text: token for token, text in enumerate(symbols)})
+    if template := _template(pipeline, texts):
+        pipeline.post_processor = template
+    limit: dict[str, Any] = {} if max_length is None else {"model_max_length": max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=pipeline,
+        **{f"{name}_token": text for name, text in texts.items()},
+        padding_side=padding_side,
+        truncation_side=truncation_side,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=not special_tokens,
+        **limit,
+    )
+
+
+def _chosen(vocabulary: Tokenizer, special_tokens: Collection[str]) -> list[str]:
+    """Return the kinds of special tokens that the tokenizer has, in the order of their ids."""
+    own = {"pad"}
+    if not isinstance(vocabulary, ByteTokenizer):
+        own.add("unk")
+    if isinstance(vocabulary, CharacterTokenizer) and vocabulary.end:
+        own.add("eos")
+    chosen = own | {check_name(name, SPECIAL_TOKENS, "special token") for name in special_tokens}
+    for place, names in (("before", _STARTS), ("after", _ENDS)):
+        if chosen.issuperset(names):
+            raise OptionError(
+                f"special tokens {names[0]!r} and {names[1]!r} are both {place} a text; "
+                "choose one of them"
+            )
+    return [name for name in ("pad", *SPECIAL_TOKENS) if name in chosen]
+
+
+def _text(name: str) -> str:
+    return f"[{name.upper()}]"
+
+
+def _symbols(vocabulary: Tokenizer) -> list[str]:
+    """Return a text for each id of a vocabulary; unused ids have one too."""
+    if isinstance(vocabulary, ByteTokenizer):
+        return [_text("pad"), *_byte_symbols()]
+    own: Sequence[str]
+    if isinstance(vocabulary, CharacterTokenizer):
+        own = (_text("pad"), _text("unk"), _text("eos"), *vocabulary.characters)
+    else:
+        own = (_text("pad"), _text("unk"), *vocabulary.words)
+    unused = range(len(own), vocabulary.vocab_size)
+    return [*own, *(f"[UNUSED{token}]" for token in unused)]
+
+
+def _byte_symbols() -> list[str]:
+    """Return the character that stands for each byte in a byte-level vocabulary."""
+    others = iter(range(256, 512))
+    return [chr(byte if byte in _VISIBLE else next(others)) for byte in range(256)]
+
+
+def _pipeline(vocabulary: Tokenizer, ids: dict[str, int]) -> Pipeline:
+    """Return the pipeline from texts to ids, without special tokens."""
+    if isinstance(vocabulary, WordTokenizer):
+        pipeline = Pipeline(models.WordLevel(ids, unk_token=_text("unk")))
+        pipeline.normalizer = normalizers.Sequence(
+            [normalizers.Replace(_FINAL_SIGMA, "ς"), normalizers.Lowercase()]
+        )
+        pipeline.pre_tokenizer = pre_tokenizers.Split(_NO_WORD, behavior="removed")
+        return pipeline
+    # Without merges, every character is a token.
+    if isinstance(vocabulary, CharacterTokenizer):
+        pipeline = Pipeline(models.BPE(ids, merges=[], unk_token=_text("unk")))
+        pipeline.decoder = decoders.Fuse()
+        return pipeline
+    pipeline = Pipeline(models.BPE(ids, merges=[]))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    pipeline.decoder = decoders.ByteLevel()
+    return pipeline
+
+
+def _template(pipeline: Pipeline, texts: dict[str, str]) -> processors.TemplateProcessing | None:
+    """Return the places of special tokens around texts, if there are any."""
+    start, end = ([texts[x] for x in names if x in texts] for names in (_STARTS, _ENDS))
+    if not start and not end:
+        return None
+    return processors.TemplateProcessing(
+        single=[*start, "$A", *end],
+        pair=[*start, "$A", *end, "$B:1", *(f"{text}:1" for text in end)],
+        special_tokens=[(text, pipeline.token_to_id(text)) for text in (*start, *end)],
+    )

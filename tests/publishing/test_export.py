@@ -1,0 +1,162 @@
+"""`longspan export`: folders of finished runs, and their model cards."""
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from longspan.arena import RunPaths
+from longspan.arena.predict import predict
+from longspan.report.statistics.intervals import interval
+from longspan.results import load_result
+from own_files import forgotten_imports, reviews, write_csv
+
+SMALL = {
+    "model.hidden_size": 16,
+    "model.num_attention_heads": 2,
+    "model.num_hidden_layers": 1,
+    "training.steps": 4,
+    "training.evaluate_every": 4,
+    "training.warmup_steps": 0,
+}
+VOCABULARIES = {"bytes": "bytes", "characters": "characters", "words": 40}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folder of tiny runs on imported texts: of each vocabulary, and a regression on pairs."""
+    import longspan.cli
+
+    folder = tmp_path_factory.mktemp("texts")
+    rows = [(text, text[::-1], label, number) for text, label, number in reviews(40)]
+    path = write_csv(folder / "reviews.csv", rows, ("body", "other", "stars", "score"))
+    cache = ["--cache", folder / "cache"]
+    to_import = ["data", "import", "csv", path, "--text", "body", *cache]
+    commands = [
+        [*to_import, "--label", "stars"],
+        [*to_import, "--pair", "other", "--target", "score", "--name", "pairs"],
+    ]
+    where = ["--runs", folder / "runs", "--device", "cpu", *cache]
+    for task, vocabulary in [*(("reviews", x) for x in VOCABULARIES.values()), ("pairs", "bytes")]:
+        changes = {**SMALL, "task.vocabulary": vocabulary, "task.length": 60}
+        if vocabulary == "characters":
+            changes["task.end"] = "true"
+        flags = [word for name, x in changes.items() for word in ("--set", f"{name}={x}")]
+        commands.append(["train", "local", task, *flags, *where])
+    with pytest.MonkeyPatch.context() as patch, forgotten_imports(folder / "none"):
+        for command in commands:
+            patch.setattr(sys, "argv", ["longspan", *map(str, command)])
+            with contextlib.suppress(SystemExit):
+                longspan.cli.main()
+        yield folder
+
+
+def record_of(runs, task, vocabulary):
+    (path,) = (
+        path
+        for path in (runs / "runs" / "own" / task).glob("local-*.json")
+        if load_result(path).config.task.options["vocabulary"] == VOCABULARIES[vocabulary]
+    )
+    return path
+
+
+def export(cli, runs, record, folder, *more):
+    return cli("export", record, "--output", folder, "--cache", runs / "cache", *more)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_exported_model_predicts_as_the_run(cli, runs, tmp_path, vocabulary):
+    record, folder = record_of(runs, "reviews", vocabulary), tmp_path / "model"
+    code, out, err = export(cli, runs, record, folder, "--json")
+    assert code == 0, err
+    assert {"README.md", "tokenizer.json", "model.safetensors"} <= set(json.loads(out)["files"])
+    texts = [text for text, *_ in reviews(8, seed=1)]
+    expected = predict(
+        record, [(text,) for text in texts], RunPaths(cache=runs / "cache", device="cpu")
+    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = tokenizer(texts, truncation=True, padding=True, return_tensors="pt")
+    assert inputs["input_ids"].shape[1] <= 60
+    with torch.no_grad():
+        found, classes = model(**inputs).logits.softmax(-1).max(-1)
+    assert [model.config.id2label[label] for label in classes.tolist()] == expected.values
+    torch.testing.assert_close(found.double(), torch.from_numpy(expected.probabilities))
+
+
+def test_card_has_protocol_scores_and_interval(cli, runs, tmp_path):
+    record = record_of(runs, "reviews", "bytes")
+    assert export(cli, runs, record, tmp_path / "model", "--license", "mit")[0] == 0
+    result = load_result(record)
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    data = card.data
+    assert (data.library_name, data.pipeline_tag, data.license) == (
+        "transformers",
+        "text-classification",
+        "mit",
+    )
+    assert {"longspan", "local", "reviews", "own"} <= set(data.tags)
+    (score,) = data.eval_results
+    assert (score.metric_type, score.metric_value) == ("accuracy", result.score())
+    assert (score.dataset_name, score.dataset_split) == ("reviews (reviews.csv)", "test")
+    expected = interval([result.score()], result.main, result.scores["test"].num_examples)
+    assert score.metric_args == {
+        "protocol": "own",
+        "confidence_interval": [expected.low, expected.high],
+        "confidence_level": 0.95,
+    }
+    assert "protocol own, 95 % interval" in score.metric_name
+    assert "over examples" in score.metric_name
+    for text in ("Protocol `own`", "License of the data: that of the file", result.data_checksum):
+        assert text in card.content
+    assert f"| {100 * result.score():.1f} {100 * expected.low:.1f}" in card.content
+
+
+@pytest.mark.parametrize("task", ["reviews", "pairs"])
+def test_code_of_the_card_runs_without_longspan(cli, runs, tmp_path, task):
+    folder = tmp_path / "model"
+    assert export(cli, runs, record_of(runs, task, "bytes"), folder)[0] == 0
+    text = (folder / "README.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    code = code.replace("FOLDER OR NAME ON THE HUB", str(folder))
+    script = "import sys\nsys.modules['longspan'] = None\n" + code
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"tensor\(\[\[.*\]\]\)\n", done.stdout)
+
+
+def test_run_without_texts_has_no_tokenizer_and_the_license_of_its_data(
+    cli, finished, tiny_cache, tmp_path
+):
+    record = next(finished.rglob("local-*.json"))
+    code, out, err = cli("export", record, "--output", tmp_path / "x", "--cache", tiny_cache)
+    assert code == 0, err
+    assert "upload them with: hf upload NAME" in out
+    card = ModelCard.load(tmp_path / "x" / "README.md")
+    assert (card.data.license, card.data.pipeline_tag) == ("apache-2.0", None)
+    length = load_result(record).length
+    assert f"torch.ones(1, {length}, dtype=torch.long)" in card.content
+    assert not (tmp_path / "x" / "tokenizer.json").exists()
+    code, _, err = cli("export", record, "--output", tmp_path / "x", "--cache", tiny_cache)
+    assert code == 2
+    assert "exists; remove it, or choose another folder" in err
