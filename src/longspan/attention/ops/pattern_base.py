@@ -83,6 +83,11 @@ class PatternAttention(Attention):
         extra = (*(None,) * self.traits.global_tokens, *extra)
         return self.attend_pattern(q, k, v, key_mask, *extra), held
 
+    def state_of(self, k, v, key_mask):
+        """Return the keys and values still reachable."""
+        state = append_tokens(None, {"k": k, "v": v}, key_mask)
+        return self._reachable(state, range(k.shape[2]), k.shape[2])
+
     def by_pieces(self, q, k, v, key_mask, cache, *extra):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""
         outs, length = [], 0 if cache is None else cache.length
