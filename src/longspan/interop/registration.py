@@ -1,5 +1,6 @@
 """Registration of mechanisms as attention implementations of transformers."""
 
+import dataclasses
 import re
 from typing import Any
 
@@ -16,7 +17,8 @@ PREFIX = "longspan:"
 # transformers treats names with these parts as its own implementations.
 RESERVED = ("flash", "flex", "sdpa", "eager", "paged", "swapped", "probe")
 # Sizes of BERT base, for a first check of the options; each model has its own.
-TRIAL_SIZES = {"heads": 12, "head_dim": 64, "max_length": 512}
+TRIAL_SIZES = {"heads": 12, "head_dim": 64}
+TRIAL_LENGTH = 512
 
 _REGISTERED: dict[str, Recipe] = {}
 
@@ -66,7 +68,8 @@ def register_attention(
         )
     if not any(isinstance(x, list) for x in options.values()):
         # Lists may be per head or layer, whose numbers are known in a model only.
-        refuse_parameters(Recipe(attention, options, backend).build(**TRIAL_SIZES))
+        trial = dataclasses.replace(recipe, max_length=max_length or TRIAL_LENGTH)
+        refuse_parameters(trial.build(**TRIAL_SIZES))
     AttentionInterface.register(full_name, AttentionFunction(_Builder(recipe)))
     AttentionMaskInterface.register(full_name, create_padding_mask)
     _REGISTERED[full_name] = recipe
