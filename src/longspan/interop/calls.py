@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
     attention: Attention
     global_positions: tuple[int, ...] = ()
-    extra: dict[str, Any] = {}  # noqa: RUF012 (nobody writes to it)
+    extra: dict[str, Any] = {}
 
 
 class AttentionFunction:
@@ -131,7 +131,7 @@ def refuse_call(
         if others.get(name) is not None and others[name] is not False
     ]
     if mask is not None and (mask.dim() != 2 or mask.dtype != torch.bool):
-        wanted = "the mask must mark real tokens, (B, S), and be made by transformers' mask functions"
+        wanted = "the mask must mark real tokens, (B, S), as transformers' mask functions do"
         reasons.append(f"{wanted}; got {mask.dtype} of shape {tuple(mask.shape)}")
     if window is None and _has_window(module):
         reasons.append("the layer has a sliding window that it does not pass on")

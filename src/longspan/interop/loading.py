@@ -16,6 +16,8 @@ from longspan.interop.swapped import (
 )
 from longspan.interop.swapping import FIELD
 
+LOCATION = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+
 
 def load_swapped(
     source: str | os.PathLike[str],
@@ -37,7 +39,8 @@ def load_swapped(
         DataError: the configuration records no swap, or names a class that transformers does not
             have.
     """
-    config = arguments.pop("config", None) or AutoConfig.from_pretrained(source)
+    where = {name: arguments[name] for name in LOCATION if name in arguments}
+    config = arguments.get("config") or AutoConfig.from_pretrained(source, **where)
     if not getattr(config, FIELD, None):
         raise DataError(f"{source} records no swap ({FIELD} in config.json); use from_pretrained")
     cls = model_class or _saved_class(config)
@@ -52,8 +55,7 @@ def load_swapped(
     # transformers finds classes, and saves their names, by these attributes.
     Restored.__name__, Restored.__qualname__ = cls.__name__, cls.__qualname__
     Restored.__module__ = cls.__module__
-    arguments = {"config": config, "attn_implementation": SWAPPED, **arguments}
-    arguments["output_loading_info"] = True
+    arguments |= {"attn_implementation": SWAPPED, "output_loading_info": True}
     model, info = Restored.from_pretrained(source, **arguments)
     model.__class__ = cls
     _complete(model, set(info["missing_keys"]))
@@ -65,8 +67,7 @@ def attach_recorded(model: PreTrainedModel) -> None:
     for name, values in getattr(model.config, FIELD).items():
         module = model.base_model.get_submodule(name)
         swapped = Swapped(SwapSpec.from_dict(values), model.config)
-        weight = next(module.parameters())
-        swapped.to(device=weight.device, dtype=weight.dtype)
+        swapped.to(device=next(module.parameters()).device, dtype=model.dtype)
         swapped.attach(module)
 
 
@@ -85,5 +86,3 @@ def _complete(model: PreTrainedModel, missing: set[str]) -> None:
             start = f"{name}."
             lost = {key.removeprefix(start) for key in missing if key.startswith(start)}
             restore(module, model.config, lost | missing_buffers(module))
-
-

@@ -61,8 +61,8 @@ def create_padding_mask(
     known = (causal_mask_function, bidirectional_mask_function)
     if not all(x in known or (local_size and x.__code__ in _WINDOWS) for x in parts):
         raise InputError(
-            "longspan attention supports padding, causal masks and sliding windows; packed "
-            "sequences, chunks, blocks of image tokens and custom mask functions are not supported; "
+            "longspan attention supports padding, causal masks and sliding windows, but no "
+            "packed sequences, chunks, blocks of image tokens or custom mask functions; "
             "use attn_implementation='sdpa'"
         )
     if attention_mask is not None and attention_mask.dim() != 2:

@@ -33,7 +33,8 @@ class Projection:
         """Return these rows as a map of their own, with each head repeated."""
         linear, rows = self.linear(module), slice(self.start, self.stop)
         width = (self.stop - self.start) * repeats
-        made = nn.Linear(linear.in_features, width, linear.bias is not None, device="cpu")
+        dtype = linear.weight.dtype
+        made = nn.Linear(linear.in_features, width, linear.bias is not None, "cpu", dtype)
         with torch.no_grad():
             made.weight.copy_(repeat_rows(linear.weight[rows], repeats, head_dim))
             if linear.bias is not None:

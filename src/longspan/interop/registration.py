@@ -77,7 +77,7 @@ def register_attention(
 
 
 def refuse_parameters(attention: Attention) -> None:
-    """Raise OptionError if a function of queries, keys and values alone cannot be this mechanism."""
+    """Raise OptionError unless the mechanism is a function of queries, keys and values alone."""
     reasons = []
     if any(True for _ in attention.parameters()):
         reasons.append("it has parameters")

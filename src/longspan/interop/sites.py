@@ -5,7 +5,7 @@ import contextvars
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -43,33 +43,6 @@ class Site:
     projections: dict[str, Projection]
 
 
-class _Probe(AttentionFunction):
-    """Exact attention that records its calls."""
-
-    found: contextvars.ContextVar[dict[nn.Module, dict[str, Any]]]
-    found = contextvars.ContextVar("found")
-    outputs: contextvars.ContextVar[dict[nn.Module, Tensor]]
-    outputs = contextvars.ContextVar("outputs")
-
-    def __call__(self, module, query, key, value, attention_mask=None, **others):
-        """Record the call, then compute it."""
-        outputs = self.outputs.get()
-        projections = {
-            letter: projection
-            for letter, heads in (("q", query), ("k", key), ("v", value))
-            if (projection := find_projection(module, outputs, heads)) is not None
-        }
-        causal = others.get("is_causal")
-        self.found.get()[module] = {
-            "causal": getattr(module, "is_causal", True) if causal is None else causal,
-            "heads": query.shape[1],
-            "head_dim": query.shape[3],
-            "window": others.get("sliding_window"),
-            "projections": projections,
-        }
-        return super().__call__(module, query, key, value, attention_mask, **others)
-
-
 def choose_full(module: nn.Module, request: Request) -> Choice:
     """Return exact attention, for modules that keep theirs."""
     return Choice(_build_full(request.causal, request.dropout))
@@ -80,7 +53,30 @@ def _build_full(causal: bool, dropout: float) -> Attention:
     return build("full", causal=causal, weight_dropout=dropout).train(dropout > 0)
 
 
-AttentionInterface.register(PROBE, _Probe(choose_full))
+_FOUND: contextvars.ContextVar[dict[nn.Module, dict[str, Any]]] = contextvars.ContextVar("found")
+_OUTPUTS: contextvars.ContextVar[dict[nn.Module, Tensor]] = contextvars.ContextVar("outputs")
+
+
+def _probe(module, query, key, value, attention_mask=None, **others):
+    """Record a call, then compute exact attention."""
+    projections = {
+        letter: projection
+        for letter, heads in (("q", query), ("k", key), ("v", value))
+        if (projection := find_projection(module, _OUTPUTS.get(), heads)) is not None
+    }
+    causal = others.get("is_causal")
+    _FOUND.get()[module] = {
+        "causal": getattr(module, "is_causal", True) if causal is None else causal,
+        "heads": query.shape[1],
+        "head_dim": query.shape[3],
+        "window": others.get("sliding_window"),
+        "projections": projections,
+    }
+    return _EXACT(module, query, key, value, attention_mask, **others)
+
+
+_EXACT = AttentionFunction(choose_full)
+AttentionInterface.register(PROBE, _probe)
 AttentionMaskInterface.register(PROBE, create_padding_mask)
 
 
@@ -92,21 +88,21 @@ def find_sites(model: PreTrainedModel) -> list[Site]:
     Raises:
         InputError: the model cannot run, or no module of it calls the interface.
     """
-    base = model.base_model
-    found = _Probe.found.set({})
-    outputs = _Probe.outputs.set({})
+    base = cast(PreTrainedModel, model.base_model)
+    found = _FOUND.set({})
+    outputs = _OUTPUTS.set({})
     try:
         with _probing(base), torch.no_grad():
             base(**{name: x.to(base.device) for name, x in base.dummy_inputs.items()})
-        calls = _Probe.found.get()
+        calls = _FOUND.get()
     except (TypeError, ValueError, NotImplementedError, IndexError, RuntimeError) as error:
         raise InputError(
             f"{type(model).__name__} cannot run on transformers' dummy inputs, by which its "
             f"attention modules are found: {error}"
         ) from error
     finally:
-        _Probe.found.reset(found)
-        _Probe.outputs.reset(outputs)
+        _FOUND.reset(found)
+        _OUTPUTS.reset(outputs)
     names = {module: name for name, module in base.named_modules()}
     sites = [Site(names[module], module, **call) for module, call in calls.items()]
     if not sites:
@@ -121,7 +117,7 @@ def _probing(model: PreTrainedModel) -> Iterator[None]:
     """Run in evaluation mode with the probe as attention, and record outputs of linear maps."""
 
     def record(linear: nn.Module, inputs: Any, output: Tensor) -> None:
-        _Probe.outputs.get()[linear] = output
+        _OUTPUTS.get()[linear] = output
 
     modules = [x for x in model.modules() if isinstance(x, nn.Linear)]
     hooks = [x.register_forward_hook(record) for x in modules]

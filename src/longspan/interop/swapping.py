@@ -94,8 +94,8 @@ def swap(
     set_implementation(model, SWAPPED)
     record = dict(getattr(model.config, FIELD, None) or {})
     for site, swapped in made:
-        weight = next(site.module.parameters())
-        swapped.to(device=weight.device, dtype=weight.dtype).train(site.module.training)
+        device = next(site.module.parameters()).device
+        swapped.to(device=device).train(site.module.training)
         swapped.attach(site.module)
         record[site.name] = swapped.spec.to_dict()
     setattr(model.config, FIELD, record)
@@ -121,7 +121,7 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
     spec = SwapSpec(
         recipe, site.causal, site.heads, site.head_dim, layer_index(site.module), site.projections
     )
-    swapped = Swapped(spec, model.config)
+    swapped = Swapped(spec, model.config).to(dtype=model.dtype)
     mechanism, found = swapped.mechanism, site.projections
     if mechanism.traits.needs_layer_input and not {"q", "k", "v"} <= set(found):
         missing = sorted({"q", "k", "v"} - set(found))
