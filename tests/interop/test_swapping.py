@@ -9,6 +9,8 @@ from safetensors.torch import load_file
 from tiny_transformers import MODELS, SIZES
 from transformers import (
     AutoModelForSequenceClassification,
+    BartConfig,
+    BartModel,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -20,6 +22,8 @@ from transformers import (
     GPT2Model,
     RobertaConfig,
     RobertaModel,
+    T5Config,
+    T5EncoderModel,
 )
 
 import longspan
@@ -262,6 +266,8 @@ def test_bad_requests_leave_the_model_unchanged():
         longspan.swap(model, "local", windows=3)
     with pytest.raises(InputError, match="global_positions is not supported"):
         longspan.swap(model, "linear", global_positions=(0,))
+    with pytest.raises(InputError, match="shares a parameter among all layers"):
+        longspan.swap(make("bert"), "linformer", sharing="layerwise")
     with pytest.raises(InputError, match="not in layers"):
         longspan.swap(model, "full", layers=[])
     assert model.config._attn_implementation == "sdpa"
@@ -273,6 +279,46 @@ def test_model_without_interface_is_refused():
     model = DebertaV2Model(DebertaV2Config(**SIZES))
     with pytest.raises(InputError, match="AttentionInterface"):
         longspan.swap(model, "full")
+
+
+@torch.no_grad()
+def test_cross_attention_and_bias_of_the_model():
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "vocab_size": 40}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    tokens = {"pad_token_id": 0, "decoder_start_token_id": 2, "forced_eos_token_id": None}
+    torch.manual_seed(0)
+    bart = BartModel(BartConfig(**sizes, **heads, **tokens, eos_token_id=None)).eval()
+    report = longspan.swap(bart, "local", window=2)
+    assert report.kept == {
+        "decoder.layers.0.encoder_attn": "cross-attention is not supported (traits.cross)"
+    }
+    assert len(report.swapped) == 2
+    early, late = (bart(IDS, decoder_input_ids=x)[0] for x in (IDS, IDS.flip(1)))
+    assert early.shape == late.shape
+    assert len(longspan.swap(bart, "linear").swapped) == 3
+    config = T5Config(vocab_size=40, d_model=32, d_kv=8, d_ff=24, num_layers=1, num_heads=4)
+    t5 = T5EncoderModel(config).eval()
+    expected = t5(IDS)[0]
+    with pytest.raises(InputError, match="has a scale of its scores, which linear"):
+        longspan.swap(t5, "linear")
+    with pytest.raises(InputError, match="has a bias of its scores, which performer"):
+        longspan.swap(t5, "performer")
+    longspan.swap(t5, "local", window=20)
+    torch.testing.assert_close(t5(IDS)[0], expected)
+
+
+def test_checkpointed_activations_have_the_same_gradients():
+    gradients = []
+    for checkpointing in (False, True):
+        model = make("bert").train()
+        longspan.swap(model, "longformer", window=2, global_projections=True, global_positions=(0,))
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model(IDS)[0].square().mean().backward()
+        found = mechanisms(model)[0].projections.query.weight.grad
+        assert found.abs().max() > 0
+        gradients.append(found)
+    torch.testing.assert_close(*gradients)
 
 
 @torch.no_grad()

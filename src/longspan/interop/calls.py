@@ -151,13 +151,17 @@ def _has_window(module: nn.Module) -> bool:
     return kinds[index] == "sliding_attention"
 
 
-def _refuse_cross_attention(module: nn.Module, attention: Attention) -> None:
-    """Refuse modules that may attend to another sequence, even one of the same length."""
+def may_be_cross_attention(module: nn.Module, causal: bool) -> bool:
+    """Return whether a module may attend to another sequence, even one of the same length."""
     config = getattr(module, "config", None)
     names = ("is_encoder_decoder", "add_cross_attention")
-    if attention.causal or attention.traits.cross or not any(getattr(config, x, 0) for x in names):
-        return
-    if getattr(module, "is_decoder", True):
+    if causal or not any(getattr(config, name, False) for name in names):
+        return False
+    return getattr(module, "is_decoder", True)
+
+
+def _refuse_cross_attention(module: nn.Module, attention: Attention) -> None:
+    if not attention.traits.cross and may_be_cross_attention(module, attention.causal):
         raise InputError(
             f"{attention.name} does not support cross-attention (traits.cross), which "
             f"{type(module).__name__} may be; use attn_implementation='sdpa'"

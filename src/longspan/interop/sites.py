@@ -31,6 +31,8 @@ class Site:
         heads: heads of queries.
         head_dim: head dimension.
         window: sliding window of the module's own, or None.
+        scale: whether products have another factor than 1 / sqrt(D).
+        bias: whether the module adds numbers to the scores.
         projections: projections to "q", "k" and "v", as far as they were found.
     """
 
@@ -40,6 +42,8 @@ class Site:
     heads: int
     head_dim: int
     window: int | None
+    scale: bool
+    bias: bool
     projections: dict[str, Projection]
 
 
@@ -70,6 +74,8 @@ def _probe(module, query, key, value, attention_mask=None, **others):
         "heads": query.shape[1],
         "head_dim": query.shape[3],
         "window": others.get("sliding_window"),
+        "scale": others.get("scaling") not in (None, query.shape[3] ** -0.5),
+        "bias": others.get("position_bias") is not None,
         "projections": projections,
     }
     return _EXACT(module, query, key, value, attention_mask, **others)

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from longspan.attention import MECHANISMS, options_of
 from longspan.errors import InputError, LongspanError, OptionError, check_name
 from longspan.interop.building import Recipe, layer_index
+from longspan.interop.calls import may_be_cross_attention
 from longspan.interop.sites import Site, find_sites, set_implementation
 from longspan.interop.swapped import SWAPPED, Swapped, SwapSpec
 
@@ -71,8 +72,8 @@ def swap(
         options: options of the mechanism; `options_of(attention)` lists them.
 
     Returns:
-        The modules that were replaced, and those that were not, with the reason: a sliding window
-        of their own, or not in `layers`.
+        The modules that were replaced, and those that were not, with the reason: not in `layers`, a
+        sliding window of their own, or cross-attention that the mechanism does not have.
 
     Raises:
         UnknownNameError: there is no such mechanism, option or backend.
@@ -85,7 +86,8 @@ def swap(
     recipe = Recipe(attention, options, backend, max_length, tuple(global_positions))
     sites = find_sites(model)
     _check_layers(layers, len(sites))
-    kept = {s.name: reason for i, s in enumerate(sites) if (reason := _keeps(s, i, layers))}
+    cross = MECHANISMS[attention].traits.cross
+    kept = {s.name: why for i, s in enumerate(sites) if (why := _keeps(s, i, layers, cross))}
     chosen = [site for site in sites if site.name not in kept]
     if not chosen:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in kept.items())
@@ -109,11 +111,15 @@ def _check_layers(layers: Sequence[int] | None, count: int) -> None:
         raise OptionError(f"layers must be integers between 0 and {count - 1}, got {wrong}")
 
 
-def _keeps(site: Site, index: int, layers: Sequence[int] | None) -> str | None:
+def _keeps(site: Site, index: int, layers: Sequence[int] | None, cross: bool) -> str | None:
     """Return the reason why a module keeps exact attention, or None."""
+    if layers is not None and index not in layers:
+        return "not in layers"
     if site.window is not None:
         return f"its own sliding window of {site.window}"
-    return None if layers is None or index in layers else "not in layers"
+    if may_be_cross_attention(site.module, site.causal) and not cross:
+        return "cross-attention is not supported (traits.cross)"
+    return None
 
 
 def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
@@ -123,6 +129,17 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
     )
     swapped = Swapped(spec, model.config).to(dtype=model.dtype)
     mechanism, found = swapped.mechanism, site.projections
+    for name in ("scale", "bias"):
+        if getattr(site, name) and not getattr(mechanism.traits, name):
+            raise InputError(
+                f"{site.name} has a {name} of its scores, which {recipe.attention} does not support "
+                f"(traits.{name})"
+            )
+    if mechanism.release_shared() is not None:
+        raise InputError(
+            f"{recipe.attention} with these options shares a parameter among all layers, which a "
+            "model of transformers has no place for; choose other options"
+        )
     if mechanism.traits.needs_layer_input and not {"q", "k", "v"} <= set(found):
         missing = sorted({"q", "k", "v"} - set(found))
         raise InputError(

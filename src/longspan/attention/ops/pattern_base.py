@@ -19,7 +19,7 @@ class PatternAttention(Attention):
     A subclass that changes the rows, such as a gate, extends `attend`, `reference` and `advance`
     with the same operation: none of the three calls another. One that computes the same rows in
     another way overrides `attend_pattern`; one with other keys than those of the pattern overrides
-    `attend_cached` as well.
+    `attend_cached` as well, and `state_of`.
     """
 
     pattern: Pattern
