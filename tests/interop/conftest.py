@@ -4,6 +4,8 @@ import pytest
 import torch
 from tiny_transformers import MODELS
 
+from longspan.interop import registration
+
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory):
@@ -28,5 +30,7 @@ def load(saved):
 
 
 @pytest.fixture(autouse=True)
-def _seeded():
+def _seeded_and_unregistered(monkeypatch):
     torch.manual_seed(0)
+    # Names belong to the process; each test registers its own.
+    monkeypatch.setattr(registration, "_REGISTERED", {})

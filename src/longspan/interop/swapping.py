@@ -132,8 +132,8 @@ def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
     for name in ("scale", "bias"):
         if getattr(site, name) and not getattr(mechanism.traits, name):
             raise InputError(
-                f"{site.name} has a {name} of its scores, which {recipe.attention} does not support "
-                f"(traits.{name})"
+                f"{site.name} has a {name} of its scores, which {recipe.attention} does not "
+                f"support (traits.{name})"
             )
     if mechanism.release_shared() is not None:
         raise InputError(
