@@ -10,10 +10,13 @@ import pytest
 import torch
 from tiny_transformers import CAUSAL, MODELS
 from transformers import StaticCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import longspan
 from longspan.attention import MECHANISMS, build
 from longspan.errors import InputError, OptionError
+from longspan.interop.building import Recipe
+from longspan.interop.decoding import attend_last
 
 T = 24
 SIZES = {"heads": 4, "head_dim": 8, "max_length": 64}
@@ -226,9 +229,14 @@ def test_import_of_longspan_needs_no_transformers():
 
 
 def test_training_after_inference_mode_has_gradients(load):
-    model, ids = load("llama", longspan.register_attention("performer", features=16)), token_ids()
+    name = longspan.register_attention("performer", features=16)
+    model, ids = load("llama", name), token_ids()
     with torch.inference_mode():
         model(input_ids=ids)
+    built = ALL_ATTENTION_FUNCTIONS[name].choose.built.values()
+    assert [x.projection.is_inference() for x in built] == [False, False]
+    # Layers draw different features.
+    assert len({x.projection.sum().item() for x in built}) == 2
     model.train()(input_ids=ids, labels=ids).loss.backward()
     assert all(p.grad is not None for p in model.parameters())
 
@@ -251,3 +259,24 @@ def test_dropout_drops_weights(load):
     expected = model(input_ids=ids)[0]
     assert torch.equal(model(input_ids=ids)[0], expected)
     assert (model.train()(input_ids=ids)[0] - expected).abs().max() > 1e-3
+
+
+def test_random_features_do_not_depend_on_the_default_dtype():
+    recipe, sizes = Recipe("performer", {"features": 16}), {"heads": 2, "head_dim": 8}
+    expected = recipe.build(**sizes).projection
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(recipe.build(**sizes).projection, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("mechanism", ["local", "bigbird", "full", "position_infused"])
+def test_padded_keys_of_a_cache_may_hold_anything(mechanism):
+    attention = build(mechanism, causal=True, **SIZES, **OPTIONS[mechanism])
+    q, k, v = (torch.randn(2, heads, T, 8) for heads in (4, 2, 2))
+    mask = padding("interior").bool()
+    expected = attention(q, k, v, mask)[:, :, -3:]
+    for x in (k, v):
+        x.transpose(1, 2)[~mask] = torch.nan
+    torch.testing.assert_close(attend_last(attention, q[:, :, -3:], k, v, mask), expected)

@@ -202,8 +202,10 @@ def test_layers_and_reswap(tmp_path):
         "linformer",
         "synthesizer",
     ]
+    longspan.swap(model, "position_infused", layers=[0])
     longspan.swap(model, "full")
     assert unused.requires_grad
+    assert not any(x._forward_pre_hooks for x in model.modules())
     torch.testing.assert_close(model(IDS)[0], expected)
     longspan.swap(model, "linformer")
     assert (model(IDS)[0] - expected).abs().max() > 1e-3
@@ -305,6 +307,18 @@ def test_cross_attention_and_bias_of_the_model():
         longspan.swap(t5, "performer")
     longspan.swap(t5, "local", window=20)
     torch.testing.assert_close(t5(IDS)[0], expected)
+
+
+def test_dropout_of_the_model_drops_weights_of_the_mechanism():
+    model = make("bert", attention_probs_dropout_prob=0.5)
+    longspan.swap(model, "full")
+    expected = model(IDS)[0]
+    assert torch.equal(model(IDS)[0], expected)
+    assert (model.train()(IDS)[0] - expected).abs().max() > 1e-3
+    longspan.swap(model, "linear")
+    assert model.training
+    assert mechanisms(model)[0].training
+    assert torch.equal(model(IDS)[0], model(IDS)[0])
 
 
 def test_checkpointed_activations_have_the_same_gradients():

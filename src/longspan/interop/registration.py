@@ -4,6 +4,7 @@ import dataclasses
 import re
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -117,7 +118,8 @@ class _Builder:
             weight_dropout=self._dropout(request),
         )
         refuse_parameters(attention)
-        attention.to(device=request.device, dtype=request.dtype)
+        with torch.inference_mode(False):
+            attention.to(device=request.device, dtype=request.dtype)
         return attention.train(request.dropout > 0)
 
     def _dropout(self, request: Request) -> float:
