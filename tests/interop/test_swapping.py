@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_transformers import MODELS, SIZES
 from transformers import (
     AutoModelForSequenceClassification,
@@ -230,6 +230,17 @@ def test_random_features_are_those_of_the_layer_and_are_saved(tmp_path):
         torch.equal(a.projection, b.projection)
         for a, b in zip(again, mechanisms(model), strict=True)
     )
+
+
+def test_tensors_that_a_checkpoint_lacks_have_initial_values(tmp_path):
+    model = make("bert", torch.float32)
+    longspan.swap(model, "performer", features=16)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    kept = {name: x for name, x in load_file(file).items() if "longspan" not in name}
+    save_file(kept, file, metadata={"format": "pt"})
+    again = longspan.load_swapped(tmp_path).eval()
+    assert torch.equal(again(IDS)[0], model(IDS)[0])
 
 
 def test_checkpoint_of_one_head_loads_into_another(tmp_path):
