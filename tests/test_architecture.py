@@ -19,7 +19,7 @@ LAYERS = (
         *("results", "space", "entry_points"),
     ),
     ("attention",),
-    ("models",),
+    ("models", "interop"),
     ("data",),
     ("tokenizers",),
     ("tasks",),
@@ -81,7 +81,8 @@ def imported_names(tree):
 
 def wrong_imports(file, tree):
     if file == "__init__.py":
-        return [n for _, n in imported_names(tree) if n.split(".")[1] != "attention"]
+        allowed = ("attention", "interop")
+        return [n for _, n in imported_names(tree) if n.split(".")[1] not in allowed]
     rank = RANK[layer_of(file)]
     parts = [(line, name, name.split(".")[1]) for line, name in imported_names(tree)]
     # Only the version may be imported from the package itself.

@@ -127,13 +127,13 @@ def test_links_lead_to_existing_pages_and_sections(site, pages):
 
 
 def test_reference_has_every_public_name(pages):
-    from longspan import arena, attention, models, publishing, tasks, tokenizers
+    from longspan import arena, attention, interop, models, publishing, tasks, tokenizers
 
     ids = {one for name, page in pages.items() if name.startswith("api/") for one in page.ids}
     shown = {one.rpartition(".")[2] for one in ids}
     for path in (DOCS / "api").glob("*.md"):
         shown |= set(re.findall(r"`(\w+)`", path.read_text(encoding="utf-8")))  # constants
-    for package in (arena, attention, models, publishing, tasks, tokenizers):
+    for package in (arena, attention, interop, models, publishing, tasks, tokenizers):
         missing = set(package.__all__) - shown
         assert not missing, f"{package.__name__}: {sorted(missing)}"
 

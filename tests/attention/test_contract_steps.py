@@ -18,6 +18,8 @@ from contract import (
 from jaxtyping import TypeCheckError
 
 from longspan.attention import MECHANISMS, build
+from longspan.attention.masking import zero_masked
+from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.errors import InputError
 
 STEPS = (1, 1, 7, 1, 23, 8, 1, 33, 2, 23)  # numbers of tokens
@@ -50,6 +52,26 @@ def test_steps_equal_forward(name, causal, backend, kind):
     out, cache = run_steps(attention, inputs, mask)
     assert cache.length == T
     assert_steps_near(attention, out, attention(*inputs, mask), kind)
+
+
+@every_mechanism
+@pytest.mark.parametrize("kind", ["none", "holes"])
+def test_keys_and_values_of_another_cache_can_be_continued(name, causal, backend, kind):
+    skip_unless_causal(causal, backend)
+    attention, (q, k, v), mask = build_small(name, causal, backend), qkv(T), key_masks(T)[kind]
+    k, v = zero_masked(k, mask), zero_masked(v, mask)
+    past, new = slice(0, 70), slice(70, T)
+    before, after = (None if mask is None else mask[:, rows] for rows in (past, new))
+    state = attention.state_of(k[:, :, past], v[:, :, past], before)
+    if state is None:
+        assert not attention.keeps_tokens
+        pytest.skip("its state depends on more than keys and values")
+    cache = attention.make_cache(70, q, v, state)
+    out, _ = attention.step(*(x[:, :, new] for x in (q, k, v)), cache, after)
+    assert_near(out, attention(q, k, v, mask)[:, :, new], "output")
+    if isinstance(attention, PatternAttention):
+        own = attention.step(*(x[:, :, past] for x in (q, k, v)), None, before)[1].state
+        assert all(torch.equal(state[x], own[x]) for x in (own | state))
 
 
 @every_mechanism

@@ -28,6 +28,7 @@ class MechanismHooks(nn.Module):
         shared_state: names of state tensors that are equal for heads with the same keys and values.
         takes_groups: whether `attend` and `reference` take keys and values of G heads; if not, they
             are repeated for all H heads, in memory as well (a cache keeps G heads).
+        keeps_tokens: whether `advance` continues all keys and values, `k` and `v`, as the state.
         empty_state: value of a state tensor before the first real token, by name; zero if absent.
         redraw_every: training steps between two calls of `redraw`; None: no redraws.
         has_unused_parameters: whether some parameters may receive no gradient in a training step.
@@ -45,6 +46,7 @@ class MechanismHooks(nn.Module):
     detaches_memory: bool = False
     shared_state: ClassVar[tuple[str, ...]] = ("k", "v")
     takes_groups: ClassVar[bool] = False
+    keeps_tokens: ClassVar[bool] = False
     empty_state: ClassVar[dict[str, float]] = {}
     redraw_every: int | None = None
     has_unused_parameters: bool = False
@@ -96,6 +98,14 @@ class MechanismHooks(nn.Module):
         keys = state["k"], state["v"], state.get("real")
         out = self.attend(state.get("q", q), *keys, *(None,) * self.traits.global_tokens, *more)
         return out[:, :, out.shape[2] - q.shape[2] :], state
+
+    def state_of(self, k: Tensor, v: Tensor, key_mask: Tensor | None) -> dict[str, Tensor] | None:
+        """Return the state after tokens with these keys and values; None: it depends on more.
+
+        A step can then continue keys and values that another library has cached. They are zero at
+        padded positions. The default returns them if `keeps_tokens`.
+        """
+        return append_tokens(None, {"k": k, "v": v}, key_mask) if self.keeps_tokens else None
 
     def refusals(
         self,

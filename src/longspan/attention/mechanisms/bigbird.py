@@ -50,6 +50,7 @@ class BigBirdAttention(Attention):
         anchored=True,
     )
     small_options = {"block": 4, "num_random_blocks": 2}
+    keeps_tokens = True
     draws: torch.Tensor
 
     def __init__(
@@ -85,12 +86,11 @@ class BigBirdAttention(Attention):
         """
         super().__init__()
         itc, ends = form == "itc", global_blocks == "ends"
+        count = 3 * itc if num_random_blocks is None else num_random_blocks
         known = itc or form == "etc", ends or global_blocks == "first", sampling in SAMPLINGS
         reasons = {
             f"invalid {form=}, {global_blocks=} or {sampling=}": not all(known),
-            f"num_random_blocks must be >= 0, got {num_random_blocks}": (
-                num_random_blocks is not None and num_random_blocks < 0
-            ),
+            f"num_random_blocks must be >= 0, got {num_random_blocks}": count < 0,
             "causal=True requires form='itc': global tokens of ETC see all": causal and not itc,
             "global_blocks='first' requires form='itc'": not (itc or ends),
             f"global_tokens={global_tokens} requires form='etc'": itc and global_tokens > 0,
@@ -100,7 +100,6 @@ class BigBirdAttention(Attention):
         self.causal, self.max_length = causal, max_length
         at_ends = int(itc), int(itc and ends and not causal)
         self.rule = BlockRule(block, global_tokens, *at_ends, causal, sampling)
-        count = 3 * itc if num_random_blocks is None else num_random_blocks
         generator = torch.Generator().manual_seed(seed * 1_000_003 + layer)
         draws = torch.randint(2**BITS, (-(-max_length // block), heads, count), generator=generator)
         draws = torch.full_like(draws, -1) if sampling == "given" else draws

@@ -126,6 +126,10 @@ class LongShortAttention(PatternAttention):
         out = pattern_attention(q, keys, values, self.pattern, *masks, shared, most)
         return out if self.conv is None else out + convolve_values(self.conv, values, key_mask)
 
+    def state_of(self, k, v, key_mask):
+        """Return None: the summaries of far segments are part of the state."""
+        return None
+
     def attend_cached(self, q, k, v, key_mask, cache):
         """Keep the keys within the window, and the landmarks of complete segments."""
         held, mask, kept = self.hold_keys(k, v, key_mask, cache)

@@ -19,7 +19,7 @@ class PatternAttention(Attention):
     A subclass that changes the rows, such as a gate, extends `attend`, `reference` and `advance`
     with the same operation: none of the three calls another. One that computes the same rows in
     another way overrides `attend_pattern`; one with other keys than those of the pattern overrides
-    `attend_cached` as well.
+    `attend_cached` as well, and `state_of`.
     """
 
     pattern: Pattern
@@ -82,6 +82,11 @@ class PatternAttention(Attention):
         held = self._reachable(state, range(q.shape[2]), q.shape[2])
         extra = (*(None,) * self.traits.global_tokens, *extra)
         return self.attend_pattern(q, k, v, key_mask, *extra), held
+
+    def state_of(self, k, v, key_mask):
+        """Return the keys and values still reachable."""
+        state = append_tokens(None, {"k": k, "v": v}, key_mask)
+        return self._reachable(state, range(k.shape[2]), k.shape[2])
 
     def by_pieces(self, q, k, v, key_mask, cache, *extra):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""

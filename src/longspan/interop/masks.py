@@ -1,0 +1,89 @@
+"""Mask function for transformers' AttentionMaskInterface: padding (B, S), never T x S."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.masking_utils import (
+    and_masks,
+    bidirectional_mask_function,
+    causal_mask_function,
+    sliding_window_bidirectional_overlay,
+    sliding_window_overlay,
+)
+
+from longspan.errors import InputError
+from longspan.shapes import Bool
+
+# transformers composes masks of closures; their code tells which they are.
+_INTERSECTION = and_masks(causal_mask_function).__code__
+_WINDOWS = (sliding_window_overlay(1).__code__, sliding_window_bidirectional_overlay(1).__code__)
+
+
+def create_padding_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable = causal_mask_function,
+    attention_mask: Tensor | None = None,
+    device: Any = "cpu",
+    local_size: int | None = None,
+    **others: Any,
+) -> Bool[Tensor, "B S"] | None:
+    """Return the keys that are real; None: all of them.
+
+    The order of time and a sliding window reach the mechanism as `is_causal` and `sliding_window`
+    of the call, not in the mask. The signature is that of transformers.
+
+    Args:
+        batch_size: B.
+        q_length: number of queries.
+        kv_length: number of keys that the cache returns, including those that it has not written.
+        q_offset: position of the first query.
+        kv_offset: position of the first key.
+        mask_function: pairs that may attend, composed by transformers.
+        attention_mask: True at real tokens (B, number of tokens so far), or None.
+        device: device of the mask.
+        local_size: size of the sliding window, if transformers creates its mask.
+        others: arguments for the mask functions of transformers, which padding does not need.
+
+    Returns:
+        Mask of the keys that exist: a cache of fixed size has room for more.
+
+    Raises:
+        InputError: the mask has no such form: packed sequences, chunks, blocks, custom functions.
+    """
+    parts = _parts(mask_function)
+    known = (causal_mask_function, bidirectional_mask_function)
+    if not all(x in known or (local_size and x.__code__ in _WINDOWS) for x in parts):
+        raise InputError(
+            "longspan attention supports padding, causal masks and sliding windows, but no "
+            "packed sequences, chunks, blocks of image tokens or custom mask functions; "
+            "use attn_implementation='sdpa'"
+        )
+    if attention_mask is not None and attention_mask.dim() != 2:
+        raise InputError(f"attention_mask must be (B, S), got shape {tuple(attention_mask.shape)}")
+    written = kv_length
+    if causal_mask_function in parts:
+        written = min(kv_length, int(q_offset) + q_length - kv_offset)
+    if attention_mask is None:
+        every = torch.ones(batch_size, written, dtype=torch.bool, device=device)
+        return None if written == kv_length else every
+    missing = max(0, kv_offset + kv_length - attention_mask.shape[1])
+    # transformers hides the keys for which the mask has no column.
+    mask = F.pad(attention_mask.bool(), (0, missing))[:, kv_offset : kv_offset + written]
+    if torch.compiler.is_compiling() or written < kv_length:
+        return mask
+    return None if bool(mask.all()) else mask
+
+
+def _parts(function: Callable) -> list[Callable]:
+    """Return the mask functions whose intersection this is."""
+    if function.__code__ is not _INTERSECTION:
+        return [function]
+    functions = function.__closure__[0].cell_contents  # type: ignore[index]
+    return [part for one in functions for part in _parts(one)]

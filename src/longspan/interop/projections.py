@@ -1,0 +1,115 @@
+"""Projections of an attention module of another library, found by what they compute."""
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longspan.attention import LayerInput
+
+
+@dataclasses.dataclass(frozen=True)
+class Projection:
+    """Rows of a linear map that are the projection to queries, keys or values.
+
+    Attributes:
+        name: name of the `nn.Linear` within the attention module.
+        start: first row; greater than 0 in a map to queries, keys and values at once.
+        stop: row after the last.
+    """
+
+    name: str
+    start: int
+    stop: int
+
+    def linear(self, module: nn.Module) -> nn.Linear:
+        """Return the linear map that has these rows."""
+        found = module.get_submodule(self.name)
+        assert isinstance(found, nn.Linear)
+        return found
+
+    def copy(self, module: nn.Module, repeats: int, head_dim: int) -> nn.Linear:
+        """Return these rows as a map of their own, with each head repeated."""
+        linear, rows = self.linear(module), slice(self.start, self.stop)
+        width = (self.stop - self.start) * repeats
+        dtype = linear.weight.dtype
+        made = nn.Linear(linear.in_features, width, linear.bias is not None, "cpu", dtype)
+        with torch.no_grad():
+            made.weight.copy_(repeat_rows(linear.weight[rows], repeats, head_dim))
+            if linear.bias is not None:
+                made.bias.copy_(repeat_rows(linear.bias[rows], repeats, head_dim))
+        return made
+
+
+def repeat_rows(x: Tensor, repeats: int, head_dim: int) -> Tensor:
+    """Repeat the rows of every head, as grouped-query heads repeat keys and values."""
+    if repeats == 1:
+        return x
+    return x.unflatten(0, (-1, head_dim)).repeat_interleave(repeats, 0).flatten(0, 1)
+
+
+def find_projection(
+    module: nn.Module, outputs: dict[nn.Module, Tensor], heads: Tensor
+) -> Projection | None:
+    """Find the linear map of a module whose output these heads (B, H, T, D) are.
+
+    Only the first token is compared, whose rotary embedding changes nothing. Maps whose output is
+    normalized or interleaved before it becomes heads are not found.
+
+    Args:
+        module: attention module.
+        outputs: outputs (B, T, W) of linear maps in the pass that computed `heads`.
+        heads: queries, keys or values.
+    """
+    B, H, _, D = heads.shape
+    wanted, width = heads[:, :, 0].flatten(1), H * D
+    for name, linear in module.named_modules():
+        y = outputs.get(linear)
+        if y is None or y.dim() != 3 or len(y) != B:
+            continue
+        for start in range(0, y.shape[2] - width + 1, D):
+            if torch.allclose(y[:, 0, start : start + width], wanted, rtol=1e-4, atol=1e-6):
+                return Projection(name, start, start + width)
+    return None
+
+
+class InputRecorder:
+    """Pre-hook that keeps the input of the query projection until the attention is computed.
+
+    An object, since copies of a model copy it with its hook.
+    """
+
+    def __init__(self):
+        """Start without an input."""
+        self.states: Tensor | None = None
+
+    def __call__(self, linear: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        """Keep the input."""
+        self.states = inputs[0]
+
+    def take(self) -> Tensor:
+        """Return the input and forget it."""
+        states, self.states = self.states, None
+        assert states is not None
+        return states
+
+
+def make_layer_input(
+    module: nn.Module,
+    states: Tensor,
+    query: Projection,
+    key: Projection,
+    heads: int,
+    head_dim: int,
+) -> LayerInput:
+    """Return the layer's input with the linear parts of its projections, for H heads each."""
+
+    def projected(projection: Projection, p: Tensor) -> Tensor:
+        weight = projection.linear(module).weight[projection.start : projection.stop]
+        weight = repeat_rows(weight, heads * head_dim // len(weight), head_dim)
+        return F.linear(p.to(weight.dtype), weight).unflatten(-1, (heads, head_dim)).transpose(0, 1)
+
+    return LayerInput(
+        states=states, query=lambda p: projected(query, p), key=lambda p: projected(key, p)
+    )

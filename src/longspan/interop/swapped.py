@@ -1,0 +1,143 @@
+"""Mechanism inside an attention module of another library's model."""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
+
+from longspan.interop.building import Recipe
+from longspan.interop.calls import AttentionFunction, Choice, Request
+from longspan.interop.masks import create_padding_mask
+from longspan.interop.projections import InputRecorder, Projection, make_layer_input
+from longspan.interop.sites import choose_full
+
+SWAPPED = "longspan:swapped"
+ATTRIBUTE = "longspan"  # of the attention module, and so part of the names in a checkpoint
+
+
+@dataclasses.dataclass(frozen=True)
+class SwapSpec:
+    """Mechanism of one attention module, as the configuration of the model records it.
+
+    Attributes:
+        recipe: mechanism and options.
+        causal: whether keys after the query are excluded.
+        heads: heads of queries.
+        head_dim: head dimension.
+        layer: index of the layer.
+        projections: projections to "q", "k" and "v", as far as they were found.
+    """
+
+    recipe: Recipe
+    causal: bool
+    heads: int
+    head_dim: int
+    layer: int
+    projections: dict[str, Projection]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return values that JSON can hold."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "SwapSpec":
+        """Read what `to_dict` returned."""
+        recipe = dict(values["recipe"])
+        recipe["global_positions"] = tuple(recipe["global_positions"])
+        projections = {x: Projection(**found) for x, found in values["projections"].items()}
+        return cls(**{**values, "recipe": Recipe(**recipe), "projections": projections})
+
+
+class Swapped(nn.Module):
+    """Mechanism of an attention module, with what its calls need.
+
+    Attributes:
+        mechanism: the mechanism.
+        spec: what it was built from.
+        recorder: holds the input of the layer during a call; None: the mechanism needs none.
+        frozen: parameters of projections without use, which the swap froze.
+    """
+
+    def __init__(self, spec: SwapSpec, config: PretrainedConfig):
+        """Build the mechanism on the CPU."""
+        super().__init__()
+        self.spec = spec
+        self.mechanism = spec.recipe.build(
+            config,
+            causal=spec.causal,
+            heads=spec.heads,
+            head_dim=spec.head_dim,
+            layer=spec.layer,
+        )
+        needs_input = self.mechanism.traits.needs_layer_input
+        self.recorder = InputRecorder() if needs_input else None
+        self.frozen: list[nn.Parameter] = []
+
+    def attach(self, module: nn.Module) -> None:
+        """Become part of an attention module, and replace an earlier mechanism of it."""
+        detach(module)
+        inputs = self.mechanism.traits.inputs
+        for letter, projection in self.spec.projections.items():
+            linear = projection.linear(module)
+            if letter not in inputs and projection.stop - projection.start == linear.out_features:
+                self.frozen += [p for p in linear.parameters() if p.requires_grad]
+        for parameter in self.frozen:
+            parameter.requires_grad_(False)
+        if self.recorder is not None:
+            linear = self.spec.projections["q"].linear(module)
+            self.hook = linear.register_forward_pre_hook(self.recorder)
+        module.add_module(ATTRIBUTE, self)
+
+    def choose(self, module: nn.Module, request: Request) -> Choice:
+        """Return the mechanism and the inputs of this call."""
+        # Mechanisms without weights have none to drop; the report of the swap says so.
+        dropped = request.dropout if self.mechanism.traits.weight_dropout else 0.0
+        self.mechanism.weight_dropout = dropped
+        extra: dict[str, Any] = {}
+        if self.recorder is not None:
+            states, spec = self.recorder.take(), self.spec
+            found = spec.projections["q"], spec.projections["k"]
+            extra["layer_input"] = make_layer_input(
+                module, states, *found, spec.heads, spec.head_dim
+            )
+        return Choice(self.mechanism, self.spec.recipe.global_positions, extra)
+
+
+def detach(module: nn.Module) -> None:
+    """Remove the mechanism of an attention module, if it has one."""
+    before = getattr(module, ATTRIBUTE, None)
+    if not isinstance(before, Swapped):
+        return
+    for parameter in before.frozen:
+        parameter.requires_grad_(True)
+    if before.recorder is not None:
+        before.hook.remove()
+    delattr(module, ATTRIBUTE)
+
+
+def _choose(module: nn.Module, request: Request) -> Choice:
+    swapped = getattr(module, ATTRIBUTE, None)
+    if not isinstance(swapped, Swapped):
+        return choose_full(module, request)
+    return swapped.choose(module, request)
+
+
+AttentionInterface.register(SWAPPED, AttentionFunction(_choose))
+AttentionMaskInterface.register(SWAPPED, create_padding_mask)
+
+
+def missing_buffers(module: nn.Module) -> set[str]:
+    """Return the names of buffers that no checkpoint holds."""
+    return {name for name, _ in module.named_buffers()} - set(module.state_dict())
+
+
+@torch.no_grad()
+def restore(swapped: Swapped, config: PretrainedConfig, names: set[str]) -> None:
+    """Set tensors of a loaded mechanism to their initial values."""
+    fresh = Swapped(swapped.spec, config)
+    initial = dict(fresh.named_parameters()) | dict(fresh.named_buffers())
+    for name, tensor in (*swapped.named_parameters(), *swapped.named_buffers()):
+        if name in names:
+            tensor.copy_(initial[name])

@@ -1,0 +1,173 @@
+"""Replacement of the attention of a transformers model by a mechanism with parameters."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from longspan.attention import MECHANISMS, options_of
+from longspan.errors import InputError, LongspanError, OptionError, check_name
+from longspan.interop.building import Recipe, layer_index
+from longspan.interop.calls import may_be_cross_attention
+from longspan.interop.sites import Site, find_sites, set_implementation
+from longspan.interop.swapped import SWAPPED, Swapped, SwapSpec
+
+FIELD = "longspan_swap"  # of the model's configuration: specification by module name
+DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
+
+
+@dataclasses.dataclass(frozen=True)
+class SwapReport:
+    """Attention modules that `swap` replaced, and those that keep their attention.
+
+    Attributes:
+        attention: mechanism.
+        swapped: parameters that each module gained, by its name in the base model.
+        kept: reason why a module keeps exact attention, by its name.
+        notes: consequences for training.
+    """
+
+    attention: str
+    swapped: dict[str, int]
+    kept: dict[str, str]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return one line per module."""
+        lines = [f"{name}: {self.attention}, {n:,} parameters" for name, n in self.swapped.items()]
+        lines += [f"{name}: kept ({reason})" for name, reason in self.kept.items()]
+        return "\n".join((*lines, *self.notes))
+
+
+def swap(
+    model: PreTrainedModel,
+    attention: str,
+    *,
+    layers: Sequence[int] | None = None,
+    backend: str = "auto",
+    max_length: int | None = None,
+    global_positions: tuple[int, ...] = (),
+    **options: Any,
+) -> SwapReport:
+    """Replace the attention of a transformers model, in place, by any mechanism.
+
+    The projections, rotary embeddings, norms and weights of the model stay; the mechanism is added
+    to every attention module and receives its queries, keys and values. Projections of the
+    mechanism's own start as copies of the module's. The modules are found by running the model once
+    on a few tokens. `save_pretrained` saves the result, and `load_swapped` loads it. Afterwards
+    `model.set_attn_implementation("sdpa")` runs the original attention again.
+
+    Args:
+        model: model whose attention modules call transformers' AttentionInterface.
+        attention: key in `MECHANISMS`.
+        layers: positions of the modules to replace, in the order of calls; None: all. Several swaps
+            give layers different mechanisms; a module that has a mechanism gets the new one.
+        backend: backend, as in `longspan.build`.
+        max_length: longest input, for mechanisms that need it; None: `max_position_embeddings` of
+            the model.
+        global_positions: positions of tokens that attend to all and are attended by all, such as
+            (0,) for the first; bidirectional models only.
+        options: options of the mechanism; `options_of(attention)` lists them.
+
+    Returns:
+        The modules that were replaced, and those that were not, with the reason: not in `layers`, a
+        sliding window of their own, or cross-attention that the mechanism does not have.
+
+    Raises:
+        UnknownNameError: there is no such mechanism, option or backend.
+        OptionError: the mechanism cannot be built for this model; the model is unchanged.
+        InputError: no attention module can be replaced; the model is unchanged.
+    """
+    check_name(attention, MECHANISMS, "mechanism")
+    for option in options:
+        check_name(option, options_of(attention), f"option of {attention!r}")
+    recipe = Recipe(attention, options, backend, max_length, tuple(global_positions))
+    sites = find_sites(model)
+    _check_layers(layers, len(sites))
+    cross = MECHANISMS[attention].traits.cross
+    kept = {s.name: why for i, s in enumerate(sites) if (why := _keeps(s, i, layers, cross))}
+    chosen = [site for site in sites if site.name not in kept]
+    if not chosen:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in kept.items())
+        raise InputError(f"{type(model).__name__} has no attention to replace: {reasons}")
+    made = [(site, _make(site, recipe, model)) for site in chosen]
+    set_implementation(model, SWAPPED)
+    record = dict(getattr(model.config, FIELD, None) or {})
+    for site, swapped in made:
+        device = next(site.module.parameters()).device
+        swapped.to(device=device).train(site.module.training)
+        swapped.attach(site.module)
+        record[site.name] = swapped.spec.to_dict()
+    setattr(model.config, FIELD, record)
+    gained = {site.name: sum(p.numel() for p in made.parameters()) for site, made in made}
+    return SwapReport(attention, gained, kept, _notes(model, [x for _, x in made]))
+
+
+def _check_layers(layers: Sequence[int] | None, count: int) -> None:
+    wrong = [x for x in layers or () if type(x) is not int or not 0 <= x < count]
+    if wrong:
+        raise OptionError(f"layers must be integers between 0 and {count - 1}, got {wrong}")
+
+
+def _keeps(site: Site, index: int, layers: Sequence[int] | None, cross: bool) -> str | None:
+    """Return the reason why a module keeps exact attention, or None."""
+    if layers is not None and index not in layers:
+        return "not in layers"
+    if site.window is not None:
+        return f"its own sliding window of {site.window}"
+    if may_be_cross_attention(site.module, site.causal) and not cross:
+        return "cross-attention is not supported (traits.cross)"
+    return None
+
+
+def _make(site: Site, recipe: Recipe, model: PreTrainedModel) -> Swapped:
+    """Build the mechanism of a module, and start its projections as copies of the module's."""
+    spec = SwapSpec(
+        recipe, site.causal, site.heads, site.head_dim, layer_index(site.module), site.projections
+    )
+    swapped = Swapped(spec, model.config).to(dtype=model.dtype)
+    mechanism, found = swapped.mechanism, site.projections
+    for name in ("scale", "bias"):
+        if getattr(site, name) and not getattr(mechanism.traits, name):
+            raise InputError(
+                f"{site.name} has a {name} of its scores, which {recipe.attention} does not "
+                f"support (traits.{name})"
+            )
+    if mechanism.release_shared() is not None:
+        raise InputError(
+            f"{recipe.attention} with these options shares a parameter among all layers, which a "
+            "model of transformers has no place for; choose other options"
+        )
+    if mechanism.traits.needs_layer_input and not {"q", "k", "v"} <= set(found):
+        missing = sorted({"q", "k", "v"} - set(found))
+        raise InputError(
+            f"{recipe.attention} reads the layer's input, but the projections to {missing} of "
+            f"{site.name} were not found: the module normalizes or reorders their output"
+        )
+    if mechanism.traits.inputs == "qkv" and {"q", "k", "v"} <= set(found):
+        width = site.heads * site.head_dim
+        copies: list[nn.Linear] = []
+        for letter in "qkv":
+            repeats = width // (found[letter].stop - found[letter].start)
+            copies.append(found[letter].copy(site.module, repeats, site.head_dim))
+        try:
+            mechanism.copy_projections(*copies)
+        except LongspanError as error:
+            raise InputError(f"{recipe.attention} cannot be in {site.name}: {error}") from error
+    return swapped
+
+
+def _notes(model: PreTrainedModel, made: list[Swapped]) -> tuple[str, ...]:
+    """Return consequences for training that are easily overlooked."""
+    mechanism, notes = made[0].mechanism, []
+    dropout = next((x for name in DROPOUTS if (x := getattr(model.config, name, 0))), 0)
+    if dropout and not mechanism.traits.weight_dropout:
+        notes.append(f"attention dropout of {dropout} is not applied: there are no weights to drop")
+    if frozen := sum(p.numel() for swapped in made for p in swapped.frozen):
+        inputs = " and ".join(mechanism.traits.inputs)
+        notes.append(f"{frozen:,} parameters of unused projections are frozen: only {inputs} used")
+    if mechanism.redraw_every is not None:
+        notes.append("features are redrawn in longspan's training loop only")
+    return tuple(notes)
