@@ -44,9 +44,11 @@ class PackedTokens:
 
     def nest(self, out: Tensor) -> Tensor:
         """Return rows (total, width) as a nested tensor of the inputs' layout and lengths."""
-        if self.like.layout == torch.jagged:
-            return torch.nested.nested_tensor_from_jagged(out, self.like.offsets())
         lengths = self.cu_seqlens.diff().tolist()
+        if self.like.layout == torch.jagged:
+            # The same offsets make the output addable to the inputs.
+            bounds = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
+            return torch.nested.nested_tensor_from_jagged(out, self.like.offsets(), **bounds)
         return torch.nested.as_nested_tensor(list(out.split(lengths)))
 
 
