@@ -177,6 +177,16 @@ def gradients(out: Tensor, inputs, attention: Attention, seed=0):
     return torch.autograd.grad(out, targets, cotangent, allow_unused=True, materialize_grads=True)
 
 
+def second_derivatives(attention, inputs, **masks):
+    """Return the product of the Hessian of a nonlinear function of the output with a vector."""
+    out = run_or_skip(attention, *inputs, **masks)
+    first = torch.autograd.grad(out.pow(3).sum(), inputs, create_graph=True, materialize_grads=True)
+    torch.manual_seed(8)
+    directions = [torch.randn(x.shape, dtype=x.dtype) for x in inputs]
+    product = sum((x * y).sum() for x, y in zip(first, directions, strict=True))
+    return torch.autograd.grad(product, inputs, materialize_grads=True)
+
+
 def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-10):
     """Assert elementwise equality; `atol` is the absolute and the relative tolerance."""
     torch.testing.assert_close(
