@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,12 +76,13 @@ def reference_copy(attention: Attention) -> Attention:
     return reference
 
 
-def run_or_skip(attention: Attention, *inputs, **masks) -> Tensor:
-    """Call the mechanism; skip the test if a kernel does not support the inputs."""
+def run_or_skip(attention: Attention | Callable, *inputs, **masks) -> Tensor:
+    """Call the mechanism, or its method; skip the test if a kernel does not support the inputs."""
     try:
         return attention(*inputs, **masks)
     except InputError as error:
-        if attention.backend in ("torch", "reference"):
+        owner = getattr(attention, "__self__", attention)
+        if owner.backend in ("torch", "reference"):
             raise
         pytest.skip(str(error))
 
