@@ -50,7 +50,8 @@ CASES = [
     for name, cls in MECHANISMS.items()
     for causal in ((False, True) if cls.traits.causal else (False,))
     for backend in backends(name)
-    if backend not in ("auto", "reference")
+    # The dense body of short inputs has its own tests (test_dense.py).
+    if backend not in ("auto", "reference", "dense")
 ]
 every_mechanism = pytest.mark.parametrize(("name", "causal", "backend"), CASES)
 

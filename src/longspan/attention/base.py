@@ -175,14 +175,13 @@ class Attention(MechanismHooks):
         documents = Documents.from_bounds(cu_seqlens, len(q))
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         mask = None if global_mask is None else global_mask[None]
-        longest, first = [x[:, :, : documents.longest] for x in (q, k, v)], mask
-        if mask is not None:
-            first = mask[:, : documents.longest]
-        reasons = self.refusals(*longest, None, None, first)
+        first = slice(0, documents.longest)
+        q1, k1, v1 = (x[:, :, first] for x in (q, k, v))
+        reasons = self.refusals(q1, k1, v1, None, None, None if mask is None else mask[:, first])
         reasons += self.layer_input_refusals(k, layer_input) + self.shared_refusals(None)
         reasons += scale_refusals(scale, self.traits.scale)
-        for piece in documents.slices if mask is not None else ():
-            reasons += global_token_refusals(mask[:, piece], None, self.max_global_tokens)
+        for own in () if mask is None else (mask[:, piece] for piece in documents.slices):
+            reasons += global_token_refusals(own, None, self.max_global_tokens)
         if reasons:
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
         q, k, v = self._scale_and_repeat(q, k, v, scale)

@@ -44,8 +44,8 @@ def attend_each(
     """Compute the documents of a row (1, H, N, D) one after another; see `attend_packed`."""
     outs = []
     for piece in documents.slices:
-        inputs = [x[:, :, piece] for x in (q, k, v)]
-        inputs += [None, *(cut_tokens(x, piece) for x in extra)]
+        tokens = (x[:, :, piece] for x in (q, k, v))
+        inputs = (*tokens, None, *(cut_tokens(x, piece) for x in extra))
         attention.backend_used, body = select_backend(attention, *inputs)
         outs.append(body(attention, *inputs))
     return torch.cat(outs, 2)

@@ -1,6 +1,7 @@
 """Documents of any lengths, laid one after another in one row without padding."""
 
 import dataclasses
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -54,7 +55,7 @@ class Documents:
             InputError: they are not cumulative lengths of `total` tokens.
         """
         found = cu_seqlens.tolist() if cu_seqlens.dim() == 1 else []
-        increasing = all(a <= b for a, b in zip(found, found[1:], strict=False))
+        increasing = all(a <= b for a, b in itertools.pairwise(found))
         if len(found) < 2 or (found[0], found[-1]) != (0, total) or not increasing:
             given = f"{found[:8]}{'...' if len(found) > 8 else ''}" if found else "another shape"
             wanted = f"a vector of cumulative lengths from 0 to {total}, the number of tokens"
@@ -64,7 +65,7 @@ class Documents:
     @property
     def lengths(self) -> tuple[int, ...]:
         """Number of tokens of each document."""
-        return tuple(b - a for a, b in zip(self.bounds, self.bounds[1:], strict=False))
+        return tuple(b - a for a, b in itertools.pairwise(self.bounds))
 
     @property
     def longest(self) -> int:
@@ -74,7 +75,7 @@ class Documents:
     @property
     def slices(self) -> list[slice]:
         """Tokens of each document."""
-        return [slice(a, b) for a, b in zip(self.bounds, self.bounds[1:], strict=False)]
+        return list(itertools.starmap(slice, itertools.pairwise(self.bounds)))
 
     def num_places(self, unit: int) -> int:
         """Return the number of places if every document takes a multiple of `unit`."""

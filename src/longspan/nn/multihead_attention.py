@@ -71,7 +71,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             UnknownNameError: there is no such mechanism or option.
             OptionError: an argument is not supported, or a size is missing or invalid.
         """
-        options = attention_options or {}
+        options = dict(attention_options or {})
         _check_arguments(embed_dim, num_heads, add_bias_kv or add_zero_attn, options)
         super().__init__(
             embed_dim,
@@ -86,10 +86,10 @@ class MultiheadAttention(nn.MultiheadAttention):
         )
         # The fused path of TransformerEncoderLayer reads this flag, and would bypass `forward`.
         self._qkv_same_embed_dim = False
-        sizes = {"heads": num_heads, "head_dim": embed_dim // num_heads}
+        options |= {"heads": num_heads, "head_dim": self.head_dim}
         # Seeded draws need values, which the meta device does not have.
         with torch.device("cpu"):
-            mechanism = build(attention, weight_dropout=dropout, **sizes, **options)
+            mechanism = build(attention, weight_dropout=dropout, **options)
         weight = self.out_proj.weight
         self.mechanism = mechanism.to(device=weight.device, dtype=weight.dtype)
         self._copy_projections()
@@ -148,22 +148,17 @@ class MultiheadAttention(nn.MultiheadAttention):
         layer_input = self._layer_input(self._batched(key)) if query is key else None
         q, k, v = (self._heads(x) for x in self._project([self._batched(x) for x in inputs]))
         if single:
-            masks = [None if x is None else x[None] for x in (key_padding_mask, global_mask)]
-            key_padding_mask, global_mask = masks
-        shape = (len(k), k.shape[2])
-        key_mask, added = padding_mask(key_padding_mask, shape, self.mechanism)
-        bias = pair_bias(attn_mask, is_causal, q, shape[1], self.mechanism)
-        if added is not None:
-            added = added.to(q.dtype)[:, None, None].expand(-1, -1, q.shape[2], -1)
-            bias = added if bias is None else bias + added
-        given = {"key_mask": key_mask, "global_mask": global_mask, "bias": bias}
-        given |= {} if layer_input is None else {"layer_input": layer_input}
+            key_padding_mask, global_mask = _first(key_padding_mask), _first(global_mask)
+        key_mask, added = padding_mask(key_padding_mask, (len(k), k.shape[2]), self.mechanism)
+        bias = _sum(added, pair_bias(attn_mask, is_causal, q, k.shape[2], self.mechanism), q)
+        given: dict[str, Any] = {"key_mask": key_mask, "global_mask": global_mask}
+        given |= {"bias": bias, "layer_input": layer_input}
         out = self.out_proj(self.mechanism(q, k, v, **given).transpose(1, 2).flatten(2))
         weights = compute_weights(self.mechanism, q, k, v, given) if need_weights else None
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if single:
-            return out[0], None if weights is None else weights[0]
+            return out[0], weights if weights is None else weights[0]
         return out if self.batch_first else out.transpose(0, 1), weights
 
     def _forward_nested(
@@ -180,8 +175,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = (
             x.unflatten(-1, (self.num_heads, -1)) for x in self._project(list(packed.tokens))
         )
-        more = {} if layer_input is None else {"layer_input": layer_input}
-        out = self.mechanism.packed(q, k, v, packed.cu_seqlens, global_mask=global_mask, **more)
+        out = self.mechanism.packed(
+            q, k, v, packed.cu_seqlens, global_mask=global_mask, layer_input=layer_input
+        )
         return packed.nest(self.out_proj(out.flatten(1)))
 
     def _batched(self, x: Tensor) -> Tensor:
@@ -229,9 +225,11 @@ class MultiheadAttention(nn.MultiheadAttention):
             return
         copies = []
         for weight, bias in self._projections():
-            linear = nn.Linear(*weight.shape[::-1], bias is not None, device="meta")
+            rows, columns = weight.shape
+            linear = nn.Linear(columns, rows, bias is not None, device="meta")
             linear.weight = nn.Parameter(weight.detach())
-            linear.bias = None if bias is None else nn.Parameter(bias.detach())
+            if bias is not None:
+                linear.bias = nn.Parameter(bias.detach())
             copies.append(linear)
         self.mechanism.copy_projections(*copies)
 
@@ -268,9 +266,22 @@ def _check_arguments(embed_dim, num_heads, extra_key: bool, options: dict[str, A
         raise OptionError(f"MultiheadAttention cannot be built: {'; '.join(reasons)}")
 
 
+def _first(mask: Tensor | None) -> Tensor | None:
+    """Return a mask without a batch as the only one of a batch."""
+    return None if mask is None else mask[None]
+
+
+def _sum(added: Tensor | None, bias: Tensor | None, q: Tensor) -> Tensor | None:
+    """Add the numbers of keys (B, S) to a bias of pairs."""
+    if added is None:
+        return bias
+    added = added.to(q.dtype)[:, None, None].expand(-1, -1, q.shape[2], -1)
+    return added if bias is None else bias + added
+
+
 def _check_shapes(inputs: tuple[Tensor, ...], widths: tuple[int, ...]) -> None:
     """Raise InputError unless these are query, key and value of these widths."""
-    query, key, value = inputs
+    _, key, value = inputs
     right = {x.dim() for x in inputs} in ({2}, {3}) and key.shape[:-1] == value.shape[:-1]
     if not right or tuple(x.shape[-1] for x in inputs) != widths:
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)

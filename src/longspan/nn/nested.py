@@ -1,6 +1,7 @@
 """Nested tensors as tokens of documents, one after another."""
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ class PackedTokens:
 
     tokens: tuple[Tensor, ...]
     cu_seqlens: Tensor
-    like: Tensor
+    like: Any  # torch's annotations do not know the methods of nested tensors
 
     @classmethod
     def of(cls, inputs: tuple[Tensor, ...]) -> "PackedTokens":
@@ -52,7 +53,7 @@ class PackedTokens:
         return torch.nested.as_nested_tensor(list(out.split(lengths)))
 
 
-def _unpack(x: Tensor) -> tuple[Tensor, Tensor]:
+def _unpack(x: Any) -> tuple[Tensor, Tensor]:
     """Return tokens (total, width) and cumulative lengths of a nested tensor."""
     if x.layout == torch.jagged:
         if x.lengths() is not None:

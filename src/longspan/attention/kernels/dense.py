@@ -30,8 +30,8 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         with torch.enable_grad():
-            ctx.leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-            ctx.out = _fused(*ctx.leaves, mask)
+            q1, k1, v1 = (x.detach().requires_grad_() for x in (q, k, v))
+            ctx.leaves, ctx.out = (q1, k1, v1), _fused(q1, k1, v1, mask)
         ctx.save_for_backward(q, k, v, mask)
         return ctx.out.detach()
 
@@ -42,7 +42,7 @@ class _Fused(torch.autograd.Function):
         q, k, v, mask = ctx.saved_tensors
         # The mask hides all keys of rows that `dense` zeroes; their gradient is zero.
         inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in (q, k, v)]
-        out = softmax_attention(*inputs, mask)
+        out = softmax_attention(inputs[0], inputs[1], inputs[2], mask)
         return *torch.autograd.grad(out, inputs, grad, create_graph=True), None
 
 
@@ -57,7 +57,7 @@ def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> li
     """Return the reasons why blocks compute these inputs."""
     T, D = q.shape[2:]
     reasons = []
-    if T > LONGEST or 4 * T * T * D > FLOP_RATIO * attention.flops(T, D):
+    if T > LONGEST or FLOP_RATIO * attention.flops(T, D) < 4 * T * T * D:
         reasons.append(f"T={T} is not short against the pattern")
     if attention._bias(extra) is not None or attention.dropout:
         reasons.append("a bias, or dropout of weights")

@@ -211,9 +211,10 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
 def packed_pattern_attention(
     q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, documents: Documents, dropout: float = 0.0
 ) -> Tensor:
-    """Compute softmax attention over the pairs of `pattern` within documents, without global tokens.
+    """Compute softmax attention over the pairs of `pattern` within documents.
 
-    Blocks cover the whole row (1, H, N, D), and pairs of two documents are masked.
+    Blocks cover the whole row (1, H, N, D), and pairs of two documents are masked. There are no
+    global tokens.
     """
 
     def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -88,9 +88,7 @@ def causal_mix(
     return out.flatten(2, 3)[:, :, S - T : S], state
 
 
-def mix_documents(
-    fq: Tensor, fk: Tensor, v: Tensor, documents: Documents, causal: bool
-) -> Tensor:
+def mix_documents(fq: Tensor, fk: Tensor, v: Tensor, documents: Documents, causal: bool) -> Tensor:
     """Mix values within each document of a row, in chunks that hold tokens of one document.
 
     Args:
