@@ -17,7 +17,7 @@ from contract import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from longspan.attention import MECHANISMS, build
+from longspan.attention import MECHANISMS, LayerInput, build
 from longspan.errors import InputError, OptionError
 
 LENGTHS = (7, 1, 33, 40, 8, 64, 5)
@@ -234,3 +234,14 @@ def test_dropped_weights_differ_between_documents():
     assert_near(out[:20], out[20:], "no dropout", 1e-6)
     with pytest.raises(OptionError, match="weight_dropout is not supported"):
         build("linear", weight_dropout=0.5)
+
+
+def test_documents_read_their_own_layer_input():
+    attention = build_small("longformer", first_global=1, global_projections=True)
+    inputs, states = packed_qkv(LENGTHS), torch.randn(1, sum(LENGTHS), 24, dtype=torch.float64)
+    whole = LayerInput(states, torch.nn.Identity(), torch.nn.Identity())
+    out = attention.packed(*inputs, bounds(LENGTHS), layer_input=whole)
+    for a, b in itertools.pairwise(bounds(LENGTHS).tolist()):
+        rows = [x[a:b].transpose(0, 1)[None] for x in inputs]
+        own = LayerInput(states[:, a:b], whole.query, whole.key)
+        assert_near(out[a:b], attention(*rows, layer_input=own)[0].transpose(0, 1), f"{a} to {b}")

@@ -152,3 +152,14 @@ def test_second_backward_of_one_graph():
     first = torch.autograd.grad(out, inputs, retain_graph=True)
     for x, y in zip(first, torch.autograd.grad(out, inputs), strict=True):
         assert torch.equal(x, y)
+
+
+@every_dense
+def test_rows_without_keys_are_zero(name):
+    attention, inputs = build_wide(name), [x.requires_grad_() for x in qkv(20)]
+    key_mask = torch.ones(3, 20, dtype=torch.bool)
+    key_mask[1] = False
+    out = attention(*inputs, key_mask=key_mask)
+    assert attention.backend_used == "dense"
+    assert not out[1].any()
+    assert all(not x[1].any() for x in gradients(out, inputs, attention))
