@@ -97,9 +97,7 @@ class LongformerAttention(PatternAttention):
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
         self.has_unused_parameters = global_projections and not first
         # The first tokens are those at the first positions, of each document.
-        self.traits = dataclasses.replace(
-            type(self).traits, packed=not first, anchored=bool(first)
-        )
+        self.traits = dataclasses.replace(type(self).traits, packed=not first, anchored=bool(first))
         if global_projections:
             self.traits = dataclasses.replace(
                 self.traits, scale=False, bias=False, weight_dropout=False
