@@ -19,6 +19,7 @@ LAYERS = (
         *("results", "space", "entry_points"),
     ),
     ("attention",),
+    ("nn",),
     ("models", "interop"),
     ("data",),
     ("tokenizers",),

@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ CASES = [
     for name, cls in MECHANISMS.items()
     for causal in ((False, True) if cls.traits.causal else (False,))
     for backend in backends(name)
-    if backend not in ("auto", "reference")
+    # The dense body of short inputs has its own tests (test_dense.py).
+    if backend not in ("auto", "reference", "dense")
 ]
 every_mechanism = pytest.mark.parametrize(("name", "causal", "backend"), CASES)
 
@@ -75,12 +77,13 @@ def reference_copy(attention: Attention) -> Attention:
     return reference
 
 
-def run_or_skip(attention: Attention, *inputs, **masks) -> Tensor:
-    """Call the mechanism; skip the test if a kernel does not support the inputs."""
+def run_or_skip(attention: Attention | Callable, *inputs, **masks) -> Tensor:
+    """Call the mechanism, or its method; skip the test if a kernel does not support the inputs."""
     try:
         return attention(*inputs, **masks)
     except InputError as error:
-        if attention.backend in ("torch", "reference"):
+        owner = getattr(attention, "__self__", attention)
+        if owner.backend in ("torch", "reference"):
             raise
         pytest.skip(str(error))
 
@@ -175,6 +178,16 @@ def gradients(out: Tensor, inputs, attention: Attention, seed=0):
     cotangent = torch.randn(out.shape, generator=g, dtype=torch.float64).to(out.dtype)
     targets = [*inputs, *attention.parameters()]
     return torch.autograd.grad(out, targets, cotangent, allow_unused=True, materialize_grads=True)
+
+
+def second_derivatives(attention, inputs, **masks):
+    """Return the product of the Hessian of a nonlinear function of the output with a vector."""
+    out = run_or_skip(attention, *inputs, **masks)
+    first = torch.autograd.grad(out.pow(3).sum(), inputs, create_graph=True, materialize_grads=True)
+    torch.manual_seed(8)
+    directions = [torch.randn(x.shape, dtype=x.dtype) for x in inputs]
+    product = sum((x * y).sum() for x, y in zip(first, directions, strict=True))
+    return torch.autograd.grad(product, inputs, materialize_grads=True)
 
 
 def assert_near(actual: Tensor, expected: Tensor, label: str, atol: float = 1e-10):

@@ -13,6 +13,7 @@ from contract import (
     qkv,
     reference_copy,
     run_or_skip,
+    second_derivatives,
 )
 
 from longspan.attention import MECHANISMS
@@ -309,16 +310,6 @@ def test_query_with_only_padding_in_its_past_gives_zeros(name, causal, backend):
     assert not out[:, :, :9].any()
     assert out[:, :, 9:].any()
     assert all(x.isfinite().all() for x in gradients(out, inputs, attention))
-
-
-def second_derivatives(attention, inputs, **masks):
-    """Return the product of the Hessian of a nonlinear function of the output with a vector."""
-    out = run_or_skip(attention, *inputs, **masks)
-    first = torch.autograd.grad(out.pow(3).sum(), inputs, create_graph=True, materialize_grads=True)
-    torch.manual_seed(8)
-    directions = [torch.randn(x.shape, dtype=x.dtype) for x in inputs]
-    product = sum((x * y).sum() for x, y in zip(first, directions, strict=True))
-    return torch.autograd.grad(product, inputs, materialize_grads=True)
 
 
 @every_mechanism

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from longspan.attention.cache import Cache, append_tokens, clear_rows
 from longspan.attention.describe import describe_options
-from longspan.attention.dispatch import select_backend, without_autocast
+from longspan.attention.dispatch import attend_each, select_backend, without_autocast
+from longspan.attention.documents import Documents
 from longspan.attention.grouped_heads import (
     drop_repeated_heads,
     repeat_cached_heads,
@@ -33,7 +34,7 @@ from longspan.attention.refusals import (
 from longspan.attention.registry import register
 from longspan.attention.traits import LayerInput, Traits
 from longspan.errors import InputError
-from longspan.shapes import Bool, Float
+from longspan.shapes import Bool, Float, Int
 
 _INSTANCES = itertools.count()
 __all__ = ["Attention", "Cache", "LayerInput", "Traits", "append_tokens", "register"]
@@ -45,8 +46,8 @@ class Attention(MechanismHooks):
     A mechanism implements one function twice: `attend` (as fast as plain PyTorch allows, on every
     device, differentiable) and `reference` (the formula, written plainly). Both receive inputs that
     `forward` has checked, with zeros at padded positions. `MechanismHooks` has them and every other
-    method that a mechanism may override. `forward`, `step` and `reset` are the public entry points
-    and the only place of checks.
+    method that a mechanism may override. `forward`, `packed`, `step` and `reset` are the public
+    entry points and the only place of checks.
 
     Attributes:
         backend: requested backend.
@@ -136,6 +137,63 @@ class Attention(MechanismHooks):
         with without_autocast(q.device):
             out = body(self, q, k, v, key_mask, *extra)
         return zero_masked(out, query_mask)
+
+    def packed(
+        self,
+        q: Float[Tensor, "N H D"],
+        k: Float[Tensor, "N G D"],
+        v: Float[Tensor, "N G E"],
+        cu_seqlens: Int[Tensor, " bounds"],
+        *,
+        global_mask: Bool[Tensor, " N"] | None = None,
+        layer_input: LayerInput | None = None,
+        scale: float | None = None,
+    ) -> Float[Tensor, "N H E"]:
+        """Compute self-attention within each of several documents, without padding.
+
+        The documents, of any lengths, are laid one after another: N tokens in all. The layout is
+        that of variable-length kernels, (N, H, D).
+
+        Args:
+            q: queries.
+            k: keys; each of their G heads serves H / G consecutive heads of queries.
+            v: values.
+            cu_seqlens: cumulative lengths, 0 first and N last; document i has the tokens from
+                `cu_seqlens[i]` to `cu_seqlens[i + 1]`.
+            global_mask: True at global tokens, which attend to all tokens of their document and are
+                attended by all of them.
+            layer_input: tensor (1, N, W) that q, k and v were projected from, as in `forward`.
+            scale: factor of the products, as in `forward`.
+
+        Returns:
+            The rows that `forward` would return for each document alone. The work grows with their
+            total, not with the longest.
+
+        Raises:
+            InputError: `cu_seqlens` does not divide N tokens, or `forward` would refuse a document.
+        """
+        documents = Documents.from_bounds(cu_seqlens, len(q))
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        mask = None if global_mask is None else global_mask[None]
+        first = slice(0, documents.longest)
+        q1, k1, v1 = (x[:, :, first] for x in (q, k, v))
+        reasons = self.refusals(q1, k1, v1, None, None, None if mask is None else mask[:, first])
+        reasons += self.layer_input_refusals(k, layer_input) + self.shared_refusals(None)
+        reasons += scale_refusals(scale, self.traits.scale)
+        for own in () if mask is None else (mask[:, piece] for piece in documents.slices):
+            reasons += global_token_refusals(own, None, self.max_global_tokens)
+        if reasons:
+            raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
+        q, k, v = self._scale_and_repeat(q, k, v, scale)
+        extra = self._optional_inputs(layer_input, None, None)
+        extra = (mask, *extra) if self.traits.global_tokens else extra
+        with without_autocast(q.device):
+            if self.traits.packed and self.backend in ("auto", "torch"):
+                self.backend_used = "torch"
+                out = self.attend_packed(q, k, v, documents, *extra)
+            else:
+                out = attend_each(self, q, k, v, documents, *extra)
+        return out[0].transpose(0, 1)
 
     def step(
         self,

@@ -1,11 +1,13 @@
-"""Choice of the backend of a call, and the context in which it runs."""
+"""Choice of the backend of a call, or of each document, and the context in which it runs."""
 
 import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
+from longspan.attention.documents import Documents, cut_tokens
 from longspan.attention.registry import KERNELS
 from longspan.errors import InputError
 
@@ -34,6 +36,19 @@ def select_backend(attention: "Attention", *inputs) -> tuple[str, Callable]:
                 refused = f"{attention.name}: kernel {name!r} does not support these inputs"
                 raise InputError(f"{refused}: {'; '.join(reasons)}")
     return "torch", cls.attend
+
+
+def attend_each(
+    attention: "Attention", q: Tensor, k: Tensor, v: Tensor, documents: Documents, *extra
+) -> Tensor:
+    """Compute the documents of a row (1, H, N, D) one after another; see `attend_packed`."""
+    outs = []
+    for piece in documents.slices:
+        tokens = (x[:, :, piece] for x in (q, k, v))
+        inputs = (*tokens, None, *(cut_tokens(x, piece) for x in extra))
+        attention.backend_used, body = select_backend(attention, *inputs)
+        outs.append(body(attention, *inputs))
+    return torch.cat(outs, 2)
 
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from longspan.attention.cache import Cache, append_tokens
+from longspan.attention.documents import Documents
 from longspan.attention.refusals import input_refusals, layer_input_refusals, mask_refusals
 from longspan.attention.traits import LayerInput, Traits
 
@@ -106,6 +107,24 @@ class MechanismHooks(nn.Module):
         padded positions. The default returns them if `keeps_tokens`.
         """
         return append_tokens(None, {"k": k, "v": v}, key_mask) if self.keeps_tokens else None
+
+    def attend_packed(
+        self, q: Tensor, k: Tensor, v: Tensor, documents: Documents, *extra
+    ) -> Tensor:
+        """Compute documents laid one after another in a row, with `traits.packed`.
+
+        Args:
+            q: queries (1, H, N, D).
+            k: keys, and `v` values, likewise; with G heads if `takes_groups`.
+            v: values.
+            documents: bounds of the documents.
+            extra: global mask (1, N) and other inputs, as the traits declare; `shared` and `bias`
+                are None.
+
+        Returns:
+            Rows (1, H, N, E), each equal to that of its document alone.
+        """
+        raise TypeError(f"{type(self).__name__} does not define attend_packed")
 
     def refusals(
         self,

@@ -49,6 +49,8 @@ class Traits:
             none.
         needs_layer_input: uses `layer_input`, the tensor that q, k and v were projected from.
         shares_parameter: takes `shared`, a parameter that all layers of a model may share.
+        packed: `packed` computes all documents at once: the number of operations does not grow with
+            that of documents. Without it they are computed one after another, with equal results.
         sizes: sizes that `build` passes to the constructor.
     """
 
@@ -69,6 +71,7 @@ class Traits:
     carries_positions: bool = False
     needs_layer_input: bool = False
     shares_parameter: bool = False
+    packed: bool = False
     sizes: tuple[Size, ...] = ()
 
 

@@ -27,6 +27,7 @@ class BlockwiseAttention(PatternAttention):
         scale=True,
         bias=True,
         weight_dropout=True,
+        packed=True,
         anchored=True,
     )
     small_options = {"block": 8}

@@ -32,6 +32,7 @@ class DilatedAttention(PatternAttention):
         scale=True,
         bias=True,
         weight_dropout=True,
+        packed=True,
         sizes=("heads", "layer"),
     )
     small_options = {"window": 3, "dilation": 3}

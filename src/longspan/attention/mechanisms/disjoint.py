@@ -25,6 +25,7 @@ class DisjointAttention(PatternAttention):
         scale=True,
         bias=True,
         weight_dropout=True,
+        packed=True,
         anchored=True,
     )
     small_options = {"block": 8}

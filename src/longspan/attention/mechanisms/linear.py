@@ -9,7 +9,7 @@ There is no 1/sqrt(D), and no epsilon in the denominator: the weights of a row s
 import torch
 
 from longspan.attention.base import Attention, Traits, register
-from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix
+from longspan.attention.ops.feature_map_sums import CHUNK, State, causal_mix, mix, mix_documents
 from longspan.attention.ops.precision import at_least_float32
 from longspan.attention.ops.softmax import pair_mask
 
@@ -30,6 +30,7 @@ class LinearAttention(Attention):
         exact=False,
         causal=True,
         cross=True,
+        packed=True,
     )
 
     def __init__(self, *, causal: bool = False):
@@ -47,6 +48,11 @@ class LinearAttention(Attention):
         wide_v = at_least_float32(v)
         out = causal_mix(fq, fk, wide_v)[0] if self.causal else mix(fq, fk, wide_v)
         return out.to(v.dtype)
+
+    def attend_packed(self, q, k, v, documents):
+        """Sum phi(k) v^T within each document."""
+        fq, fk = self._features(q, k, None)
+        return mix_documents(fq, fk, at_least_float32(v), documents, self.causal).to(v.dtype)
 
     def _features(self, q, k, key_mask):
         fq, fk = phi(at_least_float32(q)), phi(at_least_float32(k))

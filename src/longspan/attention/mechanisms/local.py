@@ -26,6 +26,7 @@ class LocalAttention(PatternAttention):
         scale=True,
         bias=True,
         weight_dropout=True,
+        packed=True,
     )
     small_options = {"window": 5}
 

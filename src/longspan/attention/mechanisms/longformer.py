@@ -58,6 +58,7 @@ class LongformerAttention(PatternAttention):
         scale=True,
         bias=True,
         weight_dropout=True,
+        packed=True,
         needs_layer_input=True,
         sizes=("heads", "head_dim", "layer"),
     )
@@ -95,8 +96,8 @@ class LongformerAttention(PatternAttention):
         super().__init__(pattern | Global(first) if first else pattern, causal)
         self.projections = GlobalProjections(heads, head_dim) if global_projections else None
         self.has_unused_parameters = global_projections and not first
-        # The first tokens are those at the first positions.
-        self.traits = dataclasses.replace(type(self).traits, anchored=bool(first))
+        # The first tokens are those at the first positions, of each document.
+        self.traits = dataclasses.replace(type(self).traits, packed=not first, anchored=bool(first))
         if global_projections:
             self.traits = dataclasses.replace(
                 self.traits, scale=False, bias=False, weight_dropout=False

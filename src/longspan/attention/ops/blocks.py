@@ -5,6 +5,7 @@ Queries are divided into blocks. Each block gathers the one run of keys that its
 their own rows are computed separately, and no key counts twice.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.derivatives import apply_function
+from longspan.attention.documents import Documents, Slots
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.global_tokens import (
     GlobalTokens,
@@ -204,6 +206,57 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
         return merge_residue_classes(out, g, B, T)
     out = _softmax_shared(q, k, v, mask, shared.to_residue_classes(g, length))
     return merge_residue_classes(out, g, B, T)
+
+
+def packed_pattern_attention(
+    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, documents: Documents, dropout: float = 0.0
+) -> Tensor:
+    """Compute softmax attention over the pairs of `pattern` within documents.
+
+    Blocks cover the whole row (1, H, N, D), and pairs of two documents are masked. There are no
+    global tokens.
+    """
+
+    def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _packed_rows(q, k, v, own, documents, dropout)
+
+    return apply_by_pattern(pattern, [q, k, v], rows)
+
+
+def _packed_rows(q, k, v, pattern: Pattern, documents: Documents, dropout: float) -> Tensor:
+    """Compute the rows of all documents, for equal heads."""
+    slots, layout = _fit_documents(pattern, documents, q.device)
+    T = len(slots.document)
+    g, length, *sides = fit_layout(layout, T)
+    place = torch.stack([slots.document, slots.position], -1)[None, None]
+    q, k, v = (slots.scatter(x) for x in (q, k, v))
+    q, k, v, place = (split_residue_classes(x, g, length) for x in (q, k, v, place))
+    q, own = (x.unflatten(2, (-1, sides[0])) for x in (q, place))
+    k, v, near = (apply_function(_GatherRuns, x, *sides) for x in (k, v, place))
+    (document, position), (others, positions) = own.unbind(-1), near.unbind(-1)
+    mask = (document[..., None] == others[..., None, :]) & (others > 0)[..., None, :]
+    mask = mask & pattern(0, 0, position[..., None], positions[..., None, :])
+    out = softmax_attention(q, k, v, mask, None, dropout).flatten(2, 3)
+    return slots.gather(merge_residue_classes(out, g, 1, T))
+
+
+def _fit_documents(
+    pattern: Pattern, documents: Documents, device: torch.device
+) -> tuple[Slots, BlockLayout]:
+    """Return the places of the documents' tokens, and the layout that covers the pattern there.
+
+    The blocks of a pattern with a period begin with its document, which costs up to a period per
+    document. If the documents are shorter than that, they stay where they are, and runs are longer.
+    """
+    layout, tokens = pattern.layout, documents.bounds[-1]
+    if pattern.period == 1:
+        return documents.slots(1, device), layout
+    more = layout.block - 1
+    right = 0 if pattern.causal else layout.right + more
+    longer = dataclasses.replace(layout, left=layout.left + more, right=right)
+    if documents.num_places(layout.block) * layout.span <= tokens * longer.span:
+        return documents.slots(layout.block, device), layout
+    return documents.slots(1, device), longer
 
 
 def _softmax_shared(q, k, v, mask, shared: SharedKeys) -> Tensor:

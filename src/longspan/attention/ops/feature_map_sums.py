@@ -8,11 +8,14 @@ and divisions run in float32 or wider. A row is zero if its weights sum to zero,
 smallest safe divisor, or to less than the caller's threshold.
 """
 
+import itertools
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from longspan.attention.documents import Documents
 
 CHUNK = 64  # queries and keys compared directly in the causal form; a power of two
 
@@ -83,6 +86,53 @@ def causal_mix(
         total, state = _weighted(scores, fq, fk, v, c, state)
     out = _divided(total[..., :-1], total[..., -1:], least)
     return out.flatten(2, 3)[:, :, S - T : S], state
+
+
+def mix_documents(fq: Tensor, fk: Tensor, v: Tensor, documents: Documents, causal: bool) -> Tensor:
+    """Mix values within each document of a row, in chunks that hold tokens of one document.
+
+    Args:
+        fq: features of the queries (1, H, N, M).
+        fk: features of the keys (1, H, N, M).
+        v: values (1, H, N, E).
+        documents: bounds of the documents.
+        causal: whether keys after the query are excluded.
+    """
+    # Chunks no longer than the mean document at most double the number of places.
+    chunk = max(1, min(CHUNK, fq.shape[2] // len(documents.lengths)))
+    slots = documents.slots(chunk, fq.device)
+    v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)
+    fq, fk, v = (_chunked(slots.scatter(x), chunk) for x in (fq, fk, v))
+    document = slots.document[::chunk] - 1
+    sums = fk.mT @ v
+    if causal:
+        total = (fq @ fk.mT).tril() @ v + fq @ _sums_before(sums, documents, chunk)
+    else:
+        shape = (*sums.shape[:2], len(documents.lengths), *sums.shape[3:])
+        summary = sums.new_zeros(shape).index_add(2, document, sums)
+        total = fq @ summary.index_select(2, document)
+    return slots.gather(_divided(total[..., :-1], total[..., -1:], None).flatten(2, 3))
+
+
+def _sums_before(sums: Tensor, documents: Documents, chunk: int) -> Tensor:
+    """Return the sum of the earlier chunks of its document for each chunk (1, H, chunks, M, E+1).
+
+    Step j adds chunk j of every document that has one, so that no number of another document is
+    involved.
+    """
+    counts = [-(-length // chunk) for length in documents.lengths]
+    first = [0, *itertools.accumulate(counts)]
+    order = sorted(range(len(counts)), key=lambda i: -counts[i])
+    running = torch.zeros_like(sums[:, :, :1]).expand(-1, -1, len(counts), -1, -1)
+    before, places = [], []
+    for step in range(max(counts)):
+        alive = [i for i in order if counts[i] > step]
+        index = torch.tensor([first[i] + step for i in alive], device=sums.device)
+        running = running[:, :, : len(alive)]
+        before.append(running)
+        places.append(index)
+        running = running + sums.index_select(2, index)
+    return torch.cat(before, 2).index_select(2, torch.cat(places).argsort())
 
 
 def causal_mix_exponential(

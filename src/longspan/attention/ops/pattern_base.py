@@ -6,7 +6,12 @@ import torch
 
 from longspan.attention.base import Attention, append_tokens
 from longspan.attention.cache import select_tokens
-from longspan.attention.ops.blocks import fit_layout, pattern_attention
+from longspan.attention.dispatch import attend_each
+from longspan.attention.ops.blocks import (
+    fit_layout,
+    packed_pattern_attention,
+    pattern_attention,
+)
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Causal, Pattern
 
@@ -50,6 +55,12 @@ class PatternAttention(Attention):
         )
         others = {"most": most, "bias": bias, "dropout": self.dropout}
         return pattern_attention(q, k, v, self.pattern, key_mask, global_mask, **others)
+
+    def attend_packed(self, q, k, v, documents, *extra):
+        """Compute all documents at once; with global tokens, one document after another."""
+        if self.pattern.layout.globals or self._global_mask(extra) is not None:
+            return attend_each(self, q, k, v, documents, *extra)
+        return packed_pattern_attention(q, k, v, self.pattern, documents, self.dropout)
 
     def reference(self, q, k, v, key_mask, *extra):
         """Compute full softmax under the pattern's dense mask."""

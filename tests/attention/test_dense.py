@@ -1,0 +1,165 @@
+"""Dense body of short inputs: the same function, used exactly where blocks gather more."""
+
+import copy
+
+import pytest
+import torch
+from contract import (
+    assert_near,
+    build_small,
+    check_contract,
+    global_masks,
+    gradients,
+    key_masks,
+    qkv,
+    reference_copy,
+    second_derivatives,
+)
+
+from longspan.attention import MECHANISMS, backends, build
+from longspan.attention.kernels.dense import FLOP_RATIO, LONGEST
+from longspan.errors import InputError
+
+DENSE = [name for name in MECHANISMS if "dense" in backends(name)]
+every_dense = pytest.mark.parametrize("name", DENSE)
+
+
+def build_wide(name, causal=False, backend="auto", **more):
+    """Build a mechanism whose pattern covers most of three dozen tokens."""
+    own = {
+        "blockwise": {"block": 16},
+        "disjoint": {"block": 24},
+        "dilated": {"window": 20, "dilation": [1, 1, 2]},
+    }
+    return build_small(name, causal, backend, **own.get(name, {"window": 20}), **more)
+
+
+def test_patterns_have_the_dense_body():
+    assert {"blockwise", "dilated", "disjoint", "local", "longformer"} == set(DENSE)
+
+
+@every_dense
+@pytest.mark.parametrize("causal", [False, True])
+def test_dense_body_equals_blocks_and_reference(name, causal):
+    blocks, dense = (build_wide(name, causal, x) for x in ("torch", "dense"))
+    auto = build_wide(name, causal)
+    for T in (1, 7, 33, 40):
+        for kind, mask in key_masks(T).items():
+            for global_mask in global_masks(name, T):
+                results = []
+                for module in (auto, dense, blocks, reference_copy(blocks)):
+                    inputs = [x.requires_grad_() for x in qkv(T)]
+                    out = module(*inputs, mask, global_mask=global_mask)
+                    results.append((out, *gradients(out, inputs, module)))
+                assert auto.backend_used == "dense"
+                for other in results[1:]:
+                    for a, b in zip(results[0], other, strict=True):
+                        assert_near(a, b, f"T={T}, {kind}, {global_mask is not None}")
+
+
+@every_dense
+@pytest.mark.parametrize("causal", [False, True])
+def test_contract_holds_across_both_bodies(name, causal):
+    """Long rows run in blocks and short ones densely; documents alone are the short ones."""
+    check_contract(build_wide(name, causal), lengths=(8, 33, 64))
+
+
+@every_dense
+def test_second_derivatives_equal_the_reference(name):
+    attention = build_wide(name)
+    inputs = [x.requires_grad_() for x in qkv(20)]
+    for mask in (None, key_masks(20)["ragged"]):
+        actual = second_derivatives(attention, inputs, mask=mask)
+        assert attention.backend_used == "dense"
+        expected = second_derivatives(reference_copy(attention), inputs, mask=mask)
+        for x, y in zip(actual, expected, strict=True):
+            assert_near(x, y, "second derivative", 1e-8)
+
+
+@every_dense
+def test_gradient_of_one_input_alone(name):
+    attention = build_wide(name)
+    for needed in range(3):
+        inputs = qkv(20)
+        inputs[needed].requires_grad_()
+        for create in (False, True):
+            pair = []
+            for module in (attention, reference_copy(attention)):
+                out = module(*inputs).pow(2).sum()
+                pair.append(torch.autograd.grad(out, inputs[needed], create_graph=create)[0])
+            assert_near(*pair, f"input {needed}")
+
+
+@every_dense
+def test_transforms_and_forward_mode_run_blocks(name):
+    attention, inputs = build_wide(name), tuple(qkv(20))
+    tangents = tuple(qkv(20, seed=3))
+    results = [
+        torch.func.jvp(module, inputs, tangents)[1]
+        for module in (attention, reference_copy(attention))
+    ]
+    assert attention.backend_used == "torch"
+    assert_near(*results, "forward mode")
+    grads = torch.func.grad(lambda *x: attention(*x).sum())(*inputs)
+    assert attention.backend_used == "torch"
+    assert grads.isfinite().all()
+
+
+@every_dense
+def test_short_inputs_run_densely_and_long_ones_in_blocks(name):
+    """Work never exceeds the measured ratio, whatever the size of the pattern."""
+    attention = build_small(name)
+    attention.backend = "auto"
+    seen = set()
+    for T in (4, 32, 64, 128, 512):
+        attention(*qkv(T, B=1))
+        ratio = 4 * T * T * 8 / attention.flops(T, 8)
+        assert (attention.backend_used == "dense") == (ratio <= FLOP_RATIO), T
+        seen.add(attention.backend_used)
+    assert seen == {"dense", "torch"}
+    assert attention(*qkv(4), global_mask=torch.ones(3, 4, dtype=torch.bool)).isfinite().all()
+    assert attention.backend_used == "dense"
+
+
+def test_measured_lengths_are_the_limit():
+    attention = build("local", window=2 * LONGEST)
+    for T, expected in ((LONGEST, "dense"), (LONGEST + 1, "torch")):
+        attention(*(torch.zeros(1, 1, T, 1) for _ in range(3)))
+        assert attention.backend_used == expected
+
+
+def test_what_needs_blocks_runs_in_blocks():
+    attention = build("local", window=64, weight_dropout=0.5)
+    x = qkv(20)
+    attention(*x)
+    assert attention.backend_used == "torch"
+    attention.eval()(*x)
+    assert attention.backend_used == "dense"
+    attention(*x, bias=torch.zeros(1, 1, 20, 20, dtype=torch.float64))
+    assert attention.backend_used == "torch"
+    attention.backend = "dense"
+    with pytest.raises(InputError, match=r"kernel 'dense' does not .*: a bias"):
+        attention(*x, bias=torch.zeros(1, 1, 20, 20, dtype=torch.float64))
+    with pytest.raises(InputError, match="T=400 is not short"):
+        attention(*qkv(400))
+    projected = build_small("longformer", backend="auto", global_projections=True)
+    assert copy.deepcopy(projected).backend == "auto"
+
+
+def test_second_backward_of_one_graph():
+    attention, inputs = build_wide("local"), [x.requires_grad_() for x in qkv(20)]
+    out = attention(*inputs).pow(2).sum()
+    first = torch.autograd.grad(out, inputs, retain_graph=True)
+    for x, y in zip(first, torch.autograd.grad(out, inputs), strict=True):
+        assert torch.equal(x, y)
+
+
+@every_dense
+def test_rows_without_keys_are_zero(name):
+    attention, inputs = build_wide(name), [x.requires_grad_() for x in qkv(20)]
+    key_mask = torch.ones(3, 20, dtype=torch.bool)
+    key_mask[1] = False
+    out = attention(*inputs, key_mask=key_mask)
+    assert attention.backend_used == "dense"
+    assert not out[1].any()
+    assert all(not x[1].any() for x in gradients(out, inputs, attention))
