@@ -294,6 +294,32 @@ def test_losses_ignore_padding():
     assert_near(attention.autoencoding_loss(*padded, mask), sums[1] / counts[1], "autoencoding")
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_losses_of_steps_are_those_of_the_sequence(padded):
+    """A step finds in the cache the rows that leave the memory."""
+    options = {"segment": 6, "memory": 7, "compressed_memory": 5, "ratio": 3}
+    attention = compressive(**options, compression="conv")
+    q, k, v = qkv(30)
+    mask = key_masks(30)["holes"] if padded else None
+    cache, total, count = None, 0.0, 0
+    for part in torch.arange(30).split(6):
+        own = None if mask is None else mask[:, part]
+        new = [x[:, :, part] for x in (q, k, v)]
+        loss = attention.auxiliary_loss(*new, own, cache)
+        groups = attention.groups(int(part[-1]) + 1) - attention.groups(int(part[0]))
+        real = part.numel() * len(q) if own is None else int(own.sum())
+        total, count = total + loss * real * bool(groups), count + real * bool(groups)
+        _, cache = attention.step(*new, cache, own)
+    assert_near(total / count, attention.auxiliary_loss(q, k, v, mask), "loss of steps")
+
+
+@pytest.mark.parametrize(
+    "options", [{"compression": "mean"}, {"compression": "conv", "compressed_memory": 0}]
+)
+def test_compressions_without_parameters_have_no_loss(options):
+    assert compressive(**options).auxiliary_loss(*qkv(9), None) is None
+
+
 def test_learned_compression_improves_on_the_mean():
     g = torch.Generator().manual_seed(0)
     rotation = torch.randn(HEAD_DIM, HEAD_DIM, generator=g, dtype=torch.float64)
