@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -205,7 +205,7 @@ class SelfAttention(nn.Module):
             shared=context.shared if traits.shares_parameter else None,
         )
 
-    def _project(self, projection: nn.Linear, x: Tensor, rotary: Tensor | None) -> Tensor:
+    def _project(self, projection: nn.Module, x: Tensor, rotary: Tensor | None) -> Tensor:
         heads = self._split_heads(projection(x))
         return heads if rotary is None else apply_rotary(heads, rotary)
 
@@ -213,11 +213,11 @@ class SelfAttention(nn.Module):
         """Return the layer's input and projections for mechanisms that need them."""
         if not self.mechanism.traits.needs_layer_input or self.query is None or self.key is None:
             return None
-        query, key = self.query.weight, self.key.weight
+        query, key = self.query, self.key
         return LayerInput(
             states=x,
-            query=lambda p: self._split_heads(F.linear(p.to(query.dtype), query)),
-            key=lambda p: self._split_heads(F.linear(p.to(key.dtype), key)),
+            query=lambda p: self._split_heads(_linear_part(query, p)),
+            key=lambda p: self._split_heads(_linear_part(key, p)),
         )
 
     def initialize_mechanism(self) -> None:
@@ -251,6 +251,15 @@ class SelfAttention(nn.Module):
     def _mark_initialized(self) -> None:
         for tensor in _tensors(self.mechanism).values():
             setattr(tensor, INITIALIZED, True)
+
+
+def _linear_part(projection: nn.Module, x: Tensor) -> Tensor:
+    """Project without the bias; also through a module that adds an adapter to a projection."""
+    weight = cast(nn.Linear, projection).weight
+    x = x.to(weight.dtype)
+    if type(projection) is nn.Linear:
+        return F.linear(x, weight)
+    return projection(x) - projection(torch.zeros_like(x[:1]))
 
 
 def _relative_positions(config: LongspanConfig, mechanism: Attention) -> RelativePositions2D | None:

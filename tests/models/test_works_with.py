@@ -1,0 +1,189 @@
+"""Tools around transformers: Trainer, collators, pipelines, accelerate, LoRA; on real text."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    DataCollatorForLanguageModeling,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
+
+from longspan.data.tokenizers import ByteTokenizer
+from longspan.models import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForMaskedLM,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+    LongspanModel,
+)
+from longspan.models.attention_layer import SelfAttention
+from longspan.tokenizers import make_fast_tokenizer
+
+TEXT = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
+LENGTH = 64
+LAUNCHED = """
+import sys
+import torch
+from accelerate import Accelerator
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
+
+accelerator = Accelerator(cpu=True)
+torch.manual_seed(0)
+model = LongspanForSequenceClassification(LongspanConfig(attention="local", vocab_size=50))
+model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=3e-3))
+ids = torch.arange(1, 41).view(4, 10)[accelerator.process_index * 2 :][:2]
+losses = []
+for _ in range(6):
+    loss = model(ids, labels=torch.tensor([0, 1])).loss
+    accelerator.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(accelerator.reduce(loss.detach(), "mean").item())
+processes = int(sys.argv[1])
+assert accelerator.num_processes == processes
+assert losses[-1] < losses[0], losses
+weights = accelerator.gather(next(model.parameters()).flatten()[None]).view(processes, -1)
+assert weights[0].equal(weights[-1])
+"""
+
+
+def tokenizer(*special_tokens):
+    return make_fast_tokenizer(ByteTokenizer(), max_length=LENGTH, special_tokens=special_tokens)
+
+
+def config(vocabulary, **fields):
+    torch.manual_seed(0)
+    fields = {"attention": "local", "attention_options": {"window": 8}} | fields
+    size = {"vocab_size": len(vocabulary), "max_position_embeddings": LENGTH}
+    return LongspanConfig(**size, **fields)
+
+
+def pieces(vocabulary, count=64):
+    starts = range(0, count * LENGTH, LENGTH)
+    return [vocabulary(TEXT[i : i + LENGTH], truncation=True) for i in starts]
+
+
+def train(model, data, collator, folder, steps=24):
+    """Train and return the first and the last logged loss."""
+    arguments = TrainingArguments(
+        str(folder),
+        per_device_train_batch_size=8,
+        max_steps=steps,
+        learning_rate=5e-3,
+        logging_steps=steps // 4,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Trainer(model, arguments, data_collator=collator, train_dataset=data)
+    trainer.train()
+    losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    return losses[0], losses[-1]
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_trainer_and_collator_train_language_models(masked, tmp_path):
+    vocabulary = tokenizer("unk", "cls", "sep", "mask") if masked else tokenizer()
+    cls = LongspanForMaskedLM if masked else LongspanForCausalLM
+    collator = DataCollatorForLanguageModeling(vocabulary, mlm=masked)
+    first, last = train(cls(config(vocabulary)), pieces(vocabulary), collator, tmp_path)
+    assert last < 0.85 * first
+
+
+def test_pipelines_run():
+    vocabulary = tokenizer("unk", "cls", "sep", "mask")
+    made = config(vocabulary, id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1})
+    filled = pipeline("fill-mask", LongspanForMaskedLM(made), tokenizer=vocabulary)
+    assert len(filled(f"the m{vocabulary.mask_token}trix")) == 5
+    label = pipeline(
+        "text-classification", LongspanForSequenceClassification(made), tokenizer=vocabulary
+    )
+    assert label("a text")[0]["label"] in ("no", "yes")
+    tokens = pipeline(
+        "token-classification", LongspanForTokenClassification(made), tokenizer=vocabulary
+    )
+    assert len(tokens("abc")) >= 3
+    features = pipeline("feature-extraction", LongspanModel(made), tokenizer=vocabulary)
+    assert torch.tensor(features("abc")).shape == (1, 5, made.hidden_size)
+    plain = tokenizer("eos")
+    generator = pipeline("text-generation", LongspanForCausalLM(config(plain)), tokenizer=plain)
+    text = generator("abc", max_new_tokens=3, do_sample=False)[0]["generated_text"]
+    assert text.startswith("abc")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("peft"), reason="peft is not installed")
+def test_lora_trains_the_adapters_only(tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    vocabulary = tokenizer()
+    base = LongspanForCausalLM(config(vocabulary))
+    before = {name: x.clone() for name, x in base.state_dict().items()}
+    adapters = LoraConfig(target_modules=["query", "value"], r=4, task_type="CAUSAL_LM")
+    model = get_peft_model(base, adapters)
+    collator = DataCollatorForLanguageModeling(vocabulary, mlm=False)
+    first, last = train(model, pieces(vocabulary, 8), collator, tmp_path / "run", steps=40)
+    assert last < first
+    for name, x in before.items():
+        kept = name.replace("query.", "query.base_layer.").replace("value.", "value.base_layer.")
+        assert base.state_dict()[kept].equal(x), name
+    model.save_pretrained(tmp_path / "adapters")
+    ids = torch.arange(1, 21)[None]
+    expected = model.eval()(ids).logits
+    torch.manual_seed(0)
+    fresh = LongspanForCausalLM(config(vocabulary))
+    fresh.load_state_dict(before)
+    loaded = PeftModel.from_pretrained(fresh, tmp_path / "adapters").eval()
+    torch.testing.assert_close(loaded(ids).logits, expected)
+
+
+def test_adapters_reach_mechanisms_that_project_by_themselves():
+    """A position is projected as the tokens are."""
+    layer = SelfAttention(
+        config(tokenizer(), attention="position_infused", attention_options={}), 0
+    )
+    x = torch.randn(3, layer.config.hidden_size)
+    plain = layer._layer_input(x[None]).query(x)
+    layer.query = Adapted(layer.query)
+    adapted = layer._layer_input(x[None]).query(x)
+    expected = plain.transpose(0, 1).flatten(1) + x @ layer.query.added.T
+    torch.testing.assert_close(adapted.transpose(0, 1).flatten(1), expected)
+
+
+class Adapted(torch.nn.Module):
+    """Projection with an added matrix."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.added = base, torch.randn(base.weight.shape)
+
+    @property
+    def weight(self):
+        return self.base.weight
+
+    def forward(self, x):
+        return self.base(x) + x @ self.added.T
+
+
+# accelerate starts several processes on a CPU through MPI only; torchrun needs none.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "processes"),
+    [
+        (["accelerate.commands.launch", "--cpu", "--num_processes", "1"], 1),
+        (["torch.distributed.run", "--standalone", "--nproc_per_node", "2"], 2),
+    ],
+)
+def test_launchers_train(launcher, processes, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(LAUNCHED)
+    command = [sys.executable, "-m", *launcher, str(script), str(processes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
