@@ -28,7 +28,7 @@ from longspan.models.inputs import TokenIds, TokenMask, prepend, to_boolean_mask
 from longspan.models.layers import Layer
 from longspan.models.pooling import pool
 from longspan.models.positions import rotary_table
-from longspan.models.row_groups import GroupedCache, group_rows
+from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int
 
 
@@ -195,8 +195,11 @@ class LongspanModel(LongspanPreTrainedModel):
         global_tokens = to_boolean_mask("global_attention_mask", global_attention_mask, inputs)
         positions = self._positions(position_ids, inputs, real, past_key_values)
         x = self.embeddings(inputs, real, positions, token_type_ids, inputs_embeds is not None)
-        context = self._context(x, inputs, real, global_tokens, positions)._replace(
-            use_cache=cache is not None, output_attentions=weighted
+        context = self._context(x, inputs, real, global_tokens, positions)
+        context = context._replace(
+            use_cache=cache is not None,
+            groups=self._row_groups(context.mask, past_key_values),
+            output_attentions=weighted,
         )
         keep = self._wants("output_hidden_states", output_hidden_states)
         run = self._run_layers(x, context, past_key_values, keep)
@@ -232,8 +235,14 @@ class LongspanModel(LongspanPreTrainedModel):
             global_mask=global_mask,
             rotary=self._rotary(x, positions),
             shared=self.shared_parameter,
-            groups=group_rows(mask) if self.config.is_decoder else None,
         )
+
+    def _row_groups(
+        self, mask: Tensor | None, past: LongspanCache | None
+    ) -> tuple[RowGroup, ...] | None:
+        """Return the groups of a new batch, for a decoder whose mechanisms need them, or None."""
+        layers = (cast(Layer, layer).attention.mechanism.traits.anchored for layer in self.layers)
+        return group_rows(mask) if self.config.is_decoder and past is None and any(layers) else None
 
     def _run_layers(
         self, x: Tensor, context: LayerContext, past: LongspanCache | None, keep: bool

@@ -109,10 +109,14 @@ def group_rows(mask: Tensor | None) -> tuple[RowGroup, ...] | None:
 
     Returns:
         The groups, or None if no row begins with padding. A row of padding begins at its start.
+        Traced calls assert on the device that there are none.
     """
     if mask is None:
         return None
     starts = mask.long().argmax(1)
+    if torch.compiler.is_compiling():
+        torch._assert_async(~starts.any(), "compiled models require padding on the right")
+        return None
     if not starts.any():
         return None
     values, group = starts.unique(return_inverse=True)

@@ -56,6 +56,8 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 def dense_refusals(attention: PatternAttention, q, k, v, key_mask, *extra) -> list[str]:
     """Return the reasons why blocks compute these inputs."""
     T, D = q.shape[2:]
+    if isinstance(T, torch.SymInt):
+        return ["the length is not known while the call is traced"]
     reasons = []
     if T > LONGEST or FLOP_RATIO * attention.flops(T, D) < 4 * T * T * D:
         reasons.append(f"T={T} is not short against the pattern")
