@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from longspan.errors import OptionError
+from longspan.errors import InputError, OptionError
 from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
@@ -109,7 +109,7 @@ def test_regression_loss_is_mean_squared_error(small):
     several = LongspanForSequenceClassification(small(num_labels=3, problem_type="regression"))
     out = several(ids, labels=(wanted := torch.randn(4, 3)))
     torch.testing.assert_close(out.loss, (out.logits - wanted).square().mean())
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InputError, match=r"labels must have shape \(4, 3\), got \(4,\)"):
         several(ids, labels=labels)
 
 
