@@ -91,7 +91,7 @@ def spans_by_hand(start, end, allowed, max_length):
 
 @pytest.mark.parametrize("max_length", [1, 3, 12, 50])
 def test_best_spans_are_those_of_all_pairs(max_length):
-    start, end = torch.randn(2, 20, 12, dtype=torch.float64)
+    start, end = torch.randn(2, 20, 12, dtype=torch.float64) - 5
     allowed = torch.rand(20, 12) > 0.4
     allowed[:, 5] = True
     found = best_spans(start, end, allowed, max_length=max_length)
@@ -99,7 +99,7 @@ def test_best_spans_are_those_of_all_pairs(max_length):
         s, e = spans_by_hand(start[row], end[row], allowed[row], max_length)
         assert (found.start[row], found.end[row]) == (s, e)
         assert found.score[row] == start[row, s] + end[row, e]
-    everything = best_spans(start, end, torch.ones_like(allowed), max_length=max_length)
+    everything = best_spans(start, end, torch.ones(20, 12).long(), max_length=max_length)
     plain = best_spans(start, end, max_length=max_length)
     assert all(x.equal(y) for x, y in zip(everything, plain, strict=True))
 
@@ -111,6 +111,8 @@ def test_rows_without_allowed_tokens_have_no_score():
     score = best_spans(start, end, allowed).score
     assert score[0] == -torch.inf
     assert score[1].isfinite()
+    with pytest.raises(InputError, match=r"allowed must have the shape .* \(2, 7\), got \(2, 1\)"):
+        best_spans(start, end, allowed[:, :1])
     with pytest.raises(InputError, match="max_length must be >= 1, got 0"):
         best_spans(start, end, max_length=0)
 

@@ -137,11 +137,8 @@ class LongspanDualEncoder(HeadModel):
             InputError: the Transformer refuses the inputs, or with a loss there are not as many
                 documents as queries.
         """
-        if return_loss and len(query_input_ids) != len(document_input_ids):
-            raise InputError(
-                f"each query must have its document, got {len(query_input_ids)} queries and "
-                f"{len(document_input_ids)} documents; pass return_loss=False to rank documents"
-            )
+        if return_loss:
+            _check_pairs(query_input_ids, document_input_ids)
         query_texts = TextInputs(query_input_ids, query_attention_mask, query_global_attention_mask)
         document_texts = TextInputs(
             document_input_ids, document_attention_mask, document_global_attention_mask
@@ -154,9 +151,7 @@ class LongspanDualEncoder(HeadModel):
         negatives, negative_loss = self._embed_negatives(negative_texts)
         similarities = queries @ documents.mT
         if negatives is not None:
-            real = negative_texts.real_candidates
-            others = queries @ negatives.flatten(0, 1).mT
-            others = exclude(others, None if real is None else real.flatten())
+            others = _similarities_of_real(queries, negatives, negative_texts.real_candidates)
             similarities = torch.cat((similarities, others), dim=1)
         loss = self._contrastive_loss(similarities) if return_loss else None
         output = DualEncoderOutput(
@@ -194,10 +189,26 @@ class LongspanDualEncoder(HeadModel):
 
     def _contrastive_loss(self, similarities: Tensor) -> Tensor:
         """Return the mean cross entropy of the documents that answer their queries."""
-        scores = self.config.loss_scale * similarities
+        scores = self.config.loss_scale * at_least_float32(similarities)
         own = torch.arange(len(scores), device=scores.device)
         loss = label_loss(scores, own)
         if not self.config.symmetric_loss:
             return loss
         # Hard negatives answer no query, so there is none to find for them.
         return (loss + label_loss(scores[:, : len(scores)].mT, own)) / 2
+
+
+def _check_pairs(queries: Tensor, documents: Tensor) -> None:
+    if len(queries) != len(documents):
+        raise InputError(
+            f"each query must have its document, got {len(queries)} queries and {len(documents)} "
+            "documents; pass return_loss=False to rank documents"
+        )
+
+
+def _similarities_of_real(
+    queries: Tensor, negatives: Tensor, real: Tensor | None
+) -> Float[Tensor, "B _"]:
+    """Return the similarities of queries and hard negatives, minus infinity for padding."""
+    similarities = queries @ negatives.flatten(0, 1).mT
+    return exclude(similarities, None if real is None else real.flatten())

@@ -91,17 +91,27 @@ class LongspanForPairClassification(LongspanClassifier):
             position_ids_b,
             inputs_embeds_b,
         )
+        output = self._classify(first, second, labels, output_hidden_states)
+        return self.as_requested(output, return_dict)
+
+    def _classify(
+        self,
+        first: TextInputs,
+        second: TextInputs,
+        labels: Tensor | None,
+        output_hidden_states: bool | None,
+    ) -> PairClassifierOutput:
+        """Encode both sequences and classify the features of the pairs."""
         a = encode_texts(self.model, first, output_hidden_states, "first sequence")
         b = encode_texts(self.model, second, output_hidden_states, "second sequence")
         logits = self.classifier(self._features(a, b))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
-        output = PairClassifierOutput(
+        return PairClassifierOutput(
             loss=add_losses(loss, a.auxiliary_loss, b.auxiliary_loss),
             logits=logits,
             hidden_states=a.hidden_states,
             hidden_states_b=b.hidden_states,
         )
-        return self.as_requested(output, return_dict)
 
     def _features(self, first: LongspanOutput, second: LongspanOutput) -> Tensor:
         a, b = cast(Tensor, first.pooler_output), cast(Tensor, second.pooler_output)

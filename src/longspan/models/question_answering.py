@@ -12,7 +12,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads import HeadModel, exclude
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask, to_boolean_mask
 from longspan.models.losses import IGNORED, add_losses, label_loss
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float, Int
 
 
 class LongspanForQuestionAnswering(HeadModel):
@@ -92,7 +92,7 @@ class Spans(NamedTuple):
 def best_spans(
     start_logits: Float[Tensor, "B T"],
     end_logits: Float[Tensor, "B T"],
-    allowed: Bool[Tensor, "B T"] | None = None,
+    allowed: TokenMask | None = None,
     *,
     max_length: int = 30,
 ) -> Spans:
@@ -101,16 +101,17 @@ def best_spans(
     Args:
         start_logits: scores of first tokens.
         end_logits: scores of last tokens.
-        allowed: True at tokens where an answer may start and end: those of the document, without
-            the question and special tokens. None: all tokens.
+        allowed: True or 1 at tokens where an answer may start and end: those of the document,
+            without the question and special tokens. None: all tokens.
         max_length: maximum number of tokens of an answer.
 
     Raises:
-        InputError: `max_length` is not positive.
+        InputError: `max_length` is not positive, or `allowed` is malformed.
     """
     if max_length < 1:
         raise InputError(f"max_length must be >= 1, got {max_length}")
-    start, end = exclude(start_logits, allowed), exclude(end_logits, allowed)
+    kept = to_boolean_mask("allowed", allowed, start_logits)
+    start, end = exclude(start_logits, kept), exclude(end_logits, kept)
     width = min(max_length, end.shape[1])
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)
     score, offset = ends.max(-1)
