@@ -122,6 +122,18 @@ def test_empty_texts_have_finite_cosines_in_float16(small):
     assert not embedding.any()
 
 
+def test_auxiliary_losses_of_hard_negatives_are_added_in_training(small):
+    options = {"segment": 2, "memory": 2, "compressed_memory": 2, "ratio": 2, "compression": "conv"}
+    fields = {"attention": "compressive", "attention_options": options, "is_decoder": True}
+    model = build(small, **fields)
+    expected = model(QUERIES, DOCUMENTS, negative_input_ids=NEGATIVES).loss
+    model.train()
+    for ids in (QUERIES, DOCUMENTS, NEGATIVES.flatten(0, 1)):
+        expected = expected + model.model(ids).auxiliary_loss
+    found = model(QUERIES, DOCUMENTS, negative_input_ids=NEGATIVES).loss
+    torch.testing.assert_close(found, expected)
+
+
 def test_documents_without_queries_are_ranked(small):
     model = build(small)
     output = model(QUERIES[:2], DOCUMENTS, return_loss=False)
@@ -140,13 +152,14 @@ def test_towers_are_shared_or_independent(small):
     shared, two = build(small), build(small, shared_towers=False)
     assert two.num_parameters() == 2 * shared.num_parameters()
     torch.testing.assert_close(shared.encode_query(QUERIES), shared.encode_document(QUERIES))
-    before = two.encode_document(DOCUMENTS)
-    with torch.no_grad():
-        two.model.embeddings.words.weight.add_(1)
-    torch.testing.assert_close(two.encode_document(DOCUMENTS), before, rtol=0, atol=0)
+    assert not torch.allclose(two.encode_query(QUERIES), two.encode_document(QUERIES))
     two.copy_query_tower()
-    torch.testing.assert_close(two.encode_query(DOCUMENTS), two.encode_document(DOCUMENTS))
-    assert not torch.allclose(two.encode_document(DOCUMENTS), before)
+    torch.testing.assert_close(two.encode_query(QUERIES), two.encode_document(QUERIES))
+    before = two.encode_document(QUERIES)
+    with torch.no_grad():
+        two.model.embeddings.words.weight.add_(torch.randn(50, 16))
+    torch.testing.assert_close(two.encode_document(QUERIES), before, rtol=0, atol=0)
+    assert not torch.allclose(two.encode_query(QUERIES), before)
     with pytest.raises(OptionError, match="shared_towers=True has one tower"):
         shared.copy_query_tower()
 
