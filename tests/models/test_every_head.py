@@ -184,6 +184,19 @@ def test_hidden_states_and_tuples_on_request(small, name):
     assert "hidden_states" not in model(**inputs)
 
 
+@pytest.mark.parametrize("name", sorted(set(HEADS) - {"dual"}))
+def test_attention_weights_on_request(small, name):
+    head = HEADS[name]
+    model, inputs = head.build(small), head.inputs()
+    output = model(**inputs, output_attentions=True)
+    for text, field in zip(head.texts, ("attentions", "attentions_b"), strict=False):
+        ids = inputs[text.format("input_ids")].view(-1, T)
+        expected = model.model(ids, output_attentions=True).attentions
+        assert len(output[field]) == 2
+        torch.testing.assert_close(output[field], expected)
+    assert "attentions" not in model(**inputs)
+
+
 def test_auxiliary_losses_are_added_in_training(head, small):
     options = {"segment": 2, "memory": 2, "compressed_memory": 2, "ratio": 2, "compression": "conv"}
     fields = {"attention": "compressive", "attention_options": options, "pooling": "last"}

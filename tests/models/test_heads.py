@@ -186,3 +186,8 @@ def test_sequences_without_a_partner_are_refused(small):
     model = pair_model(small)
     with pytest.raises(InputError, match="must have a second one, got 3 and 2 sequences"):
         model(torch.ones(3, 5).long(), torch.ones(2, 4).long())
+
+
+def test_pairs_of_numbers_are_refused(small):
+    with pytest.raises(OptionError, match="sequences of token ids, got input_features=3"):
+        pair_model(small, input_features=3)

@@ -46,6 +46,7 @@ class _SingleInputClassifier(LongspanClassifier):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> SequenceClassifierOutput | TokenClassifierOutput | tuple:
@@ -62,18 +63,19 @@ class _SingleInputClassifier(LongspanClassifier):
             input_ids,
             attention_mask,
             global_attention_mask,
-            input_values,
             token_type_ids,
             position_ids,
             inputs_embeds,
+            input_values,
         )
-        encoded = self.encode(inputs, output_hidden_states)
+        encoded = self.encode(inputs, output_attentions, output_hidden_states)
         logits = self.classifier(getattr(encoded, self.features))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
         output = self.output_class(
             loss=add_losses(loss, encoded.auxiliary_loss),
             logits=logits,
             hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
         )
         return self.as_requested(output, return_dict)
 

@@ -23,15 +23,19 @@ class HeadModel(LongspanPreTrainedModel):
         self.model = LongspanModel(config)
 
     def encode(
-        self, inputs: TextInputs, output_hidden_states: bool | None = None
+        self,
+        inputs: TextInputs,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
     ) -> LongspanOutput:
-        """Compute the states of the tokens of a batch of texts."""
-        return encode_texts(self.model, inputs, output_hidden_states)
+        """Compute the states of the tokens of a batch of texts; see `encode_texts`."""
+        return encode_texts(self.model, inputs, output_attentions, output_hidden_states)
 
 
 def encode_texts(
     model: LongspanModel,
     inputs: TextInputs,
+    output_attentions: bool | None = None,
     output_hidden_states: bool | None = None,
     name: str | None = None,
 ) -> LongspanOutput:
@@ -40,6 +44,7 @@ def encode_texts(
     Args:
         model: Transformer that reads the texts.
         inputs: the texts.
+        output_attentions: see `LongspanModel.forward`.
         output_hidden_states: see `LongspanModel.forward`.
         name: name of the texts in messages, where a model reads several batches.
 
@@ -50,6 +55,7 @@ def encode_texts(
         return model(
             **inputs._asdict(),
             use_cache=False,
+            output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )

@@ -20,10 +20,10 @@ class TextInputs(NamedTuple):
     input_ids: Int[Tensor, "..."] | None = None
     attention_mask: Bool[Tensor, "..."] | Int[Tensor, "..."] | None = None
     global_attention_mask: Bool[Tensor, "..."] | Int[Tensor, "..."] | None = None
-    input_values: Float[Tensor, "..."] | None = None
     token_type_ids: Int[Tensor, "..."] | None = None
     position_ids: Int[Tensor, "..."] | None = None
     inputs_embeds: Float[Tensor, "..."] | None = None
+    input_values: Float[Tensor, "..."] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

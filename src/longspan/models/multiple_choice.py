@@ -35,6 +35,7 @@ class LongspanForMultipleChoice(HeadModel):
         token_type_ids: CandidateIds | None = None,
         position_ids: CandidateIds | None = None,
         inputs_embeds: Float[Tensor, "B C T W"] | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> MultipleChoiceModelOutput | tuple:
@@ -45,7 +46,8 @@ class LongspanForMultipleChoice(HeadModel):
         Returns:
             `logits` (B, C), minus infinity for candidates without real tokens; if labels are given,
             `loss`: the mean cross entropy, infinite if a label names such a candidate, plus the
-            mechanisms' auxiliary loss in training; and on request `hidden_states` of B C texts.
+            mechanisms' auxiliary loss in training; and on request `hidden_states` and
+            `attentions` of B C texts.
 
         Raises:
             InputError: an input has no axis of candidates, the Transformer refuses the inputs, or
@@ -55,12 +57,12 @@ class LongspanForMultipleChoice(HeadModel):
             input_ids,
             attention_mask,
             global_attention_mask,
-            input_values,
             token_type_ids,
             position_ids,
             inputs_embeds,
+            input_values,
         )
-        encoded = self.encode(inputs.flatten_candidates(), output_hidden_states)
+        encoded = self.encode(inputs.flatten_candidates(), output_attentions, output_hidden_states)
         scores = self.classifier(encoded.pooler_output).reshape(inputs.shape[:2])
         logits = exclude(scores, inputs.real_candidates)
         loss = None if labels is None else label_loss(logits, labels)
@@ -68,5 +70,6 @@ class LongspanForMultipleChoice(HeadModel):
             loss=add_losses(loss, encoded.auxiliary_loss),
             logits=logits,
             hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
         )
         return self.as_requested(output, return_dict)

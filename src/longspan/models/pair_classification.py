@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from longspan.errors import InputError
+from longspan.errors import InputError, OptionError
+from longspan.models.base import LongspanOutput
 from longspan.models.classification import Labels, LongspanClassifier, classification_loss
 from longspan.models.config import LongspanConfig
 from longspan.models.heads import encode_texts
 from longspan.models.inputs import TextInputs, TokenIds, TokenMask
 from longspan.models.losses import add_losses
-from longspan.models.base import LongspanOutput
 from longspan.shapes import Bool, Float, Int
 
 SecondIds = Int[Tensor, "B U"]
@@ -27,15 +27,26 @@ class PairClassifierOutput(SequenceClassifierOutput):
     Attributes:
         loss: loss of the labels, plus the mechanisms' auxiliary losses in training.
         logits: scores of the classes (B, C).
-        hidden_states: of the first sequence, see `LongspanOutput`.
-        hidden_states_b: of the second sequence.
+        hidden_states: states of the first sequence, see `LongspanOutput`.
+        attentions: weights of the first sequence, see `LongspanOutput`.
+        hidden_states_b: states of the second sequence.
+        attentions_b: weights of the second sequence.
     """
 
     hidden_states_b: tuple[Tensor, ...] | None = None
+    attentions_b: tuple[Tensor, ...] | None = None
 
 
 class LongspanForPairClassification(LongspanClassifier):
     """Transformer applied to two sequences, with a classification head on both pooled states."""
+
+    def __init__(self, config: LongspanConfig):
+        if config.input_features is not None:
+            raise OptionError(
+                f"pairs are sequences of token ids, got input_features={config.input_features}; "
+                "set input_features to None"
+            )
+        super().__init__(config)
 
     @staticmethod
     def feature_size(config: LongspanConfig) -> int:
@@ -57,8 +68,7 @@ class LongspanForPairClassification(LongspanClassifier):
         position_ids_b: Int[Tensor, "#B U"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
         inputs_embeds_b: Float[Tensor, "B U W"] | None = None,
-        input_values: Float[Tensor, "B T F"] | None = None,
-        input_values_b: Float[Tensor, "B U F"] | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> PairClassifierOutput | tuple:
@@ -77,7 +87,6 @@ class LongspanForPairClassification(LongspanClassifier):
             input_ids,
             attention_mask,
             global_attention_mask,
-            input_values,
             token_type_ids,
             position_ids,
             inputs_embeds,
@@ -86,31 +95,33 @@ class LongspanForPairClassification(LongspanClassifier):
             input_ids_b,
             attention_mask_b,
             global_attention_mask_b,
-            input_values_b,
             token_type_ids_b,
             position_ids_b,
             inputs_embeds_b,
         )
-        output = self._classify(first, second, labels, output_hidden_states)
+        output = self._classify((first, second), labels, output_attentions, output_hidden_states)
         return self.as_requested(output, return_dict)
 
     def _classify(
         self,
-        first: TextInputs,
-        second: TextInputs,
+        pair: tuple[TextInputs, TextInputs],
         labels: Tensor | None,
+        output_attentions: bool | None,
         output_hidden_states: bool | None,
     ) -> PairClassifierOutput:
         """Encode both sequences and classify the features of the pairs."""
-        a = encode_texts(self.model, first, output_hidden_states, "first sequence")
-        b = encode_texts(self.model, second, output_hidden_states, "second sequence")
+        wanted = output_attentions, output_hidden_states
+        a = encode_texts(self.model, pair[0], *wanted, "first sequence")
+        b = encode_texts(self.model, pair[1], *wanted, "second sequence")
         logits = self.classifier(self._features(a, b))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
         return PairClassifierOutput(
             loss=add_losses(loss, a.auxiliary_loss, b.auxiliary_loss),
             logits=logits,
             hidden_states=a.hidden_states,
+            attentions=a.attentions,
             hidden_states_b=b.hidden_states,
+            attentions_b=b.attentions,
         )
 
     def _features(self, first: LongspanOutput, second: LongspanOutput) -> Tensor:

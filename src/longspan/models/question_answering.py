@@ -34,6 +34,7 @@ class LongspanForQuestionAnswering(HeadModel):
         token_type_ids: TokenIds | None = None,
         position_ids: Int[Tensor, "#B T"] | None = None,
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> QuestionAnsweringModelOutput | tuple:
@@ -56,12 +57,12 @@ class LongspanForQuestionAnswering(HeadModel):
             input_ids,
             attention_mask,
             global_attention_mask,
-            input_values,
             token_type_ids,
             position_ids,
             inputs_embeds,
+            input_values,
         )
-        encoded = self.encode(inputs, output_hidden_states)
+        encoded = self.encode(inputs, output_attentions, output_hidden_states)
         start, end = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
         real = to_boolean_mask("attention_mask", attention_mask, start)
         start, end = exclude(start, real), exclude(end, real)
@@ -71,6 +72,7 @@ class LongspanForQuestionAnswering(HeadModel):
             start_logits=start,
             end_logits=end,
             hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
         )
         return self.as_requested(output, return_dict)
 
