@@ -35,7 +35,8 @@ class DualEncoderOutput(ModelOutput):
         loss: mean cross entropy of each query's document among all documents of the batch, plus the
             mechanisms' auxiliary losses in training.
         similarities: of queries and documents (B, D), followed by those of queries and all hard
-            negatives (B, B N), row by row; minus infinity for negatives without real tokens.
+            negatives (B, B N), row by row; the lowest number of their type for negatives without
+            real tokens.
         query_embeddings: embeddings of the queries (B, M).
         document_embeddings: embeddings of the documents (D, M).
         negative_embeddings: embeddings of the hard negatives (B, N, M), or None.
@@ -209,6 +210,6 @@ def _check_pairs(queries: Tensor, documents: Tensor) -> None:
 def _similarities_of_real(
     queries: Tensor, negatives: Tensor, real: Tensor | None
 ) -> Float[Tensor, "B _"]:
-    """Return the similarities of queries and hard negatives, minus infinity for padding."""
+    """Return the similarities of queries and hard negatives, the lowest number for padding."""
     similarities = queries @ negatives.flatten(0, 1).mT
     return exclude(similarities, None if real is None else real.flatten())

@@ -80,5 +80,9 @@ class ClassificationHead(nn.Module):
 
 
 def exclude(scores: Float[Tensor, "*B"], kept: Tensor | None) -> Float[Tensor, "*B"]:
-    """Return the scores, with minus infinity where `kept` is False; None: all are kept."""
-    return scores if kept is None else scores.masked_fill(~kept, -torch.inf)
+    """Return the scores, with the lowest number where `kept` is False; None: all are kept.
+
+    The number is finite: tools of transformers take infinite outputs for failures.
+    """
+    lowest = torch.finfo(scores.dtype).min
+    return scores if kept is None else scores.masked_fill(~kept, lowest)

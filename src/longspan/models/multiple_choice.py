@@ -44,10 +44,10 @@ class LongspanForMultipleChoice(HeadModel):
         `labels` are the indices of the right candidates, or -100 for a row without a loss.
 
         Returns:
-            `logits` (B, C), minus infinity for candidates without real tokens; if labels are given,
-            `loss`: the mean cross entropy, infinite if a label names such a candidate, plus the
-            mechanisms' auxiliary loss in training; and on request `hidden_states` and
-            `attentions` of B C texts.
+            `logits` (B, C), the lowest number of their type for candidates without real tokens; if
+            labels are given, `loss`: the mean cross entropy, useless if a label names such a
+            candidate, plus the mechanisms' auxiliary loss in training; and on request
+            `hidden_states` and `attentions` of B C texts.
 
         Raises:
             InputError: an input has no axis of candidates, the Transformer refuses the inputs, or

@@ -46,9 +46,9 @@ class LongspanForQuestionAnswering(HeadModel):
         token, and let padding compete with the tokens.
 
         Returns:
-            `start_logits` and `end_logits` (B, T), minus infinity at padding, and, if positions are
-            given, `loss`: the mean of both cross entropies, plus the mechanisms' auxiliary loss in
-            training.
+            `start_logits` and `end_logits` (B, T), the lowest number of their type at padding, and,
+            if positions are given, `loss`: the mean of both cross entropies, plus the mechanisms'
+            auxiliary loss in training.
 
         Raises:
             InputError: the Transformer refuses the inputs, or the positions are incomplete.
@@ -112,8 +112,9 @@ def best_spans(
     """
     if max_length < 1:
         raise InputError(f"max_length must be >= 1, got {max_length}")
-    kept = to_boolean_mask("allowed", allowed, start_logits)
-    start, end = exclude(start_logits, kept), exclude(end_logits, kept)
+    start, end = start_logits, end_logits
+    if (kept := to_boolean_mask("allowed", allowed, start)) is not None:
+        start, end = (x.masked_fill(~kept, -torch.inf) for x in (start, end))
     width = min(max_length, end.shape[1])
     ends = F.pad(end, (0, width - 1), value=-torch.inf).unfold(1, width, 1)
     score, offset = ends.max(-1)
