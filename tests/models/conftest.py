@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -35,6 +36,12 @@ def small() -> Callable[..., LongspanConfig]:
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Let malformed tensors reach the models' own checks."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 class Stateful(Attention):

@@ -3,40 +3,23 @@
 import pytest
 import torch
 from transformers import BertConfig, BertModel
+from transformers_bert import SHARED_FIELDS, bert_names
 
 from longspan.models import LongspanModel
-
-BERT_NAMES = {
-    "attention.query": "attention.self.query",
-    "attention.key": "attention.self.key",
-    "attention.value": "attention.self.value",
-    "attention.output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "feed_forward.input": "intermediate.dense",
-    "feed_forward.output": "output.dense",
-    "feed_forward_norm": "output.LayerNorm",
-}
 
 
 def build_bert_and_ours(small) -> tuple[BertModel, LongspanModel, dict[str, str]]:
     config = small(norm="post", layer_norm_eps=1e-12, pooling="first", num_hidden_layers=3)
     bert = BertModel(
         BertConfig(
-            **{name: getattr(config, name) for name in SHARED},
+            **{name: getattr(config, name) for name in SHARED_FIELDS},
             attention_probs_dropout_prob=0.0,
             attn_implementation="eager",
         ),
         add_pooling_layer=False,
     ).double()
     ours = LongspanModel(config).double()
-    names = {
-        "embeddings.words": "embeddings.word_embeddings",
-        "embeddings.positions": "embeddings.position_embeddings",
-        "embeddings.norm": "embeddings.LayerNorm",
-    }
-    for i in range(config.num_hidden_layers):
-        for mine, theirs in BERT_NAMES.items():
-            names[f"layers.{i}.{mine}"] = f"encoder.layer.{i}.{theirs}"
+    names = bert_names(config.num_hidden_layers)
     with torch.no_grad():
         for parameter in bert.parameters():
             parameter.normal_(0, 0.3)
@@ -47,20 +30,6 @@ def build_bert_and_ours(small) -> tuple[BertModel, LongspanModel, dict[str, str]
         for mine, theirs in names.items():
             ours.get_submodule(mine).load_state_dict(bert.get_submodule(theirs).state_dict())
     return bert, ours, names
-
-
-SHARED = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "max_position_embeddings",
-    "layer_norm_eps",
-    "initializer_range",
-)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["unpadded", "padded"])

@@ -116,7 +116,7 @@ def test_summary_is_not_global_without_global_token_support(small, stateful, mon
     ids = torch.ones(2, 3, dtype=torch.long)
     model(ids)
     assert seen == [None, None]
-    with pytest.raises(InputError, match=r"stateful .* global_mask is not supported"):
+    with pytest.raises(InputError, match="not supported by 2 layers of stateful; use one of"):
         model(ids, None, torch.ones_like(ids))
 
 

@@ -3,13 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import BertForSequenceClassification
+from transformers_bert import bert_with_encoder_of
 
-from longspan.errors import OptionError
+from longspan.errors import InputError, OptionError
 from longspan.models import (
     LongspanForPairClassification,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
+from longspan.models.losses import label_loss
 
 
 def test_sequence_logits_are_mlp_of_pooled_state(small):
@@ -49,7 +52,7 @@ def test_token_loss_averages_labeled_tokens(small):
 
 
 def pair_model(small, **fields) -> LongspanForPairClassification:
-    return LongspanForPairClassification(small(num_labels=2, **fields)).double().eval()
+    return LongspanForPairClassification(small(**{"num_labels": 2} | fields)).double().eval()
 
 
 @pytest.mark.parametrize(("head", "blocks"), [("interaction", 4), ("concatenate", 2)])
@@ -109,7 +112,7 @@ def test_regression_loss_is_mean_squared_error(small):
     several = LongspanForSequenceClassification(small(num_labels=3, problem_type="regression"))
     out = several(ids, labels=(wanted := torch.randn(4, 3)))
     torch.testing.assert_close(out.loss, (out.logits - wanted).square().mean())
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InputError, match=r"labels must have shape \(4, 3\), got \(4,\)"):
         several(ids, labels=labels)
 
 
@@ -121,3 +124,70 @@ def test_regression_of_pairs_and_refusal_for_tokens(small):
     torch.testing.assert_close(out.loss, (out.logits - labels).square().mean())
     with pytest.raises(OptionError, match="not for tokens"):
         LongspanForTokenClassification(small(num_labels=1))
+
+
+@pytest.mark.parametrize(
+    "problem", ["single_label_classification", "multi_label_classification", "regression"]
+)
+def test_sequence_logits_and_loss_equal_bert(small, problem):
+    fields = {"classifier_hidden_size": 16, "classifier_activation": "tanh", "num_labels": 3}
+    config = small(norm="post", pooling="first", problem_type=problem, **fields)
+    model = LongspanForSequenceClassification(config).double().eval()
+    bert = bert_with_encoder_of(model, BertForSequenceClassification)
+    bert.bert.pooler.dense.load_state_dict(model.classifier.hidden.state_dict())
+    bert.classifier.load_state_dict(model.classifier.output.state_dict())
+    ids, mask = torch.randint(1, 50, (4, 9)), torch.arange(9).expand(4, -1) < 7
+    labels = (torch.rand(4, 3) > 0.5).double()
+    labels = torch.tensor([0, 2, 1, 1]) if problem.startswith("single") else labels
+    expected = bert(ids, attention_mask=mask, labels=labels)
+    torch.testing.assert_close(model(ids, mask, labels=labels).to_tuple(), expected.to_tuple())
+
+
+def test_several_labels_have_binary_cross_entropies(small):
+    fields = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    labels = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 1], [1, 0, 0]])
+    ids = torch.randint(1, 50, (2, 4, 9))
+    sequences = LongspanForSequenceClassification(small(**fields)).double().eval()
+    for model, texts in ((sequences, ids[:1]), (pair_model(small, **fields), ids)):
+        out = model(*texts, labels=labels)
+        p = out.logits.sigmoid()
+        expected = -torch.where(labels == 1, p.log(), (1 - p).log()).mean()
+        torch.testing.assert_close(out.loss, expected)
+        torch.testing.assert_close(model(*texts, labels=labels.double()).loss, expected)
+    with pytest.raises(InputError, match=r"labels must have shape \(4, 3\), got \(4,\)"):
+        sequences(ids[0], labels=labels[:, 0])
+    with pytest.raises(OptionError, match=r"several labels .* not for tokens"):
+        LongspanForTokenClassification(small(**fields))
+
+
+def test_labels_that_are_no_classes_are_refused(small):
+    model = LongspanForSequenceClassification(small(num_labels=3))
+    ids = torch.randint(1, 50, (4, 9))
+    with pytest.raises(InputError, match=r"must be in 0..2, or -100, got 0..3"):
+        model(ids, labels=torch.arange(4))
+    with pytest.raises(InputError, match=r"shape .* \(4,\), got \(4, 1\)"):
+        model(ids, labels=torch.zeros(4, 1).long())
+    with pytest.raises(InputError, match=r"must be integers, .* set problem_type to 'regression'"):
+        model(ids, labels=torch.zeros(4))
+
+
+def test_loss_of_many_tokens_in_half_precision(small):
+    """The sum over tokens exceeds the largest float16, 65,504."""
+    logits = torch.randn(9000, 2, generator=torch.Generator().manual_seed(1)) * 100
+    labels = logits.argmin(-1)
+    found = label_loss(logits.half(), labels)
+    assert found > 65504 / 9000
+    torch.testing.assert_close(found, F.cross_entropy(logits.half().float(), labels))
+    assert label_loss(logits, torch.full_like(labels, -100)) == 0
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_sequences_without_a_partner_are_refused(small):
+    model = pair_model(small)
+    with pytest.raises(InputError, match="must have a second one, got 3 and 2 sequences"):
+        model(torch.ones(3, 5).long(), torch.ones(2, 4).long())
+
+
+def test_pairs_of_numbers_are_refused(small):
+    with pytest.raises(OptionError, match="sequences of token ids, got input_features=3"):
+        pair_model(small, input_features=3)

@@ -18,7 +18,7 @@ from longspan.models import LongspanConfig, LongspanModel
         ({"attention_dropout": -0.1}, "attention_dropout must be in"),
         ({"num_hidden_layers": -1}, "num_hidden_layers must be at least 0, got -1"),
         ({"max_position_embeddings": -5, "vocab_size": 0}, "vocab_size .* 0; max_position_.* -5"),
-        ({"problem_type": "multi_label_classification"}, "got 'multi_label.*; there is no head"),
+        ({"problem_type": "several"}, "problem_type must be one of None, .*, got .several"),
         ({"input_features": 0}, "input_features must be at least 1, got 0"),
         ({"attention_head_size": -4}, "attention_head_size must be at least 1, got -4"),
         ({"attention_head_size": 5, "position": "rotary"}, "an even head width, got 5"),

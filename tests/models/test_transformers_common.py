@@ -19,6 +19,8 @@ from longspan.models import (
     LongspanConfig,
     LongspanForCausalLM,
     LongspanForMaskedLM,
+    LongspanForMultipleChoice,
+    LongspanForQuestionAnswering,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanModel,
@@ -41,6 +43,8 @@ CLASSES = {
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": "LongspanForCausalLM",
     "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": "LongspanForSequenceClassification",
     "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES": "LongspanForTokenClassification",
+    "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES": "LongspanForQuestionAnswering",
+    "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES": "LongspanForMultipleChoice",
 }
 
 
@@ -106,6 +110,8 @@ if FOLDER:
             LongspanForCausalLM,
             LongspanForSequenceClassification,
             LongspanForTokenClassification,
+            LongspanForQuestionAnswering,
+            LongspanForMultipleChoice,
         )
         changes = {}
 

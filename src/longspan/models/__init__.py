@@ -5,22 +5,27 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
-from longspan.models.config import LongspanConfig
-from longspan.models.flops import count_flops
-from longspan.models.heads import (
-    LongspanForPairClassification,
+from longspan.models.classification import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
+from longspan.models.config import LongspanConfig
+from longspan.models.dual_encoder import LongspanDualEncoder
+from longspan.models.flops import count_flops
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.lengthening import lengthen
 from longspan.models.model import LongspanModel
+from longspan.models.multiple_choice import LongspanForMultipleChoice
+from longspan.models.pair_classification import LongspanForPairClassification
+from longspan.models.question_answering import LongspanForQuestionAnswering, best_spans
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
@@ -28,17 +33,23 @@ AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
+AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
+AutoModelForMultipleChoice.register(LongspanConfig, LongspanForMultipleChoice)
 
 __all__ = [
     "LongspanCache",
     "LongspanConfig",
+    "LongspanDualEncoder",
     "LongspanForCausalLM",
     "LongspanForMaskedLM",
+    "LongspanForMultipleChoice",
     "LongspanForPairClassification",
+    "LongspanForQuestionAnswering",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "best_spans",
     "count_flops",
     "lengthen",
 ]

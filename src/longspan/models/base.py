@@ -20,6 +20,7 @@ Output = TypeVar("Output", bound=ModelOutput)
 class LongspanPreTrainedModel(PreTrainedModel):
     """Base of all models: configuration, initialization, activation checkpointing."""
 
+    config: LongspanConfig
     config_class = LongspanConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True

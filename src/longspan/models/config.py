@@ -55,7 +55,13 @@ class LongspanConfig(PreTrainedConfig):
             calls then have fixed shapes and no synchronization, see `attention.build`. None: the
             tokens are counted in each call.
         classifier_hidden_size: width of the hidden layer of the classification heads.
+        classifier_activation: activation of that layer, one of transformers' `ACT2FN`.
         pair_head: features of a pair: "interaction" (a, b, a * b, a - b) or "concatenate" (a, b).
+        shared_towers: whether one Transformer encodes queries and documents in a dual encoder.
+        similarity: similarity of two embeddings in a dual encoder: "dot" or "cosine".
+        similarity_scale: factor of the similarities in the loss of a dual encoder; None: 1 for dot
+            products, 20 for cosines, which are too close to each other without it.
+        symmetric_loss: whether a dual encoder also learns to find the query of each document.
         initializer_range: standard deviation of the initial weights.
         is_decoder: whether a token sees itself and earlier tokens only; mechanisms are built with
             `causal=True`.
@@ -93,7 +99,12 @@ class LongspanConfig(PreTrainedConfig):
     attention_backend: str = "auto"
     max_global_tokens: int | None = None
     classifier_hidden_size: int = 128
+    classifier_activation: str = "relu"
     pair_head: str = "interaction"
+    shared_towers: bool = True
+    similarity: str = "dot"
+    similarity_scale: float | int | None = None
+    symmetric_loss: bool = False
     initializer_range: float = 0.02
     is_decoder: bool = False
     use_cache: bool = True
@@ -130,6 +141,18 @@ class LongspanConfig(PreTrainedConfig):
         if self.problem_type is None:
             return self.num_labels == 1
         return self.problem_type == "regression"
+
+    @property
+    def is_multi_label(self) -> bool:
+        """True if any number of classes may apply to an input (`problem_type`)."""
+        return self.problem_type == "multi_label_classification"
+
+    @property
+    def loss_scale(self) -> float:
+        """Factor of the similarities in the loss of a dual encoder; `similarity_scale` resolved."""
+        if self.similarity_scale is not None:
+            return self.similarity_scale
+        return 20.0 if self.similarity == "cosine" else 1.0
 
     @property
     def attention_names(self) -> list[str]:

@@ -26,7 +26,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "norm": ("pre", "post"),
     "pooling": ("mean", "cls", "first", "last"),
     "pair_head": ("interaction", "concatenate"),
+    "similarity": ("dot", "cosine"),
     "hidden_act": tuple(ACT2FN),
+    "classifier_activation": tuple(ACT2FN),
 }
 # Least and largest sizes.
 SIZES = {
@@ -43,7 +45,12 @@ SIZES = {
     "max_global_tokens": (0, LONGEST),
     "classifier_hidden_size": (1, WIDEST),
 }
-PROBLEM_TYPES = (None, "single_label_classification", "regression")
+PROBLEM_TYPES = (
+    None,
+    "single_label_classification",
+    "multi_label_classification",
+    "regression",
+)
 DROPOUTS = ("hidden_dropout_prob", "attention_dropout")
 # Fields that transformers and its tools add to a configuration.
 TRANSFORMERS_FIELDS = {
@@ -209,9 +216,10 @@ def _number_refusals(config: "LongspanConfig") -> list[str]:
     for field in ("initializer_range", "layer_norm_eps"):
         if error := range_error(field, getattr(config, field), 0, LARGEST_RATE):
             reasons.append(error)
+    scale = config.similarity_scale
+    if scale is not None and not 0 < scale <= LARGEST_RATE:
+        reasons.append(f"similarity_scale must be in (0, {LARGEST_RATE}], got {scale}")
     if config.problem_type not in PROBLEM_TYPES:
-        reasons.append(
-            "problem_type must be 'single_label_classification', 'regression' or None, "
-            f"got {config.problem_type!r}; there is no head for several labels"
-        )
+        names = ", ".join(repr(name) for name in PROBLEM_TYPES)
+        reasons.append(f"problem_type must be one of {names}, got {config.problem_type!r}")
     return reasons

@@ -1,8 +1,9 @@
 """Forward FLOPs of a model, computed from the shapes in its configuration."""
 
 from longspan.models.attention_layer import build_mechanism
+from longspan.models.classification import LongspanForSequenceClassification
 from longspan.models.config import LongspanConfig
-from longspan.models.heads import LongspanForPairClassification, LongspanForSequenceClassification
+from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.stem import stem_flops
 
 

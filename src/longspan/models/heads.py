@@ -1,132 +1,88 @@
-"""Classification and regression: of a sequence, of its tokens, or of a pair of sequences."""
-
-from typing import Any, cast
+"""Parts that the models with a head share: encoding of texts and the head of hidden layers."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
+from transformers.activations import ACT2FN
 
-from longspan.errors import OptionError
-from longspan.models.base import LongspanPreTrainedModel
+from longspan.errors import InputError
+from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
-from longspan.models.inputs import TokenIds, TokenMask
+from longspan.models.inputs import TextInputs
 from longspan.models.model import LongspanModel
-from longspan.shapes import Bool, Float, Int
+from longspan.shapes import Float
 
 
-class ClassificationHead(nn.Module):
-    """Hidden layer with ReLU, followed by a linear map to the logits."""
+class HeadModel(LongspanPreTrainedModel):
+    """Base of the models with a head: a Transformer that reads whole texts.
 
-    def __init__(self, input_size: int, config: LongspanConfig):
-        super().__init__()
-        self.hidden = nn.Linear(input_size, config.classifier_hidden_size)
-        self.output = nn.Linear(config.classifier_hidden_size, cast(int, config.num_labels))
-
-    def forward(self, features: Float[Tensor, "*B W"]) -> Float[Tensor, "*B C"]:
-        """Return the logits of each feature vector."""
-        return self.output(F.relu(self.hidden(features)))
-
-
-class LongspanClassifier(LongspanPreTrainedModel):
-    """Base of the classification models: encoder and head."""
+    A decoder keeps no state between calls.
+    """
 
     def __init__(self, config: LongspanConfig):
         super().__init__(config)
         self.model = LongspanModel(config)
-        self.classifier = ClassificationHead(self.feature_size(config), config)
-        self.post_init()
 
-    @staticmethod
-    def feature_size(config: LongspanConfig) -> int:
-        """Return the size of the vectors that the head classifies."""
-        return config.hidden_size
-
-    def _classify(self, features: Tensor, labels: Tensor | None) -> tuple[Any, Any]:
-        """Return the loss, or None without labels, and the logits.
-
-        The loss is the mean cross entropy; of a regression, the mean squared error.
-        """
-        logits = self.classifier(features)
-        if labels is None:
-            return None, logits
-        if self.config.is_regression:
-            # Not broadcast: numbers of another shape are an error.
-            return F.mse_loss(logits, labels.to(logits.dtype).reshape_as(logits)), logits
-        return F.cross_entropy(logits.flatten(0, -2), labels.flatten()), logits
-
-
-class _SingleInputClassifier(LongspanClassifier):
-    output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
-    features: str  # field of the encoder's output that the head classifies
-
-    def forward(
+    def encode(
         self,
-        input_ids: TokenIds | None = None,
-        attention_mask: TokenMask | None = None,
-        global_attention_mask: TokenMask | None = None,
-        labels: Int[Tensor, " B"] | Int[Tensor, "B T"] | Float[Tensor, "*B"] | None = None,
-        input_values: Float[Tensor, "B T F"] | None = None,
-    ) -> SequenceClassifierOutput | TokenClassifierOutput:
-        """Classify; see `LongspanModel.forward` for the inputs and masks.
-
-        Returns:
-            `logits`, (B, C) for sequences or (B, T, C) for tokens, and `loss` if labels are given:
-            the mean cross entropy over the labels other than -100; of a regression
-            (`problem_type="regression"`, or one label) the mean squared error, for labels (B,), or
-            (B, C) of C numbers for each sequence.
-        """
-        encoded = self.model(input_ids, attention_mask, global_attention_mask, input_values)
-        loss, logits = self._classify(getattr(encoded, self.features), labels)
-        return self.output_class(loss=loss, logits=logits)
+        inputs: TextInputs,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> LongspanOutput:
+        """Compute the states of the tokens of a batch of texts; see `encode_texts`."""
+        return encode_texts(self.model, inputs, output_attentions, output_hidden_states)
 
 
-class LongspanForSequenceClassification(_SingleInputClassifier):
-    """Encoder with a classification head on the pooled state."""
+def encode_texts(
+    model: LongspanModel,
+    inputs: TextInputs,
+    output_attentions: bool | None = None,
+    output_hidden_states: bool | None = None,
+    name: str | None = None,
+) -> LongspanOutput:
+    """Compute the states of the tokens of a batch of texts.
 
-    output_class = SequenceClassifierOutput
-    features = "pooler_output"
+    Args:
+        model: Transformer that reads the texts.
+        inputs: the texts.
+        output_attentions: see `LongspanModel.forward`.
+        output_hidden_states: see `LongspanModel.forward`.
+        name: name of the texts in messages, where a model reads several batches.
+
+    Raises:
+        InputError: the Transformer refuses the inputs.
+    """
+    try:
+        return model(
+            **inputs._asdict(),
+            use_cache=False,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+    except InputError as error:
+        if name is None:
+            raise
+        raise InputError(f"{name}: {error}") from error
 
 
-class LongspanForTokenClassification(_SingleInputClassifier):
-    """Encoder with a classification head on the state of every token."""
+class ClassificationHead(nn.Module):
+    """Hidden layer with an activation, followed by a linear map to the logits."""
 
-    output_class = TokenClassifierOutput
-    features = "last_hidden_state"
+    def __init__(self, input_size: int, num_logits: int, config: LongspanConfig):
+        super().__init__()
+        self.hidden = nn.Linear(input_size, config.classifier_hidden_size)
+        self.activation = ACT2FN[config.classifier_activation]
+        self.output = nn.Linear(config.classifier_hidden_size, num_logits)
 
-    def __init__(self, config: LongspanConfig):
-        super().__init__(config)
-        if config.is_regression:
-            raise OptionError(
-                "numbers are predicted for sequences and pairs, not for tokens; set num_labels to "
-                "2 or more, and problem_type to None"
-            )
+    def forward(self, features: Float[Tensor, "*B W"]) -> Float[Tensor, "*B C"]:
+        """Return the logits of each feature vector."""
+        return self.output(self.activation(self.hidden(features)))
 
 
-class LongspanForPairClassification(LongspanClassifier):
-    """Encoder applied to two sequences, with a classification head on both pooled states."""
+def exclude(scores: Float[Tensor, "*B"], kept: Tensor | None) -> Float[Tensor, "*B"]:
+    """Return the scores, with the lowest number where `kept` is False; None: all are kept.
 
-    @staticmethod
-    def feature_size(config: LongspanConfig) -> int:
-        """Return the size of the vectors that the head classifies."""
-        return config.hidden_size * (4 if config.pair_head == "interaction" else 2)
-
-    def forward(
-        self,
-        input_ids: TokenIds,
-        input_ids_b: Int[Tensor, "B U"],
-        attention_mask: TokenMask | None = None,
-        attention_mask_b: Bool[Tensor, "B U"] | Int[Tensor, "B U"] | None = None,
-        labels: Int[Tensor, " B"] | Float[Tensor, "*B"] | None = None,
-    ) -> SequenceClassifierOutput:
-        """Classify pairs; the two sequences of a pair may differ in length.
-
-        Returns:
-            `logits` (B, C) and, if labels are given, `loss`: their mean cross entropy, or of a
-            regression the mean squared error.
-        """
-        a = self.model(input_ids, attention_mask).pooler_output
-        b = self.model(input_ids_b, attention_mask_b).pooler_output
-        parts = (a, b, a * b, a - b) if self.config.pair_head == "interaction" else (a, b)
-        loss, logits = self._classify(torch.cat(parts, dim=-1), labels)
-        return SequenceClassifierOutput(loss=loss, logits=logits)
+    The number is finite: tools of transformers take infinite outputs for failures.
+    """
+    lowest = torch.finfo(scores.dtype).min
+    return scores if kept is None else scores.masked_fill(~kept, lowest)

@@ -1,13 +1,56 @@
 """Types and masks of a model's inputs."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from longspan.attention import MECHANISMS
 from longspan.errors import InputError
-from longspan.shapes import Bool, Int
+from longspan.models.config import LongspanConfig
+from longspan.shapes import Bool, Float, Int
 
 TokenIds = Int[Tensor, "B T"]
 TokenMask = Bool[Tensor, "B _"] | Int[Tensor, "B _"]  # T tokens, or with a cache all so far
+
+
+class TextInputs(NamedTuple):
+    """Inputs of a batch of texts, as `LongspanModel.forward` takes them."""
+
+    input_ids: Int[Tensor, "..."] | None = None
+    attention_mask: Bool[Tensor, "..."] | Int[Tensor, "..."] | None = None
+    global_attention_mask: Bool[Tensor, "..."] | Int[Tensor, "..."] | None = None
+    token_type_ids: Int[Tensor, "..."] | None = None
+    position_ids: Int[Tensor, "..."] | None = None
+    inputs_embeds: Float[Tensor, "..."] | None = None
+    input_values: Float[Tensor, "..."] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the texts, (B, T), or (B, C, T) with C candidates each; empty without texts."""
+        if self.input_ids is not None:
+            return tuple(self.input_ids.shape)
+        values = self.inputs_embeds if self.input_values is None else self.input_values
+        return () if values is None else tuple(values.shape[:-1])
+
+    @property
+    def real_candidates(self) -> Bool[Tensor, "B C"] | None:
+        """True at candidates with real tokens; None: all of them."""
+        return None if self.attention_mask is None else self.attention_mask.bool().any(-1)
+
+    def flatten_candidates(self) -> "TextInputs":
+        """Return inputs (B, C, T, ...), C candidates in each row, as a batch (B C, T, ...).
+
+        Raises:
+            InputError: the inputs do not have one shape (B, C, T).
+        """
+        for name, x in self._asdict().items():
+            if x is not None and (x.ndim < 3 or x.shape[:3] != self.shape):
+                raise InputError(
+                    f"{name} must have one shape (B, C, T), of C candidates in each of B rows, in "
+                    f"all inputs, got {tuple(x.shape)}"
+                )
+        return TextInputs(*(None if x is None else x.flatten(0, 1) for x in self))
 
 
 def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 0) -> Tensor | None:
@@ -35,6 +78,22 @@ def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 
             f"{name} must have the shape of the inputs, {(B, T)}{either}, got {tuple(mask.shape)}"
         )
     return mask.bool()
+
+
+def to_global_mask(config: LongspanConfig, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+    """Convert a caller's mask of the global tokens to booleans (B, T).
+
+    Raises:
+        InputError: the mask is malformed, or no layer has global tokens.
+    """
+    if mask is not None and not (config.supports_global_tokens and config.num_hidden_layers):
+        able = ", ".join(name for name, cls in MECHANISMS.items() if cls.traits.global_tokens)
+        names = " and ".join(dict.fromkeys(config.attention_names))
+        raise InputError(
+            f"global_attention_mask is not supported by {config.num_hidden_layers} layers of "
+            f"{names}; use one of {able}, or leave out the mask"
+        )
+    return to_boolean_mask("global_attention_mask", mask, inputs)
 
 
 def prepend(mask: Tensor, value: bool) -> Tensor:

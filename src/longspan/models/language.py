@@ -9,15 +9,14 @@ from transformers import GenerationMixin
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput
 
-from longspan.errors import InputError, OptionError
+from longspan.errors import OptionError
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
+from longspan.models.losses import IGNORED, add_losses, label_loss
 from longspan.models.model import LongspanModel
 from longspan.shapes import Float, Int
-
-IGNORED = -100  # label of a position without a loss
 
 
 class LanguageModel(LongspanPreTrainedModel):
@@ -90,7 +89,7 @@ class LongspanForMaskedLM(LanguageModel):
             return_dict=True,
         )
         logits = self.lm_head(self.transform(encoded.last_hidden_state))
-        loss = None if labels is None else token_loss(logits, labels)
+        loss = None if labels is None else label_loss(logits, labels)
         output = MaskedLMOutput(
             loss=add_losses(loss, encoded.auxiliary_loss),
             logits=logits,
@@ -191,7 +190,7 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
         logits = self.lm_head(self.narrow(decoded.last_hidden_state[:, -logits_to_keep:]))
         if labels is not None and shift_labels is None:
             shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-        loss = None if shift_labels is None else token_loss(logits, shift_labels)
+        loss = None if shift_labels is None else label_loss(logits, shift_labels)
         output = CausalOutput(
             loss=add_losses(loss, decoded.auxiliary_loss),
             logits=logits,
@@ -206,19 +205,3 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
     def _supports_default_dynamic_cache(cls) -> bool:
         """Tell `generate` to take the state that the first call returns."""
         return False
-
-
-def token_loss(logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """Return the mean cross entropy over labels other than -100; zero without any."""
-    if logits.shape[:2] != labels.shape:
-        raise InputError(
-            f"labels must have the shape of the logits, {tuple(logits.shape[:2])}, "
-            f"got {tuple(labels.shape)}"
-        )
-    total = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
-    return total / (labels != IGNORED).sum().clamp(min=1)
-
-
-def add_losses(loss: Tensor | None, auxiliary: Tensor | None) -> Tensor | None:
-    """Add the loss of the mechanisms' own parameters to that of the task, if both exist."""
-    return loss if loss is None or auxiliary is None else loss + auxiliary

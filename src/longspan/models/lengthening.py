@@ -2,7 +2,7 @@
 
 import copy
 import re
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -10,7 +10,6 @@ from torch import nn
 from longspan.attention import Attention
 from longspan.errors import OptionError
 from longspan.models.base import LongspanPreTrainedModel
-from longspan.models.config import LongspanConfig
 
 Model = TypeVar("Model", bound=LongspanPreTrainedModel)
 MAX_NAMES = 3  # parameters that the message lists
@@ -31,7 +30,7 @@ def lengthen(model: Model, length: int) -> Model:
         OptionError: the shape of a parameter, learned or random, depends on the maximum length;
             the message names them.
     """
-    config = cast(LongspanConfig, copy.deepcopy(model.config))
+    config = copy.deepcopy(model.config)
     if length <= config.max_position_embeddings:
         return model
     config.max_position_embeddings = length

@@ -24,7 +24,7 @@ from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.embeddings import Embeddings
-from longspan.models.inputs import TokenIds, TokenMask, prepend, to_boolean_mask
+from longspan.models.inputs import TokenIds, TokenMask, prepend, to_boolean_mask, to_global_mask
 from longspan.models.layers import Layer
 from longspan.models.pooling import pool
 from longspan.models.positions import rotary_table
@@ -76,7 +76,7 @@ class LongspanModel(LongspanPreTrainedModel):
         shared = self.shared_parameter
         if shared is None or hasattr(shared, INITIALIZED):
             return
-        config = cast(LongspanConfig, self.config)
+        config = self.config
         layer = next(i for i, x in enumerate(config.layer_traits) if x.shares_parameter)
         fresh = build_mechanism(config, layer).release_shared()
         with torch.no_grad():
@@ -192,7 +192,7 @@ class LongspanModel(LongspanPreTrainedModel):
         )
         seen = self._count_tokens_before(inputs, past_key_values)
         real = to_boolean_mask("attention_mask", attention_mask, inputs, seen)
-        global_tokens = to_boolean_mask("global_attention_mask", global_attention_mask, inputs)
+        global_tokens = to_global_mask(self.config, global_attention_mask, inputs)
         positions = self._positions(position_ids, inputs, real, past_key_values)
         x = self.embeddings(inputs, real, positions, token_type_ids, inputs_embeds is not None)
         context = self._context(x, inputs, real, global_tokens, positions)
@@ -365,8 +365,7 @@ class LongspanModel(LongspanPreTrainedModel):
     def _prepend_global_summary(self, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
         """Extend the global mask by the summary token, global if the mechanism supports that."""
         if not self.config.supports_global_tokens:
-            # The mechanism refuses a caller's mask with its own message.
-            return None if mask is None else prepend(mask, False)
+            return None
         if mask is None:
             mask = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
         return prepend(mask, True)

@@ -1,0 +1,215 @@
+"""Dual encoder: embeddings of queries and documents whose similarity ranks the documents.
+
+Karpukhin et al. 2020, Dense passage retrieval, section 3.2 (https://arxiv.org/abs/2004.04906): the
+documents of the other queries in a batch are the negatives.
+"""
+
+import dataclasses
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.modeling_outputs import ModelOutput
+
+from longspan.attention.ops.precision import at_least_float32
+from longspan.errors import InputError, OptionError
+from longspan.models.config import LongspanConfig
+from longspan.models.heads import HeadModel, encode_texts, exclude
+from longspan.models.inputs import TextInputs, TokenIds, TokenMask
+from longspan.models.losses import add_losses, label_loss
+from longspan.models.model import LongspanModel
+from longspan.shapes import Bool, Float, Int
+
+DocumentIds = Int[Tensor, "D U"]
+DocumentMask = Bool[Tensor, "D U"] | Int[Tensor, "D U"]
+NegativeIds = Int[Tensor, "B N V"]
+NegativeMask = Bool[Tensor, "B N V"] | Int[Tensor, "B N V"]
+
+
+@dataclasses.dataclass
+class DualEncoderOutput(ModelOutput):
+    """Output of a dual encoder.
+
+    Attributes:
+        loss: mean cross entropy of each query's document among all documents of the batch, plus the
+            mechanisms' auxiliary losses in training.
+        similarities: of queries and documents (B, D), followed by those of queries and all hard
+            negatives (B, B N), row by row; the lowest number of their type for negatives without
+            real tokens.
+        query_embeddings: embeddings of the queries (B, M).
+        document_embeddings: embeddings of the documents (D, M).
+        negative_embeddings: embeddings of the hard negatives (B, N, M), or None.
+    """
+
+    loss: Float[Tensor, ""] | None = None
+    similarities: Float[Tensor, "B _"] | None = None
+    query_embeddings: Float[Tensor, "B M"] | None = None
+    document_embeddings: Float[Tensor, "D M"] | None = None
+    negative_embeddings: Float[Tensor, "B N M"] | None = None
+
+
+class LongspanDualEncoder(HeadModel):
+    """Transformers that embed queries and documents as their pooled states.
+
+    With `shared_towers` one Transformer embeds both, otherwise `document_model` embeds the
+    documents. `similarity` is the dot product or the cosine of two embeddings; with "cosine" the
+    embeddings have norm one, so that an index of dot products ranks the documents.
+
+    A tower is a `LongspanModel`: `encoder.model.save_pretrained(folder)` saves that of the queries.
+    In sentence-transformers, `Transformer(folder)` loads it, and `Pooling` with the mode "mean"
+    computes the embeddings of `pooling="mean"`, "cls" those of "first", and "lasttoken" those of
+    "last". There is no counterpart of `pooling="cls"`, whose summary token is no input.
+    """
+
+    main_input_name = "query_input_ids"
+    document_model: LongspanModel | None
+
+    def __init__(self, config: LongspanConfig):
+        super().__init__(config)
+        self.document_model = None if config.shared_towers else LongspanModel(config)
+        self.post_init()
+
+    def copy_query_tower(self) -> None:
+        """Give the document tower the weights of the query tower.
+
+        A checkpoint of a `LongspanModel` has weights of one tower: `from_pretrained` loads them
+        into the query tower.
+
+        Raises:
+            OptionError: there is one tower only.
+        """
+        if self.document_model is None:
+            raise OptionError("shared_towers=True has one tower, which needs no copy")
+        self.document_model.load_state_dict(self.model.state_dict())
+
+    def encode_query(
+        self,
+        input_ids: TokenIds,
+        attention_mask: TokenMask | None = None,
+        global_attention_mask: TokenMask | None = None,
+    ) -> Float[Tensor, "B M"]:
+        """Return the embeddings of queries; see `LongspanModel.forward` for the inputs."""
+        inputs = TextInputs(input_ids, attention_mask, global_attention_mask)
+        return self._embed_queries(inputs)[0]
+
+    def encode_document(
+        self,
+        input_ids: TokenIds,
+        attention_mask: TokenMask | None = None,
+        global_attention_mask: TokenMask | None = None,
+    ) -> Float[Tensor, "B M"]:
+        """Return the embeddings of documents; see `LongspanModel.forward` for the inputs."""
+        inputs = TextInputs(input_ids, attention_mask, global_attention_mask)
+        return self._embed_documents(inputs, "documents")[0]
+
+    def forward(
+        self,
+        query_input_ids: TokenIds,
+        document_input_ids: DocumentIds,
+        query_attention_mask: TokenMask | None = None,
+        document_attention_mask: DocumentMask | None = None,
+        query_global_attention_mask: TokenMask | None = None,
+        document_global_attention_mask: DocumentMask | None = None,
+        negative_input_ids: NegativeIds | None = None,
+        negative_attention_mask: NegativeMask | None = None,
+        negative_global_attention_mask: NegativeMask | None = None,
+        return_loss: bool = True,
+        return_dict: bool | None = None,
+    ) -> DualEncoderOutput | tuple:
+        """Compare each query with all documents of the batch.
+
+        Args:
+            query_input_ids: token ids of the queries.
+            document_input_ids: token ids of the documents; with a loss, document i answers query i,
+                and no other one does.
+            query_attention_mask: see `LongspanModel.forward`, as for the other masks.
+            document_attention_mask: mask of the documents.
+            query_global_attention_mask: global tokens of the queries.
+            document_global_attention_mask: global tokens of the documents.
+            negative_input_ids: token ids of N documents for each query that do not answer it, such
+                as those that a lexical search ranks high. Every query has all of them as negatives.
+            negative_attention_mask: mask of the negatives; one without real tokens is padding.
+            negative_global_attention_mask: global tokens of the negatives.
+            return_loss: whether to compute the loss.
+            return_dict: False: return a tuple.
+
+        Raises:
+            InputError: the Transformer refuses the inputs, or with a loss there are not as many
+                documents as queries.
+        """
+        if return_loss:
+            _check_pairs(query_input_ids, document_input_ids)
+        query_texts = TextInputs(query_input_ids, query_attention_mask, query_global_attention_mask)
+        document_texts = TextInputs(
+            document_input_ids, document_attention_mask, document_global_attention_mask
+        )
+        negative_texts = TextInputs(
+            negative_input_ids, negative_attention_mask, negative_global_attention_mask
+        )
+        queries, query_loss = self._embed_queries(query_texts)
+        documents, document_loss = self._embed_documents(document_texts, "documents")
+        negatives, negative_loss = self._embed_negatives(negative_texts)
+        similarities = queries @ documents.mT
+        if negatives is not None:
+            others = _similarities_of_real(queries, negatives, negative_texts.real_candidates)
+            similarities = torch.cat((similarities, others), dim=1)
+        loss = self._contrastive_loss(similarities) if return_loss else None
+        output = DualEncoderOutput(
+            loss=add_losses(loss, query_loss, document_loss, negative_loss),
+            similarities=similarities,
+            query_embeddings=queries,
+            document_embeddings=documents,
+            negative_embeddings=negatives,
+        )
+        return self.as_requested(output, return_dict)
+
+    def _embed_queries(self, texts: TextInputs) -> tuple[Tensor, Tensor | None]:
+        return self._embed(self.model, texts, "queries")
+
+    def _embed_documents(self, texts: TextInputs, name: str) -> tuple[Tensor, Tensor | None]:
+        tower = self.model if self.document_model is None else self.document_model
+        return self._embed(tower, texts, name)
+
+    def _embed_negatives(self, texts: TextInputs) -> tuple[Tensor | None, Tensor | None]:
+        """Return the embeddings (B, N, M) of hard negatives and their loss, if there are any."""
+        if all(x is None for x in texts):
+            return None, None
+        embeddings, loss = self._embed_documents(texts.flatten_candidates(), "negatives")
+        return embeddings.unflatten(0, texts.shape[:2]), loss
+
+    def _embed(
+        self, tower: LongspanModel, texts: TextInputs, name: str
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the embeddings of texts and the auxiliary loss of their Transformer."""
+        encoded = encode_texts(tower, texts, name=name)
+        pooled = cast(Tensor, encoded.pooler_output)
+        if self.config.similarity == "cosine":
+            pooled = F.normalize(at_least_float32(pooled), dim=-1).to(pooled.dtype)
+        return pooled, encoded.auxiliary_loss
+
+    def _contrastive_loss(self, similarities: Tensor) -> Tensor:
+        """Return the mean cross entropy of the documents that answer their queries."""
+        scores = self.config.loss_scale * at_least_float32(similarities)
+        own = torch.arange(len(scores), device=scores.device)
+        loss = label_loss(scores, own)
+        if not self.config.symmetric_loss:
+            return loss
+        # Hard negatives answer no query, so there is none to find for them.
+        return (loss + label_loss(scores[:, : len(scores)].mT, own)) / 2
+
+
+def _check_pairs(queries: Tensor, documents: Tensor) -> None:
+    if len(queries) != len(documents):
+        raise InputError(
+            f"each query must have its document, got {len(queries)} queries and {len(documents)} "
+            "documents; pass return_loss=False to rank documents"
+        )
+
+
+def _similarities_of_real(
+    queries: Tensor, negatives: Tensor, real: Tensor | None
+) -> Float[Tensor, "B _"]:
+    """Return the similarities of queries and hard negatives, the lowest number for padding."""
+    similarities = queries @ negatives.flatten(0, 1).mT
+    return exclude(similarities, None if real is None else real.flatten())

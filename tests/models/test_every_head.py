@@ -1,0 +1,285 @@
+"""All models with a head: inputs that they pass on, auxiliary losses, refusals, checkpoints."""
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from transformers.utils.generic import can_return_loss, find_labels
+
+from longspan.attention import Attention
+from longspan.errors import InputError
+from longspan.models import (
+    LongspanDualEncoder,
+    LongspanForMultipleChoice,
+    LongspanForPairClassification,
+    LongspanForQuestionAnswering,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+    LongspanModel,
+)
+
+B, C, T = 3, 2, 9
+CLASSES = torch.tensor([0, 1, 1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """Model class and its arguments.
+
+    Attributes:
+        cls: class of the model.
+        labels: arguments for a loss.
+        auto: transformers' Auto class, if there is one.
+        texts: names of the arguments of each batch of texts.
+        shape: shape of a batch of texts.
+        unlabeled: arguments for no loss.
+        constant: parameters that add a constant to all scores of a softmax, and so do not learn.
+    """
+
+    cls: type
+    labels: dict
+    auto: type | None = None
+    texts: tuple[str, ...] = ("{}",)
+    shape: tuple[int, ...] = (B, T)
+    unlabeled: dict = dataclasses.field(default_factory=dict)
+    constant: tuple[str, ...] = ()
+
+    def build(self, config, **changes):
+        return self.cls(config(**changes)).double().eval()
+
+    def inputs(self):
+        return {name.format("input_ids"): torch.randint(1, 50, self.shape) for name in self.texts}
+
+    def logits(self, output):
+        """Return the scores of all texts in one tensor, real tokens only."""
+        if self.cls is LongspanForQuestionAnswering:
+            return torch.stack((output.start_logits, output.end_logits))
+        return output.similarities if self.cls is LongspanDualEncoder else output.logits
+
+
+HEADS = {
+    "sequence": Head(
+        LongspanForSequenceClassification,
+        {"labels": CLASSES},
+        transformers.AutoModelForSequenceClassification,
+    ),
+    "pair": Head(LongspanForPairClassification, {"labels": CLASSES}, texts=("{}", "{}_b")),
+    "token": Head(
+        LongspanForTokenClassification,
+        {"labels": torch.arange(B * T).view(B, T) % 2},
+        transformers.AutoModelForTokenClassification,
+    ),
+    "question": Head(
+        LongspanForQuestionAnswering,
+        {"start_positions": CLASSES, "end_positions": CLASSES + 2},
+        transformers.AutoModelForQuestionAnswering,
+        constant=("qa_outputs.bias", "model.norm.bias"),
+    ),
+    "choice": Head(
+        LongspanForMultipleChoice,
+        {"labels": CLASSES},
+        transformers.AutoModelForMultipleChoice,
+        shape=(B, C, T),
+        constant=("classifier.output.bias",),
+    ),
+    "dual": Head(
+        LongspanDualEncoder,
+        {"return_loss": True},
+        texts=("query_{}", "document_{}"),
+        unlabeled={"return_loss": False},
+        constant=("document_model.norm.bias",),
+    ),
+}
+TEXTS = [(name, text) for name, head in HEADS.items() for text in head.texts]
+TEXTS_OF_ALL_INPUTS = [(name, text) for name, text in TEXTS if name != "dual"]
+
+
+@pytest.fixture(params=sorted(HEADS))
+def head(request) -> Head:
+    return HEADS[request.param]
+
+
+def global_mask(head, place):
+    mask = torch.zeros(head.shape, dtype=torch.long)
+    mask[..., place] = 1
+    return mask
+
+
+@pytest.mark.parametrize(("name", "text"), TEXTS)
+def test_global_tokens_of_each_text_reach_the_mechanism(small, name, text, monkeypatch):
+    head, seen = HEADS[name], []
+    model = head.build(small, attention="local", attention_options={"window": 1})
+    forward = Attention.forward
+    monkeypatch.setattr(
+        Attention,
+        "forward",
+        lambda self, *x, **y: seen.append(y["global_mask"]) or forward(self, *x, **y),
+    )
+    inputs, mask = head.inputs(), global_mask(head, 4)
+    plain = head.logits(model(**inputs, **head.unlabeled))
+    seen.clear()
+    marked = {text.format("global_attention_mask"): mask}
+    found = head.logits(model(**inputs, **marked, **head.unlabeled))
+    assert not torch.isclose(found, plain).all(-1).any()
+    given = [x for x in seen if x is not None]
+    assert len(given) == 2  # layers
+    assert all(x.equal(mask.view(-1, T).bool()) for x in given)
+
+
+@pytest.mark.parametrize(("name", "text"), TEXTS)
+def test_global_tokens_are_refused_without_a_mechanism_that_has_them(small, name, text):
+    head = HEADS[name]
+    marked = {text.format("global_attention_mask"): global_mask(head, 0)}
+    for changes, layers in (({"attention": "linear"}, "2"), ({"num_hidden_layers": 0}, "0")):
+        model = head.build(small, **changes)
+        with pytest.raises(InputError, match=f"not supported by {layers} layers of .* leave out"):
+            model(**head.inputs(), **marked, **head.unlabeled)
+
+
+@pytest.mark.parametrize("kind", ["attention_mask", "global_attention_mask"])
+@pytest.mark.parametrize(("name", "text"), TEXTS)
+@pytest.mark.usefixtures("unchecked")
+def test_masks_of_another_shape_are_refused(small, name, text, kind):
+    head = HEADS[name]
+    mask = {text.format(kind): torch.ones(head.shape, dtype=torch.long)[..., 1:]}
+    places = {"{}_b": "second sequence", "query_{}": "queries", "document_{}": "documents"}
+    with pytest.raises(InputError, match=rf"^{places.get(text, '')}.*{kind} must have .* got \(3"):
+        head.build(small)(**head.inputs(), **mask, **head.unlabeled)
+
+
+@pytest.mark.parametrize(("name", "text"), TEXTS_OF_ALL_INPUTS)
+def test_types_positions_and_embeddings_reach_the_transformer(small, name, text):
+    head = HEADS[name]
+    model = head.build(small, type_vocab_size=2, position="learned")
+    inputs = head.inputs()
+    plain = model(**inputs).to_tuple()
+    ids = inputs[text.format("input_ids")]
+    places = torch.arange(T).expand(head.shape)
+    same = {"token_type_ids": torch.zeros_like(ids), "position_ids": places}
+    other = {"token_type_ids": torch.ones_like(ids), "position_ids": places + 1}
+    for key in same:
+        found = model(**inputs, **{text.format(key): same[key]}).to_tuple()
+        torch.testing.assert_close(found, plain)
+        found = model(**inputs, **{text.format(key): other[key]}).to_tuple()
+        assert not torch.allclose(found[0], plain[0])
+    embedded = {text.format("inputs_embeds"): model.get_input_embeddings()(ids)}
+    inputs.pop(text.format("input_ids"))
+    torch.testing.assert_close(model(**inputs, **embedded).to_tuple(), plain)
+
+
+@pytest.mark.parametrize("name", sorted(set(HEADS) - {"dual"}))
+def test_hidden_states_and_tuples_on_request(small, name):
+    head = HEADS[name]
+    model, inputs = head.build(small), head.inputs()
+    output = model(**inputs, **head.labels, output_hidden_states=True)
+    for text, field in zip(head.texts, ("hidden_states", "hidden_states_b"), strict=False):
+        ids = inputs[text.format("input_ids")].view(-1, T)
+        expected = model.model(ids, output_hidden_states=True).hidden_states
+        assert len(output[field]) == 3
+        torch.testing.assert_close(output[field], expected)
+    found = model(**inputs, **head.labels, output_hidden_states=True, return_dict=False)
+    torch.testing.assert_close(found, output.to_tuple())
+    assert "hidden_states" not in model(**inputs)
+
+
+@pytest.mark.parametrize("name", sorted(set(HEADS) - {"dual"}))
+def test_attention_weights_on_request(small, name):
+    head = HEADS[name]
+    model, inputs = head.build(small), head.inputs()
+    output = model(**inputs, output_attentions=True)
+    for text, field in zip(head.texts, ("attentions", "attentions_b"), strict=False):
+        ids = inputs[text.format("input_ids")].view(-1, T)
+        expected = model.model(ids, output_attentions=True).attentions
+        assert len(output[field]) == 2
+        torch.testing.assert_close(output[field], expected)
+    assert "attentions" not in model(**inputs)
+
+
+def test_auxiliary_losses_are_added_in_training(head, small):
+    options = {"segment": 2, "memory": 2, "compressed_memory": 2, "ratio": 2, "compression": "conv"}
+    fields = {"attention": "compressive", "attention_options": options, "pooling": "last"}
+    model = head.build(small, is_decoder=True, **fields)
+    inputs = head.inputs()
+    expected = model(**inputs, **head.labels).loss
+    model.train()
+    for ids in inputs.values():
+        expected = expected + (auxiliary := model.model(ids.view(-1, T)).auxiliary_loss)
+        assert auxiliary > 0.01
+    torch.testing.assert_close(found := model(**inputs, **head.labels).loss, expected)
+    found.backward()
+    parameters = dict(model.named_parameters())
+    assert all(parameters[n].grad.any() for n in parameters if n.endswith("compression.values"))
+    assert model(**inputs, **head.unlabeled).loss is None
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_decoders_keep_no_state_and_ignore_padding(head, small, side, monkeypatch):
+    model = head.build(small, is_decoder=True, pooling="last", attention="local")
+    monkeypatch.setattr(Attention, "step", None)
+    inputs = head.inputs()
+    padding = (5, 0) if side == "left" else (0, 5)
+    padded = {name: F.pad(ids, padding, value=7) for name, ids in inputs.items()}
+    masks = {
+        name.replace("input_ids", "attention_mask"): F.pad(torch.ones_like(ids), padding)
+        for name, ids in inputs.items()
+    }
+    expected = head.logits(model(**inputs, **head.unlabeled))
+    found = head.logits(model(**padded, **masks, **head.unlabeled))
+    if found.shape != expected.shape:  # logits of tokens
+        axis = found.shape.index(T + 5)
+        found = found.narrow(axis, padding[0], T)
+    torch.testing.assert_close(found, expected)
+
+
+def test_checkpoints_load_through_auto_classes(head, small, tmp_path):
+    model = head.cls(small()).eval()
+    model.save_pretrained(tmp_path)
+    loaded = (head.auto or head.cls).from_pretrained(tmp_path)
+    assert type(loaded) is head.cls
+    inputs = head.inputs()
+    torch.testing.assert_close(head.logits(loaded(**inputs)), head.logits(model(**inputs)))
+    encoder = transformers.AutoModel.from_pretrained(tmp_path)
+    assert type(encoder) is LongspanModel
+    ids = torch.randint(1, 50, (B, T))
+    torch.testing.assert_close(encoder(ids).pooler_output, model.model(ids).pooler_output)
+
+
+def test_gradients_reach_all_parameters(head, small):
+    changes = {"shared_towers": False} if head.cls is LongspanDualEncoder else {}
+    model = head.build(small, type_vocab_size=1, **changes)
+    model(**head.inputs(), **head.labels).loss.backward()
+    zero = {name for name, p in model.named_parameters() if p.grad.abs().max() < 1e-14}
+    constant = ("key.bias", *head.constant)
+    assert zero == {n for n, _ in model.named_parameters() if n.endswith(constant)}
+
+
+def test_loss_falls_in_training(head, small):
+    model, inputs = head.cls(small(initializer_range=0.1)), head.inputs()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    losses = []
+    for _ in range(25):
+        loss = model(**inputs, **head.labels).loss
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_losses_of_half_precision_are_float32(head, small):
+    model = head.cls(small()).bfloat16()
+    output = model(**head.inputs(), **head.labels)
+    assert head.logits(output).dtype == torch.bfloat16
+    assert output.loss.dtype == torch.float32
+    output.loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_trainer_finds_labels_and_losses(head):
+    """Trainer evaluates a loss if it finds labels, or if the model computes one without them."""
+    if head.cls is LongspanDualEncoder:
+        assert can_return_loss(head.cls)
+    else:
+        assert find_labels(head.cls) == list(head.labels)
