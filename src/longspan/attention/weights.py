@@ -86,7 +86,7 @@ class Call:
         out = self.output_for(self.v)
         size = out.abs().max().clamp(min=torch.finfo(out.dtype).tiny)
         for columns, weights in self.columns():
-            v = self.v[:, :, columns]
+            v = self.v[:, :, columns].detach()
             if self.real_keys is not None:
                 v = apply_mask(v, self.real_keys[:, None, columns, None])
             out = out - weights @ v

@@ -29,21 +29,31 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        with torch.enable_grad():
-            q1, k1, v1 = (x.detach().requires_grad_() for x in (q, k, v))
-            ctx.leaves, ctx.out = (q1, k1, v1), _fused(q1, k1, v1, mask)
         ctx.save_for_backward(q, k, v, mask)
-        return ctx.out.detach()
+        ctx.graph = None
+        # Activation checkpointing would keep the inner graph, or recompute the layer for it.
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            return _fused(q, k, v, mask)
+        ctx.graph = _graph(q, k, v, mask)
+        return ctx.graph[1].detach()
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        if not torch.is_grad_enabled():
-            return *torch.autograd.grad(ctx.out, ctx.leaves, grad, retain_graph=True), None
         q, k, v, mask = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            leaves, out = ctx.graph or _graph(q, k, v, mask)
+            return *torch.autograd.grad(out, leaves, grad, retain_graph=True), None
         # The mask hides all keys of rows that `dense` zeroes; their gradient is zero.
         inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in (q, k, v)]
         out = softmax_attention(inputs[0], inputs[1], inputs[2], mask)
         return *torch.autograd.grad(out, inputs, grad, create_graph=True), None
+
+
+def _graph(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Return copies of the inputs without history, and the output computed from them."""
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        return leaves, _fused(*leaves, mask)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
