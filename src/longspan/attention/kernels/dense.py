@@ -53,7 +53,7 @@ def _graph(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[list[Tensor],
     """Return copies of the inputs without history, and the output computed from them."""
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
-        return leaves, _fused(*leaves, mask)
+        return leaves, _fused(leaves[0], leaves[1], leaves[2], mask)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
