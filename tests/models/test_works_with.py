@@ -187,3 +187,35 @@ def test_launchers_train(launcher, processes, tmp_path):
     command = [sys.executable, "-m", *launcher, str(script), str(processes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("sentence_transformers"),
+    reason="sentence-transformers is not installed",
+)
+def test_sentence_transformers_trains_the_encoder_of_passages(tmp_path):
+    from sentence_transformers import SentenceTransformer, losses
+    from sentence_transformers.models import Pooling, Transformer
+
+    vocabulary = tokenizer()
+    LongspanModel(config(vocabulary, hidden_dropout_prob=0.0)).save_pretrained(tmp_path)
+    vocabulary.save_pretrained(tmp_path)
+    encoder = Transformer(str(tmp_path))
+    model = SentenceTransformer(modules=[encoder, Pooling(64)], device="cpu")
+    texts = ["a text", "another, longer text"]
+    inputs = vocabulary(texts, padding=True, return_tensors="pt")
+    expected = LongspanModel.from_pretrained(tmp_path).eval()(**inputs).pooler_output
+    torch.testing.assert_close(torch.tensor(model.encode(texts)), expected.detach())
+    # A passage is the positive of the one that it follows.
+    first, second = (
+        vocabulary.pad(pieces(vocabulary, 16)[start::2], return_tensors="pt") for start in (0, 1)
+    )
+    loss_of = losses.MultipleNegativesRankingLoss(model)
+    optimizer, found = torch.optim.AdamW(model.parameters(), lr=3e-3), []
+    for _ in range(15):
+        loss = loss_of([dict(first), dict(second)], None)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    assert found[-1] < 0.7 * found[0]
