@@ -12,6 +12,7 @@ from transformers import (
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.cache import LongspanCache
 from longspan.models.config import LongspanConfig
+from longspan.models.conversion.convert import Conversion, longify
 from longspan.models.flops import count_flops
 from longspan.models.heads import (
     LongspanForPairClassification,
@@ -30,6 +31,7 @@ AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceC
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
 
 __all__ = [
+    "Conversion",
     "LongspanCache",
     "LongspanConfig",
     "LongspanForCausalLM",
@@ -41,4 +43,5 @@ __all__ = [
     "LongspanPreTrainedModel",
     "count_flops",
     "lengthen",
+    "longify",
 ]

@@ -35,6 +35,11 @@ class LongspanConfig(PreTrainedConfig):
         position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`;
             "relative_2d": learned numbers for offsets of pixels, see `longspan.models.relative_2d`;
             or "auto": learned, and none for a mechanism that carries positions (its trait says so).
+        positions_skip_padding: whether the position of a token is the number of real tokens before
+            it (RoBERTa, and every decoder), not its index in the row.
+        frozen_positions: number of first rows of the learned position table without a gradient.
+        freeze: parameters that are not trained: "none", or "all-but-positions", all but the learned
+            positions; see `longspan.models.freezing`.
         stem: "none", or "convolution": two convolutions over the pixels of a square image, before
             positions are added; see `longspan.models.stem`.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
@@ -80,6 +85,9 @@ class LongspanConfig(PreTrainedConfig):
     hidden_act: str = "gelu"
     max_position_embeddings: int = 1024
     position: str = "auto"
+    positions_skip_padding: bool = False
+    frozen_positions: int = 0
+    freeze: str = "none"
     stem: str = "none"
     norm: str = "pre"
     pooling: str = "mean"
@@ -155,6 +163,11 @@ class LongspanConfig(PreTrainedConfig):
             return self.position
         carried = all(traits.carries_positions for traits in self.layer_traits)
         return "none" if carried else "learned"
+
+    @property
+    def counts_real_tokens(self) -> bool:
+        """Whether the position of a token is the number of real tokens before it."""
+        return self.is_decoder or self.positions_skip_padding
 
     @property
     def supports_global_tokens(self) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "position": ("auto", "learned", "sinusoidal", "rotary", "relative_2d", "none"),
+    "freeze": ("none", "all-but-positions"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
     "pooling": ("mean", "cls", "first", "last"),
@@ -40,6 +41,7 @@ SIZES = {
     "attention_head_size": (1, WIDEST),
     "intermediate_size": (1, WIDEST),
     "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
+    "frozen_positions": (0, LONGEST),
     "max_global_tokens": (0, LONGEST),
     "classifier_hidden_size": (1, WIDEST),
 }
@@ -74,6 +76,7 @@ def check_config(config: "LongspanConfig") -> None:
         reasons = (
             _width_refusals(config)
             + _position_refusals(config)
+            + _freezing_refusals(config)
             + _pooling_refusals(config)
             + _decoder_refusals(config)
             + _number_refusals(config)
@@ -162,6 +165,23 @@ def _image_refusals(config: "LongspanConfig") -> list[str]:
         f"{' and '.join(chosen)}: requires a square image, got {pixels:,} positions "
         "(max_position_embeddings)"
     ]
+
+
+def _freezing_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why the positions that are frozen, or trained alone, do not exist."""
+    frozen, reasons = config.frozen_positions, []
+    freezes = frozen or config.freeze != "none"
+    if freezes and config.position_encoding != "learned":
+        reasons.append(
+            f"freeze={config.freeze!r} with frozen_positions={frozen} requires learned positions, "
+            f"got position={config.position_encoding!r}"
+        )
+    elif frozen >= config.max_sequence_length:
+        reasons.append(
+            f"frozen_positions must be less than the {config.max_sequence_length} positions, "
+            f"got {frozen}"
+        )
+    return reasons
 
 
 def _pooling_refusals(config: "LongspanConfig") -> list[str]:

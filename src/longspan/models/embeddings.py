@@ -74,10 +74,7 @@ class Embeddings(nn.Module):
 
     def _add_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if self.positions is not None:
-            if positions is None:
-                return x + self.positions.weight[: x.shape[1]]
-            field = "max_position_embeddings"
-            return x + _look_up(self.positions, positions, "position_ids", field)
+            return x + self._learned_positions(self.positions, x, positions)
         if self.config.position_encoding != "sinusoidal":
             return x
         if positions is None:
@@ -85,6 +82,19 @@ class Embeddings(nn.Module):
         table = sinusoidal_table(positions, x.shape[2], dtype=x.dtype)
         # Scaled to the root mean square of the initial word embeddings, which are much smaller.
         return x + math.sqrt(2) * self.config.initializer_range * table
+
+    def _learned_positions(
+        self, table: nn.Embedding, x: Tensor, positions: Tensor | None
+    ) -> Tensor:
+        """Return the rows of the table, the frozen ones without a gradient."""
+        frozen = self.config.frozen_positions
+        if positions is None:
+            rows = table.weight[: x.shape[1]]
+            return torch.cat((rows[:frozen].detach(), rows[frozen:])) if frozen else rows
+        rows = _look_up(table, positions, "position_ids", "max_position_embeddings")
+        if not frozen:
+            return rows
+        return torch.where((positions < frozen)[..., None], rows.detach(), rows)
 
 
 def _look_up(table: nn.Embedding, ids: Tensor, name: str, field: str) -> Tensor:

@@ -337,7 +337,8 @@ class LongspanModel(LongspanPreTrainedModel):
         past: LongspanCache | None,
     ) -> Tensor | None:
         """Return the position of each token, summary token included; None: its index."""
-        if given is None and (not self.config.is_decoder or (real is None and past is None)):
+        counts = self.config.counts_real_tokens
+        if given is None and (not counts or (real is None and past is None)):
             return None
         if given is None:
             mask = inputs.new_ones(inputs.shape[:2]).bool() if real is None else real
