@@ -17,8 +17,8 @@ class Weight(NamedTuple):
 
     Attributes:
         target: name in `LongspanModel`, or of a head in the model with the head.
-        sources: names in the source without the family's prefix; checkpoints hold one of them, or
-            several with equal values.
+        sources: names in the source without the family's prefix; the first that a checkpoint has
+            is used.
         part: index and number of equal parts of the source's rows, for projections saved as one.
     """
 
@@ -81,6 +81,15 @@ class Family:
     def source_length(self, config: Any) -> int:
         """Return the maximum number of tokens of the source."""
         return config.max_position_embeddings - self.rows_before(config)
+
+
+def output_bias(config: Any, own: str, output: str) -> Weight:
+    """Return the bias of the logits, which is saved by itself and with the output matrix.
+
+    The source reads that of the output matrix, which equals the other one if weights are tied.
+    """
+    names = (own, output) if config.tie_word_embeddings else (output, own)
+    return Weight("lm_head.bias", names)
 
 
 def parameters(target: str, source: str, *names: str) -> list[Weight]:

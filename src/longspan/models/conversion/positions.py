@@ -47,5 +47,5 @@ def stretch_table(
     if method == "keep":
         new = initializer_range * torch.randn(length - learned, table.shape[1])
         return torch.cat((table, new.to(table.dtype))), f"copied, {length - learned:,} new rows"
-    rows = F.interpolate(table.float().T[None], size=length, mode="linear", align_corners=True)
+    rows = F.interpolate(table.double().T[None], size=length, mode="linear", align_corners=True)
     return rows[0].T.to(table.dtype), f"interpolated, {learned:,} to {length:,} rows"

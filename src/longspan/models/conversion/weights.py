@@ -63,7 +63,7 @@ def copy_weights(
         new: patterns of targets that the source may lack.
 
     Raises:
-        DataError: a weight is missing, has another shape, or is saved twice with two values.
+        DataError: a weight is missing or has another shape.
     """
     shapes = {name: tuple(x.shape) for name, x in model.state_dict().items()}
     done = Conversions({}, [], set())
@@ -75,11 +75,10 @@ def copy_weights(
             if weight.target in shapes and not matches((weight.target,), new):
                 missing.append(weight.sources[0])
             continue
-        _check_equal([source[name] for name in names])
         _copy(weight, source[names[0]], shapes, stretch, done)
         for name in names[1:]:
             shape = tuple(source[name].tensor.shape)
-            action = f"dropped: equals {source[names[0]].name}"
+            action = f"dropped: {source[names[0]].name} is used"
             done.rows.append(ConvertedWeight(source[name].name, None, shape, action))
     if missing:
         raise DataError(
@@ -184,15 +183,6 @@ def new_weights(
         for name, x in model.state_dict().items()
         if name not in state
     ]
-
-
-def _check_equal(weights: list[SourceWeight]) -> None:
-    first = weights[0]
-    for other in weights[1:]:
-        if not _are_equal(first.tensor, other.tensor):
-            raise DataError(
-                f"{first.name} and {other.name} must be equal, and differ; keep one of them"
-            )
 
 
 def _are_equal(a: Tensor, b: Tensor) -> bool:

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from longspan.models.conversion.family import POSITIONS, WORDS, Family, Head, Weight, parameters
+from longspan.models.conversion.family import (
+    POSITIONS,
+    WORDS,
+    Family,
+    Head,
+    Weight,
+    output_bias,
+    parameters,
+)
 from longspan.models.language import LongspanForMaskedLM
 
 LAYER = {
@@ -63,12 +71,12 @@ def bert_refusals(config: Any) -> list[str]:
     return reasons if kind == "absolute" else [*reasons, f"position_embedding_type={kind!r}"]
 
 
-def _head(_: Any) -> Head:
+def _head(config: Any) -> Head:
     source = "cls.predictions"
     weights = [
         *parameters("transform.dense", f"{source}.transform.dense"),
         *parameters("transform.norm", f"{source}.transform.LayerNorm"),
-        Weight("lm_head.bias", (f"{source}.bias", f"{source}.decoder.bias")),
+        output_bias(config, f"{source}.bias", f"{source}.decoder.bias"),
     ]
     return Head(LongspanForMaskedLM, weights, f"{source}.decoder.weight")
 

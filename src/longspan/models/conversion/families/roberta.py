@@ -8,7 +8,7 @@ from longspan.models.conversion.families.bert import (
     bert_refusals,
     bert_weights,
 )
-from longspan.models.conversion.family import Family, Head, Weight, parameters
+from longspan.models.conversion.family import Family, Head, output_bias, parameters
 from longspan.models.language import LongspanForMaskedLM
 
 HEAD_ACTIVATION = "gelu"  # whatever that of the layers is
@@ -30,7 +30,7 @@ def _head(config: Any) -> Head | str:
     weights = [
         *parameters("transform.dense", "lm_head.dense"),
         *parameters("transform.norm", "lm_head.layer_norm"),
-        Weight("lm_head.bias", ("lm_head.bias", "lm_head.decoder.bias")),
+        output_bias(config, "lm_head.bias", "lm_head.decoder.bias"),
     ]
     return Head(LongspanForMaskedLM, weights, "lm_head.decoder.weight")
 
