@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from longspan.errors import DataError, OptionError
 from longspan.models.attention_layer import SelfAttention
+from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
 from longspan.models.conversion.family import POSITIONS, WORDS, Head, Weight
 from longspan.models.conversion.plan import make_config, plan_extension
@@ -26,7 +27,6 @@ from longspan.models.conversion.weights import (
     new_weights,
     start_projections,
 )
-from longspan.models.base import LongspanPreTrainedModel
 
 OUTPUT = "lm_head.weight"
 
