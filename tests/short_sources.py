@@ -9,6 +9,8 @@ from transformers import (
     BertForMaskedLM,
     ElectraConfig,
     ElectraForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
@@ -27,10 +29,18 @@ SIZES = {
     "max_position_embeddings": LENGTH,
     "pad_token_id": 1,
 }
+# Layers 0 and 2 attend to all tokens, layer 1 to 3 tokens on each side.
+MODERN = {
+    "num_hidden_layers": 3,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "local_attention": 6,
+    **{"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
+}
 # Positions of RoBERTa begin after the row of the padding.
 SOURCES = {
     "bert": (BertForMaskedLM, BertConfig, {}),
     "roberta": (RobertaForMaskedLM, RobertaConfig, {"max_position_embeddings": LENGTH + 2}),
+    "modernbert": (ModernBertForMaskedLM, ModernBertConfig, MODERN),
     "electra": (ElectraForMaskedLM, ElectraConfig, {"embedding_size": 12}),
 }
 

@@ -26,8 +26,9 @@ Options = Annotated[
 PositionMethod = Annotated[
     str | None,
     typer.Option(
-        help="How positions are extended: tile, keep or interpolate learned ones.",
-        show_default="tile",
+        help="How positions are extended: tile, keep or interpolate learned ones; keep or rescale "
+        "rotary ones.",
+        show_default="tile, or keep",
     ),
 ]
 Freeze = Annotated[
@@ -65,8 +66,8 @@ def longify(
 ) -> None:
     """Convert a short pretrained encoder into a long one with another attention.
 
-    Sources are checkpoints of BERT, RoBERTa and ELECTRA. The table accounts for every weight of the
-    source and of the new model; * stands for the layers.
+    Sources are checkpoints of BERT, RoBERTa, ELECTRA and ModernBERT. The table accounts for every
+    weight of the source and of the new model; * stands for the layers.
     """
     from longspan.models import longify as convert
 

@@ -1,5 +1,6 @@
 """Checks of a model's configuration."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from transformers.activations import ACT2FN
@@ -25,6 +26,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "freeze": ("none", "all-but-positions"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
+    "feed_forward": ("plain", "gated"),
     "pooling": ("mean", "cls", "first", "last"),
     "pair_head": ("interaction", "concatenate"),
     "hidden_act": tuple(ACT2FN),
@@ -76,6 +78,7 @@ def check_config(config: "LongspanConfig") -> None:
         reasons = (
             _width_refusals(config)
             + _position_refusals(config)
+            + _norm_refusals(config)
             + _freezing_refusals(config)
             + _pooling_refusals(config)
             + _decoder_refusals(config)
@@ -96,7 +99,7 @@ def _attention_refusals(config: "LongspanConfig") -> list[str]:
     """Return the reasons why lists of mechanisms and options do not fit the layers."""
     layers, reasons = config.num_hidden_layers, []
     lists: dict[str, Any] = {
-        name: getattr(config, name) for name in ("attention", "attention_options")
+        name: getattr(config, name) for name in ("attention", "attention_options", "rotary_base")
     }
     for name, value in lists.items():
         if isinstance(value, list) and len(value) != layers:
@@ -148,6 +151,8 @@ def _position_refusals(config: "LongspanConfig") -> list[str]:
             f"position='relative_2d' adds numbers to scores, which {unable[0]} does not "
             f"support; use one of {', '.join(able)}, or another position"
         )
+    if any(not 1 < base < math.inf for base in config.rotary_bases):
+        reasons.append(f"rotary_base must be a finite number above 1, got {config.rotary_base}")
     return reasons + _image_refusals(config)
 
 
@@ -165,6 +170,12 @@ def _image_refusals(config: "LongspanConfig") -> list[str]:
         f"{' and '.join(chosen)}: requires a square image, got {pixels:,} positions "
         "(max_position_embeddings)"
     ]
+
+
+def _norm_refusals(config: "LongspanConfig") -> list[str]:
+    if config.embedding_norm and config.norm == "post":
+        return ["embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"]
+    return []
 
 
 def _freezing_refusals(config: "LongspanConfig") -> list[str]:

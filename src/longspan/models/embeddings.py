@@ -10,6 +10,7 @@ from longspan.attention.masking import apply_mask
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
+from longspan.models.norms import make_norm
 from longspan.models.positions import sinusoidal_table
 from longspan.models.stem import ConvolutionStem
 from longspan.shapes import Bool, Float, Int
@@ -31,8 +32,8 @@ class Embeddings(nn.Module):
         self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
         learned = config.position_encoding == "learned"
         self.positions = nn.Embedding(config.max_sequence_length, width) if learned else None
-        post = config.norm == "post"
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
+        normalizes = config.norm == "post" or config.embedding_norm
+        self.norm = make_norm(config, width) if normalizes else nn.Identity()
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.widen = None if width == model_width else nn.Linear(width, model_width)
 

@@ -91,6 +91,30 @@ def test_source_that_is_no_plain_encoder_is_refused(roberta, field, message):
         convert(roberta[1])
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mlp_bias": True}, "attention_bias=False, mlp_bias=True"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0}}},
+            "full_attention has rope_type='linear'",
+        ),
+    ],
+)
+def test_modernbert_of_another_form_is_refused(tmp_path, fields, message):
+    short_sources.make("modernbert", **fields).save_pretrained(tmp_path)
+    with pytest.raises(OptionError, match=f"cannot be converted: {message}"):
+        convert(tmp_path)
+
+
+def test_rotary_positions_cannot_be_tiled_or_trained(tmp_path):
+    short_sources.make("modernbert").save_pretrained(tmp_path)
+    with pytest.raises(UnknownNameError, match="rotary positions called 'tile'"):
+        convert(tmp_path, positions="tile")
+    with pytest.raises(OptionError, match="trains learned positions, the source has rotary ones"):
+        convert(tmp_path, freeze="all-but-positions")
+
+
 def test_name_that_is_neither_folder_nor_repository_is_refused():
     with pytest.raises(DataError, match="is no folder, and cannot be downloaded"):
         convert("no//such//name")

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from longspan.errors import OptionError
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.positions import choose_method
+from longspan.models.conversion.positions import choose_method, rescale_base
 from longspan.models.conversion.source import Source
 
 
@@ -38,6 +38,11 @@ def plan_extension(
             f"max_length must be at least the {length:,} tokens of the source, got {max_length:,}; "
             "to shorten inputs, truncate them with the tokenizer"
         )
+    if freeze != "none" and source.family.positions != "learned":
+        raise OptionError(
+            f"freeze={freeze!r} trains learned positions, the source has "
+            f"{source.family.positions} ones"
+        )
     if freeze != "none" and max_length == length:
         raise OptionError(
             f"freeze={freeze!r} trains the positions beyond the {length:,} of the source, and "
@@ -56,13 +61,21 @@ def make_config(source: Source, extension: Extension) -> LongspanConfig:
     """
     family = source.family
     keeps_rows = extension.freeze != "none" and extension.positions != "interpolate"
-    return LongspanConfig(
+    config = LongspanConfig(
         **family.fields(source.config),
         **_layer_attention(source, extension),
         max_position_embeddings=extension.max_length,
         freeze=extension.freeze,
         frozen_positions=family.source_length(source.config) if keeps_rows else 0,
     )
+    if extension.positions == "rescale":
+        kept = family.kept_attention(source.config)
+        factor = extension.max_length / family.source_length(source.config)
+        config.rotary_base = [
+            base if layer in kept else rescale_base(base, factor, config.head_dim)
+            for layer, base in enumerate(config.rotary_bases)
+        ]
+    return config
 
 
 def _layer_attention(source: Source, extension: Extension) -> dict[str, Any]:

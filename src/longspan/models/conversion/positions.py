@@ -1,8 +1,13 @@
-"""Learned position tables for more positions.
+"""Positions beyond those of a source.
 
-Three ways: `tile` copies the learned rows again and again (Longformer, Beltagy et al. 2020,
+Learned positions: `tile` copies the learned rows again and again (Longformer, Beltagy et al. 2020,
 https://arxiv.org/abs/2004.05150, section 5), `keep` appends rows with initial values, and
 `interpolate` stretches the table linearly, so that the first and the last row stay.
+
+Rotary positions: `keep` changes nothing, and `rescale` raises the base of layers that attend to all
+tokens, so that the slowest rotation spans the new length as it spanned that of the source, and the
+fastest one stays (NTK-aware scaling; Peng et al. 2024, https://arxiv.org/abs/2309.00071, section
+3.1).
 """
 
 import torch
@@ -13,7 +18,10 @@ from longspan.errors import check_name
 from longspan.models.conversion.family import Positions
 from longspan.shapes import Float
 
-METHODS: dict[Positions, tuple[str, ...]] = {"learned": ("tile", "keep", "interpolate")}
+METHODS: dict[Positions, tuple[str, ...]] = {
+    "learned": ("tile", "keep", "interpolate"),
+    "rotary": ("keep", "rescale"),
+}
 
 
 def choose_method(kind: Positions, method: str | None) -> str:
@@ -49,3 +57,11 @@ def stretch_table(
         return torch.cat((table, new.to(table.dtype))), f"copied, {length - learned:,} new rows"
     rows = F.interpolate(table.double().T[None], size=length, mode="linear", align_corners=True)
     return rows[0].T.to(table.dtype), f"interpolated, {learned:,} to {length:,} rows"
+
+
+def rescale_base(base: float, factor: float, head_dim: int) -> float:
+    """Return the base whose slowest rotation is slower by a factor, and whose fastest is the same.
+
+    The slowest rotation has the angle base^(-(D - 2)/D) per position.
+    """
+    return base * factor ** (head_dim / (head_dim - 2)) if head_dim > 2 else base

@@ -97,13 +97,13 @@ def _copy(
 ) -> None:
     """Add one tensor of the source to the state and to the table."""
     index, parts = weight.part
-    tensor, action = found.tensor, "copied"
+    tensor = found.tensor.chunk(parts)[index]
+    part = f", part {index + 1} of {parts}" if parts > 1 else ""
     if weight.target not in shapes:
-        action = "dropped: the mechanism has no such projection"
+        action = f"dropped{part}: the mechanism has no such projection"
         done.rows.append(ConvertedWeight(found.name, None, tuple(tensor.shape), action))
         return
-    if parts > 1:
-        tensor, action = tensor.chunk(parts)[index], f"copied, part {index + 1} of {parts}"
+    action = f"copied{part}"
     if weight.target in stretch:
         tensor, action = stretch[weight.target](tensor)
     if tuple(tensor.shape) != shapes[weight.target]:
