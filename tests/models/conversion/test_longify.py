@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 
 import short_sources
 from longspan.attention import MECHANISMS
@@ -82,6 +82,19 @@ def test_written_folder_loads_with_auto_classes(roberta, tmp_path):
     before = AutoTokenizer.from_pretrained(folder)
     assert tokenizer(text).input_ids == before(text).input_ids
     assert len(tokenizer(text, truncation=True).input_ids) == LONG
+
+
+def test_tokenizer_of_its_own_class_is_carried_over(tmp_path):
+    source, out = tmp_path / "source", tmp_path / "out"
+    short_sources.make("bert", pad_token_id=0).save_pretrained(source)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "long", "doc", "##ument", "##s"]
+    BertTokenizer(vocab={word: i for i, word in enumerate(words)}).save_pretrained(source)
+    longify(source, attention="full", max_length=LONG, out=out)
+    before, after = (AutoTokenizer.from_pretrained(x) for x in (source, out))
+    assert type(after) is type(before)
+    assert before("Long documents", "doc").data == after("Long documents", "doc").data
+    assert after("Long documents").input_ids == [2, 5, 6, 7, 8, 3]
+    assert len(after("long " * 99, truncation=True).input_ids) == LONG
 
 
 def test_dtype_of_source_is_kept(roberta):

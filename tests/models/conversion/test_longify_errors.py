@@ -194,8 +194,17 @@ def test_damaged_weights_and_missing_shard_are_refused(roberta):
         convert(folder)
     path.unlink()
     model.save_pretrained(folder, max_shard_size="4KB")
+    index = folder / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    listed["weight_map"]["lacking"] = next(iter(listed["weight_map"].values()))
+    index.write_text(json.dumps(listed))
+    with pytest.raises(DataError, match=r"lacks lacking, which model.safetensors.index.json lists"):
+        convert(folder)
     sorted(folder.glob("model-*.safetensors"))[0].unlink()
     with pytest.raises(DataError, match="cannot be read"):
+        convert(folder)
+    index.write_text("{}")
+    with pytest.raises(DataError, match="has no weight_map"):
         convert(folder)
 
 

@@ -121,7 +121,10 @@ def _read_tensors(folder: Path) -> Mapping[str, Tensor]:
 
 
 def _read_shards(folder: Path) -> dict[str, Tensor]:
-    shards = read_json(folder / INDEX)["weight_map"]
+    content = read_json(folder / INDEX)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict):
+        raise DataError(f"{folder / INDEX} has no weight_map; download it again")
     tensors: dict[str, Tensor] = {}
     for file in sorted(set(shards.values())):
         tensors.update(_read_file(folder / Path(file).name))
