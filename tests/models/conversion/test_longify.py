@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertForMaskedLM,
+    BertTokenizer,
+)
 
 import short_sources
 from longspan.attention import MECHANISMS
@@ -274,6 +280,19 @@ def test_output_matrix_of_its_own_is_not_tied(tmp_path):
     longify(tmp_path / "source", attention="full", max_length=LONG, out=tmp_path / "out")
     ours = LongspanForMaskedLM.from_pretrained(tmp_path / "out")
     assert_equal_outputs(ours, model, make_inputs())
+
+
+def test_output_matrix_that_differs_from_the_embeddings_is_not_tied(tmp_path):
+    """transformers unties them as well, whatever config.json states."""
+    short_sources.make("bert").save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = load_file(path)
+    own = torch.randn_like(weights["bert.embeddings.word_embeddings.weight"])
+    save_file({**weights, "cls.predictions.decoder.weight": own}, path)
+    made = longify(tmp_path, attention="full", max_length=LONG)
+    assert torch.equal(made.model.lm_head.weight, own)
+    assert not made.model.config.tie_word_embeddings
+    assert_equal_outputs(made.model, BertForMaskedLM.from_pretrained(tmp_path), make_inputs())
 
 
 def test_head_with_another_activation_is_dropped(tmp_path):
