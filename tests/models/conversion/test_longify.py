@@ -14,6 +14,7 @@ from transformers import (
     BertTokenizer,
 )
 
+import longspan
 import short_sources
 from longspan.attention import MECHANISMS
 from longspan.models import LongspanForMaskedLM, LongspanModel, longify
@@ -309,6 +310,10 @@ def test_list_of_mechanisms_gives_each_layer_its_own(roberta):
     made = longify(folder, attention=["local", "full"], options=options, max_length=LONG).model
     assert [x.attention.mechanism.name for x in made.model.layers] == ["local", "full"]
     assert_equal_outputs(made, theirs, make_inputs())
+
+
+def test_top_level_name_is_the_function():
+    assert longspan.longify is longify
 
 
 def test_global_random_state_is_not_touched(roberta):
