@@ -151,6 +151,9 @@ def test_missing_weight_is_refused_unless_named(roberta):
     rows = convert(folder, new=["*.feed_forward.output.bias"]).weights
     (row,) = [x for x in rows if x.action == "new"]
     assert row.target == "model.layers.1.feed_forward.output.bias"
+    edit(folder, lambda weights: weights.pop("roberta.embeddings.word_embeddings.weight"))
+    renewed = {row.target for row in convert(folder, new=["*"]).weights if row.action == "new"}
+    assert renewed == {row.target, "model.embeddings.words.weight"}
 
 
 @pytest.mark.parametrize("pattern", ["roberta.adapter.weight", "adapter.*"])

@@ -151,8 +151,7 @@ class _Converter:
         started |= start_projections(self.model)
         self.rows = done.rows + new_weights(self.model, done.state, started)
         self.used = done.used
-        words = done.state[base + WORDS]
-        nn.Module.to(self.model, words.dtype)
+        nn.Module.to(self.model, next(iter(done.state.values())).dtype)
 
     def _is_tied(self) -> bool:
         """Return whether the output matrix is that of the word embeddings, or there is none."""

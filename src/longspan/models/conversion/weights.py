@@ -32,7 +32,7 @@ class ConvertedWeight(NamedTuple):
     action: str
 
 
-class Conversions(NamedTuple):
+class CopiedWeights(NamedTuple):
     """State of the converted model, and what was done for it.
 
     Attributes:
@@ -52,7 +52,7 @@ def copy_weights(
     model: nn.Module,
     stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
     new: Collection[str],
-) -> Conversions:
+) -> CopiedWeights:
     """Return the tensors of the source under their names in the model.
 
     Args:
@@ -66,7 +66,7 @@ def copy_weights(
         DataError: a weight is missing or has another shape.
     """
     shapes = {name: tuple(x.shape) for name, x in model.state_dict().items()}
-    done = Conversions({}, [], set())
+    done = CopiedWeights({}, [], set())
     missing = []
     for weight in table:
         names = [name for name in weight.sources if name in source]
@@ -93,7 +93,7 @@ def _copy(
     found: SourceWeight,
     shapes: Mapping[str, tuple[int, ...]],
     stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
-    done: Conversions,
+    done: CopiedWeights,
 ) -> None:
     """Add one tensor of the source to the state and to the table."""
     index, parts = weight.part
