@@ -7,7 +7,8 @@
     >>> attention(q, k, v).shape
     torch.Size([1, 8, 1000, 64])
 
-`register_attention` and `swap` put mechanisms into models of transformers.
+`register_attention` and `swap` put mechanisms into models of transformers; `longify` converts a
+short pretrained encoder into a long one.
 
 The mechanisms need torch alone; models, tasks and the arena need `longspan[arena]`.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Attention, build, options_of
     from longspan.interop import load_swapped, register_attention, swap
+    from longspan.models import longify
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "__version__",
     "build",
     "load_swapped",
+    "longify",
     "options_of",
     "register_attention",
     "swap",
@@ -40,6 +43,10 @@ def __getattr__(name: str) -> Any:
         from longspan import interop
 
         return getattr(interop, name)
+    if name == "longify":
+        from longspan.models import longify
+
+        return longify
     from longspan import attention
 
     return getattr(attention, name)

@@ -72,6 +72,14 @@ def test_flops_with_attention_head_size_equal_torch_counter(small):
     )
 
 
+def test_flops_of_gated_network_equal_torch_counter(small):
+    config = small(feed_forward="gated", num_labels=2)
+    ids = torch.ones(1, 23, dtype=torch.long)
+    assert count_flops(config, 23, num_labels=2) == count_flops_with_torch(
+        LongspanForSequenceClassification(config), ids
+    )
+
+
 def test_flops_reject_too_long_input(small):
     with pytest.raises(InputError, match="tokens, got 41"):
         count_flops(small(), 41, num_labels=2)

@@ -21,6 +21,9 @@ from longspan.models import LongspanConfig, LongspanModel
         ({"problem_type": "several"}, "problem_type must be one of None, .*, got .several"),
         ({"input_features": 0}, "input_features must be at least 1, got 0"),
         ({"attention_head_size": -4}, "attention_head_size must be at least 1, got -4"),
+        ({"rotary_base": 1.0}, "rotary_base must be a finite number above 1, got 1.0"),
+        ({"rotary_base": [1e4]}, "rotary_base must be one value or a list .*=2 values, got 1"),
+        ({"norm": "post", "embedding_norm": True}, "embedding_norm=True is of pre-norm models"),
         ({"attention_head_size": 5, "position": "rotary"}, "an even head width, got 5"),
     ],
 )
@@ -33,6 +36,7 @@ def test_invalid_values_are_rejected(fields, message):
     ("fields", "message"),
     [
         ({"position": "rotari"}, "no position called 'rotari'; did you mean rotary"),
+        ({"feed_forward": "gate"}, "no feed_forward called 'gate'; did you mean gated"),
         ({"norm": "middle"}, "no norm called 'middle'; there are: post, pre"),
         ({"pooling": "max"}, "no pooling called 'max'"),
         ({"pair_head": "interact"}, "no pair_head called 'interact'; did you mean interaction"),

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from longspan.models import LongspanModel
 from longspan.models.positions import apply_rotary, rotary_table, sinusoidal_table
 
 DOUBLE = {"dtype": torch.float64}
@@ -40,6 +41,24 @@ def test_rotary_products_depend_on_distance_only():
         diagonal = products.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
     assert products[0].std() > 0.01
+
+
+def test_base_of_each_layer_rotates_it(small):
+    """A model with two bases differs from those with one of them in the layer of the other."""
+    fields = {"position": "rotary", "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    states = LongspanModel(small(**fields)).state_dict()
+    ids = torch.randint(1, 50, (1, 12))
+    outputs = {}
+    for base in (10_000, 50, (10_000, 50)):
+        config = small(**fields, rotary_base=list(base) if isinstance(base, tuple) else base)
+        model = LongspanModel(config).eval()
+        model.load_state_dict(states)
+        outputs[base] = model(ids, output_hidden_states=True).hidden_states
+    mixed = outputs[10_000, 50]
+    assert torch.equal(mixed[1], outputs[10_000][1])
+    assert not torch.allclose(mixed[1], outputs[50][1])
+    assert not torch.allclose(mixed[2], outputs[10_000][2])
 
 
 def test_rotary_table_is_precise_in_bfloat16():

@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli import analyzing, evaluating, exporting, predicting, reporting, running
+from longspan.cli import (
+    analyzing,
+    converting,
+    evaluating,
+    exporting,
+    predicting,
+    reporting,
+    running,
+)
 from longspan.cli import data as data_commands
 from longspan.cli import protocols as protocol_commands
 from longspan.cli import results as results_commands
@@ -32,6 +40,7 @@ app.command()(running.train)
 app.command(name="eval")(evaluating.evaluate)
 app.command()(predicting.predict)
 app.command()(exporting.export)
+app.command()(converting.longify)
 app.command()(reporting.report)
 app.command()(analyzing.analyze)
 

@@ -18,6 +18,7 @@ from longspan.models.classification import (
     LongspanForTokenClassification,
 )
 from longspan.models.config import LongspanConfig
+from longspan.models.conversion.convert import Conversion, longify
 from longspan.models.dual_encoder import LongspanDualEncoder
 from longspan.models.flops import count_flops
 from longspan.models.language import LongspanForCausalLM, LongspanForMaskedLM
@@ -37,6 +38,7 @@ AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswer
 AutoModelForMultipleChoice.register(LongspanConfig, LongspanForMultipleChoice)
 
 __all__ = [
+    "Conversion",
     "LongspanCache",
     "LongspanConfig",
     "LongspanDualEncoder",
@@ -52,4 +54,5 @@ __all__ = [
     "best_spans",
     "count_flops",
     "lengthen",
+    "longify",
 ]

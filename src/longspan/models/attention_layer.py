@@ -1,7 +1,8 @@
 """Self-attention of a Transformer layer, with any mechanism."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import torch
@@ -55,7 +56,8 @@ class LayerContext(NamedTuple):
     Attributes:
         mask: True at real tokens; None: all are real. With a cache, of the new tokens.
         global_mask: True at global tokens, or None.
-        rotary: cosines and sines of the positions, see `positions.rotary_table`, or None.
+        rotary: cosines and sines of the positions by the base of the layers, see
+            `positions.rotary_table`; empty without rotary positions.
         shared: parameter that all layers share, or None.
         use_cache: whether the layers return caches.
         groups: groups of rows that begin after padding, or None; see `row_groups`.
@@ -64,7 +66,7 @@ class LayerContext(NamedTuple):
 
     mask: Bool[Tensor, "B S"] | None = None
     global_mask: Bool[Tensor, "B S"] | None = None
-    rotary: Float[Tensor, "#B T 2 half"] | None = None
+    rotary: Mapping[float, Float[Tensor, "#B T 2 half"]] = MappingProxyType({})
     shared: Tensor | None = None
     use_cache: bool = False
     groups: tuple[RowGroup, ...] | None = None
@@ -97,17 +99,18 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
-        width, inner = config.hidden_size, config.all_head_size
+        width, inner, bias = config.hidden_size, config.all_head_size, config.linear_bias
         self.config = config
         self.layer = layer
+        self.rotary_base = config.rotary_bases[layer]
         self.mechanism = build_mechanism(config, layer)
         reads = self.mechanism.traits.inputs
-        self.query = nn.Linear(width, inner) if "q" in reads else None
-        self.key = nn.Linear(width, inner) if "k" in reads else None
-        self.value = nn.Linear(width, inner)
+        self.query = nn.Linear(width, inner, bias=bias) if "q" in reads else None
+        self.key = nn.Linear(width, inner, bias=bias) if "k" in reads else None
+        self.value = nn.Linear(width, inner, bias=bias)
         self.positions = _relative_positions(config, self.mechanism)
         self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(inner, width)
+        self.output = nn.Linear(inner, width, bias=bias)
         # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
         self.is_new = torch.get_default_device().type != "meta"
         if self.is_new:
@@ -125,9 +128,10 @@ class SelfAttention(nn.Module):
         sequence.
         """
         v = self._split_heads(self.value(x))
+        rotary = context.rotary.get(self.rotary_base)
         # The mechanism ignores the tensors for which the layer has no projection.
-        q = v if self.query is None else self._project(self.query, x, context.rotary)
-        k = q if self.key is None else self._project(self.key, x, context.rotary)
+        q = v if self.query is None else self._project(self.query, x, rotary)
+        k = q if self.key is None else self._project(self.key, x, rotary)
         if context.groups is not None and self.mechanism.traits.anchored and cache is None:
             cache = GroupedCache(context.groups, length=0)
         made: LayerCache | None = None

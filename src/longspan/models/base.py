@@ -12,6 +12,7 @@ from transformers.modeling_outputs import (
 
 from longspan.models.attention_layer import SelfAttention
 from longspan.models.config import LongspanConfig
+from longspan.models.freezing import apply_freeze
 from longspan.shapes import Float
 
 Output = TypeVar("Output", bound=ModelOutput)
@@ -43,6 +44,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
                 module.initialize_mechanism()
             if isinstance(module, LongspanPreTrainedModel):
                 module.initialize_shared_parameter()
+        apply_freeze(self)
 
     def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
         """Return an output, or a tuple of its fields if the caller or configuration asks for it."""

@@ -9,6 +9,7 @@ from transformers import PreTrainedConfig
 from longspan.attention import MECHANISMS, Traits
 from longspan.errors import InputError, check_name
 from longspan.models.config_checks import TRANSFORMERS_FIELDS, check_config
+from longspan.models.positions import BASE
 
 
 # `strict` checks the types of the fields, and a second type checker cannot read the constructor
@@ -30,15 +31,28 @@ class LongspanConfig(PreTrainedConfig):
         num_attention_heads: heads H per layer.
         attention_head_size: width D of a head; None means M / H.
         intermediate_size: width of the feed-forward network.
+        feed_forward: "plain", two linear maps, or "gated": the activations are multiplied by a
+            third linear map of the input (Shazeer 2020, https://arxiv.org/abs/2002.05202).
+        linear_bias: whether the linear maps of the layers and of the transform before the logits
+            of masked tokens have biases.
         hidden_act: activation of the feed-forward network, one of transformers' `ACT2FN`.
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
         position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`;
             "relative_2d": learned numbers for offsets of pixels, see `longspan.models.relative_2d`;
             or "auto": learned, and none for a mechanism that carries positions (its trait says so).
+        rotary_base: base of the angles of rotary positions, or a list with that of each layer.
+        positions_skip_padding: whether the position of a token is the number of real tokens before
+            it (RoBERTa, and every decoder), not its index in the row.
+        frozen_positions: number of first rows of the learned position table without a gradient.
+        freeze: parameters that are not trained: "none", or "all-but-positions", all but the learned
+            positions; see `longspan.models.freezing`.
         stem: "none", or "convolution": two convolutions over the pixels of a square image, before
             positions are added; see `longspan.models.stem`.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
             (normalize the sum after each block, and the embeddings; BERT).
+        norm_bias: whether layer normalizations have biases.
+        embedding_norm: whether a pre-norm model normalizes the embeddings, in place of the input
+            of the first attention (ModernBERT).
         pooling: pooled state of an input: "mean" over its real tokens, "cls" (state of a learned
             summary token before the input, global if the mechanism supports global tokens),
             "first" (state of the first token; BERT) or "last" (of the last real token; GPT).
@@ -83,11 +97,19 @@ class LongspanConfig(PreTrainedConfig):
     num_attention_heads: int = 2
     attention_head_size: int | None = None
     intermediate_size: int = 128
+    feed_forward: str = "plain"
+    linear_bias: bool = True
     hidden_act: str = "gelu"
     max_position_embeddings: int = 1024
     position: str = "auto"
+    rotary_base: float | int | list[float | int] = BASE
+    positions_skip_padding: bool = False
+    frozen_positions: int = 0
+    freeze: str = "none"
     stem: str = "none"
     norm: str = "pre"
+    norm_bias: bool = True
+    embedding_norm: bool = False
     pooling: str = "mean"
     hidden_dropout_prob: float | int = 0.1
     attention_dropout: float | int = 0.1
@@ -178,6 +200,18 @@ class LongspanConfig(PreTrainedConfig):
             return self.position
         carried = all(traits.carries_positions for traits in self.layer_traits)
         return "none" if carried else "learned"
+
+    @property
+    def rotary_bases(self) -> list[float]:
+        """Base of the rotary positions of each layer; one if there are no layers."""
+        if isinstance(self.rotary_base, list):
+            return [float(base) for base in self.rotary_base]
+        return [float(self.rotary_base)] * max(self.num_hidden_layers, 1)
+
+    @property
+    def counts_real_tokens(self) -> bool:
+        """Whether the position of a token is the number of real tokens before it."""
+        return self.is_decoder or self.positions_skip_padding
 
     @property
     def supports_global_tokens(self) -> bool:

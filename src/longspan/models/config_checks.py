@@ -1,5 +1,6 @@
 """Checks of a model's configuration."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from transformers.activations import ACT2FN
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "position": ("auto", "learned", "sinusoidal", "rotary", "relative_2d", "none"),
+    "freeze": ("none", "all-but-positions"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
+    "feed_forward": ("plain", "gated"),
     "pooling": ("mean", "cls", "first", "last"),
     "pair_head": ("interaction", "concatenate"),
     "similarity": ("dot", "cosine"),
@@ -42,6 +45,7 @@ SIZES = {
     "attention_head_size": (1, WIDEST),
     "intermediate_size": (1, WIDEST),
     "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
+    "frozen_positions": (0, LONGEST),
     "max_global_tokens": (0, LONGEST),
     "classifier_hidden_size": (1, WIDEST),
 }
@@ -81,6 +85,8 @@ def check_config(config: "LongspanConfig") -> None:
         reasons = (
             _width_refusals(config)
             + _position_refusals(config)
+            + _norm_refusals(config)
+            + _freezing_refusals(config)
             + _pooling_refusals(config)
             + _decoder_refusals(config)
             + _number_refusals(config)
@@ -100,7 +106,7 @@ def _attention_refusals(config: "LongspanConfig") -> list[str]:
     """Return the reasons why lists of mechanisms and options do not fit the layers."""
     layers, reasons = config.num_hidden_layers, []
     lists: dict[str, Any] = {
-        name: getattr(config, name) for name in ("attention", "attention_options")
+        name: getattr(config, name) for name in ("attention", "attention_options", "rotary_base")
     }
     for name, value in lists.items():
         if isinstance(value, list) and len(value) != layers:
@@ -152,6 +158,8 @@ def _position_refusals(config: "LongspanConfig") -> list[str]:
             f"position='relative_2d' adds numbers to scores, which {unable[0]} does not "
             f"support; use one of {', '.join(able)}, or another position"
         )
+    if any(not 1 < base < math.inf for base in config.rotary_bases):
+        reasons.append(f"rotary_base must be a finite number above 1, got {config.rotary_base}")
     return reasons + _image_refusals(config)
 
 
@@ -169,6 +177,29 @@ def _image_refusals(config: "LongspanConfig") -> list[str]:
         f"{' and '.join(chosen)}: requires a square image, got {pixels:,} positions "
         "(max_position_embeddings)"
     ]
+
+
+def _norm_refusals(config: "LongspanConfig") -> list[str]:
+    if config.embedding_norm and config.norm == "post":
+        return ["embedding_norm=True is of pre-norm models; norm='post' normalizes the embeddings"]
+    return []
+
+
+def _freezing_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why the positions that are frozen, or trained alone, do not exist."""
+    frozen, reasons = config.frozen_positions, []
+    freezes = frozen or config.freeze != "none"
+    if freezes and config.position_encoding != "learned":
+        reasons.append(
+            f"freeze={config.freeze!r} with frozen_positions={frozen} requires learned positions, "
+            f"got position={config.position_encoding!r}"
+        )
+    elif frozen >= config.max_sequence_length:
+        reasons.append(
+            f"frozen_positions must be less than the {config.max_sequence_length} positions, "
+            f"got {frozen}"
+        )
+    return reasons
 
 
 def _pooling_refusals(config: "LongspanConfig") -> list[str]:

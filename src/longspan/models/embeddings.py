@@ -10,6 +10,7 @@ from longspan.attention.masking import apply_mask
 from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
+from longspan.models.norms import make_norm
 from longspan.models.positions import sinusoidal_table
 from longspan.models.stem import ConvolutionStem
 from longspan.shapes import Bool, Float, Int
@@ -31,8 +32,8 @@ class Embeddings(nn.Module):
         self.summary = nn.Embedding(1, width) if config.pooling == "cls" else None
         learned = config.position_encoding == "learned"
         self.positions = nn.Embedding(config.max_sequence_length, width) if learned else None
-        post = config.norm == "post"
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if post else nn.Identity()
+        normalizes = config.norm == "post" or config.embedding_norm
+        self.norm = make_norm(config, width) if normalizes else nn.Identity()
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.widen = None if width == model_width else nn.Linear(width, model_width)
 
@@ -74,10 +75,7 @@ class Embeddings(nn.Module):
 
     def _add_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if self.positions is not None:
-            if positions is None:
-                return x + self.positions.weight[: x.shape[1]]
-            field = "max_position_embeddings"
-            return x + _look_up(self.positions, positions, "position_ids", field)
+            return x + self._learned_positions(self.positions, x, positions)
         if self.config.position_encoding != "sinusoidal":
             return x
         if positions is None:
@@ -85,6 +83,19 @@ class Embeddings(nn.Module):
         table = sinusoidal_table(positions, x.shape[2], dtype=x.dtype)
         # Scaled to the root mean square of the initial word embeddings, which are much smaller.
         return x + math.sqrt(2) * self.config.initializer_range * table
+
+    def _learned_positions(
+        self, table: nn.Embedding, x: Tensor, positions: Tensor | None
+    ) -> Tensor:
+        """Return the rows of the table, the frozen ones without a gradient."""
+        frozen = self.config.frozen_positions
+        if positions is None:
+            rows = table.weight[: x.shape[1]]
+            return torch.cat((rows[:frozen].detach(), rows[frozen:])) if frozen else rows
+        rows = _look_up(table, positions, "position_ids", "max_position_embeddings")
+        if not frozen:
+            return rows
+        return torch.where((positions < frozen)[..., None], rows.detach(), rows)
 
 
 def _look_up(table: nn.Embedding, ids: Tensor, name: str, field: str) -> Tensor:

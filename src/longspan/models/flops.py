@@ -32,7 +32,8 @@ def count_flops(
         InputError: `length` exceeds `max_position_embeddings`.
     """
     T, M = config.sequence_length(length), config.hidden_size
-    feed_forward = 2 * linear_flops(T, M, config.intermediate_size)
+    maps = 3 if config.feed_forward == "gated" else 2
+    feed_forward = maps * linear_flops(T, M, config.intermediate_size)
     encoder = config.num_hidden_layers * feed_forward + linear_flops(
         length, config.input_features or 0, M
     )

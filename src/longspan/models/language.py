@@ -16,6 +16,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.inputs import TokenIds, TokenMask
 from longspan.models.losses import IGNORED, add_losses, label_loss
 from longspan.models.model import LongspanModel
+from longspan.models.norms import make_norm
 from longspan.shapes import Float, Int
 
 
@@ -105,9 +106,9 @@ class PredictionTransform(nn.Module):
     def __init__(self, config: LongspanConfig):
         super().__init__()
         width = config.embedding_size or config.hidden_size
-        self.dense = nn.Linear(config.hidden_size, width)
+        self.dense = nn.Linear(config.hidden_size, width, bias=config.linear_bias)
         self.activation = ACT2FN[config.hidden_act]
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.norm = make_norm(config, width)
 
     def forward(self, x: Float[Tensor, "B T M"]) -> Float[Tensor, "B T W"]:
         """Map every position independently."""

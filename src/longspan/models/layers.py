@@ -13,21 +13,26 @@ from longspan.models.attention_layer import (
 )
 from longspan.models.config import LongspanConfig
 from longspan.models.dropout import Dropout
+from longspan.models.norms import make_norm
 from longspan.shapes import Float
 
 
 class FeedForward(nn.Module):
-    """Feed-forward network: two linear maps with an activation between them."""
+    """Feed-forward network: two linear maps with an activation, and a gate, between them."""
 
     def __init__(self, config: LongspanConfig):
         super().__init__()
-        self.input = nn.Linear(config.hidden_size, config.intermediate_size)
+        width, inner, bias = config.hidden_size, config.intermediate_size, config.linear_bias
+        self.input = nn.Linear(width, inner, bias=bias)
+        gated = config.feed_forward == "gated"
+        self.gate = nn.Linear(width, inner, bias=bias) if gated else None
         self.activation = ACT2FN[config.hidden_act]
-        self.output = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.output = nn.Linear(inner, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T M"]) -> Float[Tensor, "B T M"]:
         """Map every position independently."""
-        return self.output(self.activation(self.input(x)))
+        inner = self.activation(self.input(x))
+        return self.output(inner if self.gate is None else inner * self.gate(x))
 
 
 class Layer(GradientCheckpointingLayer):
@@ -37,9 +42,10 @@ class Layer(GradientCheckpointingLayer):
         super().__init__()
         self.pre_norm = config.norm == "pre"
         self.attention = SelfAttention(config, layer)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        is_normal = layer == 0 and config.embedding_norm
+        self.attention_norm = nn.Identity() if is_normal else make_norm(config)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward_norm = make_norm(config)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(

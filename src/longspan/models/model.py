@@ -26,6 +26,7 @@ from longspan.models.context_parallel import ContextParallel
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import TokenIds, TokenMask, prepend, to_boolean_mask, to_global_mask
 from longspan.models.layers import Layer
+from longspan.models.norms import make_norm
 from longspan.models.pooling import pool
 from longspan.models.positions import rotary_table
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
@@ -64,8 +65,7 @@ class LongspanModel(LongspanPreTrainedModel):
         self.register_parameter("shared_parameter", shared)
         self.layers = nn.ModuleList(layers)
         pre_norm = config.norm == "pre"
-        eps = config.layer_norm_eps
-        self.norm = nn.LayerNorm(config.hidden_size, eps=eps) if pre_norm else nn.Identity()
+        self.norm = make_norm(config) if pre_norm else nn.Identity()
         self.post_init()
 
     def initialize_shared_parameter(self) -> None:
@@ -254,7 +254,7 @@ class LongspanModel(LongspanPreTrainedModel):
         parallel, length, mask = self.context_parallel, x.shape[1], context.mask
         if parallel is not None:
             shard_mask = x.new_ones(x.shape[:2]).bool() if mask is None else mask
-            rotary = parallel.local_shard(context.rotary)
+            rotary = {base: parallel.local_shard(y) for base, y in context.rotary.items()}
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
         states, outputs = [x], []
         for i, layer in enumerate(self.layers):
@@ -346,7 +346,8 @@ class LongspanModel(LongspanPreTrainedModel):
         past: LongspanCache | None,
     ) -> Tensor | None:
         """Return the position of each token, summary token included; None: its index."""
-        if given is None and (not self.config.is_decoder or (real is None and past is None)):
+        counts = self.config.counts_real_tokens
+        if given is None and (not counts or (real is None and past is None)):
             return None
         if given is None:
             mask = inputs.new_ones(inputs.shape[:2]).bool() if real is None else real
@@ -355,12 +356,16 @@ class LongspanModel(LongspanPreTrainedModel):
             return torch.cat((torch.zeros_like(given[:, :1]), given + 1), dim=1)
         return given
 
-    def _rotary(self, x: Tensor, positions: Tensor | None) -> Tensor | None:
+    def _rotary(self, x: Tensor, positions: Tensor | None) -> dict[float, Tensor]:
+        """Return the rotations for the base of each layer."""
         if self.config.position_encoding != "rotary":
-            return None
+            return {}
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device)[None]
-        return rotary_table(positions, self.config.head_dim, dtype=x.dtype)
+        return {
+            base: rotary_table(positions, self.config.head_dim, dtype=x.dtype, base=base)
+            for base in dict.fromkeys(self.config.rotary_bases)
+        }
 
     def _prepend_global_summary(self, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
         """Extend the global mask by the summary token, global if the mechanism supports that."""

@@ -15,12 +15,12 @@ BASE = 10_000.0
 
 
 def position_angles(
-    positions: Int[Tensor, "*B T"], width: int, *, dtype: torch.dtype
+    positions: Int[Tensor, "*B T"], width: int, *, dtype: torch.dtype, base: float = BASE
 ) -> Float[Tensor, "*B T half"]:
-    """Return the angles t * BASE^(-2i/width) of positions t and coordinates i < width/2."""
+    """Return the angles t * base^(-2i/width) of positions t and coordinates i < width/2."""
     wide = torch.promote_types(dtype, torch.float32)
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=wide) / width
-    return positions.to(wide)[..., None] * BASE**-exponents
+    return positions.to(wide)[..., None] * base**-exponents
 
 
 def sinusoidal_table(
@@ -33,17 +33,17 @@ def sinusoidal_table(
 
 
 def rotary_table(
-    positions: Int[Tensor, "*B T"], head_dim: int, *, dtype: torch.dtype
+    positions: Int[Tensor, "*B T"], head_dim: int, *, dtype: torch.dtype, base: float = BASE
 ) -> Float[Tensor, "*B T 2 half"]:
     """Return the cosines and sines that `apply_rotary` takes."""
-    angles = position_angles(positions, head_dim, dtype=dtype)
+    angles = position_angles(positions, head_dim, dtype=dtype, base=base)
     return torch.stack((angles.cos(), angles.sin()), dim=-2)
 
 
 def apply_rotary(
     x: Float[Tensor, "B H T D"], rotary: Float[Tensor, "#B T 2 half"]
 ) -> Float[Tensor, "B H T D"]:
-    """Rotate the pair (i, i + D/2) of position t by t * BASE^(-2i/D) (Su et al. 2021, sec. 3.2).
+    """Rotate the pair (i, i + D/2) of position t by t * base^(-2i/D) (Su et al. 2021, sec. 3.2).
 
     The rotation keeps norms, and makes q_t . k_s depend on positions through t - s only.
     """

@@ -1,0 +1,110 @@
+"""`longspan longify`: a short pretrained checkpoint made long."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longspan.cli.common import Json, parse_changes, print_json, print_table, print_text
+from longspan.cli.plugins import Imports
+
+if TYPE_CHECKING:
+    from longspan.models import Conversion
+    from longspan.models.conversion.weights import ConvertedWeight
+
+LAYER = re.compile(r"(?<=\.)\d+(?=\.)")  # number of a layer in the name of a weight
+COLUMNS = ("source", "target", "shape", "count", "action")
+
+
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Option of the mechanism: window=256. Repeatable."),
+]
+PositionMethod = Annotated[
+    str | None,
+    typer.Option(
+        help="How positions are extended: tile, keep or interpolate learned ones; keep or rescale "
+        "rotary ones.",
+        show_default="tile, or keep",
+    ),
+]
+Freeze = Annotated[
+    str, typer.Option(help="all-but-positions: train only the positions that the source lacks.")
+]
+Dropped = Annotated[
+    list[str] | None,
+    typer.Option(help="Pattern of weights of the source to drop. Repeatable."),
+]
+New = Annotated[
+    list[str] | None,
+    typer.Option(help="Pattern of weights that the source may lack. Repeatable."),
+]
+Revision = Annotated[str | None, typer.Option(help="Revision of a source on the Hub.")]
+
+
+def longify(
+    source: Annotated[
+        str, typer.Argument(help="Folder of a checkpoint, or its name on the Hugging Face Hub.")
+    ],
+    attention: Annotated[
+        str, typer.Option(help="Mechanism of every layer, `longspan list mechanisms`.")
+    ],
+    max_length: Annotated[int, typer.Option(help="Maximum number of tokens.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    changes: Options = None,
+    positions: PositionMethod = None,
+    freeze: Freeze = "none",
+    drop: Dropped = None,
+    new: New = None,
+    revision: Revision = None,
+    seed: Annotated[int, typer.Option(help="Seed of new weights.")] = 0,
+    imports: Imports = None,
+    as_json: Json = False,
+) -> None:
+    """Convert a short pretrained encoder into a long one with another attention.
+
+    Sources are checkpoints of BERT, RoBERTa, ELECTRA and ModernBERT. The table accounts for every
+    weight of the source and of the new model; * stands for the layers.
+    """
+    from longspan.models import longify as convert
+
+    made = convert(
+        source,
+        attention=attention,
+        max_length=max_length,
+        out=out,
+        options=parse_changes(changes),
+        positions=positions,
+        freeze=freeze,
+        drop=drop or (),
+        new=new or (),
+        revision=revision,
+        seed=seed,
+    )
+    if as_json:
+        print_json(_describe(made, out))
+        return
+    print_table(COLUMNS, _merge_layers(made.weights), right=("count",))
+    tokenizer = "tokenizer" if made.tokenizer else "no tokenizer: the source has none"
+    print_text(f"{type(made.model).__name__} for {max_length:,} tokens, {tokenizer}: {out}")
+
+
+def _describe(made: "Conversion", out: Path) -> dict[str, Any]:
+    weights = [weight._asdict() for weight in made.weights]
+    return {"output": str(out), "class": type(made.model).__name__, "weights": weights}
+
+
+def _merge_layers(weights: Iterable["ConvertedWeight"]) -> list[tuple[str, ...]]:
+    """Return one row for the same weight of all layers, with their number."""
+    rows = Counter(
+        (
+            *(LAYER.sub("*", name or "-") for name in (weight.source, weight.target)),
+            " x ".join(map(str, weight.shape)),
+            LAYER.sub("*", weight.action),
+        )
+        for weight in weights
+    )
+    return [(*row[:3], str(count), row[3]) for row, count in rows.items()]

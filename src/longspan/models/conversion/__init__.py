@@ -1,0 +1,1 @@
+"""Conversion of short pretrained checkpoints of other models into long Longspan models."""

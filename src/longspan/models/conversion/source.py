@@ -1,0 +1,140 @@
+"""Source checkpoints: a local folder or a repository of the Hugging Face Hub."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig
+
+from longspan.errors import DataError, OptionError
+from longspan.files import read_json
+from longspan.models.conversion.families import FAMILIES
+from longspan.models.conversion.family import Family
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+# Names of the first BERT checkpoints.
+RENAMED = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+class SourceWeight(NamedTuple):
+    """Tensor of the source under the name that its file has."""
+
+    name: str
+    tensor: Tensor
+
+
+class Source(NamedTuple):
+    """Source checkpoint: its folder, configuration, and the family that it belongs to."""
+
+    folder: Path
+    config: Any
+    family: Family
+
+    def read_weights(self) -> dict[str, SourceWeight]:
+        """Read all tensors by their names without the prefix of the family.
+
+        Raises:
+            DataError: a file is missing or damaged, the weights are pickles, or a name occurs
+                twice.
+        """
+        found: dict[str, SourceWeight] = {}
+        for name, tensor in _read_tensors(self.folder).items():
+            short = name.removeprefix(self.family.prefix)
+            for old, new in RENAMED.items():
+                short = short.replace(old, new)
+            if short in found:
+                raise DataError(f"{self.folder} has both {found[short].name} and {name}; keep one")
+            found[short] = SourceWeight(name, tensor)
+        return found
+
+
+def open_source(source: str | Path, revision: str | None) -> Source:
+    """Return a local or downloaded checkpoint whose family is known.
+
+    Raises:
+        OptionError: a checkpoint of this kind cannot be converted; the message lists the kinds
+            that can.
+        DataError: there is no checkpoint, or its configuration cannot be read.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        folder = _download(str(source), revision)
+    elif revision is not None:
+        raise OptionError(f"{source} is a folder, which has no revision; omit revision={revision}")
+    content = read_json(folder / "config.json")
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    if kind not in FAMILIES:
+        raise OptionError(
+            f"{source} has model_type {kind!r}, which cannot be converted; "
+            f"expected one of {', '.join(FAMILIES)}"
+        )
+    family, config = FAMILIES[kind], _read_config(folder)
+    if reasons := family.refusals(config):
+        raise OptionError(
+            f"{source} cannot be converted: {'; '.join(reasons)}; "
+            "expected an encoder with absolute positions"
+        )
+    return Source(folder, config, family)
+
+
+def _download(name: str, revision: str | None) -> Path:
+    try:
+        return Path(
+            snapshot_download(
+                name, revision=revision, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"]
+            )
+        )
+    except (HFValidationError, HfHubHTTPError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"{name} is no folder, and cannot be downloaded from the Hugging Face Hub ({reason}); "
+            "check the name, the revision and the network"
+        ) from error
+
+
+def _read_config(folder: Path) -> Any:
+    try:
+        return AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{folder / 'config.json'} cannot be read ({error})") from error
+
+
+def _read_tensors(folder: Path) -> Mapping[str, Tensor]:
+    if (folder / WEIGHTS).is_file():
+        return _read_file(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        return _read_shards(folder)
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    has = f"weights in {', '.join(pickles)} only" if pickles else "no weights"
+    raise DataError(
+        f"{folder} has {has}, expected {WEIGHTS}: pickled weights can execute code and are not "
+        "read; convert a checkpoint that you trust with AutoModel.from_pretrained(SOURCE)"
+        ".save_pretrained(FOLDER), then longify FOLDER"
+    )
+
+
+def _read_shards(folder: Path) -> dict[str, Tensor]:
+    content = read_json(folder / INDEX)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict):
+        raise DataError(f"{folder / INDEX} has no weight_map; download it again")
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(set(shards.values())):
+        tensors.update(_read_file(folder / Path(file).name))
+    if missing := sorted(shards.keys() - tensors.keys()):
+        raise DataError(f"{folder} lacks {missing[0]}, which {INDEX} lists; download it again")
+    return tensors
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path} cannot be read ({error}); download it again") from error

@@ -1,0 +1,40 @@
+"""Tokenizer of a source, for the length of the converted model."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from longspan.errors import DataError
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+
+
+def carry_tokenizer(folder: Path, config: Any, max_length: int) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer of a checkpoint with a new `model_max_length`; None if it has none.
+
+    Raises:
+        DataError: the tokenizer cannot be read, or its ids are not those of the model.
+    """
+    if not any(path for pattern in FILES for path in folder.glob(pattern)):
+        return None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=max_length)
+    except (OSError, ValueError, TypeError, ImportError, KeyError) as error:
+        raise DataError(f"the tokenizer in {folder} cannot be read ({error})") from error
+    if reasons := _mismatches(tokenizer, config):
+        raise DataError(
+            f"the tokenizer in {folder} is not that of the model: {'; '.join(reasons)}; "
+            "restore the files of the checkpoint"
+        )
+    return tokenizer
+
+
+def _mismatches(tokenizer: PreTrainedTokenizerBase, config: Any) -> list[str]:
+    largest, reasons = max(tokenizer.get_vocab().values(), default=0), []
+    if largest >= config.vocab_size:
+        reasons.append(f"its largest id is {largest}, vocab_size is {config.vocab_size}")
+    pads = (tokenizer.pad_token_id, config.pad_token_id)
+    if None not in pads and pads[0] != pads[1]:
+        reasons.append(f"its pad_token_id is {pads[0]}, that of the model {pads[1]}")
+    return reasons

@@ -1,0 +1,200 @@
+"""Weights of a source by their names in a Longspan model, each accounted for in a table."""
+
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from longspan.errors import DataError
+from longspan.models.attention_layer import SelfAttention
+from longspan.models.conversion.family import Weight
+from longspan.models.conversion.source import SourceWeight
+
+MAX_NAMES = 4  # weights that a message lists
+
+
+class ConvertedWeight(NamedTuple):
+    """Row of the table of weights.
+
+    Attributes:
+        source: name in the source's file, or None.
+        target: name in the converted model, or None.
+        shape: shape of the target, or of a source without one.
+        action: what was done, such as "copied", "tiled, 512 to 4,096 rows", "started from ...",
+            "dropped: ..." or "new".
+    """
+
+    source: str | None
+    target: str | None
+    shape: tuple[int, ...]
+    action: str
+
+
+class CopiedWeights(NamedTuple):
+    """State of the converted model, and what was done for it.
+
+    Attributes:
+        state: tensors by name in the converted model.
+        rows: rows of the table.
+        used: names of the source's weights that have a row, without the prefix of the family.
+    """
+
+    state: dict[str, Tensor]
+    rows: list[ConvertedWeight]
+    used: set[str]
+
+
+def copy_weights(
+    table: list[Weight],
+    source: Mapping[str, SourceWeight],
+    model: nn.Module,
+    stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
+    new: Collection[str],
+) -> CopiedWeights:
+    """Return the tensors of the source under their names in the model.
+
+    Args:
+        table: weights of the family.
+        source: weights by name.
+        model: model to convert to.
+        stretch: functions that return another tensor and a description of it, by target.
+        new: patterns of targets that the source may lack.
+
+    Raises:
+        DataError: a weight is missing or has another shape.
+    """
+    shapes = {name: tuple(x.shape) for name, x in model.state_dict().items()}
+    done = CopiedWeights({}, [], set())
+    missing = []
+    for weight in table:
+        names = [name for name in weight.sources if name in source]
+        done.used.update(names)
+        if not names:
+            if weight.target in shapes and not matches((weight.target,), new):
+                missing.append(weight.sources[0])
+            continue
+        _copy(weight, source[names[0]], shapes, stretch, done)
+        for name in names[1:]:
+            shape = tuple(source[name].tensor.shape)
+            action = f"dropped: {source[names[0]].name} is used"
+            done.rows.append(ConvertedWeight(source[name].name, None, shape, action))
+    if missing:
+        raise DataError(
+            f"the checkpoint lacks {_list(missing)}; complete it, or name weights that shall "
+            "start anew with --new"
+        )
+    return done
+
+
+def _copy(
+    weight: Weight,
+    found: SourceWeight,
+    shapes: Mapping[str, tuple[int, ...]],
+    stretch: Mapping[str, Callable[[Tensor], tuple[Tensor, str]]],
+    done: CopiedWeights,
+) -> None:
+    """Add one tensor of the source to the state and to the table."""
+    index, parts = weight.part
+    tensor = found.tensor.chunk(parts)[index]
+    part = f", part {index + 1} of {parts}" if parts > 1 else ""
+    if weight.target not in shapes:
+        action = f"dropped{part}: the mechanism has no such projection"
+        done.rows.append(ConvertedWeight(found.name, None, tuple(tensor.shape), action))
+        return
+    action = f"copied{part}"
+    if weight.target in stretch:
+        tensor, action = stretch[weight.target](tensor)
+    if tuple(tensor.shape) != shapes[weight.target]:
+        raise DataError(
+            f"{found.name} has shape {tuple(found.tensor.shape)}, which gives "
+            f"{tuple(tensor.shape)} for {weight.target}, expected {shapes[weight.target]}; "
+            "the weights are not those of config.json"
+        )
+    done.state[weight.target] = tensor
+    done.rows.append(ConvertedWeight(found.name, weight.target, tuple(tensor.shape), action))
+
+
+def drop_weights(
+    source: Mapping[str, SourceWeight],
+    used: Collection[str],
+    reasons: Mapping[str, str],
+) -> list[ConvertedWeight]:
+    """Return the rows of the weights that are not used.
+
+    Raises:
+        DataError: no pattern of `reasons` names one of them.
+    """
+    rows, left = [], []
+    for name, weight in source.items():
+        if name in used:
+            continue
+        patterns = [x for x in reasons if matches((name, weight.name), (x,))]
+        if not patterns:
+            left.append(weight.name)
+            continue
+        shape = tuple(weight.tensor.shape)
+        rows.append(ConvertedWeight(weight.name, None, shape, f"dropped: {reasons[patterns[0]]}"))
+    if left:
+        raise DataError(
+            f"the checkpoint has {_list(left)}, which the model has no use for; "
+            "name weights that shall be dropped with --drop"
+        )
+    return rows
+
+
+def start_projections(model: nn.Module) -> dict[str, str]:
+    """Start projections of the mechanisms' own as copies of those of their layers.
+
+    Returns:
+        A description for each that was started so.
+    """
+    started = {}
+    for name, module in model.named_modules():
+        if not isinstance(module, SelfAttention) or module.query is None or module.key is None:
+            continue
+        parts = {"query": module.query, "key": module.key, "value": module.value}
+        module.mechanism.copy_projections(*parts.values())
+        originals = {
+            f"{name}.{part}.{x}": y
+            for part, linear in parts.items()
+            for x, y in linear.named_parameters()
+        }
+        for own, parameter in module.mechanism.named_parameters():
+            equal = [x for x, y in originals.items() if _are_equal(parameter, y)]
+            if equal:
+                started[f"{name}.mechanism.{own}"] = f"started from {equal[0]}"
+    return started
+
+
+def new_weights(
+    model: nn.Module, state: Collection[str], started: Mapping[str, str]
+) -> list[ConvertedWeight]:
+    """Return the rows of the tensors that the source does not have.
+
+    Args:
+        model: converted model.
+        state: names of the tensors that the source has.
+        started: descriptions of tensors that do not start with values of their own.
+    """
+    return [
+        ConvertedWeight(None, name, tuple(x.shape), started.get(name, "new"))
+        for name, x in model.state_dict().items()
+        if name not in state
+    ]
+
+
+def _are_equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(a, b)
+
+
+def matches(names: Collection[str], patterns: Collection[str]) -> bool:
+    """Return whether one of the names of a weight matches one of the patterns."""
+    return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:MAX_NAMES]) + (
+        f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    )

@@ -1,0 +1,77 @@
+"""Training of the new positions only, as the configuration asks for it."""
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+import short_sources
+from longspan.errors import OptionError
+from longspan.models import LongspanForMaskedLM, LongspanModel, longify
+
+TABLE = "model.embeddings.positions.weight"
+FROZEN = {"freeze": "all-but-positions", "frozen_positions": 8}
+
+
+def train_step(model, **inputs):
+    """Take a step of AdamW without weight decay."""
+    before = {name: x.detach().clone() for name, x in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0)
+    ids = torch.randint(2, 40, (2, 30))
+    model.train()(ids, labels=ids, **inputs).loss.backward()
+    optimizer.step()
+    return before, dict(model.named_parameters())
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["index", "position_ids"])
+def test_only_extra_positions_are_trained(small, given):
+    model = LongspanForMaskedLM(small(position="learned", **FROZEN))
+    inputs = {"position_ids": torch.arange(30)[None]} if given else {}
+    before, after = train_step(model, **inputs)
+    assert [name for name, x in after.items() if x.requires_grad] == [TABLE]
+    changed = [name for name in after if not torch.equal(before[name], after[name])]
+    assert changed == [TABLE]
+    rows = (before[TABLE] != after[TABLE]).any(1)
+    assert rows.tolist() == [8 <= row < 30 for row in range(40)]
+
+
+def test_longified_checkpoint_stays_frozen_until_thawed(tmp_path):
+    short_sources.make("roberta").save_pretrained(tmp_path / "source")
+    longify(
+        tmp_path / "source",
+        attention="local",
+        max_length=40,
+        freeze="all-but-positions",
+        out=tmp_path / "out",
+    )
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    assert model.config.frozen_positions == short_sources.LENGTH
+    before, after = train_step(model)
+    changed = [name for name in after if not torch.equal(before[name], after[name])]
+    assert changed == [TABLE]
+    rows = (before[TABLE] != after[TABLE]).any(1)
+    assert rows.tolist() == [short_sources.LENGTH <= row < 30 for row in range(40)]
+    thawed = AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "out", freeze="none", frozen_positions=0
+    )
+    before, after = train_step(thawed)
+    assert all(x.requires_grad for x in after.values())
+    assert (before[TABLE] != after[TABLE]).any(1)[:30].all()
+
+
+def test_interpolated_positions_are_all_trained(tmp_path):
+    short_sources.make("bert").save_pretrained(tmp_path)
+    options = {"max_length": 40, "positions": "interpolate", "freeze": "all-but-positions"}
+    assert longify(tmp_path, attention="full", **options).model.config.frozen_positions == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"position": "rotary"}, "requires learned positions, got position='rotary'"),
+        ({"position": "learned", "frozen_positions": 40}, "less than the 40 positions, got 40"),
+        ({"frozen_positions": -1}, "frozen_positions"),
+    ],
+)
+def test_positions_that_do_not_exist_cannot_be_trained(small, fields, message):
+    with pytest.raises(OptionError, match=message):
+        LongspanModel(small(**{**FROZEN, **fields}))

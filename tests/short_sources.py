@@ -1,0 +1,72 @@
+"""Tiny random checkpoints of transformers, as sources of `longify`."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+VOCABULARY = 40
+LENGTH = 20  # tokens of each source
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "type_vocab_size": 2,
+    "max_position_embeddings": LENGTH,
+    "pad_token_id": 1,
+}
+# Layers 0 and 2 attend to all tokens, layer 1 to 3 tokens on each side.
+MODERN = {
+    "num_hidden_layers": 3,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "local_attention": 6,
+    **{"bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
+}
+# Positions of RoBERTa begin after the row of the padding.
+SOURCES = {
+    "bert": (BertForMaskedLM, BertConfig, {}),
+    "roberta": (RobertaForMaskedLM, RobertaConfig, {"max_position_embeddings": LENGTH + 2}),
+    "modernbert": (ModernBertForMaskedLM, ModernBertConfig, MODERN),
+    "electra": (ElectraForMaskedLM, ElectraConfig, {"embedding_size": 12}),
+}
+
+
+def make(name: str, **fields) -> PreTrainedModel:
+    """Return a source whose every parameter affects the outputs."""
+    torch.manual_seed(0)
+    cls, config, own = SOURCES[name]
+    model = cls(config(**{**SIZES, **own, **fields})).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def save_tokenizer(folder: Path, size: int = VOCABULARY) -> None:
+    """Save a tokenizer of the numbers from 0, with the ids of RoBERTa's special tokens."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *map(str, range(size - 5))]
+    tokenizer = Tokenizer(models.WordLevel({x: i for i, x in enumerate(words)}, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=LENGTH,
+        **{"pad_token": "<pad>", "bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>"},
+        **{"sep_token": "</s>", "mask_token": "<mask>", "unk_token": "<unk>"},
+    ).save_pretrained(folder)
