@@ -7,6 +7,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
@@ -27,11 +28,16 @@ from longspan.models.model import LongspanModel
 from longspan.models.multiple_choice import LongspanForMultipleChoice
 from longspan.models.pair_classification import LongspanForPairClassification
 from longspan.models.question_answering import LongspanForQuestionAnswering, best_spans
+from longspan.models.seq2seq import (
+    LongspanEncoderDecoderModel,
+    LongspanForConditionalGeneration,
+)
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig)
 AutoModel.register(LongspanConfig, LongspanModel)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM)
 AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM)
+AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
 AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering)
@@ -42,7 +48,9 @@ __all__ = [
     "LongspanCache",
     "LongspanConfig",
     "LongspanDualEncoder",
+    "LongspanEncoderDecoderModel",
     "LongspanForCausalLM",
+    "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
     "LongspanForMultipleChoice",
     "LongspanForPairClassification",

@@ -1,4 +1,4 @@
-"""Self-attention of a Transformer layer, with any mechanism."""
+"""Self-attention of a Transformer layer, with any mechanism, and what cross-attention shares."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -25,17 +25,35 @@ LayerCache = Cache | GroupedCache
 INITIALIZED = "_is_hf_initialized"
 
 
-def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
-    """Build the mechanism of one layer with the initial values of its own constructor.
+@contextlib.contextmanager
+def initial_values() -> Iterator[None]:
+    """Build on CPU in float32.
 
-    The mechanism is built on CPU in float32 and then converted: transformers loads models on the
-    meta device in the checkpoint's dtype, where seeded random features and index tables cannot be
-    computed.
+    transformers loads models on the meta device in the checkpoint's dtype, where seeded random
+    features and index tables cannot be computed.
     """
-    name, traits = config.attention_names[layer], config.layer_traits[layer]
-    with torch.device("cpu"), _default_dtype(torch.float32):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def to_default(attention: Attention) -> Attention:
+    """Move a mechanism to the default device and dtype; it keeps its values on the meta device."""
+    device = torch.get_default_device()
+    attention.to(dtype=torch.get_default_dtype())
+    return attention if device.type == "meta" else attention.to(device=device)
+
+
+def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
+    """Build the mechanism of one layer with the initial values of its own constructor."""
+    traits = config.layer_traits[layer]
+    with initial_values():
         attention = build(
-            name,
+            config.attention_names[layer],
             backend=config.attention_backend,
             heads=config.num_attention_heads,
             head_dim=config.head_dim,
@@ -45,9 +63,7 @@ def build_mechanism(config: LongspanConfig, layer: int) -> Attention:
             max_global_tokens=config.max_tokens_of_global_mask if traits.global_tokens else None,
             **config.layer_options(layer),
         )
-    device = torch.get_default_device()
-    attention.to(dtype=torch.get_default_dtype())
-    return attention if device.type == "meta" else attention.to(device=device)
+    return to_default(attention)
 
 
 class LayerContext(NamedTuple):
@@ -62,6 +78,8 @@ class LayerContext(NamedTuple):
         use_cache: whether the layers return caches.
         groups: groups of rows that begin after padding, or None; see `row_groups`.
         output_attentions: whether the layers return the weights of their mechanisms.
+        source_mask: True at real tokens of the encoder, which cross-attention reads; None: all are
+            real.
     """
 
     mask: Bool[Tensor, "B S"] | None = None
@@ -71,9 +89,22 @@ class LayerContext(NamedTuple):
     use_cache: bool = False
     groups: tuple[RowGroup, ...] | None = None
     output_attentions: bool = False
+    source_mask: Bool[Tensor, "R S"] | None = None
 
 
 PLAIN = LayerContext()  # all tokens are real, nothing is kept
+
+
+class CrossStates(NamedTuple):
+    """Keys and values of the encoder's states, which cross-attention computes once for a decoder.
+
+    Attributes:
+        k: keys of R inputs; each serves B / R consecutive rows of the decoder, such as beams.
+        v: values.
+    """
+
+    k: Float[Tensor, "R H S D"]
+    v: Float[Tensor, "R H S D"]
 
 
 class LayerOutput(NamedTuple):
@@ -84,37 +115,100 @@ class LayerOutput(NamedTuple):
         cache: cache for the next tokens, if the context asks for it.
         loss: loss of the mechanism's own parameters in training; see `Attention.auxiliary_loss`.
         weights: weights of the mechanism, if the context asks for them; see `attention.weights`.
+        cross: keys and values of the encoder's states for the next tokens, or None.
+        cross_weights: weights of cross-attention, if the context asks for them.
     """
 
     states: Float[Tensor, "B T M"]
     cache: LayerCache | None = None
     loss: Float[Tensor, ""] | None = None
     weights: Float[Tensor, "B H T T"] | None = None
+    cross: CrossStates | None = None
+    cross_weights: Float[Tensor, "B H T S"] | None = None
 
 
-class SelfAttention(nn.Module):
-    """Self-attention: input projections, relative positions, mechanism, output projection."""
-
-    context_parallel: ContextParallel | None = None
+class ProjectedAttention(nn.Module):
+    """Base of self- and cross-attention: projections, mechanism, and its initial state."""
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
         width, inner, bias = config.hidden_size, config.all_head_size, config.linear_bias
         self.config = config
         self.layer = layer
-        self.rotary_base = config.rotary_bases[layer]
-        self.mechanism = build_mechanism(config, layer)
+        self.mechanism = self.build_mechanism()
         reads = self.mechanism.traits.inputs
         self.query = nn.Linear(width, inner, bias=bias) if "q" in reads else None
         self.key = nn.Linear(width, inner, bias=bias) if "k" in reads else None
         self.value = nn.Linear(width, inner, bias=bias)
-        self.positions = _relative_positions(config, self.mechanism)
+        self.positions = self.build_positions()
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(inner, width, bias=bias)
         # On the meta device transformers loads a checkpoint and reports the missing tensors itself.
         self.is_new = torch.get_default_device().type != "meta"
         if self.is_new:
             self._mark_initialized()
+
+    def build_mechanism(self) -> Attention:
+        """Build the mechanism with its initial values."""
+        raise NotImplementedError
+
+    def build_positions(self) -> RelativePositions2D | None:
+        """Build the numbers that depend on the distance of query and key; None: there are none."""
+        return None
+
+    def initialize_mechanism(self) -> None:
+        """Complete the mechanism's initial state, after the projections of the layer have theirs.
+
+        Tensors that a loaded checkpoint does not contain (those of another mechanism, and
+        non-persistent buffers) are uninitialized memory, which transformers left; they are reset.
+        Projections of a new mechanism start as copies of the layer's.
+        """
+        tensors = _tensors(self.mechanism)
+        missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
+        if missing:
+            fresh = self.build_mechanism()
+            self._copy_projections(fresh)
+            with torch.no_grad():
+                for name in missing:
+                    tensors[name].copy_(_tensors(fresh)[name])
+            self._mark_initialized()
+        elif self.is_new:
+            self._copy_projections(self.mechanism)
+        self.is_new = False
+
+    def _copy_projections(self, mechanism: Attention) -> None:
+        if self.query is not None and self.key is not None:
+            mechanism.copy_projections(self.query, self.key, self.value)
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """Reshape (..., T, M) to (..., H, T, D)."""
+        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(-3, -2)
+
+    def _merge_heads(self, mixed: Tensor) -> Tensor:
+        """Project the values (B, H, T, D) of all heads to (B, T, M)."""
+        return self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
+
+    def _mark_initialized(self) -> None:
+        for tensor in _tensors(self.mechanism).values():
+            setattr(tensor, INITIALIZED, True)
+
+
+class SelfAttention(ProjectedAttention):
+    """Self-attention: input projections, relative positions, mechanism, output projection."""
+
+    context_parallel: ContextParallel | None = None
+
+    def __init__(self, config: LongspanConfig, layer: int):
+        super().__init__(config, layer)
+        self.rotary_base = config.rotary_bases[layer]
+
+    def build_mechanism(self) -> Attention:
+        """Build the mechanism of this layer."""
+        return build_mechanism(self.config, self.layer)
+
+    def build_positions(self) -> RelativePositions2D | None:
+        """Build the positions that the configuration asks for."""
+        return _relative_positions(self.config, self.mechanism)
 
     def forward(
         self,
@@ -142,9 +236,9 @@ class SelfAttention(nn.Module):
             mixed, made, loss = self._step(q, k, v, cache, context.mask, self._layer_input(x))
         else:
             mixed, loss = self._attend(x, q, k, v, context), self._loss(q, k, v, context.mask)
-        states = self.output(self.dropout(mixed.transpose(1, 2).flatten(2)))
         weights = self._weights(x, q, k, v, context) if context.output_attentions else None
-        return LayerOutput(states, made if context.use_cache else None, loss, weights)
+        cache = made if context.use_cache else None
+        return LayerOutput(self._merge_heads(mixed), cache, loss, weights)
 
     def _step(
         self,
@@ -224,38 +318,6 @@ class SelfAttention(nn.Module):
             key=lambda p: self._split_heads(_linear_part(key, p)),
         )
 
-    def initialize_mechanism(self) -> None:
-        """Complete the mechanism's initial state, after the projections of the layer have theirs.
-
-        Tensors that a loaded checkpoint does not contain (those of another mechanism, and
-        non-persistent buffers) are uninitialized memory, which transformers left; they are reset.
-        Projections of a new mechanism start as copies of the layer's.
-        """
-        tensors = _tensors(self.mechanism)
-        missing = [name for name in tensors if not hasattr(tensors[name], INITIALIZED)]
-        if missing:
-            fresh = build_mechanism(self.config, self.layer)
-            self._copy_projections(fresh)
-            with torch.no_grad():
-                for name in missing:
-                    tensors[name].copy_(_tensors(fresh)[name])
-            self._mark_initialized()
-        elif self.is_new:
-            self._copy_projections(self.mechanism)
-        self.is_new = False
-
-    def _copy_projections(self, mechanism: Attention) -> None:
-        if self.query is not None and self.key is not None:
-            mechanism.copy_projections(self.query, self.key, self.value)
-
-    def _split_heads(self, x: Tensor) -> Tensor:
-        """Reshape (..., T, M) to (..., H, T, D)."""
-        return x.unflatten(-1, (-1, self.config.head_dim)).transpose(-3, -2)
-
-    def _mark_initialized(self) -> None:
-        for tensor in _tensors(self.mechanism).values():
-            setattr(tensor, INITIALIZED, True)
-
 
 def _linear_part(projection: nn.Module, x: Tensor) -> Tensor:
     """Project without the bias; also through a module that adds an adapter to a projection."""
@@ -280,13 +342,3 @@ def _relative_positions(config: LongspanConfig, mechanism: Attention) -> Relativ
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     return dict(module.named_parameters()) | dict(module.named_buffers())
-
-
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import (
     ModelOutput,
 )
 
-from longspan.models.attention_layer import SelfAttention
+from longspan.models.attention_layer import ProjectedAttention
 from longspan.models.config import LongspanConfig
 from longspan.models.freezing import apply_freeze
 from longspan.shapes import Float
@@ -40,7 +40,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """
         super().initialize_weights()
         for module in self.modules():
-            if isinstance(module, SelfAttention):
+            if isinstance(module, ProjectedAttention):
                 module.initialize_mechanism()
             if isinstance(module, LongspanPreTrainedModel):
                 module.initialize_shared_parameter()

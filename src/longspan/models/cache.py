@@ -4,8 +4,8 @@ Each layer keeps the state that its mechanism defines: a window of keys and valu
 size, the segments and slots of a memory. transformers' own caches keep every key and value.
 """
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from longspan.attention import Cache
 from longspan.errors import InputError
+from longspan.models.attention_layer import CrossStates
 from longspan.models.row_groups import GroupedCache
 from longspan.shapes import Bool, Int
 
@@ -23,6 +24,7 @@ class CacheLayer(CacheLayerMixin):
 
     Attributes:
         state: cache of the mechanism; None before the first token.
+        cross: keys and values of the encoder's states in a decoder with cross-attention.
     """
 
     # Tensors of a mechanism have no common layout that transformers could allocate in advance.
@@ -31,6 +33,7 @@ class CacheLayer(CacheLayerMixin):
     def __init__(self) -> None:
         super().__init__()
         self.state: Cache | GroupedCache | None = None
+        self.cross: CrossStates | None = None
 
     @property
     def batch_size(self) -> int:
@@ -58,7 +61,7 @@ class CacheLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.state = None
+        self.state = self.cross = None
 
     def offload(self) -> None:
         """Move the state to the CPU."""
@@ -69,8 +72,13 @@ class CacheLayer(CacheLayerMixin):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Select the rows of the surviving beams."""
-        if self.state is not None:
-            self.state = self.state.select_rows(beam_idx)
+        if self.state is None:
+            return
+        if self.cross is not None:
+            rows = source_rows(beam_idx, self.batch_size, len(self.cross.k))
+            if rows is not None:
+                self.cross = CrossStates(*(x.index_select(0, rows) for x in self.cross))
+        self.state = self.state.select_rows(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep some rows of the batch."""
@@ -97,10 +105,15 @@ class CacheLayer(CacheLayerMixin):
     def _move(self, device: str) -> None:
         if self.state is not None:
             self.state = self.state.to(device)
+        if self.cross is not None:
+            self.cross = CrossStates(*(x.to(device) for x in self.cross))
 
 
 class LongspanCache(TransformersCache):
     """State of all layers of a decoder, and the next position of each row.
+
+    In an encoder-decoder it holds the keys and values of the encoder's states as well, and their
+    mask, so that later calls need only the new tokens.
 
     Pass it from one call to the next: tokens of a text one by one, or in training the segments of
     a stream. Calls replace its tensors; they modify none.
@@ -111,6 +124,13 @@ class LongspanCache(TransformersCache):
     def __init__(self, num_layers: int) -> None:
         super().__init__(layers=[CacheLayer() for _ in range(num_layers)])
         self.next_positions: Int[Tensor, " B"] | None = None
+        self.source_mask: Bool[Tensor, "R S"] | None = None
+
+    @property
+    def source_shape(self) -> tuple[int, int] | None:
+        """Number of the encoder's rows and tokens; None without cross-attention."""
+        kept = next((layer.cross.k for layer in self.layers if layer.cross is not None), None)
+        return None if kept is None else (kept.shape[0], kept.shape[2])
 
     def positions(self, mask: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         """Return the positions of new tokens: the number of real tokens of the row before each."""
@@ -121,40 +141,64 @@ class LongspanCache(TransformersCache):
     def store(
         self,
         states: Sequence[Cache | GroupedCache | None],
+        cross: Sequence[CrossStates | None],
         past: "LongspanCache | None",
         inputs: Tensor,
         mask: Bool[Tensor, "B T"] | None,
+        source_mask: Bool[Tensor, "R S"] | None,
     ) -> None:
         """Store the states after a call.
 
         Args:
             states: state of each layer.
+            cross: keys and values of the encoder's states in each layer.
             past: state before the call, or None.
             inputs: new tokens, (B, T, ...).
             mask: True at real ones, or None for all.
+            source_mask: True at real tokens of the encoder, or None.
         """
-        for layer, state in zip(self.layers, states, strict=True):
-            layer.state = state
+        for layer, state, kept in zip(self.layers, states, cross, strict=True):
+            layer.state, layer.cross = state, kept
         B, T = inputs.shape[:2]
         new = torch.full((B,), T, device=inputs.device) if mask is None else mask.sum(1)
         before = None if past is None else past.next_positions
         self.next_positions = new if before is None else before + new
+        self.source_mask = source_mask
 
     def detach(self) -> "LongspanCache":
         """Return the cache without autograd history, for the next segment in training."""
+        return self.map_states(lambda state: state.detach(), lambda x: x.detach())
+
+    def map_states(
+        self,
+        change: Callable[[Any], Any],
+        change_cross: Callable[[Tensor], Tensor] = lambda x: x,
+    ) -> "LongspanCache":
+        """Return a cache with other states.
+
+        Args:
+            change: function of the state of a layer's mechanism.
+            change_cross: function of keys or values of the encoder's states.
+        """
         made = LongspanCache(len(self.layers))
         for own, layer in zip(made.layers, self.layers, strict=True):
-            own.state = None if layer.state is None else layer.state.detach()
-        made.next_positions = self.next_positions
+            own.state = None if layer.state is None else change(layer.state)
+            own.cross = layer.cross and CrossStates(*map(change_cross, layer.cross))
+        made.next_positions, made.source_mask = self.next_positions, self.source_mask
         return made
 
     def reset(self) -> None:
         """Forget all tokens of all rows."""
         super().reset()
-        self.next_positions = None
+        self.next_positions = self.source_mask = None
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Select the rows of the surviving beams."""
+        if self.source_mask is not None:
+            batch = max(layer.batch_size for layer in self.layers)
+            rows = source_rows(beam_idx, batch, len(self.source_mask))
+            if rows is not None:
+                self.source_mask = self.source_mask.index_select(0, rows)
         for layer in self.layers:
             layer.reorder_cache(beam_idx)
         if self.next_positions is not None:
@@ -169,3 +213,29 @@ class LongspanCache(TransformersCache):
         super().batch_repeat_interleave(repeats)
         if self.next_positions is not None:
             self.next_positions = self.next_positions.repeat_interleave(repeats)
+
+
+def source_rows(selected: Tensor, rows: int, sources: int) -> Tensor | None:
+    """Return the encoder's rows of selected rows of a decoder; None: they stay as they are.
+
+    Beams of one input share the row of its encoder, and a search reorders them among themselves.
+    """
+    chosen = selected // (rows // sources)
+    every = torch.arange(sources, device=selected.device).repeat_interleave(rows // sources)
+    return None if chosen.equal(every) else chosen
+
+
+def past_refusals(past: object, layers: int, rows: int) -> list[str]:
+    """Return the reasons why this is no state of a model with as many layers, and of a batch.
+
+    Args:
+        past: value that a caller gives.
+        layers: number of layers of the model.
+        rows: number of rows of the batch.
+    """
+    if not isinstance(past, LongspanCache):
+        return [f"past_key_values must be a LongspanCache, got {type(past).__name__}"]
+    if len(past.layers) != layers:
+        return [f"the state is of {len(past.layers)} layers, the model has {layers}"]
+    found = {layer.batch_size for layer in past.layers if layer.state is not None}
+    return [f"the state is of a batch of {max(found)}, got {rows} rows"] if found - {rows} else []

@@ -23,6 +23,8 @@ class LongspanConfig(PreTrainedConfig):
         vocab_size: number of token ids.
         type_vocab_size: number of token types, such as the two segments of BERT; 0: none.
         embedding_size: width of the embeddings, which a linear map widens (ELECTRA); None: M.
+        scale_embedding: whether embeddings are multiplied by the square root of their width, before
+            positions are added.
         input_features: numbers per position of continuous inputs, which a linear map embeds; None
             if the inputs are token ids.
         hidden_size: model width M; a multiple of `num_attention_heads` unless
@@ -79,6 +81,15 @@ class LongspanConfig(PreTrainedConfig):
         initializer_range: standard deviation of the initial weights.
         is_decoder: whether a token sees itself and earlier tokens only; mechanisms are built with
             `causal=True`.
+        cross_attention: name of the mechanism with which every layer of a decoder attends to the
+            states of an encoder; None: it reads no encoder.
+        cross_attention_options: options of that mechanism.
+        max_encoder_positions: maximum number of the encoder's tokens, for mechanisms of
+            cross-attention with parameters of that size; None: `max_position_embeddings`.
+        is_encoder_decoder: whether the fields describe the encoder of an encoder-decoder; its
+            decoder has the same, but for causal full attention and `decoder_overrides`.
+        decoder_overrides: fields of the decoder that differ, see `longspan.models.parts`.
+        decoder_start_token_id: id before the first token of the decoder; None: `bos_token_id`.
         use_cache: whether decoders return their state for the next tokens, outside training.
         tie_word_embeddings: whether language modeling heads share the word embeddings.
         pad_token_id: id that tokenizers put at padded positions; models read the mask instead.
@@ -87,10 +98,12 @@ class LongspanConfig(PreTrainedConfig):
     """
 
     model_type = "longspan"
+    keys_to_ignore_at_inference = ["past_key_values"]
 
     vocab_size: int = 512
     type_vocab_size: int = 0
     embedding_size: int | None = None
+    scale_embedding: bool = False
     input_features: int | None = None
     hidden_size: int = 64
     num_hidden_layers: int = 2
@@ -129,6 +142,12 @@ class LongspanConfig(PreTrainedConfig):
     symmetric_loss: bool = False
     initializer_range: float = 0.02
     is_decoder: bool = False
+    cross_attention: str | None = None
+    cross_attention_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    max_encoder_positions: int | None = None
+    is_encoder_decoder: bool = False
+    decoder_overrides: dict[str, Any] = dataclasses.field(default_factory=dict)
+    decoder_start_token_id: int | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = 0

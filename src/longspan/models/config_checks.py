@@ -16,6 +16,7 @@ from longspan.bounds import (
     range_error,
 )
 from longspan.errors import OptionError, check_name
+from longspan.models.parts import check_cross_attention, check_parts
 from longspan.models.relative_2d import image_side
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ SIZES = {
     "intermediate_size": (1, WIDEST),
     "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
     "frozen_positions": (0, LONGEST),
+    "max_encoder_positions": (1, LONGEST),
     "max_global_tokens": (0, LONGEST),
     "classifier_hidden_size": (1, WIDEST),
 }
@@ -89,8 +91,9 @@ def check_config(config: "LongspanConfig") -> None:
             + _freezing_refusals(config)
             + _pooling_refusals(config)
             + _decoder_refusals(config)
+            + check_cross_attention(config)
             + _number_refusals(config)
-        )
+        ) or check_parts(config)
     if reasons:
         raise OptionError(f"LongspanConfig: {'; '.join(reasons)}")
 

@@ -55,6 +55,8 @@ class Embeddings(nn.Module):
             embedded: whether the inputs are embeddings already.
         """
         x = inputs if embedded else self._embed(inputs)
+        if self.config.scale_embedding:
+            x = x * math.sqrt(x.shape[2])
         if self.types is not None:
             types = (
                 x.new_zeros(x.shape[:2], dtype=torch.long) if token_types is None else token_types

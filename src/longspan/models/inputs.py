@@ -96,6 +96,37 @@ def to_global_mask(config: LongspanConfig, mask: Tensor | None, inputs: Tensor) 
     return to_boolean_mask("global_attention_mask", mask, inputs)
 
 
+def select_inputs(
+    features: int | None,
+    input_ids: Tensor | None,
+    input_values: Tensor | None,
+    embeds: Tensor | None,
+) -> Tensor:
+    """Return the one kind of input that a model takes, or the embeddings of it.
+
+    Args:
+        features: numbers per position of a model with continuous inputs, or None.
+        input_ids: token ids, or None.
+        input_values: continuous inputs, or None.
+        embeds: embeddings, or None.
+
+    Raises:
+        InputError: none or several are given, or one that the model does not take.
+    """
+    selected = input_ids if features is None else input_values
+    name = "input_ids" if features is None else "input_values"
+    given = [x for x in (input_ids, input_values, embeds) if x is not None]
+    if len(given) != 1 or given[0] is not (embeds if selected is None else selected):
+        raise InputError(
+            f"this model takes {name} or inputs_embeds only (input_features={features})"
+        )
+    if embeds is None and features is not None and given[0].shape[2:] != (features,):
+        raise InputError(
+            f"input_values must have shape (B, T, {features}), got {tuple(given[0].shape)}"
+        )
+    return given[0]
+
+
 def prepend(mask: Tensor, value: bool) -> Tensor:
     """Add a first column of one value."""
     return torch.cat((torch.full_like(mask[:, :1], value), mask), dim=1)

@@ -20,9 +20,19 @@ from longspan.models.norms import make_norm
 from longspan.shapes import Float, Int
 
 
+class LongspanGenerationMixin(GenerationMixin):
+    """transformers' `generate` for models whose first call creates the state."""
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        """Tell `generate` to take the state that the first call returns."""
+        return False
+
+
 class LanguageModel(LongspanPreTrainedModel):
     """Base of the language models: a Transformer, and logits of the vocabulary."""
 
+    model_class: type[LongspanPreTrainedModel] = LongspanModel
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.words.weight"}
 
     def __init__(self, config: LongspanConfig, bias: bool):
@@ -32,7 +42,7 @@ class LanguageModel(LongspanPreTrainedModel):
                 "set input_features to None"
             )
         super().__init__(config)
-        self.model = LongspanModel(config)
+        self.model = self.model_class(config)
         width = config.embedding_size or config.hidden_size
         self.lm_head = nn.Linear(width, config.vocab_size, bias=bias)
 
@@ -130,7 +140,7 @@ class CausalOutput(CausalLMOutputWithPast):
     auxiliary_loss: Float[Tensor, ""] | None = None
 
 
-class LongspanForCausalLM(LanguageModel, GenerationMixin):
+class LongspanForCausalLM(LanguageModel, LongspanGenerationMixin):
     """Decoder that predicts the next token, with a state that each mechanism bounds.
 
     In training on streams of documents, one in each row, pass the state of one segment to the next,
@@ -145,9 +155,7 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
             config = copy.deepcopy(config)
             config.is_decoder = True
         super().__init__(config, bias=False)
-        narrow = config.embedding_size not in (None, config.hidden_size)
-        width = self.lm_head.in_features
-        self.narrow = nn.Linear(config.hidden_size, width) if narrow else nn.Identity()
+        self.narrow = make_narrow(config)
         self.post_init()
 
     def forward(
@@ -202,7 +210,8 @@ class LongspanForCausalLM(LanguageModel, GenerationMixin):
         )
         return self.as_requested(output, return_dict)
 
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        """Tell `generate` to take the state that the first call returns."""
-        return False
+
+def make_narrow(config: LongspanConfig) -> nn.Module:
+    """Return the linear map from states to the width of the embeddings, if these are narrower."""
+    width = config.embedding_size or config.hidden_size
+    return nn.Identity() if width == config.hidden_size else nn.Linear(config.hidden_size, width)

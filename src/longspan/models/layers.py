@@ -1,4 +1,4 @@
-"""Transformer layer: self-attention and a feed-forward network, with residual connections."""
+"""Transformer layer: attention and a feed-forward network, with residual connections."""
 
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
@@ -6,12 +6,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from longspan.models.attention_layer import (
     PLAIN,
+    CrossStates,
     LayerCache,
     LayerContext,
     LayerOutput,
     SelfAttention,
 )
 from longspan.models.config import LongspanConfig
+from longspan.models.cross_attention import CrossAttention
 from longspan.models.dropout import Dropout
 from longspan.models.norms import make_norm
 from longspan.shapes import Float
@@ -36,7 +38,11 @@ class FeedForward(nn.Module):
 
 
 class Layer(GradientCheckpointingLayer):
-    """Transformer layer with residual connections and pre- or post-normalization."""
+    """Transformer layer with residual connections and pre- or post-normalization.
+
+    A decoder that reads an encoder has cross-attention between self-attention and the feed-forward
+    network.
+    """
 
     def __init__(self, config: LongspanConfig, layer: int):
         super().__init__()
@@ -44,6 +50,9 @@ class Layer(GradientCheckpointingLayer):
         self.attention = SelfAttention(config, layer)
         is_normal = layer == 0 and config.embedding_norm
         self.attention_norm = nn.Identity() if is_normal else make_norm(config)
+        crosses = config.cross_attention is not None
+        self.cross_attention = CrossAttention(config, layer) if crosses else None
+        self.cross_attention_norm = make_norm(config) if crosses else nn.Identity()
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = make_norm(config)
         self.dropout = Dropout(config.hidden_dropout_prob)
@@ -53,13 +62,31 @@ class Layer(GradientCheckpointingLayer):
         x: Float[Tensor, "B T M"],
         context: LayerContext = PLAIN,
         cache: LayerCache | None = None,
+        source: Float[Tensor, "R S M"] | CrossStates | None = None,
     ) -> LayerOutput:
-        """Update the state of every position; the cache holds the positions before them."""
-        attended = self.attention(self.attention_norm(x) if self.pre_norm else x, context, cache)
-        x = x + self.dropout(attended.states)
-        if self.pre_norm:
-            x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        else:
-            x = self.attention_norm(x)
-            x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-        return attended._replace(states=x)
+        """Update the state of every position.
+
+        Args:
+            x: states.
+            context: masks and positions of the call.
+            cache: positions before them.
+            source: states of the encoder, or what an earlier call kept of them.
+        """
+        attended = self.attention(self._norm_before(self.attention_norm, x), context, cache)
+        x = self._add(self.attention_norm, x, attended.states)
+        if self.cross_attention is not None and source is not None:
+            query = self._norm_before(self.cross_attention_norm, x)
+            crossed = self.cross_attention(query, source, context)
+            x = self._add(self.cross_attention_norm, x, crossed.states)
+            attended = attended._replace(cross=crossed.kept, cross_weights=crossed.weights)
+        states = self.feed_forward(self._norm_before(self.feed_forward_norm, x))
+        return attended._replace(states=self._add(self.feed_forward_norm, x, states))
+
+    def _norm_before(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """Return the input of a block."""
+        return norm(x) if self.pre_norm else x
+
+    def _add(self, norm: nn.Module, x: Tensor, states: Tensor) -> Tensor:
+        """Add the output of a block to its input."""
+        x = x + self.dropout(states)
+        return x if self.pre_norm else norm(x)

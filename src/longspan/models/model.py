@@ -13,6 +13,7 @@ from longspan.attention.masking import apply_mask
 from longspan.errors import InputError, OptionError
 from longspan.models.attention_layer import (
     INITIALIZED,
+    CrossStates,
     LayerCache,
     LayerContext,
     LayerOutput,
@@ -20,11 +21,19 @@ from longspan.models.attention_layer import (
     build_mechanism,
 )
 from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
-from longspan.models.cache import LongspanCache
+from longspan.models.cache import CacheLayer, LongspanCache, past_refusals
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
+from longspan.models.cross_attention import select_source_mask
 from longspan.models.embeddings import Embeddings
-from longspan.models.inputs import TokenIds, TokenMask, prepend, to_boolean_mask, to_global_mask
+from longspan.models.inputs import (
+    TokenIds,
+    TokenMask,
+    prepend,
+    select_inputs,
+    to_boolean_mask,
+    to_global_mask,
+)
 from longspan.models.layers import Layer
 from longspan.models.norms import make_norm
 from longspan.models.pooling import pool
@@ -41,12 +50,16 @@ class Run(NamedTuple):
         caches: cache of each layer, or None.
         losses: loss of each layer's mechanism, or None.
         weights: weights of each layer's mechanism, or None.
+        cross: keys and values of the encoder's states in each layer, or None.
+        cross_weights: weights of each layer's cross-attention, or None.
     """
 
     states: list[Tensor]
     caches: Sequence[LayerCache | None] = ()
     losses: Sequence[Tensor | None] = ()
     weights: Sequence[Tensor | None] = ()
+    cross: Sequence[CrossStates | None] = ()
+    cross_weights: Sequence[Tensor | None] = ()
 
 
 class LongspanModel(LongspanPreTrainedModel):
@@ -56,6 +69,12 @@ class LongspanModel(LongspanPreTrainedModel):
     shared_parameter: nn.Parameter | None
 
     def __init__(self, config: LongspanConfig):
+        if config.is_encoder_decoder:
+            raise OptionError(
+                "is_encoder_decoder=True describes an encoder and a decoder, which this class does "
+                "not have; use LongspanForConditionalGeneration, which AutoModelForSeq2SeqLM "
+                "loads, or set is_encoder_decoder to False"
+            )
         super().__init__(config)
         self.embeddings = Embeddings(config)
         layers = [Layer(config, i) for i in range(config.num_hidden_layers)]
@@ -76,9 +95,8 @@ class LongspanModel(LongspanPreTrainedModel):
         shared = self.shared_parameter
         if shared is None or hasattr(shared, INITIALIZED):
             return
-        config = self.config
-        layer = next(i for i, x in enumerate(config.layer_traits) if x.shares_parameter)
-        fresh = build_mechanism(config, layer).release_shared()
+        layer = next(i for i, x in enumerate(self.config.layer_traits) if x.shares_parameter)
+        fresh = build_mechanism(self.config, layer).release_shared()
         with torch.no_grad():
             shared.copy_(cast(nn.Parameter, fresh))
         setattr(shared, INITIALIZED, True)
@@ -101,13 +119,13 @@ class LongspanModel(LongspanPreTrainedModel):
         Raises:
             InputError: `rows` is no mask of the batch, or the state is of another model.
         """
-        cleared = LongspanCache(len(cache.layers))
-        for layer, old, new in zip(self.layers, cache.layers, cleared.layers, strict=True):
+        cleared = cache.map_states(lambda state: state)
+        for layer, new in zip(self.layers, cleared.layers, strict=True):
             mechanism = cast(Layer, layer).attention.mechanism
-            if isinstance(old.state, GroupedCache):
-                new.state = old.state.reset(mechanism, rows)
-            elif old.state is not None:
-                new.state = mechanism.reset(old.state, rows)
+            if isinstance(new.state, GroupedCache):
+                new.state = new.state.reset(mechanism, rows)
+            elif new.state is not None:
+                new.state = mechanism.reset(new.state, rows)
         positions = cache.next_positions
         cleared.next_positions = None if positions is None else positions.masked_fill(rows, 0)
         return cleared
@@ -123,6 +141,10 @@ class LongspanModel(LongspanPreTrainedModel):
         Raises:
             OptionError: the mechanism or the position encoding does not support sharded queries.
         """
+        if self.config.cross_attention is not None:
+            raise OptionError(
+                "cross_attention does not support context parallelism; use --parallel ddp or fsdp"
+            )
         if self.config.position == "relative_2d":
             raise OptionError(
                 "position='relative_2d' does not support context parallelism; use --parallel ddp "
@@ -150,6 +172,8 @@ class LongspanModel(LongspanPreTrainedModel):
         inputs_embeds: Float[Tensor, "B T W"] | None = None,
         past_key_values: LongspanCache | None = None,
         use_cache: bool | None = None,
+        encoder_hidden_states: Float[Tensor, "R S M"] | None = None,
+        encoder_attention_mask: Bool[Tensor, "R _"] | Int[Tensor, "R _"] | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
@@ -171,6 +195,10 @@ class LongspanModel(LongspanPreTrainedModel):
             past_key_values: state of a decoder after the tokens before; it is not modified.
             use_cache: whether a decoder returns its state. None: yes, if `past_key_values` is
                 given, or outside training if the configuration says so.
+            encoder_hidden_states: states of an encoder, of a decoder with `cross_attention`; None:
+                those in `past_key_values`. Each of R rows serves B / R consecutive rows.
+            encoder_attention_mask: True or 1 at real tokens of the encoder; None: all are real, or
+                those of `past_key_values`.
             output_attentions: whether to return the weights of each layer, which most mechanisms
                 never form otherwise, in time and memory that grow as T^2.
             output_hidden_states: whether to return the states after each layer.
@@ -185,37 +213,54 @@ class LongspanModel(LongspanPreTrainedModel):
                 vocabulary, a mask is malformed, the inputs are of the wrong kind, the state is of
                 another batch or model, or the mechanism refuses them.
         """
-        inputs = self._select_inputs(input_ids, input_values, inputs_embeds)
+        past, source = past_key_values, encoder_hidden_states
+        inputs = select_inputs(self.config.input_features, input_ids, input_values, inputs_embeds)
         weighted = self._wants("output_attentions", output_attentions)
-        cache = self._select_cache(
-            inputs, past_key_values, use_cache, global_attention_mask, weighted
-        )
-        seen = self._count_tokens_before(inputs, past_key_values)
-        real = to_boolean_mask("attention_mask", attention_mask, inputs, seen)
+        cache = self._select_cache(inputs, past, use_cache, global_attention_mask, weighted)
+        real = self._select_mask(attention_mask, inputs, past)
         global_tokens = to_global_mask(self.config, global_attention_mask, inputs)
-        positions = self._positions(position_ids, inputs, real, past_key_values)
+        mask = select_source_mask(self.config, source, encoder_attention_mask, len(inputs), past)
+        positions = self._positions(position_ids, inputs, real, past)
         x = self.embeddings(inputs, real, positions, token_type_ids, inputs_embeds is not None)
         context = self._context(x, inputs, real, global_tokens, positions)
         context = context._replace(
             use_cache=cache is not None,
-            groups=self._row_groups(context.mask, past_key_values),
+            groups=self._row_groups(context.mask, past),
             output_attentions=weighted,
+            source_mask=mask,
         )
         keep = self._wants("output_hidden_states", output_hidden_states)
-        run = self._run_layers(x, context, past_key_values, keep)
+        run = self._run_layers(x, context, source, past, keep)
         if cache is not None:
-            cache.store(run.caches, past_key_values, inputs, real)
-        tokens = [y[:, x.shape[1] - inputs.shape[1] :] for y in run.states]
+            cache.store(run.caches, run.cross, past, inputs, real, mask)
+        output = self._output(run, context, inputs.shape[1], past, cache, keep)
+        return self.as_requested(output, return_dict)
+
+    def _output(
+        self,
+        run: Run,
+        context: LayerContext,
+        length: int,
+        past: LongspanCache | None,
+        cache: LongspanCache | None,
+        keep: bool,
+    ) -> LongspanOutput:
+        """Return the results of all layers for the last `length` states, those of tokens."""
+        tokens = [y[:, y.shape[1] - length :] for y in run.states]
         losses = [loss for loss in run.losses if loss is not None]
-        output = LongspanOutput(
+        weights, cross_weights = (
+            tuple(x for x in layers if x is not None) or None
+            for layers in (run.weights, run.cross_weights)
+        )
+        return LongspanOutput(
             last_hidden_state=tokens[-1],
-            pooler_output=self._pool(run.states[-1], context.mask, past_key_values),
+            pooler_output=self._pool(run.states[-1], context.mask, past),
             past_key_values=cache,
             hidden_states=tuple(tokens) if keep else None,
-            attentions=tuple(x for x in run.weights if x is not None) if weighted else None,
+            attentions=weights,
+            cross_attentions=cross_weights,
             auxiliary_loss=torch.stack(losses).sum() if losses else None,
         )
-        return self.as_requested(output, return_dict)
 
     def _context(
         self,
@@ -245,7 +290,12 @@ class LongspanModel(LongspanPreTrainedModel):
         return group_rows(mask) if self.config.is_decoder and past is None and any(layers) else None
 
     def _run_layers(
-        self, x: Tensor, context: LayerContext, past: LongspanCache | None, keep: bool
+        self,
+        x: Tensor,
+        context: LayerContext,
+        source: Tensor | None,
+        past: LongspanCache | None,
+        keep: bool,
     ) -> Run:
         """Apply all layers and the norm; under context parallelism, to this process's shard.
 
@@ -258,9 +308,9 @@ class LongspanModel(LongspanPreTrainedModel):
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
         states, outputs = [x], []
         for i, layer in enumerate(self.layers):
-            own = None if past is None else past.layers[i].state
+            kept = CacheLayer() if past is None else past.layers[i]
             # Reentrant checkpointing returns a plain tuple.
-            output = LayerOutput(*layer(states[-1], context, own))
+            output = LayerOutput(*layer(states[-1], context, kept.state, kept.cross or source))
             states = [*states, output.states] if keep else [output.states]
             outputs.append(output[1:])
         if parallel is not None:
@@ -277,24 +327,6 @@ class LongspanModel(LongspanPreTrainedModel):
         """Return what the caller requests, or else the configuration."""
         return bool(getattr(self.config, field) if requested is None else requested)
 
-    def _select_inputs(
-        self, input_ids: Tensor | None, input_values: Tensor | None, embeds: Tensor | None
-    ) -> Tensor:
-        """Return the one kind of input that this model takes, or the embeddings of it."""
-        features = self.config.input_features
-        selected = input_ids if features is None else input_values
-        name = "input_ids" if features is None else "input_values"
-        given = [x for x in (input_ids, input_values, embeds) if x is not None]
-        if len(given) != 1 or given[0] is not (embeds if selected is None else selected):
-            raise InputError(
-                f"this model takes {name} or inputs_embeds only (input_features={features})"
-            )
-        if embeds is None and features is not None and given[0].shape[2:] != (features,):
-            raise InputError(
-                f"input_values must have shape (B, T, {features}), got {tuple(given[0].shape)}"
-            )
-        return given[0]
-
     def _select_cache(
         self,
         inputs: Tensor,
@@ -307,7 +339,7 @@ class LongspanModel(LongspanPreTrainedModel):
 
         The default is none for calls that need whole sequences.
         """
-        reasons = [] if past is None else self._past_refusals(past, inputs)
+        reasons = [] if past is None else past_refusals(past, len(self.layers), len(inputs))
         if (past is not None or use_cache) and not self.config.is_decoder:
             reasons.append("a state between calls requires is_decoder=True")
         if past is not None and global_mask is not None:
@@ -321,22 +353,13 @@ class LongspanModel(LongspanPreTrainedModel):
             raise InputError("use_cache=True does not support global_attention_mask")
         return LongspanCache(len(self.layers)) if use_cache else None
 
-    def _count_tokens_before(self, inputs: Tensor, past: LongspanCache | None) -> int:
-        """Return the number of tokens before a call; refuse an input that becomes too long."""
+    def _select_mask(
+        self, mask: Tensor | None, inputs: Tensor, past: LongspanCache | None
+    ) -> Tensor | None:
+        """Return the mask of the new tokens; refuse an input that becomes too long."""
         seen = 0 if past is None else past.get_seq_length()
         self.config.sequence_length(seen + inputs.shape[1])
-        return seen
-
-    def _past_refusals(self, past: LongspanCache, inputs: Tensor) -> list[str]:
-        """Return the reasons why this is no state of this model and batch."""
-        if not isinstance(past, LongspanCache):
-            return [f"past_key_values must be a LongspanCache, got {type(past).__name__}"]
-        if len(past.layers) != len(self.layers):
-            return [f"the state is of {len(past.layers)} layers, the model has {len(self.layers)}"]
-        rows = {layer.batch_size for layer in past.layers if layer.state is not None}
-        if rows - {len(inputs)}:
-            return [f"the state is of a batch of {max(rows)}, got {len(inputs)} rows"]
-        return []
+        return to_boolean_mask("attention_mask", mask, inputs, seen)
 
     def _positions(
         self,

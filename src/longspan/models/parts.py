@@ -1,0 +1,111 @@
+"""Configurations of the two parts of an encoder-decoder, and checks of them."""
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from longspan.attention import MECHANISMS, Traits, backends, options_of
+from longspan.errors import OptionError, check_name
+
+if TYPE_CHECKING:
+    from longspan.models.config import LongspanConfig
+
+# Fields in which a decoder may differ from its encoder. Widths and vocabulary are those of both.
+DECODER_FIELDS = (
+    *("num_hidden_layers", "num_attention_heads", "attention_head_size", "intermediate_size"),
+    *("feed_forward", "linear_bias", "hidden_act", "hidden_dropout_prob", "attention_dropout"),
+    *("norm", "norm_bias", "embedding_norm", "layer_norm_eps"),
+    *("max_position_embeddings", "position", "rotary_base", "attention", "attention_options"),
+    *("attention_backend", "cross_attention", "cross_attention_options"),
+)
+# Inputs and outputs of encoders only, and mechanisms that a decoder does not take over.
+DECODER_DEFAULTS: dict[str, Any] = {
+    "attention": "full",
+    "attention_options": {},
+    "cross_attention": "full",
+    "frozen_positions": 0,
+    "max_global_tokens": None,
+    "pooling": "last",
+    "stem": "none",
+    "type_vocab_size": 0,
+}
+
+
+def encoder_config(config: "LongspanConfig") -> "LongspanConfig":
+    """Return the configuration of the encoder of an encoder-decoder."""
+    return _replace(config, {"is_encoder_decoder": False, "decoder_overrides": {}})
+
+
+def decoder_config(config: "LongspanConfig") -> "LongspanConfig":
+    """Return the configuration of the decoder of an encoder-decoder."""
+    own = {"is_decoder": True, "max_encoder_positions": config.max_position_embeddings}
+    return _replace(encoder_config(config), DECODER_DEFAULTS | own | config.decoder_overrides)
+
+
+def _replace(config: "LongspanConfig", fields: dict[str, Any]) -> "LongspanConfig":
+    """Return a copy with other values; the model that takes it checks them."""
+    made = copy.deepcopy(config)
+    for name, value in fields.items():
+        setattr(made, name, copy.deepcopy(value))
+    return made
+
+
+def check_parts(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why the configuration describes no encoder-decoder.
+
+    Raises:
+        UnknownNameError: `decoder_overrides` has a name that is no field of a decoder.
+    """
+    for name in config.decoder_overrides:
+        check_name(name, DECODER_FIELDS, "field of decoder_overrides")
+    if not config.is_encoder_decoder:
+        unused = bool(config.decoder_overrides)
+        return ["decoder_overrides requires is_encoder_decoder=True"] if unused else []
+    reasons = [
+        f"is_encoder_decoder=True does not support {field}={getattr(config, field)!r}; {remedy}"
+        for field, unset, remedy in (
+            ("is_decoder", False, "its decoder is one already"),
+            ("cross_attention", None, "set it in decoder_overrides"),
+            ("input_features", None, "it reads token ids"),
+        )
+        if getattr(config, field) != unset
+    ]
+    if reasons:
+        return reasons
+    try:
+        decoder_config(config).check()
+    except OptionError as error:
+        return [f"its decoder (decoder_overrides): {error}"]
+    return []
+
+
+def check_cross_attention(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why a decoder cannot attend to an encoder.
+
+    Raises:
+        UnknownNameError: a mechanism, option or backend does not exist.
+    """
+    name = config.cross_attention
+    if name is None:
+        unused = bool(config.cross_attention_options)
+        return ["cross_attention_options requires cross_attention"] if unused else []
+    traits = MECHANISMS[check_name(name, MECHANISMS, "mechanism")].traits
+    for option in config.cross_attention_options:
+        check_name(option, options_of(name), f"option of {name!r}")
+    check_name(config.attention_backend, backends(name), f"backend of {name!r}")
+    reasons = []
+    if not config.is_decoder:
+        reasons.append("cross_attention requires is_decoder=True")
+    if config.num_hidden_layers == 0:
+        reasons.append("cross_attention requires num_hidden_layers >= 1, got 0")
+    if not _can_cross(traits):
+        able = ", ".join(name for name, cls in MECHANISMS.items() if _can_cross(cls.traits))
+        reasons.append(
+            f"cross_attention requires rows that depend on their own query and the encoder only, "
+            f"which {name} does not support; use one of {able}"
+        )
+    return reasons
+
+
+def _can_cross(traits: Traits) -> bool:
+    """Return whether a decoder can use the mechanism: no row may read the queries of later ones."""
+    return traits.cross and not traits.mixes_queries
