@@ -127,12 +127,15 @@ def test_seconds_budget_sets_steps(monkeypatch):
         find_resolution(*budgeted_experiment("seconds=10"))
 
 
-LONG = {"task.max_length": 70, "training.batch_size": 2}
+LONG = {"task.max_length": 320, "training.batch_size": 2}
+
+
+STEP_BYTES = budget_resolution._step_bytes
 
 
 def count_bytes(experiment, task, size):
     """Return the bytes of a step at a window size."""
-    return budget_resolution._step_bytes(experiment, task, {"mechanism.window": size})
+    return STEP_BYTES(experiment, task, {"mechanism.window": size})
 
 
 def test_memory_budget_chooses_largest_size_that_fits(monkeypatch):

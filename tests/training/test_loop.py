@@ -138,15 +138,15 @@ def test_gradient_checkpointing_with_dropout_changes_nothing(train):
 
 
 def test_bf16_computes_in_bfloat16_and_is_close_to_float32(train, monkeypatch):
-    from longspan.attention.mechanisms.local import LocalAttention
+    from longspan.attention import base
 
-    seen, attend = set(), LocalAttention.attend
+    seen, select = set(), base.select_backend
 
-    def spy(self, q, *rest):
+    def spy(attention, q, *rest):
         seen.add(q.dtype)
-        return attend(self, q, *rest)
+        return select(attention, q, *rest)
 
-    monkeypatch.setattr(LocalAttention, "attend", spy)
+    monkeypatch.setattr(base, "select_backend", spy)
     full, _ = train(NO_DROPOUT)
     assert seen == {torch.float32}
     half, model = train({**NO_DROPOUT, "training.precision": "bf16"})

@@ -148,7 +148,7 @@ def source_files(experiment: Experiment) -> dict[str, SourceFile]:
     always = {"mechanism": mechanism, "task": TASKS[experiment.task]}
     files = {part: _describe(_source_path(value)) for part, value in always.items()}
     for name, kernel in KERNELS.get(mechanism, {}).items():
-        found = _describe(_source_path(kernel.run))
+        found = _describe(_source_path(inspect.unwrap(kernel.run)))
         if found.is_external:
             files[f"kernel {name}"] = found
     for part, loaded in _LOADED.items():
