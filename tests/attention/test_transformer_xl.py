@@ -19,7 +19,8 @@ from transformers import XLNetConfig
 from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAttention
 
 from longspan import build
-from longspan.attention.ops.relative_positions import shift_to_keys, sinusoids
+from longspan.attention.ops.relative_positions import sinusoids
+from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import InputError, OptionError
 
 full_and_causal = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

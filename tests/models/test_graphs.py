@@ -17,11 +17,12 @@ ids = torch.randint(1, 50, (2, 24), generator=torch.Generator().manual_seed(0))
 mask = torch.arange(24) < torch.tensor([[24], [17]])
 found = {}
 
-def make(cls, name):
+def make(cls, name, **changes):
     options = dict(MECHANISMS[name].small_options)
     torch.manual_seed(0)
     return cls(LongspanConfig(
-        attention=name, attention_options=options, vocab_size=50, max_position_embeddings=32
+        attention=name, attention_options=options, vocab_size=50, max_position_embeddings=32,
+        **changes
     )).eval()
 
 def error(program, model, length):
@@ -32,9 +33,16 @@ for name in names["fixed"]:
     model = make(LongspanForSequenceClassification, name)
     program = torch.export.export(model, (ids, mask)).module()
     found[f"{name} of one length"] = error(program, model, 24)
+shapes = {"input_ids": {1: lengths}, "attention_mask": {1: lengths}}
+for position in names["positions"]:
+    model = make(LongspanForSequenceClassification, "longformer", position=position)
+    program = torch.export.export(model, (ids, mask)).module()
+    found[f"{position} of one length"] = error(program, model, 24)
+    model = make(LongspanForSequenceClassification, "full", position=position)
+    program = torch.export.export(model, (ids, mask), dynamic_shapes=shapes)
+    found[f"{position} of any length"] = error(program.module(), model, 11)
 for name in names["dynamic"]:
     model = make(LongspanForSequenceClassification, name)
-    shapes = {"input_ids": {1: lengths}, "attention_mask": {1: lengths}}
     program = torch.export.export(model, (ids, mask), dynamic_shapes=shapes)
     found[f"{name} of any length"] = error(program.module(), model, 11)
 for name in names["decoder"]:
@@ -52,6 +60,7 @@ print(json.dumps(found))
 NAMES = {
     "fixed": ["bigbird", "full", "linear", "local", "longformer", "performer"],
     "dynamic": ["full", "linear", "performer"],
+    "positions": ["t5", "relative"],
     "decoder": ["local", "transformer_xl"],
 }
 
@@ -66,7 +75,7 @@ def found():
 
 def test_graphs_have_the_outputs_of_the_model(found):
     errors = {name: x for name, x in found.items() if not name.endswith("refuses")}
-    assert len(errors) == sum(map(len, NAMES.values()))
+    assert len(errors) == sum(map(len, NAMES.values())) + len(NAMES["positions"])
     assert max(errors.values()) < 1e-5, errors
 
 

@@ -47,7 +47,8 @@ def test_parameters_for_each_position_are_refused_by_name(small, mechanism):
     message = str(caught.value)
     assert f"{mechanism} attention has parameters for inputs of up to 40 tokens" in message
     assert FIXED[mechanism] in message
-    assert "150 are needed; train one with model.position=sinusoidal, rotary or none" in message
+    positions = "sinusoidal, rotary, t5, relative or none"
+    assert f"150 are needed; train one with model.position={positions}" in message
 
 
 def test_learned_sorting_is_refused(small):

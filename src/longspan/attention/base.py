@@ -22,22 +22,32 @@ from longspan.attention.grouped_heads import (
     repeat_heads,
 )
 from longspan.attention.hooks import MechanismHooks
-from longspan.attention.masking import both_masks, mask_layer_input, zero_masked
+from longspan.attention.masking import both_masks, mask_layer_input, mask_relative, zero_masked
 from longspan.attention.refusals import (
     bias_refusals,
     global_token_refusals,
     layout_refusals,
     mask_refusals,
     padding_refusals,
+    relative_refusals,
     scale_refusals,
 )
 from longspan.attention.registry import register
+from longspan.attention.relative_bias import RelativeBias
 from longspan.attention.traits import LayerInput, Traits
 from longspan.errors import InputError
 from longspan.shapes import Bool, Float, Int
 
 _INSTANCES = itertools.count()
-__all__ = ["Attention", "Cache", "LayerInput", "Traits", "append_tokens", "register"]
+__all__ = [
+    "Attention",
+    "Cache",
+    "LayerInput",
+    "RelativeBias",
+    "Traits",
+    "append_tokens",
+    "register",
+]
 
 
 class Attention(MechanismHooks):
@@ -82,6 +92,7 @@ class Attention(MechanismHooks):
         shared: Tensor | None = None,
         scale: float | None = None,
         bias: Float[Tensor, "#B #H T S"] | None = None,
+        relative: RelativeBias | None = None,
     ) -> Float[Tensor, "B H T E"]:
         """Compute attention.
 
@@ -104,6 +115,8 @@ class Attention(MechanismHooks):
                 `release_shared`. None: the mechanism owns its parameters.
             scale: factor of the products q . k; None: 1 / sqrt(D).
             bias: numbers added to the scaled products; -inf hides a pair.
+            relative: finite numbers added to the scaled products that depend on the distance
+                between query and key, in place of `bias`; the last query is at the last key.
 
         Returns:
             Mixed values. Rows of queries with nothing to attend are zero. With a causal mechanism
@@ -115,8 +128,7 @@ class Attention(MechanismHooks):
         reasons = self.refusals(q, k, v, key_mask, query_mask, global_mask)
         reasons += padding_refusals(mask, key_mask, query_mask, q, k)
         reasons += self.layer_input_refusals(k, layer_input) + self.shared_refusals(shared)
-        reasons += scale_refusals(scale, self.traits.scale)
-        reasons += bias_refusals(bias, q, k.shape[2], self.traits.bias)
+        reasons += self._score_refusals(q, k.shape[2], scale, bias, relative)
         reasons = layout_refusals(q, k, mask, query_mask, key_mask, global_mask) or reasons
         if reasons:
             raise InputError(f"{self.name} does not support these inputs: {'; '.join(reasons)}")
@@ -131,7 +143,7 @@ class Attention(MechanismHooks):
             own, query_mask = key_mask, both_masks(key_mask, query_mask)
         q, k, v = zero_masked(q, own), zero_masked(k, key_mask), zero_masked(v, key_mask)
         q, k, v = self._scale_and_repeat(q, k, v, scale)
-        extra = self._optional_inputs(layer_input, shared, bias)
+        extra = self._optional_inputs(layer_input, shared, bias, mask_relative(relative, own))
         extra = (global_mask, *extra) if self.traits.global_tokens else extra
         self.backend_used, body = select_backend(self, q, k, v, key_mask, *extra)
         with without_autocast(q.device):
@@ -206,6 +218,7 @@ class Attention(MechanismHooks):
         layer_input: LayerInput | None = None,
         scale: float | None = None,
         bias: Float[Tensor, "#B #H T L"] | None = None,
+        relative: RelativeBias | None = None,
     ) -> tuple[Float[Tensor, "B H T E"], Cache]:
         """Extend a causal sequence by T >= 1 tokens: decoding, or one segment after another.
 
@@ -219,6 +232,8 @@ class Attention(MechanismHooks):
             layer_input: layer input of the new tokens, as in `forward`.
             scale: factor of the products, as in `forward`.
             bias: numbers added to the scores of the new tokens, for all L tokens so far.
+            relative: numbers added to them that depend on the distance, as in `forward`; its
+                queries are the new tokens.
 
         Returns:
             The rows that `forward` would return for the new tokens at the end of the whole sequence
@@ -232,9 +247,8 @@ class Attention(MechanismHooks):
             raise InputError(f"cache must be that of a step or None, got {type(cache).__name__}")
         reasons = self.refusals(q, k, v) + self.step_refusals(q, k, v, cache, layer_input)
         length = q.shape[2] + (0 if cache is None else cache.length)
-        reasons += bias_refusals(bias, q, length, self.traits.bias)
+        reasons += self._score_refusals(q, length, scale, bias, relative)
         reasons += mask_refusals("mask", mask, (q.shape[0], q.shape[2]), q.device)
-        reasons += scale_refusals(scale, self.traits.scale)
         reasons = layout_refusals(q, k, mask) or reasons
         if reasons:
             raise InputError(f"{self.name} does not support this step: {'; '.join(reasons)}")
@@ -242,7 +256,8 @@ class Attention(MechanismHooks):
         groups, names = k.shape[1], () if self.takes_groups else self.shared_state
         q, k, v = self._scale_and_repeat(q, k, v, scale)
         cache = repeat_cached_heads(cache, names)
-        extra = self._optional_inputs(mask_layer_input(layer_input, mask), None, bias)
+        source, relative = mask_layer_input(layer_input, mask), mask_relative(relative, mask)
+        extra = self._optional_inputs(source, None, bias, relative)
         with without_autocast(q.device):
             out, state = self.advance(q, k, v, mask, cache, *extra)
         made = self.make_cache(length, q, v, state)
@@ -271,6 +286,12 @@ class Attention(MechanismHooks):
         """Return the cache after `length` tokens, the last of which were q and v."""
         shape = (*q.shape[:2], q.shape[3], v.shape[3])
         return Cache(self.signature, length, shape, q.dtype, v.shape[1], state)
+
+    def _score_refusals(self, q, keys, scale, bias, relative) -> list[str]:
+        """Return the reasons why the scores of `q` and so many keys cannot be changed like this."""
+        reasons = scale_refusals(scale, self.traits.scale)
+        reasons += bias_refusals(bias, q, keys, self.traits.bias)
+        return reasons + relative_refusals(relative, q, bias, self.traits.relative)
 
     def _scale_and_repeat(self, q, k, v, scale):
         """Return queries whose product with a key, over sqrt(D), has the factor; and all heads."""

@@ -80,7 +80,7 @@ class MechanismHooks(nn.Module):
             key_mask: True at real new tokens (B, T), or None for all.
             cache: what the previous step left; None starts a sequence. `cache.state` holds the
                 tensors that this method returned, `cache.length` counts the tokens before.
-            extra: layer input and bias, as the traits declare.
+            extra: layer input, and bias or relative bias, as the traits declare.
 
         Returns:
             Rows of the new tokens (B, H, T, E), and new tensors by name, batch first, which `step`
@@ -243,8 +243,11 @@ class MechanismHooks(nn.Module):
         """Probability with which a weight is dropped now: zero outside training."""
         return self.weight_dropout if self.training else 0.0
 
-    def _optional_inputs(self, layer_input, shared, bias) -> tuple:
-        """Return the inputs after the masks, as the traits declare."""
+    def _optional_inputs(self, layer_input, shared, bias, relative=None) -> tuple:
+        """Return the inputs after the masks, as the traits declare.
+
+        A relative bias has the place of the bias.
+        """
         traits = self.traits
         inputs = (layer_input,) * traits.needs_layer_input + (shared,) * traits.shares_parameter
-        return inputs + (bias,) * traits.bias
+        return inputs + (bias if relative is None else relative,) * traits.bias

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.derivatives import LinearFunction, apply_function
+from longspan.attention.relative_bias import RelativeBias
 from longspan.attention.traits import LayerInput
 
 INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -42,6 +43,13 @@ def mask_layer_input(layer_input: LayerInput | None, mask: Tensor | None) -> Lay
     if layer_input is None or mask is None:
         return layer_input
     return dataclasses.replace(layer_input, states=apply_mask(layer_input.states, mask[..., None]))
+
+
+def mask_relative(relative: RelativeBias | None, mask: Tensor | None) -> RelativeBias | None:
+    """Return the relative bias with zeros as the vectors of padded queries."""
+    if relative is None or relative.queries is None or mask is None:
+        return relative
+    return dataclasses.replace(relative, queries=zero_masked(relative.queries, mask))
 
 
 def both_masks(mask: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from longspan.attention.relative_bias import RelativeBias
 from longspan.attention.traits import LayerInput
 from longspan.errors import InputError
 
@@ -126,6 +127,29 @@ def bias_refusals(bias: Any, q: Tensor, keys: int, supported: bool) -> list[str]
     if bias.dtype != q.dtype or bias.device != q.device:
         given = f"{bias.dtype} on {bias.device}"
         reasons.append(f"bias must be {q.dtype} on {q.device}, got {given}")
+    return reasons
+
+
+def relative_refusals(relative: Any, q: Tensor, bias: Any, supported: bool) -> list[str]:
+    """Return the reasons why this is not a relative bias of the scores of `q`."""
+    if relative is None:
+        return []
+    if not supported:
+        return ["relative is not supported (traits.relative)"]
+    if not isinstance(relative, RelativeBias):
+        return [f"relative must be a RelativeBias, got {type(relative).__name__}"]
+    reasons = [] if bias is None else ["relative excludes bias; add both in one bias"]
+    queries = relative.queries
+    if queries is None:
+        return reasons
+    if reason := _tensor_refusal("relative.queries", queries):
+        return [*reasons, reason]
+    expected, got = tuple(q.shape[:3]), tuple(queries.shape)
+    if len(got) != 4 or got[:3] != expected:
+        reasons.append(f"relative.queries must be (B, H, T, W) with {expected}, got {got}")
+    if queries.dtype != q.dtype or queries.device != q.device:
+        given = f"{queries.dtype} on {queries.device}"
+        reasons.append(f"relative.queries must be {q.dtype} on {q.device}, got {given}")
     return reasons
 
 

@@ -39,6 +39,8 @@ class Traits:
         scale: supports `scale`: queries meet keys in products q . k / sqrt(D) only, whose factor a
             call can replace.
         bias: supports `bias`: an exact softmax to whose scores a call can add numbers.
+        relative: supports `relative`: an exact softmax to whose scores a call can add numbers that
+            depend on the distance, at the growth of `cost`.
         weight_dropout: supports `weight_dropout`: forms weights, of which training can drop some.
         inputs: which of q, k and v it uses; a model creates only these projections.
         mixes_queries: a row of the output depends on other queries as well (they form landmarks or
@@ -64,6 +66,7 @@ class Traits:
     global_tokens: bool = False
     scale: bool = False
     bias: bool = False
+    relative: bool = False
     weight_dropout: bool = False
     inputs: Inputs = "qkv"
     mixes_queries: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.attention import Attention, LayerInput
+from longspan.attention import Attention, LayerInput, RelativeBias
 from longspan.attention.masking import apply_mask
 from longspan.attention.value_norms import skip_value_norms
 from longspan.errors import NoWeightsError
@@ -26,7 +26,7 @@ TOLERANCE = 1e-3  # relative error of W v against the output, in float32
 class Call:
     """Inputs of one call of a mechanism; `v` is optional if only the weights are needed.
 
-    Masks, scale and bias are those of `Attention.forward`.
+    Masks, scale and biases are those of `Attention.forward`.
     """
 
     attention: Attention
@@ -41,6 +41,7 @@ class Call:
     shared: Tensor | None = None
     scale: float | None = None
     bias: Float[Tensor, "#B #H T S"] | None = None
+    relative: RelativeBias | None = None
 
     @property
     def real(self) -> Bool[Tensor, "B T"]:
@@ -59,7 +60,7 @@ class Call:
         """Return the output for other values, with norms of the values disabled."""
         names = (
             *("mask", "key_mask", "query_mask", "global_mask"),
-            *("layer_input", "shared", "scale", "bias"),
+            *("layer_input", "shared", "scale", "bias", "relative"),
         )
         others: dict[str, Any] = {name: getattr(self, name) for name in names}
         # Calling the module itself would run its hooks, which may read weights in turn.
@@ -95,7 +96,8 @@ class Call:
     def _formed_weights(self) -> Tensor | None:
         """Return the weights that the mechanism itself forms, or None if it does not or cannot."""
         (B, H, T, _), S = self.q.shape, self.k.shape[2]
-        if B * H * T * S > MAX_FORMED_WEIGHTS or self.scale is not None or self.bias is not None:
+        changed = any(x is not None for x in (self.scale, self.bias, self.relative))
+        if changed or B * H * T * S > MAX_FORMED_WEIGHTS:
             return None
         q, k, real = self.q, self.k, self.real_keys
         if real is not None:
@@ -128,6 +130,8 @@ def compute_weights(
     query_mask: Bool[Tensor, "B T"] | None = None,
     global_mask: Bool[Tensor, "B S"] | None = None,
     layer_input: LayerInput | None = None,
+    bias: Float[Tensor, "#B #H T S"] | None = None,
+    relative: RelativeBias | None = None,
 ) -> Float[Tensor, "B H T S"]:
     """Return the weight of each key's value in each output, implicit or not.
 
@@ -144,12 +148,15 @@ def compute_weights(
         query_mask: True at real queries.
         global_mask: True at global tokens.
         layer_input: input of the layer, for mechanisms that need it.
+        bias: numbers added to the scores.
+        relative: numbers added to the scores that depend on the distance.
 
     Raises:
         InputError: the mechanism refuses the inputs.
         NoWeightsError: its output is not a weighted sum of the values.
     """
-    call = Call(attention, q, k, v, mask, key_mask, query_mask, global_mask, layer_input)
+    masks = (mask, key_mask, query_mask, global_mask)
+    call = Call(attention, q, k, v, *masks, layer_input, bias=bias, relative=relative)
     if v is not None:
         check_weighted_sum(call)
     return torch.cat([weights for _, weights in call.columns()], dim=3)

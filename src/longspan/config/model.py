@@ -16,7 +16,8 @@ class ModelConfig:
     intermediate_size: int = setting("width of the feed-forward layer")
     classifier_hidden_size: int = setting("width of the classifier's hidden layer")
     position: str = setting(
-        "position encoding: learned, sinusoidal, rotary, relative_2d (square images) or none",
+        "position encoding: learned, sinusoidal, rotary, relative_2d (square images), t5, relative "
+        "or none",
         "learned",
     )
     stem: str = setting("layers before the first one, on images: none or convolution", "none")

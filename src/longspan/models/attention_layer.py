@@ -1,6 +1,7 @@
 """Self-attention of a Transformer layer, with any mechanism, and what cross-attention shares."""
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, cast
@@ -9,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention import Attention, Cache, LayerInput, build
+from longspan.attention import Attention, Cache, LayerInput, RelativeBias, build
 from longspan.attention.weights import compute_weights
-from longspan.errors import InputError, OptionError
+from longspan.errors import InputError
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.dropout import Dropout
 from longspan.models.positions import apply_rotary
-from longspan.models.relative_2d import RelativePositions2D, image_side
+from longspan.models.relative import LayerPositions, add_positions, build_layer_positions
 from longspan.models.row_groups import GroupedCache, RowGroup, step_groups
 from longspan.shapes import Bool, Float
 
@@ -74,6 +75,7 @@ class LayerContext(NamedTuple):
         global_mask: True at global tokens, or None.
         rotary: cosines and sines of the positions by the base of the layers, see
             `positions.rotary_table`; empty without rotary positions.
+        relative: numbers of distances that all layers share, see `relative.T5Positions`, or None.
         shared: parameter that all layers share, or None.
         use_cache: whether the layers return caches.
         groups: groups of rows that begin after padding, or None; see `row_groups`.
@@ -85,6 +87,7 @@ class LayerContext(NamedTuple):
     mask: Bool[Tensor, "B S"] | None = None
     global_mask: Bool[Tensor, "B S"] | None = None
     rotary: Mapping[float, Float[Tensor, "#B T 2 half"]] = MappingProxyType({})
+    relative: RelativeBias | None = None
     shared: Tensor | None = None
     use_cache: bool = False
     groups: tuple[RowGroup, ...] | None = None
@@ -152,7 +155,7 @@ class ProjectedAttention(nn.Module):
         """Build the mechanism with its initial values."""
         raise NotImplementedError
 
-    def build_positions(self) -> RelativePositions2D | None:
+    def build_positions(self) -> LayerPositions | None:
         """Build the numbers that depend on the distance of query and key; None: there are none."""
         return None
 
@@ -206,9 +209,9 @@ class SelfAttention(ProjectedAttention):
         """Build the mechanism of this layer."""
         return build_mechanism(self.config, self.layer)
 
-    def build_positions(self) -> RelativePositions2D | None:
+    def build_positions(self) -> LayerPositions | None:
         """Build the positions that the configuration asks for."""
-        return _relative_positions(self.config, self.mechanism)
+        return build_layer_positions(self.config, self.mechanism)
 
     def forward(
         self,
@@ -230,10 +233,11 @@ class SelfAttention(ProjectedAttention):
             cache = GroupedCache(context.groups, length=0)
         made: LayerCache | None = None
         if isinstance(cache, GroupedCache):
-            source = self._layer_input(x)
-            mixed, made, loss = step_groups(self._step, cache, q, k, v, context.mask, source)
+            source, step = self._layer_input(x), functools.partial(self._step, context)
+            mixed, made, loss = step_groups(step, cache, q, k, v, context.mask, source)
         elif cache is not None or context.use_cache:
-            mixed, made, loss = self._step(q, k, v, cache, context.mask, self._layer_input(x))
+            source = self._layer_input(x)
+            mixed, made, loss = self._step(context, q, k, v, cache, context.mask, source)
         else:
             mixed, loss = self._attend(x, q, k, v, context), self._loss(q, k, v, context.mask)
         weights = self._weights(x, q, k, v, context) if context.output_attentions else None
@@ -242,6 +246,7 @@ class SelfAttention(ProjectedAttention):
 
     def _step(
         self,
+        context: LayerContext,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -249,9 +254,13 @@ class SelfAttention(ProjectedAttention):
         mask: Tensor | None,
         source: LayerInput | None,
     ) -> tuple[Tensor, Cache, Tensor | None]:
-        """Return the mixed values of new tokens, the cache after them, and the loss."""
+        """Return the mixed values of new tokens, the cache after them, and the loss.
+
+        The tokens, their mask and layer input may be those of some rows of the batch.
+        """
         loss = self._loss(q, k, v, mask, cache)
-        return *self.mechanism.step(q, k, v, cache, mask, layer_input=source), loss
+        q, added = add_positions(self.positions, context.relative, q)
+        return *self.mechanism.step(q, k, v, cache, mask, layer_input=source, **added), loss
 
     def _weights(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, context: LayerContext) -> Tensor:
         """Return the weight of each token's value in each output, without gradients.
@@ -265,6 +274,7 @@ class SelfAttention(ProjectedAttention):
                 "output_attentions=True requires whole sequences that begin with a token, in one "
                 "process; pass use_cache=False, and pad on the right"
             )
+        q, added = add_positions(self.positions, context.relative, q)
         return compute_weights(
             self.mechanism,
             q,
@@ -273,6 +283,7 @@ class SelfAttention(ProjectedAttention):
             v=v,
             global_mask=context.global_mask if self.mechanism.traits.global_tokens else None,
             layer_input=self._layer_input(x),
+            **added,
         )
 
     def _loss(
@@ -287,6 +298,7 @@ class SelfAttention(ProjectedAttention):
         if self.context_parallel is not None and mask is not None:
             k, v = (self.context_parallel.gather(y, 2)[:, :, : mask.shape[1]] for y in (k, v))
             mask, key_mask, query_mask = None, mask, self.context_parallel.local_shard(mask)
+        q, added = add_positions(self.positions, context.relative, q)
         traits = self.mechanism.traits
         # Layers whose mechanism has no global tokens attend as ever, if other layers have them.
         takes_global = traits.global_tokens or not self.config.supports_global_tokens
@@ -298,9 +310,9 @@ class SelfAttention(ProjectedAttention):
             key_mask=key_mask,
             query_mask=query_mask,
             global_mask=context.global_mask if takes_global else None,
-            bias=None if self.positions is None else self.positions(x.shape[1]).to(q.dtype),
             layer_input=self._layer_input(x),
             shared=context.shared if traits.shares_parameter else None,
+            **added,
         )
 
     def _project(self, projection: nn.Module, x: Tensor, rotary: Tensor | None) -> Tensor:
@@ -326,18 +338,6 @@ def _linear_part(projection: nn.Module, x: Tensor) -> Tensor:
     if type(projection) is nn.Linear:
         return F.linear(x, weight)
     return projection(x) - projection(torch.zeros_like(x[:1]))
-
-
-def _relative_positions(config: LongspanConfig, mechanism: Attention) -> RelativePositions2D | None:
-    side = image_side(config.max_position_embeddings)
-    if config.position != "relative_2d" or side is None:
-        return None
-    if not mechanism.traits.bias:
-        raise OptionError(
-            f"position='relative_2d' adds numbers to scores, which {mechanism.name} does not "
-            "support with these options; change the options or the position"
-        )
-    return RelativePositions2D(config.num_attention_heads, side)
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutputWithPoolingAndCrossAttentions,
@@ -13,6 +13,7 @@ from transformers.modeling_outputs import (
 from longspan.models.attention_layer import ProjectedAttention
 from longspan.models.config import LongspanConfig
 from longspan.models.freezing import apply_freeze
+from longspan.models.relative import RelativePositions
 from longspan.shapes import Float
 
 Output = TypeVar("Output", bound=ModelOutput)
@@ -45,6 +46,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
             if isinstance(module, LongspanPreTrainedModel):
                 module.initialize_shared_parameter()
         apply_freeze(self)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialize a module; those of relative positions have parameters of their own."""
+        super()._init_weights(module)
+        if isinstance(module, RelativePositions):
+            module.initialize(self.config.initializer_range)
 
     def as_requested(self, output: Output, return_dict: bool | None) -> Output | tuple:
         """Return an output, or a tuple of its fields if the caller or configuration asks for it."""

@@ -41,6 +41,8 @@ class LongspanConfig(PreTrainedConfig):
         max_position_embeddings: maximum number of input tokens; `pooling="cls"` adds one position.
         position: "learned", "sinusoidal", "rotary" or "none", see `longspan.models.positions`;
             "relative_2d": learned numbers for offsets of pixels, see `longspan.models.relative_2d`;
+            "t5" (buckets of distances) or "relative" (sinusoids of distances, Transformer-XL), for
+            mechanisms whose trait `relative` says so, see `longspan.models.relative`;
             or "auto": learned, and none for a mechanism that carries positions (its trait says so).
         rotary_base: base of the angles of rotary positions, or a list with that of each layer.
         positions_skip_padding: whether the position of a token is the number of real tokens before
@@ -48,6 +50,10 @@ class LongspanConfig(PreTrainedConfig):
         frozen_positions: number of first rows of the learned position table without a gradient.
         freeze: parameters that are not trained: "none", or "all-but-positions", all but the learned
             positions; see `longspan.models.freezing`.
+        relative_attention_num_buckets: buckets of distances of the position "t5", for both sides of
+            a query together.
+        relative_attention_max_distance: distance of "t5" from which all share the last bucket.
+        relative_clamp: distance of "relative" that stands for all longer ones; None: no limit.
         stem: "none", or "convolution": two convolutions over the pixels of a square image, before
             positions are added; see `longspan.models.stem`.
         norm: "pre" (normalize the input of each block, and the encoder's output) or "post"
@@ -119,6 +125,9 @@ class LongspanConfig(PreTrainedConfig):
     positions_skip_padding: bool = False
     frozen_positions: int = 0
     freeze: str = "none"
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    relative_clamp: int | None = None
     stem: str = "none"
     norm: str = "pre"
     norm_bias: bool = True

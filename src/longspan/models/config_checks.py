@@ -17,13 +17,17 @@ from longspan.bounds import (
 )
 from longspan.errors import OptionError, check_name
 from longspan.models.parts import check_cross_attention, check_parts
+from longspan.models.relative import relative_refusals
 from longspan.models.relative_2d import image_side
 
 if TYPE_CHECKING:
     from longspan.models.config import LongspanConfig
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "position": ("auto", "learned", "sinusoidal", "rotary", "relative_2d", "none"),
+    "position": (
+        *("auto", "learned", "sinusoidal", "rotary", "relative_2d", "t5", "relative"),
+        "none",
+    ),
     "freeze": ("none", "all-but-positions"),
     "stem": ("none", "convolution"),
     "norm": ("pre", "post"),
@@ -48,6 +52,9 @@ SIZES = {
     "max_position_embeddings": (1, LONGEST - 1),  # pooling="cls" adds one position
     "frozen_positions": (0, LONGEST),
     "max_encoder_positions": (1, LONGEST),
+    "relative_attention_num_buckets": (2, LONGEST),
+    "relative_attention_max_distance": (1, LONGEST),
+    "relative_clamp": (0, LONGEST),
     "max_global_tokens": (0, LONGEST),
     "classifier_hidden_size": (1, WIDEST),
 }
@@ -150,20 +157,9 @@ def _position_refusals(config: "LongspanConfig") -> list[str]:
             f"rotary positions require an even head width, got {config.head_dim}; "
             "change num_attention_heads or position"
         )
-    unable = [
-        name
-        for name, traits in zip(config.attention_names, config.layer_traits, strict=True)
-        if not traits.bias
-    ]
-    if config.position == "relative_2d" and unable:
-        able = [name for name, cls in MECHANISMS.items() if cls.traits.bias]
-        reasons.append(
-            f"position='relative_2d' adds numbers to scores, which {unable[0]} does not "
-            f"support; use one of {', '.join(able)}, or another position"
-        )
     if any(not 1 < base < math.inf for base in config.rotary_bases):
         reasons.append(f"rotary_base must be a finite number above 1, got {config.rotary_base}")
-    return reasons + _image_refusals(config)
+    return reasons + relative_refusals(config) + _image_refusals(config)
 
 
 def _image_refusals(config: "LongspanConfig") -> list[str]:

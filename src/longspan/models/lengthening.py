@@ -76,6 +76,6 @@ def _refusal(model: LongspanPreTrainedModel, length: int, fixed: list[str]) -> s
     return (
         f"a model with {config.position} positions and {config.attention} attention has "
         f"parameters for inputs of up to {config.max_position_embeddings:,} tokens ({listed}), "
-        f"{length:,} are needed; train one with model.position=sinusoidal, rotary or none, and a "
-        "mechanism without parameters for each position"
+        f"{length:,} are needed; train one with model.position=sinusoidal, rotary, t5, relative or "
+        "none, and a mechanism without parameters for each position"
     )

@@ -38,6 +38,7 @@ from longspan.models.layers import Layer
 from longspan.models.norms import make_norm
 from longspan.models.pooling import pool
 from longspan.models.positions import rotary_table
+from longspan.models.relative import TRAITS, T5Positions
 from longspan.models.row_groups import GroupedCache, RowGroup, group_rows
 from longspan.shapes import Bool, Float, Int
 
@@ -83,6 +84,7 @@ class LongspanModel(LongspanPreTrainedModel):
         shared = next((parameter for parameter in released if parameter is not None), None)
         self.register_parameter("shared_parameter", shared)
         self.layers = nn.ModuleList(layers)
+        self.relative = T5Positions(config) if config.position == "t5" else None
         pre_norm = config.norm == "pre"
         self.norm = make_norm(config) if pre_norm else nn.Identity()
         self.post_init()
@@ -141,14 +143,11 @@ class LongspanModel(LongspanPreTrainedModel):
         Raises:
             OptionError: the mechanism or the position encoding does not support sharded queries.
         """
-        if self.config.cross_attention is not None:
+        crossed = self.config.cross_attention is not None
+        if crossed or self.config.position in TRAITS:
+            field = "cross_attention" if crossed else f"position={self.config.position!r}"
             raise OptionError(
-                "cross_attention does not support context parallelism; use --parallel ddp or fsdp"
-            )
-        if self.config.position == "relative_2d":
-            raise OptionError(
-                "position='relative_2d' does not support context parallelism; use --parallel ddp "
-                "or fsdp"
+                f"{field} does not support context parallelism; use --parallel ddp or fsdp"
             )
         layers = [module for module in self.modules() if isinstance(module, SelfAttention)]
         for layer in layers:
@@ -279,6 +278,7 @@ class LongspanModel(LongspanPreTrainedModel):
             mask=mask,
             global_mask=global_mask,
             rotary=self._rotary(x, positions),
+            relative=None if self.relative is None else self.relative(),
             shared=self.shared_parameter,
         )
 

@@ -15,6 +15,7 @@ DECODER_FIELDS = (
     *("feed_forward", "linear_bias", "hidden_act", "hidden_dropout_prob", "attention_dropout"),
     *("norm", "norm_bias", "embedding_norm", "layer_norm_eps"),
     *("max_position_embeddings", "position", "rotary_base", "attention", "attention_options"),
+    *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_clamp"),
     *("attention_backend", "cross_attention", "cross_attention_options"),
 )
 # Inputs and outputs of encoders only, and mechanisms that a decoder does not take over.

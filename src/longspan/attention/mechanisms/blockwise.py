@@ -26,6 +26,7 @@ class BlockwiseAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        relative=True,
         weight_dropout=True,
         packed=True,
         anchored=True,

@@ -31,6 +31,7 @@ class DilatedAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        relative=True,
         weight_dropout=True,
         packed=True,
         sizes=("heads", "layer"),

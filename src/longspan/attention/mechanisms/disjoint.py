@@ -24,6 +24,7 @@ class DisjointAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        relative=True,
         weight_dropout=True,
         packed=True,
         anchored=True,

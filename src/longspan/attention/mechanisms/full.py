@@ -14,6 +14,7 @@ from longspan.attention.base import Attention, Traits, register
 from longspan.attention.grouped_heads import repeat_heads
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.softmax import pair_mask, softmax_reference, split_bias
+from longspan.attention.relative_bias import RelativeBias
 
 
 @register("full")
@@ -30,6 +31,7 @@ class FullAttention(Attention):
         global_tokens=True,
         scale=True,
         bias=True,
+        relative=True,
         weight_dropout=True,
     )
     takes_groups = True
@@ -53,6 +55,8 @@ class FullAttention(Attention):
             mask = pair_mask(T, S, self.causal, key_mask, q.device)
         else:
             mask = key_mask[:, None, None, :]
+        if isinstance(bias, RelativeBias):
+            bias = bias.shifted(T, S, self.causal, q.device)
         if bias is not None:
             bias, mask = split_bias(bias, mask)
         some = mask.any(-1, keepdim=True)
@@ -66,6 +70,8 @@ class FullAttention(Attention):
         """Apply the formula with the (T, S) matrix of weights."""
         mask = pair_mask(q.shape[-2], k.shape[-2], self.causal, key_mask, q.device)
         k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
+        if isinstance(bias, RelativeBias):
+            bias = bias.all_pairs(q.shape[-2], k.shape[-2], q.device)
         return softmax_reference(q, k, v, mask, bias, self.dropout)
 
     def attention_weights(self, q, k, key_mask):

@@ -25,6 +25,7 @@ class LocalAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        relative=True,
         weight_dropout=True,
         packed=True,
     )

@@ -57,6 +57,7 @@ class LongformerAttention(PatternAttention):
         global_tokens=True,
         scale=True,
         bias=True,
+        relative=True,
         weight_dropout=True,
         packed=True,
         needs_layer_input=True,
@@ -100,7 +101,7 @@ class LongformerAttention(PatternAttention):
         self.traits = dataclasses.replace(type(self).traits, packed=not first, anchored=bool(first))
         if global_projections:
             self.traits = dataclasses.replace(
-                self.traits, scale=False, bias=False, weight_dropout=False
+                self.traits, scale=False, bias=False, relative=False, weight_dropout=False
             )
 
     def copy_projections(self, query, key, value):

@@ -23,6 +23,7 @@ from longspan.attention.ops.global_tokens import (
 )
 from longspan.attention.ops.softmax import softmax_attention
 from longspan.attention.patterns import BlockLayout, Pattern
+from longspan.attention.relative_bias import RelativeBias
 
 
 class _GatherRuns(torch.autograd.Function):
@@ -93,7 +94,7 @@ def pattern_attention(
     global_mask: Tensor | None,
     shared: SharedKeys | None = None,
     most: int | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | RelativeBias | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Compute softmax attention over the pairs of `pattern`, plus the global tokens of each row.
@@ -107,7 +108,8 @@ def pattern_attention(
         global_mask: True at global tokens (B, T), or None; padded tokens are not global.
         shared: additional keys in the same softmax; rows of global tokens do not attend to them.
         most: maximum number of tokens of `global_mask` per row; None: they are counted.
-        bias: numbers added to the scores (B or 1, H or 1, T, T), or None; not with `shared`.
+        bias: numbers added to the scores (B or 1, H or 1, T, T), those of distances, or None; not
+            with `shared`.
         dropout: probability with which a weight is dropped; not with `shared`.
     """
     chosen = gather_global_tokens(pattern.layout.globals, k, v, key_mask, global_mask, most)
@@ -126,7 +128,7 @@ def pattern_rows(
     key_mask: Tensor | None,
     chosen: GlobalTokens | None,
     shared: SharedKeys | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | RelativeBias | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Compute the rows of all queries over pattern, global and shared keys, each key once.
@@ -138,13 +140,15 @@ def pattern_rows(
     def rows(own: Pattern, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
         globals_ = None if chosen is None else (chosen, pattern.causal, *others[:2])
         more = None if shared is None else shared._replace(k=others[-2], v=others[-1])
-        own_bias = None if bias is None else others[-1]
+        own_bias = others[-1] if isinstance(bias, Tensor) else bias
+        if isinstance(own_bias, RelativeBias) and pattern.heads > 1:
+            own_bias = own_bias.take_heads(pattern.groups[own])
         return _block_rows(q, k, v, own, local_keys, globals_, more, own_bias, dropout)
 
     tensors = [q, k, v]
     tensors += [] if chosen is None else [chosen.k, chosen.v]
     tensors += [] if shared is None else [shared.k, shared.v]
-    if bias is not None:
+    if isinstance(bias, Tensor):
         tensors.append(bias if pattern.heads == 1 else bias.expand(-1, q.shape[1], -1, -1))
     return apply_by_pattern(pattern, tensors, rows)
 
@@ -198,7 +202,7 @@ def _block_rows(q, k, v, pattern, key_mask, globals_, shared, bias, dropout) -> 
     k, v, real = (apply_function(_GatherRuns, x, *sides) for x in (k, v, real))
     mask = real.mT & run_mask(pattern, layout, sides, q.device)
     if bias is not None:
-        bias = _block_bias(bias, B, (g, length, *sides), None if globals_ is None else globals_[0])
+        bias = _block_bias(bias, q, (g, length, *sides), None if globals_ is None else globals_[0])
     if globals_ is not None:
         k, v, mask = _with_global_keys(k, v, mask, globals_, (g, sides[0], length))
     if shared is None:
@@ -303,28 +307,46 @@ def merge_residue_classes(x: Tensor, g: int, B: int, T: int) -> Tensor:
 
 
 def _block_bias(
-    bias: Tensor, B: int, sizes: tuple[int, ...], chosen: GlobalTokens | None
+    bias: Tensor | RelativeBias, q: Tensor, sizes: tuple[int, ...], chosen: GlobalTokens | None
 ) -> Tensor:
     """Gather the bias of each block's run, and of the global keys (B*g or 1, H or 1, count, b, S).
 
     Args:
-        bias: bias of all pairs (B or 1, H or 1, T, T).
-        B: batch size.
+        bias: bias of all pairs (B or 1, H or 1, T, T), or of distances.
+        q: blocks of queries (B*g, H, count, b, D).
         sizes: dilation, padded length, block, left and right side of a run, see `fit_layout`.
         chosen: global tokens, or None.
     """
+    g, length, block, *_ = sizes
+    if isinstance(bias, RelativeBias):
+        runs = _relative_runs(bias, sizes, q.device)
+    else:
+        split = g > 1 or chosen is not None
+        runs = _dense_runs(bias.expand(len(q) // g, -1, -1, -1) if split else bias, sizes)
+    if chosen is None:
+        return runs
+    others = split_residue_classes(chosen.gather_bias(bias, 3), g, length)
+    others = others.unflatten(2, (-1, block))
+    return torch.cat([runs.expand(*others.shape[:-1], -1), others], -1)
+
+
+def _dense_runs(bias: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Gather the bias of each block's run from that of all pairs."""
     (g, length, block, left, right), T = sizes, bias.shape[2]
-    bias = bias.expand(B, -1, -1, -1) if g > 1 or chosen is not None else bias
     first = torch.arange(0, length, block, device=bias.device)[:, None, None]
     row = first + torch.arange(block, device=bias.device)[:, None]
     column = first + torch.arange(-left, block + right, device=bias.device)
     residue = torch.arange(g, device=bias.device)[:, None, None, None]
     row, column = ((x * g + residue).clamp(0, T - 1) for x in (row, column))
-    runs = bias[:, :, row, column].movedim(2, 1).flatten(0, 1)
-    if chosen is None:
-        return runs
-    others = split_residue_classes(chosen.gather_bias(bias, 3), g, length)
-    return torch.cat([runs, others.unflatten(2, (-1, block))], -1)
+    return bias[:, :, row, column].movedim(2, 1).flatten(0, 1)
+
+
+def _relative_runs(bias: RelativeBias, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Compute the bias of each block's run from that of its distances."""
+    (g, length, *sides), queries = sizes, bias.queries
+    if queries is not None:
+        queries = split_residue_classes(queries, g, length).unflatten(2, (-1, sides[0]))
+    return bias.runs(queries, sides, g, device)
 
 
 def _with_global_keys(k, v, mask, globals_, sizes):

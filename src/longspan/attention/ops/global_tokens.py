@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.ops.softmax import softmax_attention, softmax_part
+from longspan.attention.relative_bias import RelativeBias
 from longspan.errors import InputError
 
 
@@ -45,8 +46,11 @@ class GlobalTokens:
         rows = (start + self.index[:, None]).flatten()
         return x.reshape(-1, D).index_select(0, rows).view(B, H, -1, D)
 
-    def gather_bias(self, bias: Tensor, dim: int) -> Tensor:
+    def gather_bias(self, bias: Tensor | RelativeBias, dim: int) -> Tensor:
         """Gather the rows (dim 2) or columns (dim 3) of a bias (B or 1, H or 1, T, T)."""
+        if isinstance(bias, RelativeBias):
+            at = bias.rows if dim == 2 else bias.columns
+            return at(self.index, self.is_global.shape[1])
         bias = bias.expand(len(self.index), -1, -1, -1)
         index = self.index[:, None, :, None] if dim == 2 else self.index[:, None, None, :]
         shape = list(bias.shape)

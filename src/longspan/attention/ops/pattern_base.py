@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from longspan.attention.base import Attention, append_tokens
 from longspan.attention.cache import select_tokens
@@ -14,6 +15,7 @@ from longspan.attention.ops.blocks import (
 )
 from longspan.attention.ops.softmax import softmax_attention, softmax_reference
 from longspan.attention.patterns import Causal, Pattern
+from longspan.attention.relative_bias import RelativeBias
 
 PIECE = 256  # tokens of a step that are processed together
 
@@ -65,7 +67,10 @@ class PatternAttention(Attention):
     def reference(self, q, k, v, key_mask, *extra):
         """Compute full softmax under the pattern's dense mask."""
         mask = self.dense_mask(q, key_mask, self._global_mask(extra))
-        return softmax_reference(q, k, v, mask, self._bias(extra), self.dropout)
+        bias = self._bias(extra)
+        if isinstance(bias, RelativeBias):
+            bias = bias.all_pairs(q.shape[2], k.shape[2], q.device)
+        return softmax_reference(q, k, v, mask, bias, self.dropout)
 
     def _global_mask(self, extra):
         """Return the global mask among the optional inputs, or None."""
@@ -107,7 +112,7 @@ class PatternAttention(Attention):
             piece = slice(start, start + PIECE)
             own = None if key_mask is None else key_mask[:, piece]
             new_q, new_k, new_v = (x[:, :, piece] for x in (q, k, v))
-            new_bias = () if bias is None else (bias[:, :, piece],)
+            new_bias = () if bias is None else (_bias_of_queries(bias, piece),)
             out, state = self.attend_cached(new_q, new_k, new_v, own, cache, *new_bias)
             cache = self.make_cache(length + start + out.shape[2], q, v, state)
             outs.append(out)
@@ -116,8 +121,9 @@ class PatternAttention(Attention):
     def attend_cached(self, q, k, v, key_mask, cache, *bias):
         """Return the rows of at most PIECE new tokens, over cached and new keys, and the state."""
         held, mask, kept = self.hold_keys(k, v, key_mask, cache)
-        own = [x[..., self._positions(cache, k.shape[2])] for x in bias] or [None]
-        return softmax_attention(q, held["k"], held["v"], mask, own[0], self.dropout), kept
+        positions = self._positions(cache, k.shape[2])
+        own = _bias_of_keys(bias[0], positions, q) if bias else None
+        return softmax_attention(q, held["k"], held["v"], mask, own, self.dropout), kept
 
     def _positions(self, cache, T):
         """Return the positions of the cached keys and of T new ones."""
@@ -166,3 +172,15 @@ class PatternAttention(Attention):
     def pairs(self, T):
         """Return the pattern's exact count."""
         return self.pattern.pairs(T)
+
+
+def _bias_of_queries(bias: Tensor | RelativeBias, piece: slice) -> Tensor | RelativeBias:
+    """Return the bias of some queries."""
+    return bias.take_queries(piece) if isinstance(bias, RelativeBias) else bias[:, :, piece]
+
+
+def _bias_of_keys(bias: Tensor | RelativeBias, positions: list[int], q: Tensor) -> Tensor:
+    """Return the bias of the keys at positions, for queries at the last of them."""
+    if isinstance(bias, RelativeBias):
+        return bias.between(positions[-q.shape[2] :], positions, q.device)
+    return bias[..., positions]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.attention.masking import apply_mask, masked_softmax
 from longspan.attention.ops.segments import SegmentAttention, segment_mask
+from longspan.attention.relative_bias import shift_to_keys
 from longspan.errors import OptionError
 
 
@@ -27,22 +28,6 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
     rate = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width
     angles = positions[..., None].double() * 10_000.0**-rate
     return torch.cat([angles.sin(), angles.cos()], -1)[..., :width]
-
-
-def shift_to_keys(scores: Tensor, S: int) -> Tensor:
-    """Convert scores by distance to scores by key, without a copy.
-
-    Args:
-        scores: (..., T, L + 1); column c of every row belongs to the distance S - c.
-        S: number of keys; the last of the T queries is at the last key.
-
-    Returns:
-        A view (..., T, S) whose entry (i, j) is the score of the distance i - j. Distances beyond
-        the columns read from the next row instead, and must be masked.
-    """
-    T, L = scores.shape[-2], scores.shape[-1] - 1
-    # Row i begins T - 1 - i columns later than the last; rows one shorter move it by one each.
-    return scores.flatten(-2)[..., T:].unflatten(-1, (T, L))[..., :S]
 
 
 class RelativeAttention(SegmentAttention):

@@ -1,0 +1,193 @@
+"""Relative positions: numbers added to scores that depend on the distance of query and key.
+
+    t5:        score_ij = q_i . k_j / sqrt(D) + b_(bucket of i - j)
+    relative:  score_ij = ((q_i + u) . k_j + (q_i + w) . r_(i-j)) / sqrt(D),   r_d = P R_d
+
+`t5` is that of Raffel et al. 2020 (https://arxiv.org/abs/1910.10683, section 2.1): one table of
+numbers b for each head, which all layers share. T5 itself does not divide the products by sqrt(D).
+`relative` is that of Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860, section
+3.3): R_d is the sinusoid of the distance d, P its projection to a head, u and w a vector per head
+(the paper's u and v); each layer has its own. Distances count positions of a row, padding included,
+as windows do. They have no largest value, with global tokens included: those beyond
+`relative_attention_max_distance` share a bucket, and `relative_clamp` limits the others.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization
+
+from longspan.attention import MECHANISMS, Attention, RelativeBias
+from longspan.attention.ops.relative_positions import sinusoids
+from longspan.errors import OptionError
+from longspan.models.relative_2d import RelativePositions2D, image_side
+from longspan.shapes import Float, Int
+
+if TYPE_CHECKING:
+    from longspan.models.config import LongspanConfig
+
+# Trait that a position encoding requires of every mechanism.
+TRAITS = {"relative_2d": "bias", "t5": "relative", "relative": "relative"}
+
+
+def t5_buckets(
+    distances: Int[Tensor, " R"], buckets: int, max_distance: int, causal: bool
+) -> Int[Tensor, " R"]:
+    """Return the bucket of each distance i - j of a query i and a key j.
+
+    Half of the buckets hold one distance each, the others logarithmically more, and the last one
+    all distances from `max_distance` on.
+
+    Args:
+        distances: distances, negative for keys after the query.
+        buckets: number of buckets.
+        max_distance: first distance of which all greater ones share the bucket.
+        causal: whether all buckets are for keys before the query; if not, the second half is for
+            those after it.
+    """
+    first = torch.zeros_like(distances)
+    if causal:
+        distances = distances.clamp(min=0)
+    else:
+        buckets //= 2
+        first, distances = (distances < 0) * buckets, distances.abs()
+    exact = buckets // 2
+    # In float32, as in T5: a logarithm at the edge of two buckets may be rounded to either.
+    ratio = torch.log(distances.clamp(min=exact).float() / exact) / math.log(max_distance / exact)
+    far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return first + torch.where(distances < exact, distances, far)
+
+
+class T5Positions(nn.Module):
+    """Table of one learned number for each bucket of distances and each head."""
+
+    def __init__(self, config: "LongspanConfig"):
+        super().__init__()
+        self.buckets = config.relative_attention_num_buckets
+        self.max_distance = config.relative_attention_max_distance
+        self.causal = config.is_decoder
+        self.relative_attention_bias = nn.Embedding(self.buckets, config.num_attention_heads)
+
+    def forward(self) -> RelativeBias:
+        """Return the numbers of all distances."""
+        return RelativeBias(self._numbers)
+
+    def _numbers(self, distances: Tensor) -> Tensor:
+        """Return the numbers (H, R) of distances (R,)."""
+        entries = t5_buckets(distances, self.buckets, self.max_distance, self.causal)
+        return self.relative_attention_bias.weight[entries].mT
+
+
+class RelativePositions(nn.Module):
+    """Relative positions of Transformer-XL: P, u and w of one layer."""
+
+    def __init__(self, heads: int, head_dim: int, clamp: int | None = None):
+        super().__init__()
+        self.clamp = clamp
+        self.position = nn.Parameter(torch.empty(heads, head_dim, heads * head_dim))
+        self.content_bias = nn.Parameter(torch.empty(heads, head_dim))
+        self.position_bias = nn.Parameter(torch.empty(heads, head_dim))
+
+    def initialize(self, std: float) -> None:
+        """Draw all parameters that no checkpoint has set."""
+        for parameter in self.parameters():
+            initialization.normal_(parameter, std=std)
+
+    def forward(self, q: Float[Tensor, "B H T D"]) -> tuple[Float[Tensor, "B H T D"], RelativeBias]:
+        """Return the queries of the products, q + u, and the numbers of all distances.
+
+        With one token, q + w is projected to the width of R instead of each R to a head.
+        """
+        u, w, project = (
+            x.to(q.dtype)
+            for x in (self.content_bias[:, None], self.position_bias[:, None], self.position)
+        )
+        asking, dtype = (q + w) * q.shape[3] ** -0.5, q.dtype
+        if q.shape[2] == 1 and len(q) < q.shape[3]:
+            relative = RelativeBias(lambda d: self._sinusoids(d, dtype)[None], asking @ project)
+        else:
+            relative = RelativeBias(lambda d: self._sinusoids(d, dtype) @ project.mT, asking)
+        return q + u, relative
+
+    def _sinusoids(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return R (distances, H x D)."""
+        if self.clamp is not None:
+            distances = distances.clamp(-self.clamp, self.clamp)
+        return sinusoids(distances, self.position.shape[2]).to(dtype)
+
+
+LayerPositions = RelativePositions2D | RelativePositions
+
+
+def build_layer_positions(config: "LongspanConfig", mechanism: Attention) -> LayerPositions | None:
+    """Build the relative positions that a layer owns; None: there are none.
+
+    Raises:
+        OptionError: the mechanism adds no such numbers to its scores with its options.
+    """
+    trait = TRAITS.get(config.position)
+    if trait is not None and not getattr(mechanism.traits, trait):
+        raise OptionError(
+            f"position={config.position!r} adds numbers to scores, which {mechanism.name} does not "
+            "support with these options; change the options or the position"
+        )
+    side = image_side(config.max_position_embeddings)
+    if config.position == "relative_2d" and side is not None:
+        return RelativePositions2D(config.num_attention_heads, side)
+    if config.position == "relative":
+        return RelativePositions(config.num_attention_heads, config.head_dim, config.relative_clamp)
+    return None
+
+
+def add_positions(
+    positions: LayerPositions | None, shared: RelativeBias | None, q: Float[Tensor, "B H T D"]
+) -> tuple[Float[Tensor, "B H T D"], dict[str, Any]]:
+    """Return the queries of a mechanism, and its `bias` or `relative`, if there are any.
+
+    Args:
+        positions: relative positions of the layer, or None.
+        shared: numbers of distances that all layers share, or None.
+        q: queries of the layer.
+    """
+    if isinstance(positions, RelativePositions2D):
+        return q, {"bias": positions(q.shape[2]).to(q.dtype)}
+    if positions is not None:
+        q, shared = positions(q)
+    return q, {} if shared is None else {"relative": shared.to(q.dtype)}
+
+
+def relative_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why a model cannot have the relative positions of its configuration."""
+    reasons, trait = [], TRAITS.get(config.position)
+    names = dict.fromkeys(config.attention_names)
+    unable = [x for x in names if trait and not getattr(MECHANISMS[x].traits, trait)]
+    if trait and unable:
+        able = [name for name, cls in MECHANISMS.items() if getattr(cls.traits, trait)]
+        reasons.append(
+            f"position={config.position!r} adds numbers to scores, which {unable[0]} does not "
+            f"support; use one of {', '.join(able)}, or another position"
+        )
+    if config.position == "t5":
+        reasons += _bucket_refusals(config)
+    return reasons
+
+
+def _bucket_refusals(config: "LongspanConfig") -> list[str]:
+    """Return the reasons why buckets cannot hold the distances."""
+    buckets = config.relative_attention_num_buckets
+    farthest = config.relative_attention_max_distance
+    sides = 1 if config.is_decoder else 2
+    if buckets < 2 * sides or buckets % sides:
+        return [
+            f"relative_attention_num_buckets must be at least {2 * sides}, and even unless "
+            f"is_decoder=True, got {buckets}"
+        ]
+    exact = buckets // sides // 2
+    if farthest <= exact:
+        return [
+            f"relative_attention_max_distance must be greater than {exact}, the distances with a "
+            f"bucket of their own, got {farthest}; change it or relative_attention_num_buckets"
+        ]
+    return []
