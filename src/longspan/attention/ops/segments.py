@@ -54,7 +54,9 @@ def concat_rows(*parts: Rows) -> Rows:
 
 def segment_lengths(T: int, segment: int) -> list[int]:
     """Return the lengths of the segments of T tokens."""
-    return [min(segment, T - start) for start in range(0, T, segment)]
+    # Products and differences, unlike a range, hold for all T of a count when they are traced.
+    whole = -(-T // segment) - 1
+    return [segment] * whole + [T - whole * segment]
 
 
 def segment_mask(T: int, keys: Rows, causal: bool, reach: int | None = None) -> Tensor | None:
