@@ -8,7 +8,9 @@ dropout, random weights. Both attend to equally many keys per query: Longformer'
 several shorter ones, with the mask of ones that tokenizers return; Longformer's first token is
 global. A training step is forward and backward; inference is forward without gradients. Calls of
 both models alternate in one process, and a ratio is transformers' median over ours. Peak memory is
-that of the warm-up call, above the memory of the idle models.
+that of the warm-up call, above the memory of the idle models. The floor is the time that the linear
+maps of the layers alone take, which both models share, at the rate of a large matrix product
+measured in the same process; the ratio at the floor is what attention without cost would reach.
 """
 
 import argparse
@@ -16,11 +18,11 @@ import dataclasses
 import gc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
-from timing import Timing, compare, environment, write_record
+from timing import Timing, compare, environment, matmul_rate, write_record
 from torch import Tensor, nn
 
 from longspan.memory import keep_freed_memory
@@ -219,22 +221,38 @@ def measure(
     pair = {"ours": build_ours(peer, layers, length), "theirs": peer.build(layers, length)}
     pair = {key: model.to(device=device, dtype=DTYPES[dtype]) for key, model in pair.items()}
     inputs, rows = make_inputs(peer, length, device), []
+    batch = len(inputs["input_ids"])
+    linear_flops = layers * linear_flops_per_token(pair["ours"]) * batch * length
+    rate = matmul_rate(DTYPES[dtype], device)
     for phase, make in PHASES.items():
         calls = {key: make(model, inputs) for key, model in pair.items()}
         timings = compare(calls, runs=runs, device=device)
-        sizes = {"layers": layers, "length": length, "batch": len(inputs["input_ids"])}
+        floor = linear_flops * (3 if phase == "training" else 1) / rate
         row = {"model": name, "attention": peer.attention, "goal": peer.goal, "phase": phase}
-        row |= sizes | {"dtype": dtype} | ratios(timings)
+        row |= {"layers": layers, "length": length, "batch": batch, "dtype": dtype}
+        row |= ratios(timings)
+        row |= {"gemm_flops_per_second": rate, "floor_seconds": floor}
+        row["ratio_at_floor"] = timings["theirs"].median / floor
         for model in pair.values():
             model.zero_grad(set_to_none=True)
         rows.append(row)
         print(
             f"{name:18} {phase:9} {dtype:8} T={length:<5} "
             f"ours {timings['ours'].median:7.3f} s  ratio {row['time_ratio']:5.2f} "
-            f"(goal {peer.goal})  memory {row['memory_ratio'] or 0:5.2f}",
+            f"(goal {peer.goal}, at the floor {row['ratio_at_floor']:5.2f})  "
+            f"memory {row['memory_ratio'] or 0:5.2f}",
             flush=True,
         )
     return rows
+
+
+def linear_flops_per_token(model: nn.Module) -> int:
+    """Return the FLOPs of one layer's linear maps for one token."""
+    layer = cast(LongspanModel, model).layers[0]
+    attention, feed_forward = layer.attention, layer.feed_forward
+    maps = (attention.query, attention.key, attention.value, attention.output)
+    maps = (*maps, feed_forward.input, feed_forward.output)
+    return sum(2 * x.weight.numel() for x in maps if x is not None)
 
 
 def ratios(timings: dict[str, Timing]) -> dict[str, Any]:

@@ -139,6 +139,8 @@ class SparseTransformerAttention(PatternAttention):
         """Return the positions near the next query, and those of the far sets."""
         grids = [x.columns for x in self.pattern.each if isinstance(x, Strided | Fixed)]
         places, first = sorted({x for grid in grids for x in grid}), self.near.earliest(length)
+        if len(places) == self.stride:
+            return Kept([], 0, length)
         starts = range(0, first, self.stride)
         far = [start + place for start in starts for place in places if start + place < first]
         return Kept(far, first, length)

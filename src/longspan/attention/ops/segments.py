@@ -37,6 +37,12 @@ class Rows(NamedTuple):
         older = max(0, self.size - count)
         return self.split([older, self.size - older])[1]
 
+    def copy(self) -> "Rows":
+        """Return a copy, which keeps no memory of other rows."""
+        return Rows(
+            self.k.clone(), self.v.clone(), None if self.real is None else self.real.clone()
+        )
+
     def detach(self) -> "Rows":
         """Return the rows without autograd history."""
         return Rows(self.k.detach(), self.v.detach(), self.real)
@@ -154,6 +160,8 @@ class SegmentAttention(Attention):
                     memory = tuple(part.detach() for part in memory)
                 start, own, queries = start + self.segment, own.last(0), None
         rows = concat_rows(memory[-1], own)
+        if not (memory[-1].size and own.size):
+            rows = rows.copy()  # it is one of the parts, a view of all tokens
         state = {"k": rows.k, "v": rows.v} | ({} if rows.real is None else {"real": rows.real})
         return torch.cat(outs, 2), state | self.cache_memory(memory, queries)
 
