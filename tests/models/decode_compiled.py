@@ -68,7 +68,7 @@ def main():
     # A limit would end the recompilations, and the graphs.
     with torch._dynamo.config.patch(recompile_limit=1000):
         found = {name: count_graphs(*make(name), backend) for name in names}
-    print(json.dumps(found))
+    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

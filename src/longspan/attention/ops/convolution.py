@@ -23,5 +23,5 @@ def convolve_values(conv: nn.Conv1d, v: Tensor, key_mask: Tensor | None = None) 
         v = apply_mask(v, key_mask[:, None, :, None])
     # One convolution of (T, E) images with a kernel one column wide. On CPU, E convolutions of rows
     # take eight times as long.
-    kernel, size = conv.weight.to(v.dtype)[..., None], conv.padding[0]
-    return F.conv2d(v, kernel, padding=(size, 0), groups=v.shape[1])
+    kernel = conv.weight.to(v.dtype)[..., None]
+    return F.conv2d(v, kernel, padding=(conv.kernel_size[0] // 2, 0), groups=v.shape[1])
