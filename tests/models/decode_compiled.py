@@ -40,7 +40,8 @@ def steps_of_model(name):
     model = LongspanForCausalLM(config).eval()
 
     def step(ids, state):
-        output = model(ids, past_key_values=state, use_cache=True)
+        mask = torch.ones_like(ids)  # as `generate` passes it
+        output = model(ids, attention_mask=mask, past_key_values=state, use_cache=True)
         return output.logits, output.past_key_values
 
     return step, torch.randint(1, 60, (2, PROMPT + TOKENS)).split([PROMPT] + [1] * TOKENS, 1)
