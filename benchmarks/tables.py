@@ -80,6 +80,76 @@ def layer_cells(row: dict | None) -> list[str]:
     ]
 
 
+def models(record: dict) -> list[str]:
+    return [
+        "## Whole models against transformers",
+        "",
+        "`benchmarks/models.py`: encoders of base size (width 768, 12 heads), transformers' class "
+        "and ours with the same mechanism and equally many keys per query, random weights, no "
+        "dropout. *Training* is forward and backward, *inference* forward without gradients. Calls "
+        "of both alternate in one process; times are medians, and ratios are transformers' figure "
+        "over ours. *At the floor* is the ratio that attention without cost would reach: the "
+        "linear maps, which both share, at the rate of a large matrix product.",
+        "",
+        environment(record),
+        "",
+        *table(
+            "| transformers' class | our mechanism | phase | layers | T | dtype | theirs, s "
+            "| ours, s | times faster | goal | at the floor | theirs, MiB | ours, MiB |",
+            "|---|---|---|---:|---:|---|" + "---:|" * 7,
+            map(model_cells, record["rows"]),
+        ),
+    ]
+
+
+def model_cells(row: dict) -> list[str]:
+    ours, theirs = row["ours"], row["theirs"]
+    return [
+        f"`{row['model']}`",
+        f"`{row['attention']}`",
+        row["phase"],
+        str(row["layers"]),
+        f"{row['length']:,}",
+        row["dtype"],
+        f"{theirs['median']:.2f}",
+        f"{ours['median']:.2f}",
+        f"{row['time_ratio']:.2f}",
+        f"{row['goal']:.1f}",
+        f"{row['ratio_at_floor']:.2f}",
+        mebibytes(theirs["peak_memory"]),
+        mebibytes(ours["peak_memory"]),
+    ]
+
+
+def decoding(record: dict) -> list[str]:
+    prefixes = [own["prefix"] for own in record["rows"][0]["prefixes"]]
+    header = " | ".join(f"after {prefix:,}: ms | state, MiB" for prefix in prefixes)
+    return [
+        "## Decoding after long prefixes",
+        "",
+        f"`benchmarks/decoding.py`: causal language models of {record['layers']} layers of width "
+        f"{record['width']} decode {record['tokens']:,} tokens one by one with their state; "
+        "windows see 512 keys back. Times per token are medians, in turns after all prefixes. "
+        "*Growth* is that of the time from the shortest to the longest prefix; the state is the "
+        "largest memory that it keeps.",
+        "",
+        environment(record),
+        "",
+        *table(
+            f"| mechanism | {header} | growth, % |",
+            "|---|" + "---:|" * (2 * len(prefixes) + 1),
+            map(decoding_cells, record["rows"]),
+        ),
+    ]
+
+
+def decoding_cells(row: dict) -> list[str]:
+    cells = [f"`{row['mechanism']}`"]
+    for own in row["prefixes"]:
+        cells += [f"{1e3 * own['seconds_per_token']:.2f}", f"{own['state_bytes'] / 2**20:,.1f}"]
+    return [*cells, f"{100 * row['growth']:+.1f}"]
+
+
 def training_loop(record: dict) -> list[str]:
     return [
         "## Overhead of the training loop",
@@ -304,6 +374,9 @@ def percent(share: float, error: float) -> str:
 SECTIONS = {
     "arena-cpu.json": arena,
     "layer-cpu.json": layer,
+    "models-cpu.json": models,
+    "models-cuda.json": models,
+    "decoding-cpu.json": decoding,
     "training-loop-cpu.json": training_loop,
     "batch-widths-cpu.json": batch_widths,
     "loading-cpu.json": loading,

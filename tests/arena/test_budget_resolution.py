@@ -141,14 +141,14 @@ def count_bytes(experiment, task, size):
 def test_memory_budget_chooses_largest_size_that_fits(monkeypatch):
     experiment, task = budgeted_experiment("memory=1", "local", LONG)
     once = functools.cache(lambda size: count_bytes(experiment, task, size))
-    sizes = (8, 16, 32, 64)
+    sizes = (8, 16, 32, 64, 128, 256)
     needs = [once(size) for size in sizes]
     monkeypatch.setattr(
         budget_resolution, "_step_bytes", lambda *given: once(given[2]["mechanism.window"])
     )
     assert needs == sorted(needs)
     assert needs[2] > needs[1]
-    for limit, size in ((needs[1], 16), (needs[2] - 1, 16), (needs[2], 32), (10**9, 64)):
+    for limit, size in ((needs[1], 16), (needs[2] - 1, 16), (needs[2], 32), (10**9, 256)):
         budgeted = replace_budget(experiment, Budget(kind="memory", limit=limit))
         resolved = find_resolution(budgeted, task)
         assert resolved.changes == {"mechanism.window": size}

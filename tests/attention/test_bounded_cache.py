@@ -3,8 +3,11 @@
 import pytest
 import torch
 from contract import HEAD_DIM, HEADS, assert_near, key_masks, qkv, reference_copy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from longspan.attention import build
+from longspan.attention.cache import MOST_UNUSED
 
 T, SINKS, WINDOW, BLOCK = 150, 4, 6, 5
 LONGFORMER = {"heads": HEADS, "head_dim": HEAD_DIM, "window": WINDOW}
@@ -69,3 +72,38 @@ def test_sinks_are_attended_from_any_distance():
     key, query = torch.arange(T), torch.arange(T)[:, None]
     expected = (key <= query) & ((key < SINKS) | (query - key <= WINDOW))
     assert torch.equal(weights > 0, expected.expand_as(weights))
+
+
+@pytest.mark.parametrize("window", [6, 40])
+@pytest.mark.parametrize("prompt", [1, 140])
+def test_cache_holds_no_memory_of_dropped_tokens(window, prompt):
+    """A view of few tokens would keep the memory of a whole prompt."""
+    attention, cache = build("local", causal=True, window=window).double(), None
+    for part in zip(*(x.split([prompt] + [1] * 10, 2) for x in qkv(prompt + 10)), strict=True):
+        cache = attention.step(*(x.clone() for x in part), cache)[1]
+        for x in cache.state.values():
+            assert x.untyped_storage().nbytes() <= x.nbytes * (1 + 1 / MOST_UNUSED)
+
+
+class CountWork(TorchDispatchMode):
+    """Number of operations, and of the numbers in their outputs."""
+
+    operations = numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.operations += 1
+        self.numbers += sum(x.numel() for x in tree_leaves(out) if isinstance(x, torch.Tensor))
+        return out
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_steps_do_equal_work_after_any_prefix(name):
+    mechanism, options, _ = WINDOWS[name]
+    attention, inputs, found = build(mechanism, causal=True, **options).double(), qkv(T), []
+    for prefix in (30, 140):
+        _, cache = attention.step(*(x[:, :, :prefix] for x in inputs))
+        with CountWork() as work:
+            attention.step(*(x[:, :, prefix : prefix + 1] for x in inputs), cache)
+        found.append((work.operations, work.numbers))
+    assert found[0] == found[1]

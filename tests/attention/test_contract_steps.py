@@ -18,6 +18,7 @@ from contract import (
 from jaxtyping import TypeCheckError
 
 from longspan.attention import MECHANISMS, build
+from longspan.attention.cache import MOST_UNUSED
 from longspan.attention.masking import zero_masked
 from longspan.attention.ops.pattern_base import PatternAttention
 from longspan.errors import InputError
@@ -118,6 +119,18 @@ def test_step_changes_neither_cache_nor_module(name, causal, backend):
         assert torch.equal(x, before[n]), n
     detached = cache.detach().state
     assert all(torch.equal(x, detached[n]) for n, x in cache.state.items())
+
+
+@every_mechanism
+def test_cache_holds_its_own_memory_only(name, causal, backend):
+    """A view of what a long prompt computed would keep all of it."""
+    skip_unless_causal(causal, backend)
+    attention, cache = build_small(name, causal, backend), None
+    sizes = [T - 14] + [1] * 14  # to the end of a segment or block, and beyond
+    for part in zip(*(x.split(sizes, 2) for x in qkv(T)), strict=True):
+        cache = attention.step(*(x.clone() for x in part), cache)[1]
+        for x in cache.state.values():
+            assert x.untyped_storage().nbytes() <= (1 + 1 / MOST_UNUSED) * x.nbytes
 
 
 @every_mechanism

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from longspan.errors import InputError
 
+MOST_UNUSED = 16  # tokens that a view of a state holds for each one that it only keeps in memory
+
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
@@ -103,7 +105,31 @@ def select_tokens(state: dict[str, Tensor], kept: list[int]) -> dict[str, Tensor
     """Return the state of `append_tokens` with some of its tokens only, given by their place."""
     device = next(iter(state.values())).device
     index = torch.tensor(kept, dtype=torch.long, device=device)
-    return {n: x.index_select(1 if n == "real" else 2, index) for n, x in state.items()}
+    return {n: x.index_select(token_dim(n), index) for n, x in state.items()}
+
+
+def keep_tokens(state: dict[str, Tensor], early: list[int], start: int) -> dict[str, Tensor]:
+    """Return the state of `append_tokens` without the tokens before `start`, except early ones.
+
+    Args:
+        state: tensors of all tokens.
+        early: places before `start` that are kept too, in order.
+        start: first of the places that are kept without gaps.
+    """
+    late = {
+        n: x.narrow(token_dim(n), start, x.shape[token_dim(n)] - start) for n, x in state.items()
+    }
+    if early:
+        first = select_tokens(state, early)
+        return {n: torch.cat([first[n], x], token_dim(n)) for n, x in late.items()}
+    # A view costs nothing, but keeps the memory of the tokens before it.
+    few = start * MOST_UNUSED <= late["k"].shape[2]
+    return late if few else {n: x.clone() for n, x in late.items()}
+
+
+def token_dim(name: str) -> int:
+    """Return the dimension of the tokens in a tensor of the state of `append_tokens`."""
+    return 1 if name == "real" else 2
 
 
 def clear_rows(cache: Cache, rows: Tensor, empty_state: dict[str, float]) -> Cache:

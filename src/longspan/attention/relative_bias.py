@@ -92,20 +92,19 @@ class RelativeBias:
         return shift_to_keys(_products(queries, values), span)
 
     def between(
-        self, queries: Sequence[int], keys: Sequence[int], device: torch.device
+        self, queries: Int[Tensor, " T"], keys: Int[Tensor, " S"]
     ) -> Float[Tensor, "#B #H T S"]:
         """Return the bias of T queries and S keys at any positions.
 
         Every distance is computed once; the queries are those of the instance.
         """
-        distance = torch.tensor(queries)[:, None] - torch.tensor(keys)
+        distance = queries[:, None] - keys
         if len(queries) == 1:
-            values = self.of_distance(distance[0].to(device))
+            values = self.of_distance(distance[0])
             own = self.queries
             return values[None, :, None] if own is None else _products(own, values)
         distinct, entry = distance.unique(return_inverse=True)
-        values, entry = self.of_distance(distinct.to(device)), entry.to(device)
-        return _pick(values, self.queries, entry[None])
+        return _pick(self.of_distance(distinct), self.queries, entry[None])
 
     def rows(self, index: Int[Tensor, "B G"], T: int) -> Tensor:
         """Return the bias of the queries at `index`, (B, H or 1, G, T)."""

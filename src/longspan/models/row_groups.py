@@ -111,7 +111,7 @@ def group_rows(mask: Tensor | None) -> tuple[RowGroup, ...] | None:
         The groups, or None if no row begins with padding. A row of padding begins at its start.
         Traced calls assert on the device that there are none.
     """
-    if mask is None:
+    if mask is None or mask.shape[1] == 1:
         return None
     starts = mask.long().argmax(1)
     if torch.compiler.is_compiling():

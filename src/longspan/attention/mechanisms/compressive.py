@@ -142,7 +142,7 @@ class CompressiveAttention(RelativeAttention):
         old, rows = rows.split([full, rows.size - full])
         if full:
             slots = concat_rows(slots, self.compression(old, q, own.real))
-            slots = slots.last(self.compressed_memory)
+            slots = slots.last(self.compressed_memory).copy()
         return slots, rows
 
     def cache_memory(self, memory, q):
@@ -150,7 +150,9 @@ class CompressiveAttention(RelativeAttention):
         k, v, real = memory[0]
         real = k.new_ones(k.shape[0], k.shape[2]).bool() if real is None else real
         state = {"slot_k": k, "slot_v": v, "slot_real": real}
-        return state | ({"q": q} if self.compression.kind == "most_used" and q is not None else {})
+        if self.compression.kind == "most_used" and q is not None:
+            state["q"] = q.clone()  # without the queries of earlier segments
+        return state
 
     def reconstruction_loss(
         self,

@@ -44,7 +44,7 @@ from longspan.attention.ops.global_tokens import (
     global_part,
     replace_global_rows,
 )
-from longspan.attention.ops.pattern_base import PatternAttention
+from longspan.attention.ops.pattern_base import Kept, PatternAttention
 from longspan.attention.ops.softmax import merge_parts, softmax_part
 from longspan.attention.patterns import (
     BlockWindow,
@@ -138,8 +138,12 @@ class SparseTransformerAttention(PatternAttention):
     def kept_positions(self, length):
         """Return the positions near the next query, and those of the far sets."""
         grids = [x.columns for x in self.pattern.each if isinstance(x, Strided | Fixed)]
-        places, first = {place for grid in grids for place in grid}, self.near.earliest(length)
-        return [p for p in range(length) if p >= first or p % self.stride in places]
+        places, first = sorted({x for grid in grids for x in grid}), self.near.earliest(length)
+        if len(places) == self.stride:
+            return Kept([], 0, length)
+        starts = range(0, first, self.stride)
+        far = [start + place for start in starts for place in places if start + place < first]
+        return Kept(far, first, length)
 
     def flops(self, T, head_dim):
         """Count two products over the gathered keys (masked ones too), mean over heads."""

@@ -80,7 +80,7 @@ def causal_mix(
     if log_weight is None:
         after = (fk.mT @ v).cumsum(2) + state.summary[:, :, None]
         before = torch.cat([state.summary[:, :, None], after[:, :, :-1]], dim=2)
-        total, state = scores.tril() @ v + fq @ before, State(after[:, :, -1], state.level)
+        total, state = scores.tril() @ v + fq @ before, State(after[:, :, -1].clone(), state.level)
     else:
         c = _chunked(log_weight[..., None], chunk, -torch.inf)[..., 0]
         total, state = _weighted(scores, fq, fk, v, c, state)
@@ -174,7 +174,7 @@ def causal_mix_exponential(
     top = finite_level(torch.maximum(level, before))
     total = (near @ v) * (level - top).exp() + (carried @ states) * (before - top).exp()
     out = _divided(total[..., :-1], total[..., -1:], None)
-    return out.flatten(2, 3)[:, :, S - T : S], State(running, highest[:, :, -1])
+    return out.flatten(2, 3)[:, :, S - T : S], State(running, highest[:, :, -1].clone())
 
 
 def _pair_sums(eq: Tensor, ek: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,4 +260,4 @@ def _weighted(scores, fq, fk, v, c: Tensor, state: State) -> tuple[Tensor, State
     states, running = _accumulate(summary, (entered - last).exp()[..., None, None], state)
     carried = (entered[..., None] - level).exp()[..., None]
     total = (scores * gain) @ v + (fq @ states) * carried
-    return total, State(running, highest[..., -1, -1])
+    return total, State(running, highest[..., -1, -1].clone())

@@ -1,12 +1,13 @@
 """Base class of the pattern mechanisms: softmax over the pairs of one pattern."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from longspan.attention.base import Attention, append_tokens
-from longspan.attention.cache import select_tokens
+from longspan.attention.cache import keep_tokens
 from longspan.attention.dispatch import attend_each
 from longspan.attention.ops.blocks import (
     fit_layout,
@@ -18,6 +19,23 @@ from longspan.attention.patterns import Causal, Pattern
 from longspan.attention.relative_bias import RelativeBias
 
 PIECE = 256  # tokens of a step that are processed together
+
+
+class Kept(NamedTuple):
+    """Positions of cached keys: some early ones, then all from `first` to `end`.
+
+    A key that leaves the run becomes an early one or is dropped. `first` and `end` grow with every
+    token, so they occur in sums and comparisons only: torch.compile then traces one step for all.
+    """
+
+    early: Sequence[int]
+    first: int
+    end: int
+
+    def tensor(self, device: torch.device) -> Tensor:
+        """Return the positions in order."""
+        run = torch.arange(self.first, self.end, device=device)
+        return torch.cat([run.new_tensor(self.early), run]) if self.early else run
 
 
 class PatternAttention(Attention):
@@ -95,14 +113,14 @@ class PatternAttention(Attention):
         if cache is not None:
             return self.by_pieces(q, k, v, key_mask, cache, *extra)
         state = append_tokens(None, {"k": k, "v": v}, key_mask)
-        held = self._reachable(state, range(q.shape[2]), q.shape[2])
+        held = self._reachable(state, Kept((), 0, q.shape[2]))
         extra = (*(None,) * self.traits.global_tokens, *extra)
         return self.attend_pattern(q, k, v, key_mask, *extra), held
 
     def state_of(self, k, v, key_mask):
         """Return the keys and values still reachable."""
         state = append_tokens(None, {"k": k, "v": v}, key_mask)
-        return self._reachable(state, range(k.shape[2]), k.shape[2])
+        return self._reachable(state, Kept((), 0, k.shape[2]))
 
     def by_pieces(self, q, k, v, key_mask, cache, *extra):
         """Process a long step in pieces, so that it never compares all pairs of its tokens."""
@@ -121,14 +139,18 @@ class PatternAttention(Attention):
     def attend_cached(self, q, k, v, key_mask, cache, *bias):
         """Return the rows of at most PIECE new tokens, over cached and new keys, and the state."""
         held, mask, kept = self.hold_keys(k, v, key_mask, cache)
-        positions = self._positions(cache, k.shape[2])
+        positions = self._positions(cache, k.shape[2], k.device)
         own = _bias_of_keys(bias[0], positions, q) if bias else None
         return softmax_attention(q, held["k"], held["v"], mask, own, self.dropout), kept
 
-    def _positions(self, cache, T):
+    def _held(self, cache, T) -> Kept:
         """Return the positions of the cached keys and of T new ones."""
         before = 0 if cache is None else cache.length
-        return self.kept_positions(before) + list(range(before, before + T))
+        return self.kept_positions(before)._replace(end=before + T)
+
+    def _positions(self, cache, T, device):
+        """Return the positions of the cached keys and of T new ones as a tensor."""
+        return self._held(cache, T).tensor(device)
 
     def hold_keys(self, k, v, key_mask, cache):
         """Append new tokens to the cached ones.
@@ -138,28 +160,29 @@ class PatternAttention(Attention):
             mask: keys that each new query may attend (1 or B, 1 or H, T, L).
             kept: the part of `held` that later queries may attend.
         """
-        before, T = 0 if cache is None else cache.length, k.shape[2]
+        T = k.shape[2]
         held = append_tokens(cache, {"k": k, "v": v}, key_mask)
-        position = self._positions(cache, T)
-        index = torch.tensor(position, device=k.device)
+        index = self._positions(cache, T, k.device)
         head = torch.arange(self.pattern.heads, device=k.device)[:, None, None]
         mask = self.pattern(0, head, index[-T:, None], index)[None]
         if "real" in held:
             mask = mask & held["real"][:, None, None, :]
-        return held, mask, self._reachable(held, position, before + T)
+        return held, mask, self._reachable(held, self._held(cache, T))
 
-    def _reachable(self, held, position: Sequence[int], length: int):
-        """Return those of the given keys that queries from `length` on may attend."""
-        place = {p: i for i, p in enumerate(position)}
-        return select_tokens(held, [place[p] for p in self.kept_positions(length)])
+    def _reachable(self, held, positions: Kept):
+        """Return those of the given keys that queries after them may attend."""
+        kept, count = self.kept_positions(positions.end), len(positions.early)
+        moved = count - positions.first
+        newer = [moved + p for p in kept.early[count:]]
+        return keep_tokens(held, [*range(count), *newer], moved + kept.first)
 
-    def kept_positions(self, length: int) -> list[int]:
-        """Return the positions before `length` that later queries may attend, in order."""
+    def kept_positions(self, length: int) -> Kept:
+        """Return the positions before `length` that later queries may attend."""
         globals_ = self.pattern.layout.globals
         if any(p >= length for p in globals_):
-            return list(range(length))
+            return Kept((), 0, length)
         first = min(self.pattern.earliest(length), length)
-        return [p for p in globals_ if p < first] + list(range(first, length))
+        return Kept([p for p in globals_ if p < first], first, length)
 
     def flops(self, T, head_dim):
         """Count two products over the gathered runs of keys (masked pairs too), mean over heads."""
@@ -179,8 +202,8 @@ def _bias_of_queries(bias: Tensor | RelativeBias, piece: slice) -> Tensor | Rela
     return bias.take_queries(piece) if isinstance(bias, RelativeBias) else bias[:, :, piece]
 
 
-def _bias_of_keys(bias: Tensor | RelativeBias, positions: list[int], q: Tensor) -> Tensor:
+def _bias_of_keys(bias: Tensor | RelativeBias, positions: Tensor, q: Tensor) -> Tensor:
     """Return the bias of the keys at positions, for queries at the last of them."""
     if isinstance(bias, RelativeBias):
-        return bias.between(positions[-q.shape[2] :], positions, q.device)
+        return bias.between(positions[-q.shape[2] :], positions)
     return bias[..., positions]

@@ -37,6 +37,12 @@ class Rows(NamedTuple):
         older = max(0, self.size - count)
         return self.split([older, self.size - older])[1]
 
+    def copy(self) -> "Rows":
+        """Return a copy, which keeps no memory of other rows."""
+        return Rows(
+            self.k.clone(), self.v.clone(), None if self.real is None else self.real.clone()
+        )
+
     def detach(self) -> "Rows":
         """Return the rows without autograd history."""
         return Rows(self.k.detach(), self.v.detach(), self.real)
@@ -54,7 +60,9 @@ def concat_rows(*parts: Rows) -> Rows:
 
 def segment_lengths(T: int, segment: int) -> list[int]:
     """Return the lengths of the segments of T tokens."""
-    return [min(segment, T - start) for start in range(0, T, segment)]
+    # Products and differences, unlike a range, hold for all T of a count when they are traced.
+    whole = -(-T // segment) - 1
+    return [segment] * whole + [T - whole * segment]
 
 
 def segment_mask(T: int, keys: Rows, causal: bool, reach: int | None = None) -> Tensor | None:
@@ -152,6 +160,8 @@ class SegmentAttention(Attention):
                     memory = tuple(part.detach() for part in memory)
                 start, own, queries = start + self.segment, own.last(0), None
         rows = concat_rows(memory[-1], own)
+        if not (memory[-1].size and own.size):
+            rows = rows.copy()  # it is one of the parts, a view of all tokens
         state = {"k": rows.k, "v": rows.v} | ({} if rows.real is None else {"real": rows.real})
         return torch.cat(outs, 2), state | self.cache_memory(memory, queries)
 
