@@ -187,16 +187,36 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def compiled(request):
     """Return the largest difference of each selected case."""
-    name = "test_compiling_full_graph_preserves_results"
-    selected = [x.callspec.params for x in request.session.items if x.originalname == name]
+    selected = [
+        x.callspec.params for x in request.session.items if x.originalname in COMPILING_TESTS
+    ]
     keys = [case_key(x["name"], x["causal"], x["backend"]) for x in selected]
     return json.loads(run_in_new_process(COMPARE_COMPILED, "fast", *keys))
 
 
-@every_mechanism
+def cases_of(causal):
+    return pytest.mark.parametrize(
+        ("name", "causal", "backend"), [case for case in CASES if case.values[1] == causal]
+    )
+
+
+@cases_of(causal=False)
 @pytest.mark.timeout(600)
 def test_compiling_full_graph_preserves_results(name, causal, backend, compiled):
     assert compiled[case_key(name, causal, backend)] <= TOLERANCE[torch.float64]
+
+
+@pytest.mark.slow
+@cases_of(causal=True)
+@pytest.mark.timeout(600)
+def test_compiling_full_graph_of_causal_forms_preserves_results(name, causal, backend, compiled):
+    assert compiled[case_key(name, causal, backend)] <= TOLERANCE[torch.float64]
+
+
+COMPILING_TESTS = (
+    "test_compiling_full_graph_preserves_results",
+    "test_compiling_full_graph_of_causal_forms_preserves_results",
+)
 
 
 @pytest.mark.slow
