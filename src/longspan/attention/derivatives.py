@@ -5,6 +5,7 @@ enabled in it only with create_graph=True, that is for second derivatives.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,6 +61,22 @@ class SoftmaxFunction(Function):
         ctx.mark_non_differentiable(weights)
         ctx.save_for_backward(*inputs[:3], weights, out)
         ctx.save_for_forward(*inputs[:3], weights)
+
+
+def differentiable_gradients(
+    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the gradients of a function's inputs as functions that can be differentiated.
+
+    For the backward pass of kernels that have no second derivative.
+
+    Args:
+        function: the same function, from operations that have one.
+        inputs: its inputs, all with a gradient.
+        grad: gradient of its output.
+    """
+    leaves = [x if x.requires_grad else x.detach().requires_grad_() for x in inputs]
+    return torch.autograd.grad(function(*leaves), leaves, grad, create_graph=True)
 
 
 def attach_weights(weights: Tensor, scores: Tensor) -> Tensor:

@@ -80,6 +80,20 @@ def to_boolean_mask(name: str, mask: Tensor | None, inputs: Tensor, seen: int = 
     return mask.bool()
 
 
+def drop_full_mask(mask: Tensor | None) -> Tensor | None:
+    """Return None for a mask without padding, whose application would change nothing.
+
+    Only where its values are at hand: on CPU, outside of tracing and transforms.
+    """
+    if mask is None or mask.device.type != "cpu" or type(mask) is not Tensor:
+        return mask
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return mask
+    if torch._C._are_functorch_transforms_active():
+        return mask
+    return None if mask.all() else mask
+
+
 def to_global_mask(config: LongspanConfig, mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     """Convert a caller's mask of the global tokens to booleans (B, T).
 

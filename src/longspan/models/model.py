@@ -29,6 +29,7 @@ from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import (
     TokenIds,
     TokenMask,
+    drop_full_mask,
     prepend,
     select_inputs,
     to_boolean_mask,
@@ -360,7 +361,8 @@ class LongspanModel(LongspanPreTrainedModel):
         """Return the mask of the new tokens; refuse an input that becomes too long."""
         seen = 0 if past is None else past.get_seq_length()
         self.config.sequence_length(seen + inputs.shape[1])
-        return to_boolean_mask("attention_mask", mask, inputs, seen)
+        real = to_boolean_mask("attention_mask", mask, inputs, seen)
+        return real if self.config.is_decoder else drop_full_mask(real)
 
     def _positions(
         self,

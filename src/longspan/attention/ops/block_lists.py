@@ -11,11 +11,14 @@ from torch import Tensor
 from longspan.attention.derivatives import (
     apply_function,
     attach_weights,
+    differentiable_gradients,
     softmax_tangents,
     zeros_for_none,
 )
 from longspan.attention.masking import apply_mask
+from longspan.attention.ops.fused import flash_backward, flash_forward
 from longspan.attention.ops.global_tokens import GlobalTokens
+from longspan.attention.ops.softmax import is_fused
 
 
 class _ListedSoftmax(torch.autograd.Function):
@@ -69,6 +72,42 @@ class _ListedSoftmax(torch.autograd.Function):
         dq, *changes = zeros_for_none(tangents[:3], (q, k, v))
         keys, values, dk, dv = (_blocks(x, index, q.shape[1]) for x in (k, v, *changes))
         return softmax_tangents(weights, dq @ keys.mT + q @ dk.mT, values, dv)[0], None
+
+
+class _FlashListed(torch.autograd.Function):
+    """`_ListedSoftmax` without causal order, by torch's fused kernel on CPU.
+
+    It keeps no weights. There is no forward mode, and no transform of torch.func.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, index, bias, shared: int, group: int):
+        keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
+        out, log_weight = flash_forward(
+            *(x.unflatten(0, (-1, group)) for x in (q, keys, values, bias))
+        )
+        ctx.save_for_backward(q, k, v, index, bias, out, log_weight)
+        ctx.shared, ctx.group = shared, group
+        return out.flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        q, k, v, index, bias, out, log_weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            others = (index, bias, None, ctx.shared, ctx.group)
+            found = differentiable_gradients(
+                lambda *x: apply_function(_ListedSoftmax, *x, *others)[0], (q, k, v), grad
+            )
+            return *found, None, None, None, None
+        keys, values = (_blocks(x, index, q.shape[1]) for x in (k, v))
+        grad, q, keys, values, bias = (
+            x.unflatten(0, (-1, ctx.group)) for x in (grad, q, keys, values, bias)
+        )
+        dq, dk, dv = flash_backward(grad, q, keys, values, bias, out, log_weight)
+        sums = (
+            _scatter_add(x.flatten(0, 1), index, len(k), ctx.shared, ctx.group) for x in (dk, dv)
+        )
+        return dq.flatten(0, 1), *sums, None, None, None, None
 
 
 def _blocks(x: Tensor, index: Tensor, block: int) -> Tensor:
@@ -134,9 +173,16 @@ def block_list_attention(
         later = _bias(order, q.dtype).expand(B, H, rows, -1, -1)
     bias = _bias(mask, q.dtype).expand(B, H, rows, -1, -1).flatten(0, 2)
     k, v = (x.reshape(-1, block * x.shape[3]) for x in (k, v))
-    out, _ = apply_function(_ListedSoftmax, q, k, v, index, bias, later, count, rows)
+    out = _listed_rows(q, k, v, index, bias, later, count, rows)
     out = apply_mask(out.view(B, H, rows, block, -1), some).flatten(2, 3)
     return out[:, :, before : before + T]
+
+
+def _listed_rows(q, k, v, index, bias, later, shared: int, group: int) -> Tensor:
+    """Compute the rows of `_ListedSoftmax`."""
+    if later is None and not torch.compiler.is_compiling() and is_fused(q, k, v):
+        return _FlashListed.apply(q, k, v, index, bias, shared, group)
+    return apply_function(_ListedSoftmax, q, k, v, index, bias, later, shared, group)[0]
 
 
 def _pad_to_blocks(x: Tensor, block: int, dim: int) -> Tensor:

@@ -38,7 +38,7 @@ class _GatherRuns(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, block: int, left: int, right: int) -> Tensor:
         padded = F.pad(x, (0, 0, left, right))
-        return padded.unfold(-2, left + block + right, block).mT.contiguous()
+        return padded.unfold(-2, left + block + right, block).mT
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -8,6 +8,7 @@ no key counts twice. Xiong et al. 2022, section 3.
 import torch
 from torch import Tensor
 
+from longspan.attention.derivatives import apply_function
 from longspan.attention.ops.softmax import softmax_attention, softmax_part
 from longspan.attention.relative_bias import RelativeBias
 from longspan.errors import InputError
@@ -28,6 +29,71 @@ def combine_global_masks(
     return joined if key_mask is None else joined & key_mask
 
 
+class _Take(torch.autograd.Function):
+    """Rows of x (B, H, T, D) at distinct positions (B, G), (B, H, G, D).
+
+    Torch's own gather copies single numbers, or x itself where it is the view of a projection, and
+    its gradient adds where a copy suffices.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, index: Tensor) -> Tensor:
+        return x.transpose(1, 2)[_batch(index), index].transpose(1, 2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.length = inputs[0].shape[2]
+        ctx.save_for_backward(inputs[1])
+        ctx.save_for_forward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        (index,), (B, H, _, D) = ctx.saved_tensors, grad.shape
+        out = grad.new_zeros(B, ctx.length, H, D)
+        out[_batch(index), index] = grad.transpose(1, 2)
+        return out.transpose(1, 2), None
+
+    @staticmethod
+    def tangents(ctx, tangent: Tensor, *_):
+        return apply_function(_Take, tangent, ctx.saved_tensors[0])
+
+
+class _Put(torch.autograd.Function):
+    """x (B, H, T, D) with rows (B, H, G, D) at distinct positions (B, G), where `real` is True."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, rows: Tensor, index: Tensor, real: Tensor) -> Tensor:
+        tokens, at = x.transpose(1, 2), (_batch(index), index)
+        rows = torch.where(real[..., None, None], rows.transpose(1, 2), tokens[at])
+        return tokens.index_put(at, rows).transpose(1, 2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[2:])
+        ctx.save_for_forward(*inputs[2:])
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        index, real = ctx.saved_tensors
+        rows = apply_function(_Take, grad, index)
+        zeros = torch.zeros_like(rows)
+        by_x = apply_function(_Put, grad, zeros, index, real)
+        return by_x, torch.where(real[:, None, :, None], rows, zeros), None, None
+
+    @staticmethod
+    def tangents(ctx, x: Tensor, rows: Tensor, *_):
+        return apply_function(_Put, x, rows, *ctx.saved_tensors)
+
+
+def _batch(index: Tensor) -> Tensor:
+    """Return the row of the batch of each index (B, G), to look both up."""
+    return torch.arange(len(index), device=index.device)[:, None]
+
+
 class GlobalTokens:
     """Global tokens of a batch, packed to `count`, at least the maximum number per row."""
 
@@ -40,11 +106,7 @@ class GlobalTokens:
 
     def gather(self, x: Tensor) -> Tensor:
         """Gather the rows of x (B, H, T, D) at the global tokens, (B, H, G, D)."""
-        B, H, T, D = x.shape
-        # index_select copies whole rows; `gather` and its gradient copy single numbers.
-        start = torch.arange(B * H, device=x.device).view(B, H, 1) * T
-        rows = (start + self.index[:, None]).flatten()
-        return x.reshape(-1, D).index_select(0, rows).view(B, H, -1, D)
+        return apply_function(_Take, x, self.index)
 
     def gather_bias(self, bias: Tensor | RelativeBias, dim: int) -> Tensor:
         """Gather the rows (dim 2) or columns (dim 3) of a bias (B or 1, H or 1, T, T)."""
@@ -72,9 +134,8 @@ class GlobalTokens:
 
     def scatter_rows(self, rows: Tensor, out: Tensor) -> Tensor:
         """Put `rows` (B, H, G, E) of the tokens into their positions in `out` (B, H, T, E)."""
-        # Unused slots keep the row they point to; the indices of a row are distinct.
-        rows = torch.where(self.real[:, None, :, None], rows, self.gather(out))
-        return out.scatter(2, self.index[:, None, :, None].expand_as(rows), rows)
+        # Unused slots keep the row they point to.
+        return apply_function(_Put, out, rows, self.index, self.real)
 
 
 def gather_global_tokens(

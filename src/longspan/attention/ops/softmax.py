@@ -14,6 +14,9 @@ from longspan.attention.derivatives import (
     zeros_for_none,
 )
 from longspan.attention.masking import apply_mask, masked_softmax
+from longspan.attention.ops.fused import fused_attention, has_transforms
+
+FEWEST_ROWS = 32  # for which torch's fused kernel on CPU is faster (benchmarks/layer.py)
 
 
 def softmax_attention(
@@ -34,6 +37,8 @@ def softmax_attention(
         bias: numbers added to the scores, broadcastable to (..., T, S), or None; -inf hides a pair.
         dropout: probability with which a weight becomes zero; the others grow by 1 / (1 - dropout).
     """
+    if bias is None and not dropout and q.dim() in (4, 5) and is_fused(q, k, v):
+        return _fused_blocks(q, k, v, mask)
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if bias is not None:
         bias, mask = split_bias(bias, mask)
@@ -43,6 +48,39 @@ def softmax_attention(
     weights = scores.softmax(-1) if mask is None else masked_softmax(scores, mask)
     out = (F.dropout(weights, dropout) if dropout else weights) @ v
     return out if mask is None else apply_mask(out, mask.any(-1, keepdim=True))
+
+
+def is_fused(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return whether torch's fused kernel computes these rows faster.
+
+    It never stores the weights. On CPU its gradient is slow in half precision.
+    """
+    T, needs_grad = q.shape[-2], torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    return (
+        q.device.type == "cpu"
+        and not isinstance(T, torch.SymInt)
+        and T >= FEWEST_ROWS
+        and k.shape[-1] == v.shape[-1]
+        and not (needs_grad and q.dtype.itemsize < 4)
+        and not has_transforms()
+    )
+
+
+def _fused_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute `softmax_attention` by torch's fused kernel, which takes two leading dimensions."""
+    if q.dim() == 4:
+        return fused_attention(q, k, v, mask)
+    B, count = len(q), q.shape[2]
+    if mask is not None:
+        mask = mask.view(*(1,) * (5 - mask.dim()), *mask.shape)
+    if mask is None or mask.shape[:2] == (1, 1):
+        # Rows and heads share the mask of each block.
+        q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+        out = fused_attention(q, k, v, None if mask is None else mask[0])
+        return out.unflatten(0, (B, -1))
+    mask = mask.expand(B, -1, count, -1, -1)
+    q, k, v, mask = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v, mask))
+    return fused_attention(q, k, v, mask).unflatten(0, (B, count)).transpose(1, 2)
 
 
 def split_bias(bias: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,103 @@
+"""Torch's fused softmax attention, with the derivatives that torch's own lacks."""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from longspan.attention.derivatives import differentiable_gradients
+from longspan.attention.masking import apply_mask, masked_softmax
+
+
+class _Fused(torch.autograd.Function):
+    """Fused attention whose gradient can be differentiated, which that of torch cannot."""
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        ctx.save_for_backward(q, k, v, mask)
+        ctx.graph = None
+        # Activation checkpointing would keep the inner graph, or recompute the layer for it.
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            return _fused(q, k, v, mask)
+        ctx.graph = _graph(q, k, v, mask)
+        return ctx.graph[1].detach()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        q, k, v, mask = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            leaves, out = ctx.graph or _graph(q, k, v, mask)
+            return *torch.autograd.grad(out, leaves, grad, retain_graph=True), None
+        return *differentiable_gradients(partial(_unfused, mask), (q, k, v), grad), None
+
+
+def _graph(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
+    """Return copies of the inputs without history, and the output computed from them."""
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        return leaves, _fused(leaves[0], leaves[1], leaves[2], mask)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Call torch. No backend may see an empty row: it attends to all keys, then becomes zero."""
+    if mask is None:
+        return F.scaled_dot_product_attention(q, k, v)
+    some = mask.any(-1, keepdim=True)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask | ~some)
+    return apply_mask(out, some)
+
+
+def _unfused(mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Compute the same rows from operations that can be differentiated any number of times."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    if mask is None:
+        return scores.softmax(-1) @ v
+    return apply_mask(masked_softmax(scores, mask) @ v, mask.any(-1, keepdim=True))
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute softmax(q k^T / sqrt(D)) v under a mask; rows without any pair are zero.
+
+    Not under `has_transforms`.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, S, D).
+        v: values (B, H, S, E).
+        mask: True where a pair may be attended (1 or B, 1 or H, T, S); None: every one.
+    """
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return _fused(q, k, v, mask)
+    return _Fused.apply(q, k, v, mask)
+
+
+def flash_forward(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute softmax(q k^T + bias) v on CPU, and the logarithm of each row's total weight.
+
+    For autograd functions that keep less than k and v, which `flash_backward` then takes again.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, S, D).
+        v: values (B, H, S, D).
+        bias: bias of the scores (B, H, T or 1, S), finite.
+    """
+    run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return run(q, k, v, 0.0, False, attn_mask=bias, scale=1.0)
+
+
+def flash_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, out: Tensor, log_weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of the q, k and v of `flash_forward`."""
+    run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return run(grad, q, k, v, out, log_weight, 0.0, False, attn_mask=bias, scale=1.0)
+
+
+def has_transforms() -> bool:
+    """Return whether a transform of torch.func, or forward mode, is active."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
