@@ -76,6 +76,13 @@ def convert_weights(
     return converter.model, tuple(converter.rows + dropped)
 
 
+def set_head_fields(config: LongspanConfig, head: Head | None) -> None:
+    """Set the fields that a head has, for a mechanism with global tokens or without."""
+    for name, value in ({} if head is None else head.fields).items():
+        if name != "default_global_tokens" or config.supports_global_tokens:
+            setattr(config, name, value)
+
+
 class _Converter:
     """Model with the weights of a source, the rows of the table, and reasons to drop the rest."""
 
@@ -93,9 +100,7 @@ class _Converter:
         self.head = self._choose_head()
         self.table = family.weights(source.config)
         config.tie_word_embeddings = self._is_tied()
-        if self.head is not None:
-            for name, value in self.head.fields.items():
-                setattr(config, name, value)
+        set_head_fields(config, self.head)
         made = family.base if self.head is None else self.head.model
         self.model: LongspanPreTrainedModel = made(config).eval()
         _check_projections(self.model)

@@ -13,7 +13,9 @@ WITHOUT_EFFECT = {
     "tie_word_embeddings",
 }
 # Fields that some heads read; a head states its own.
-OF_HEADS = {"pooling", "classifier_hidden_size", "classifier_activation"}
+OF_HEADS = {
+    *("pooling", "classifier_hidden_size", "classifier_activation", "default_global_tokens"),
+}
 OF_ATTENTION = {"attention", "attention_options"}
 
 

@@ -13,7 +13,7 @@ from longspan.errors import DataError, OptionError, check_name
 from longspan.files import read_json
 from longspan.models.base import LongspanPreTrainedModel
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.converter import OUTPUT, Conversion
+from longspan.models.conversion.converter import OUTPUT, Conversion, set_head_fields
 from longspan.models.conversion.differences import list_differences
 from longspan.models.conversion.families import FAMILIES
 from longspan.models.conversion.family import POSITIONS, Family, Head, Weight
@@ -121,9 +121,8 @@ def _express(model: LongspanPreTrainedModel, family: Family) -> PreTrainedConfig
         setattr(config, name, getattr(model.config, name))
     again = make_config(family, config, keep_all(family, config))
     head = _find_head(model, family, config)
-    fields = {} if head is None else head.fields
-    for name, value in fields.items():
-        setattr(again, name, value)
+    set_head_fields(again, head)
+    fields = () if head is None else head.fields
     reasons = family.refusals(config) + list_differences(model.config, again, fields)
     if reasons:
         raise OptionError("; ".join(reasons))

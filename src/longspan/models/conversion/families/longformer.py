@@ -10,15 +10,34 @@ from transformers import LongformerConfig
 
 from longspan.attention import options_of
 from longspan.errors import OptionError
+from longspan.models.classification import (
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
 from longspan.models.config import LongspanConfig
-from longspan.models.conversion.families.bert import SAME_FIELDS, bert_fields, bert_weights
+from longspan.models.conversion.families.bert import DROPPED, SAME_FIELDS, bert_fields, bert_weights
 from longspan.models.conversion.families.roberta import roberta_head
-from longspan.models.conversion.family import Family, LayerAttention, Weight, parameters
+from longspan.models.conversion.family import Family, Head, LayerAttention, Weight, parameters
+from longspan.models.conversion.heads import (
+    choice_head,
+    question_head,
+    sequence_head,
+    token_head,
+)
 from longspan.models.language import LongspanForMaskedLM
 from longspan.models.model import LongspanModel
+from longspan.models.multiple_choice import LongspanForMultipleChoice
+from longspan.models.question_answering import LongspanForQuestionAnswering
 
 MECHANISM = "longformer"
-POOLER = "the pooled state is that of the first token"
+ARCHITECTURES = {
+    LongspanModel: "LongformerModel",
+    LongspanForMaskedLM: "LongformerForMaskedLM",
+    LongspanForSequenceClassification: "LongformerForSequenceClassification",
+    LongspanForTokenClassification: "LongformerForTokenClassification",
+    LongspanForQuestionAnswering: "LongformerForQuestionAnswering",
+    LongspanForMultipleChoice: "LongformerForMultipleChoice",
+}
 
 
 def _windows(config: Any) -> list[int]:
@@ -74,23 +93,37 @@ def _source_config(config: LongspanConfig) -> LongformerConfig:
         attention_window=windows,
         attention_probs_dropout_prob=config.attention_dropout,
         max_position_embeddings=config.max_position_embeddings + config.pad_token_id + 1,
+        sep_token_id=config.sep_token_id,
         tie_word_embeddings=config.tie_word_embeddings,
     )
+
+
+def _classifier(config: Any) -> Head | str:
+    """Return the head of candidates or of tokens, whose weights have the same names."""
+    if ARCHITECTURES[LongspanForMultipleChoice] in (config.architectures or ()):
+        return choice_head(config, "after_separator")
+    return token_head(config)
 
 
 FAMILY = Family(
     model_types=("longformer",),
     prefix="longformer.",
-    fields=lambda config: {**bert_fields(config), "positions_skip_padding": True},
-    weights=_weights,
-    heads={"lm_head.": roberta_head},
-    dropped={
-        "embeddings.position_ids": "index of each position, which is computed",
-        "pooler.*": POOLER,
+    fields=lambda config: {
+        **bert_fields(config),
+        "positions_skip_padding": True,
+        "sep_token_id": config.sep_token_id,
     },
+    weights=_weights,
+    heads={
+        "lm_head.": roberta_head,
+        "qa_outputs.": lambda config: question_head(config, "before_separator"),
+        "classifier.dense.": lambda config: sequence_head(config, "tanh", "first"),
+        "classifier.": _classifier,
+    },
+    dropped={name: DROPPED[name] for name in ("embeddings.position_ids", "pooler.*")},
     refusals=_refusals,
     rows_before=lambda config: config.pad_token_id + 1,
     attention=_attention,
     source_config=_source_config,
-    architectures={LongspanModel: "LongformerModel", LongspanForMaskedLM: "LongformerForMaskedLM"},
+    architectures=ARCHITECTURES,
 )
