@@ -72,4 +72,4 @@ def _pooled(config: Any, activation: str) -> dict[str, Any]:
 
 
 def _labels(config: Any) -> dict[str, Any]:
-    return {"id2label": dict(config.id2label), "label2id": dict(config.label2id)}
+    return {"id2label": config.id2label, "label2id": config.label2id}
