@@ -72,13 +72,18 @@ class CacheLayer(CacheLayerMixin):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Select the rows of the surviving beams."""
+        sources = None
+        if self.state is not None and self.cross is not None:
+            sources = source_rows(beam_idx, self.batch_size, len(self.cross.k))
+        self.select_rows(beam_idx, sources)
+
+    def select_rows(self, rows: Tensor, sources: Tensor | None) -> None:
+        """Select rows of the decoder, and of the encoder; None: these stay as they are."""
         if self.state is None:
             return
-        if self.cross is not None:
-            rows = source_rows(beam_idx, self.batch_size, len(self.cross.k))
-            if rows is not None:
-                self.cross = CrossStates(*(x.index_select(0, rows) for x in self.cross))
-        self.state = self.state.select_rows(beam_idx)
+        if self.cross is not None and sources is not None:
+            self.cross = CrossStates(*(x.index_select(0, sources) for x in self.cross))
+        self.state = self.state.select_rows(rows)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep some rows of the batch."""
@@ -194,13 +199,15 @@ class LongspanCache(TransformersCache):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Select the rows of the surviving beams."""
-        if self.source_mask is not None:
+        sources = None
+        if self.source_shape is not None:
+            # Once for all layers: the comparison synchronizes the device.
             batch = max(layer.batch_size for layer in self.layers)
-            rows = source_rows(beam_idx, batch, len(self.source_mask))
-            if rows is not None:
-                self.source_mask = self.source_mask.index_select(0, rows)
+            sources = source_rows(beam_idx, batch, self.source_shape[0])
+        if self.source_mask is not None and sources is not None:
+            self.source_mask = self.source_mask.index_select(0, sources)
         for layer in self.layers:
-            layer.reorder_cache(beam_idx)
+            layer.select_rows(beam_idx, sources)
         if self.next_positions is not None:
             self.next_positions = self.next_positions.index_select(0, beam_idx)
 

@@ -21,7 +21,7 @@ from longspan.models.attention_layer import (
     build_mechanism,
 )
 from longspan.models.base import LongspanOutput, LongspanPreTrainedModel
-from longspan.models.cache import CacheLayer, LongspanCache, past_refusals
+from longspan.models.cache import LongspanCache, past_refusals
 from longspan.models.config import LongspanConfig
 from longspan.models.context_parallel import ContextParallel
 from longspan.models.cross_attention import select_source_mask
@@ -308,9 +308,10 @@ class LongspanModel(LongspanPreTrainedModel):
             x, context = parallel.local_shard(x), context._replace(mask=shard_mask, rotary=rotary)
         states, outputs = [x], []
         for i, layer in enumerate(self.layers):
-            kept = CacheLayer() if past is None else past.layers[i]
+            kept = None if past is None else past.layers[i]
+            read = (kept.state, kept.cross or source) if kept else (None, source)
             # Reentrant checkpointing returns a plain tuple.
-            output = LayerOutput(*layer(states[-1], context, kept.state, kept.cross or source))
+            output = LayerOutput(*layer(states[-1], context, *read))
             states = [*states, output.states] if keep else [output.states]
             outputs.append(output[1:])
         if parallel is not None:
