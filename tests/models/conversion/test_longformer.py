@@ -206,14 +206,25 @@ def test_global_projections_are_those_of_the_source(source):
             assert not torch.equal(getattr(getattr(layer, name), part), expected)
 
 
-def test_tokenizer_and_dtype_go_both_ways(source, tmp_path):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_dtype_goes_both_ways(source, tmp_path, dtype):
     theirs, folder = source
-    theirs.to(torch.bfloat16).save_pretrained(folder)
+    theirs.to(dtype)
+    with torch.no_grad():
+        theirs.lm_head.dense.weight[0, 0] = 1 / 3  # rounded in float32
+    theirs.save_pretrained(folder)
+    made = convert(folder)
+    assert {x.dtype for x in made.model.parameters()} == {dtype}
+    back = to_transformers(made.model, tmp_path / "back").model
+    assert {x.dtype for x in back.parameters()} == {dtype}
+    assert torch.equal(back.lm_head.dense.weight, theirs.lm_head.dense.weight)
+
+
+def test_tokenizer_goes_both_ways(source, tmp_path):
+    _, folder = source
     made = convert(folder, out=tmp_path / "ours")
     assert made.tokenizer.model_max_length == long_sources.LENGTH
-    assert {x.dtype for x in made.model.parameters()} == {torch.bfloat16}
-    back = to_transformers(tmp_path / "ours", tmp_path / "back")
-    assert {x.dtype for x in back.model.parameters()} == {torch.bfloat16}
+    to_transformers(tmp_path / "ours", tmp_path / "back")
     before, after = (AutoTokenizer.from_pretrained(x) for x in (folder, tmp_path / "back"))
     assert after("7 8 9").input_ids == before("7 8 9").input_ids
     other = to_transformers(made.model, tmp_path / "other", tokenizer=before)

@@ -122,11 +122,11 @@ class _Converter:
                 table.append(Weight(OUTPUT, (self.head.output,)))
         stretch = {base + POSITIONS: self._stretch}
         done = copy_weights(table, self.weights, self.model, stretch, new)
+        nn.Module.to(self.model, next(iter(done.state.values())).dtype)
         self.model.load_state_dict(done.state, strict=False)
         started |= start_projections(self.model, done.state)
         self.rows = done.rows + new_weights(self.model, done.state, started)
         self.used = done.used
-        nn.Module.to(self.model, next(iter(done.state.values())).dtype)
 
     def _choose_head(self) -> Head | None:
         """Return the head that the weights have, or None; note why one cannot be kept."""

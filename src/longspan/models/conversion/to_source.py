@@ -168,8 +168,8 @@ def _convert(
             ConvertedWeight(x, name, tuple(state[name].shape), _action(targets, before))
             for x in targets.values()
         ]
-    made.load_state_dict(state, strict=False)
     made.to(dtype=model.dtype)
+    made.load_state_dict(state, strict=False)
     written = {name: x for name, x in made.state_dict().items() if name in state}
     return made, written, tuple(rows)
 
